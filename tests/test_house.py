@@ -1,0 +1,85 @@
+"The shape of the house: notebooks and package in step, rooms in their order, a wheel that finds its assets, README and CI alike."
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT/"invariant_metrics"
+
+
+def run(*command, cwd=ROOT, **options):
+    return subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, timeout=300, **options)
+
+
+def generated(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.py"))
+            if p.name != "__init__.py" or p.parent != folder}
+
+
+def test_package_equals_its_notebooks(tmp_path):
+    "Cleaning and exporting afresh changes nothing, and no module outlives its notebook."
+    for name in ("nbs", "invariant_metrics"):
+        shutil.copytree(ROOT/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "_proc"))
+    for name in ("settings.ini", "_quarto.yml", "README.md", "setup.py", "pyproject.toml"): shutil.copy(ROOT/name, tmp_path/name)
+    for p in (tmp_path/"invariant_metrics").rglob("*.py"):
+        if p != tmp_path/"invariant_metrics"/"__init__.py": p.unlink()
+    bin = Path(sys.executable).parent
+    for tool in ("nbdev_clean", "nbdev_export"):
+        done = run(bin/tool, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert generated(tmp_path/"invariant_metrics") == generated(PACKAGE), "run nbdev_export and delete modules without a notebook"
+    for notebook in sorted((ROOT/"nbs").rglob("*.ipynb")):
+        if "_proc" in notebook.parts or ".ipynb_checkpoints" in notebook.parts: continue
+        assert (tmp_path/notebook.relative_to(ROOT)).read_text() == notebook.read_text(), f"run nbdev_clean on {notebook.name}"
+
+
+def test_rooms_import_only_the_rooms_before_them():
+    done = run(Path(sys.executable).parent/"lint-imports", "--config", ROOT/"pyproject.toml", "--no-cache")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_wheel_installed_elsewhere_finds_its_assets(tmp_path):
+    source = tmp_path/"source"
+    source.mkdir()
+    for name in ("settings.ini", "README.md", "setup.py", "pyproject.toml", "LICENSE"): shutil.copy(ROOT/name, source/name)
+    shutil.copytree(PACKAGE, source/"invariant_metrics", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    built = run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
+    assert built.returncode == 0, built.stderr
+    wheel, = tmp_path.glob("*.whl")
+    installed = run(*pip, "install", "--no-deps", "--no-index", "--target", tmp_path/"site", wheel)
+    assert installed.returncode == 0, installed.stderr
+    code = ("import invariant_metrics, sys; from invariant_metrics.encoders.weights import verify_weights; "
+            "print(invariant_metrics.__file__); rows = verify_weights(); assert rows; print(len(rows))")
+    found = run(sys.executable, "-c", code, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path/"site"), "PATH": ""})
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(str(tmp_path/"site")), found.stdout
+
+
+def test_readme_and_ci_run_the_same_test_command():
+    readme = (ROOT/"README.md").read_text(encoding="utf-8")
+    command, = re.findall(r"^pip install -e '\.\[dev\]'.*$", readme, re.MULTILINE)
+    assert command in (ROOT/".ci"/"run").read_text().splitlines()
+
+
+def test_readme_main_command_is_the_programs():
+    readme = (ROOT/"README.md").read_text(encoding="utf-8")
+    assert "pip install -e . && invariant-metrics study colorization" in readme
+
+
+@pytest.mark.parametrize("path", [p for folder in ("nbs", "invariant_metrics", "tests", "benchmarks") for p in sorted((ROOT/folder).rglob("*"))
+                                  if p.suffix in (".ipynb", ".py", ".json", ".md") and "_proc" not in p.parts], ids=lambda p: p.name)
+def test_no_path_of_a_machine(path):
+    found = re.findall(r"(?:/home|/root|/Users|/tmp|/work)/[\w./-]+", path.read_text(encoding="utf-8"))
+    assert not found, f"{path.name} holds {found[:3]}"
+
+
+def test_every_sidebar_entry_exists_and_every_notebook_is_reachable():
+    listed = set(re.findall(r"[\w/]+\.ipynb", (ROOT/"nbs"/"sidebar.yml").read_text())) if (ROOT/"nbs"/"sidebar.yml").exists() else None
+    if listed is None: pytest.skip("no hand-ordered sidebar")
+    have = {p.relative_to(ROOT/"nbs").as_posix() for p in (ROOT/"nbs").rglob("*.ipynb") if "_proc" not in p.parts}
+    assert listed == have

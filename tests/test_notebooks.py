@@ -1,0 +1,21 @@
+"Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
+import os
+from pathlib import Path
+
+import pytest
+from nbdev.test import test_nb as run_notebook
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
+                   if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
+def test_notebook(path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "slow"
+    monkeypatch.chdir(path.parent)
+    passed, _ = run_notebook(path, skip_flags=[f for f in ("slow", "cuda") if f not in forced], force_flags=forced, basepath=ROOT)
+    assert passed, capsys.readouterr().out[-4000:]
