@@ -1,1 +1,18 @@
+"""Which metric notices when an output breaks what must not break? `im.score`, `im.probe` and `im.study` answer it from Python."""
+from importlib import import_module as _import_module
+
 __version__ = "0.1.0"
+
+_SURFACE = {"score": "metrics.score", "ranking": "metrics.score", "probe": "judging.probe", "study": "judging.run",
+            "Score": "core", "Signature": "core", "Interval": "core", "InputError": "core", "paired_metric": "metrics.base",
+            "load_results": "core"}
+__all__ = [*_SURFACE]
+
+
+def __getattr__(name):
+    "The names above, each loaded when it is first asked for, so that `import invariant_metrics` stays quick."
+    if name not in _SURFACE: raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_import_module(f"{__name__}.{_SURFACE[name]}"), name)
+
+
+def __dir__(): return sorted({*globals(), *_SURFACE})

@@ -18,4 +18,4 @@ def test_notebook(path, monkeypatch, capsys):
     forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "slow"
     monkeypatch.chdir(path.parent)
     passed, _ = run_notebook(path, skip_flags=[f for f in ("slow", "cuda") if f not in forced], force_flags=forced, basepath=ROOT)
-    assert passed, capsys.readouterr().out[-4000:]
+    assert passed, "".join(capsys.readouterr())[-4000:]
