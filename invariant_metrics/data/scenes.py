@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['L_REFERENCE', 'COLORS', 'CLASSES', 'ALLOWED', 'STUFF', 'THINGS', 'REGIONS', 'SceneClass', 'silhouettes', 'textures',
-           'Regions', 'Scenes', 'pigments', 'paint', 'haze', 'make_scenes', 'join_scenes']
+           'Regions', 'Scenes', 'pigments', 'paint', 'haze', 'make_scenes', 'join_scenes', 'choices', 'choose_regions',
+           'recolored', 'forbidden_colors', 'wrong_color', 'ColorTruth', 'color_truth', 'oracle_violation']
 
-# %% ../../nbs/data/00_scenes.ipynb #af4e2dbc
+# %% ../../nbs/data/00_scenes.ipynb #6b2078dc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,13 +22,13 @@ from torch import Tensor
 from ..core import InputError, rng
 from .color import join_lab, rgb_to_lab
 
-# %% ../../nbs/data/00_scenes.ipynb #9456e106
+# %% ../../nbs/data/00_scenes.ipynb #41037a8f
 L_REFERENCE = 72.0 # the lightness at which COLORS are given
 _HUE_CHROMA = {"red": (28, 48), "orange": (62, 64), "yellow": (95, 64), "green": (140, 56), "teal": (190, 40),
                "blue": (268, 43), "purple": (308, 54), "pink": (350, 50), "tan": (80, 28), "gray": (0, 0)}
 COLORS = {name: (c * math.cos(math.radians(h)), c * math.sin(math.radians(h))) for name, (h, c) in _HUE_CHROMA.items()}
 
-# %% ../../nbs/data/00_scenes.ipynb #35496076
+# %% ../../nbs/data/00_scenes.ipynb #e453e21b
 @dataclass(frozen=True)
 class SceneClass:
     "A kind of region: its name, its WordNet synset, and the colors it may have."
@@ -37,7 +38,7 @@ class SceneClass:
     thing: bool               # False for stuff such as sky
     colors: tuple[str, ...]   # keys of COLORS
 
-# %% ../../nbs/data/00_scenes.ipynb #d3a1ffb9
+# %% ../../nbs/data/00_scenes.ipynb #829e08f2
 _STUFF = {"sky": "blue orange gray", "mountain": "green purple gray", "sea": "blue teal gray",
           "grass": "green yellow", "sand": "tan"}
 _THINGS = {"apple": "red green yellow", "orange": "orange", "ball": "red blue purple teal", "balloon": "red yellow blue pink",
@@ -48,7 +49,7 @@ CLASSES = tuple(SceneClass(i, name, f"{name}.n.{_SENSE.get(name, '01')}", name i
                 for i, (name, colors) in enumerate({**_STUFF, **_THINGS}.items()))
 ALLOWED = torch.tensor([[color in c.colors for color in COLORS] for c in CLASSES]) # (classes, colors) bool
 
-# %% ../../nbs/data/00_scenes.ipynb #a1019ec0
+# %% ../../nbs/data/00_scenes.ipynb #d9334a02
 _SHAPES = { # name: (width, height, parts); a part is (material, (center u, v, radius u, v)) or (material, [corners])
   "apple": (1, 1, [(1, (0, .12, 1, .88)), (.15, [(-.08, -.6), (.12, -1), (.22, -.95), (.06, -.55)])]),
   "orange": (1, 1, [(1, (0, 0, 1, 1)), (.15, (.05, -.8, .13, .1))]),
@@ -69,7 +70,7 @@ _SHAPES = { # name: (width, height, parts); a part is (material, (center u, v, r
   "mug": (1, 1, [(1, (.5, 0, .5, .6)), (-1, (.5, 0, .28, .36)), (1, [(-1, -1), (.5, -1), (.5, 1), (-1, 1)]), (.1, (-.25, -.85, .65, .12))])}
 _CELLS = 96 # side of a stencil
 
-# %% ../../nbs/data/00_scenes.ipynb #c93c2e6f
+# %% ../../nbs/data/00_scenes.ipynb #272e95a6
 def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]: # cover (bool) and material, both (_CELLS, _CELLS)
     axis = (np.arange(_CELLS) + .5) / _CELLS * 2 - 1
     v, u = np.meshgrid(axis, axis, indexing="ij")
@@ -85,7 +86,7 @@ def _relief(cover: np.ndarray) -> np.ndarray: # the light falling on a cushion o
     slope = sum(np.gradient(height)) * cover
     return slope / np.abs(slope).max()
 
-# %% ../../nbs/data/00_scenes.ipynb #3aee2e05
+# %% ../../nbs/data/00_scenes.ipynb #2974da5d
 @cache
 def silhouettes() -> tuple[Tensor, Tensor, Tensor]: # cover uint8, relief and material float32, each (classes + 1, 98, 98)
     "The stencils of all classes in the order of CLASSES, and an empty one at the end."
@@ -99,7 +100,7 @@ def silhouettes() -> tuple[Tensor, Tensor, Tensor]: # cover uint8, relief and ma
     edge = lambda x, mode: torch.from_numpy(np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=mode))
     return edge(cover.astype(np.uint8), "constant"), edge(relief.astype(np.float32), "edge"), edge(material.astype(np.float32), "edge")
 
-# %% ../../nbs/data/00_scenes.ipynb #a3c26c17
+# %% ../../nbs/data/00_scenes.ipynb #6b522152
 _TILE = 64
 @cache
 def textures() -> Tensor: # (8, 64, 64) float32 in [-1, 1]
@@ -111,7 +112,7 @@ def textures() -> Tensor: # (8, 64, 64) float32 in [-1, 1]
     tiles = [t - t.mean() for t in tiles]
     return torch.tensor(np.stack([t / max(np.abs(t).max(), 1e-9) for t in tiles]), dtype=torch.float32)
 
-# %% ../../nbs/data/00_scenes.ipynb #6db93978
+# %% ../../nbs/data/00_scenes.ipynb #1f4f7766
 STUFF, THINGS = 3, 6           # regions 0, 1, 2 are sky, backdrop and ground; 3 to 8 are things, far ones first
 REGIONS = STUFF + THINGS
 _DRAWS = {"horizon": 1, "near": 1, "strip": 1, "back": 1, "ground": 1, "wave": 6, "count": 1,
@@ -125,7 +126,7 @@ def _draws(seed: int, start: int, n: int) -> dict[str, np.ndarray]: # name -> (n
     rows = np.stack([s.random(width) for s in streams])
     return dict(zip(_DRAWS, np.split(rows, np.cumsum([*_DRAWS.values()])[:-1], axis=1)))
 
-# %% ../../nbs/data/00_scenes.ipynb #404afdbd
+# %% ../../nbs/data/00_scenes.ipynb #b0e903ba
 _SKY_DEPTH, _FAR, _EMPTY = 0.02, 0.08, len(CLASSES)
 _ID = {c.name: c.id for c in CLASSES}
 
@@ -140,7 +141,7 @@ def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray) -> dict[str, n
     column = np.argsort(np.argsort(np.where(present, u["column"], 2), axis=1), axis=1)
     closeness = .3 + .75 * u["row"]                                   # 1 on the bottom row
     width, height = np.array([_SHAPES[c.name][:2] if c.thing else (1, 1) for c in CLASSES]).T
-    size = .19 * (.75 + .55 * u["scale"]) * closeness
+    size = .21 * (.75 + .55 * u["scale"]) * closeness
     hw, hh = size * width[kind] * (.9 + .2 * u["stretch"]), size * height[kind]
     floats = np.isin(kind, [_ID["balloon"], _ID["bird"]])
     cy = np.where(floats, .05 + hh + u["row"][:, ::-1] * horizon, horizon + closeness * (1 - horizon) - hh)
@@ -150,11 +151,11 @@ def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray) -> dict[str, n
     order = np.argsort(np.where(present, depth, 2), axis=1, kind="stable")
     return {k: np.take_along_axis(np.broadcast_to(v, (n, THINGS)), order, 1) for k, v in out.items()}
 
-# %% ../../nbs/data/00_scenes.ipynb #ae2c95c5
+# %% ../../nbs/data/00_scenes.ipynb #49f1cd7c
 def _layout(seed: int, start: int, n: int) -> dict[str, np.ndarray]:
     "Everything about scenes start … start + n − 1 that does not depend on the resolution."
     u = _draws(seed, start, n)
-    horizon, near = .3 + .3 * u["horizon"], .45 + .55 * u["near"]
+    horizon, near = .22 + .3 * u["horizon"], .45 + .55 * u["near"]
     back, ground = _pick([_ID["mountain"], _ID["sea"], _ID["grass"]], u["back"]), _pick([_ID["grass"], _ID["sand"]], u["ground"])
     three = lambda *columns: np.concatenate([np.broadcast_to(c, (n, 1)) for c in columns], axis=1)
     stuff = {"class_id": three(0, back, ground), "cx": three(.5, .5, .5), "cy": three(.5, .5, .5), "hw": three(.5, .5, .5),
@@ -174,7 +175,7 @@ def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]: # color, l
             "base": 46 + 14 * u["base"], "relief": sign * (3 + 6 * u["relief"]), "grain": 1 + 4 * u["grain"],
             "texture": texture, "repeat": .4 + .5 * u["repeat"], "shift_u": u["shift_u"], "shift_v": u["shift_v"]}
 
-# %% ../../nbs/data/00_scenes.ipynb #426f73c1
+# %% ../../nbs/data/00_scenes.ipynb #6995e839
 class _Bundle:
     def _map(self, f): return replace(self, **{x.name: f(getattr(self, x.name)) for x in fields(self)})
     def __getitem__(self, index): return self._map(lambda t: t[index])
@@ -193,7 +194,7 @@ class Regions(_Bundle):
     box: Tensor      # (N, R, 4) x0, y0, x1, y1 in pixels around what is visible, x1 and y1 exclusive; zeros where nothing is
     visible: Tensor  # (N, R) share of the region's pixels that nothing nearer hides, in [0, 1]
 
-# %% ../../nbs/data/00_scenes.ipynb #2d7db177
+# %% ../../nbs/data/00_scenes.ipynb #ca66f6f5
 @dataclass(frozen=True)
 class Scenes(_Bundle):
     "N pictures with everything that is true about them."
@@ -212,7 +213,7 @@ class Scenes(_Bundle):
     @property
     def lab(self) -> Tensor: return torch.cat([self.L, paint(self, pigments(self))], 1) # (N, 3, H, W), before any clipping
 
-# %% ../../nbs/data/00_scenes.ipynb #fa31853b
+# %% ../../nbs/data/00_scenes.ipynb #04e28d88
 def _color_table(like: Tensor) -> Tensor: return torch.tensor([*COLORS.values()]).to(like) # (colors, 2)
 
 def pigments(scenes: Scenes) -> Tensor: # (N, R, 2) ab at the reference lightness
@@ -227,7 +228,7 @@ def paint(scenes: Scenes, pigment: Tensor) -> Tensor: # pigment (N, R, 2) -> ab 
     "The color of each pixel when each region has this pigment."
     return torch.stack([_per_pixel(pigment[..., i], scenes.instances) for i in range(2)], 1) * scenes.factor
 
-# %% ../../nbs/data/00_scenes.ipynb #f40214d2
+# %% ../../nbs/data/00_scenes.ipynb #d9563c7c
 def _stuff_map(layout: dict[str, Tensor], size: int) -> Tensor: # (n, size, size) uint8 in {0, 1, 2}
     x = (torch.arange(size) + .5) / size
     wave, tau = layout["wave"], 2 * math.pi
@@ -242,7 +243,7 @@ def _cell(layout: dict[str, Tensor], center: str, half: str, size: int) -> Tenso
     place = (x - layout[center][:, STUFF:, None]) / layout[half][:, STUFF:, None]
     return ((place + 1) * (_CELLS / 2) + 1).floor().clamp(0, _CELLS + 1).int()
 
-# %% ../../nbs/data/00_scenes.ipynb #ea506fc3
+# %% ../../nbs/data/00_scenes.ipynb #cb7b6684
 def _who_is_seen(layout: dict[str, Tensor], size: int) -> tuple[Tensor, Tensor]: # instances (n, H, W) and areas before hiding (n, R)
     stuff, side = _stuff_map(layout, size), _CELLS + 2
     u, v = _cell(layout, "cx", "hw", size), _cell(layout, "cy", "hh", size)
@@ -253,7 +254,7 @@ def _who_is_seen(layout: dict[str, Tensor], size: int) -> tuple[Tensor, Tensor]:
     bands = torch.stack([(stuff == i).flatten(1).sum(1) for i in range(STUFF)], 1)
     return torch.where(nearest > 0, nearest + (STUFF - 1), stuff), torch.cat([bands, cover.flatten(2).sum(2)], 1)
 
-# %% ../../nbs/data/00_scenes.ipynb #686188d5
+# %% ../../nbs/data/00_scenes.ipynb #90c5a136
 def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor]: # lightness and material, (n, H, W)
     size = instances.shape[-1]
     x = (torch.arange(size) + .5) / size
@@ -273,7 +274,7 @@ def haze(depth: Tensor) -> Tensor: # relative inverse depth in (0, 1] -> factor 
     "How much of its color a thing keeps at this distance; lightness is not touched."
     return .4 + .6 * depth.sqrt()
 
-# %% ../../nbs/data/00_scenes.ipynb #257f1484
+# %% ../../nbs/data/00_scenes.ipynb #52a6664b
 def _depth_map(layout: dict[str, Tensor], instances: Tensor) -> Tensor: # (n, H, W)
     y = (torch.arange(instances.shape[-1]) + .5) / instances.shape[-1]
     below = ((y - layout["horizon"]) / (1 - layout["horizon"])).clamp(min=0)
@@ -289,7 +290,7 @@ def _seen(instances: Tensor, areas: Tensor) -> tuple[Tensor, Tensor]: # boxes (n
     box = torch.stack([low(column), low(row), high(column), high(row)], -1) * row.any(-1, keepdim=True)
     return box, mask.flatten(2).sum(2) / areas.clamp(min=1)
 
-# %% ../../nbs/data/00_scenes.ipynb #85b7581b
+# %% ../../nbs/data/00_scenes.ipynb #dbb62d4f
 def _draw(seed: int, start: int, n: int, size: int) -> Scenes:
     layout = {k: torch.from_numpy(v.astype(np.float32) if v.dtype == np.float64 else v) for k, v in _layout(seed, start, n).items()}
     instances, areas = _who_is_seen(layout, size)
@@ -305,7 +306,7 @@ def _draw(seed: int, start: int, n: int, size: int) -> Scenes:
                     torch.arange(start, start + n))
     return replace(scenes, rgb=join_lab(scenes.L, paint(scenes, pigments(scenes))))
 
-# %% ../../nbs/data/00_scenes.ipynb #4bf7e36f
+# %% ../../nbs/data/00_scenes.ipynb #b6888467
 def make_scenes(n: int,         # scenes
                 size: int = 64, # side of the square pictures in pixels, 8 or more
                 seed: int = 0,  # which world, 0 or more
@@ -322,3 +323,96 @@ def join_scenes(parts: Sequence[Scenes]) -> Scenes:
     join = lambda cls, items: cls(*(torch.cat([getattr(i, f.name) for i in items]) if f.name != "regions" else
                                     join(Regions, [i.regions for i in items]) for f in fields(cls)))
     return join(Scenes, parts)
+
+# %% ../../nbs/data/00_scenes.ipynb #eeb76eac
+def choices(scenes: Scenes) -> Tensor: # (N, R) int64, 0 for regions of which nothing is seen
+    "Number of colors each visible region may have."
+    seen = scenes.regions.box[..., 2] > 0
+    return ALLOWED.to(seen.device)[scenes.regions.class_id].sum(-1) * seen
+
+def choose_regions(eligible: Tensor,         # (N, R) bool
+                   rng: np.random.Generator,
+                   share: float = .5,        # each eligible region is taken with this probability, in (0, 1]
+                  ) -> Tensor:               # (N, R) bool
+    "A random part of the eligible regions, at least one in every scene that has any; raises InputError for a share out of range."
+    if not 0 < share <= 1: raise InputError(f"share lies in (0, 1], not {share}")
+    u = torch.from_numpy(rng.random(eligible.shape)).to(eligible.device).masked_fill(~eligible, 2)
+    return ((u < share) | (u == u.amin(1, keepdim=True))) & eligible
+
+def _any_of(options: Tensor, rng: np.random.Generator) -> Tensor: # (N, R, colors) bool -> (N, R) one of them at random
+    return (torch.from_numpy(rng.random(options.shape)).to(options.device) * options).argmax(-1)
+
+# %% ../../nbs/data/00_scenes.ipynb #3ca3f386
+def recolored(scenes: Scenes,
+              rng: np.random.Generator,
+              share: float = .5,             # share of the regions that have a choice; at least one changes
+              regions: Tensor | None = None, # (N, R) bool: change these instead (those without a choice stay)
+             ) -> Scenes:                    # equal to `scenes` but for rgb and regions.color_id
+    "The same scenes, whole regions moved to other allowed colors: as right as the originals, with the same lightness."
+    free = choices(scenes) > 1
+    chosen = choose_regions(free, rng, share) if regions is None else regions.to(free.device) & free
+    now = torch.nn.functional.one_hot(scenes.regions.color_id, len(COLORS)).bool()
+    other = _any_of(ALLOWED.to(now.device)[scenes.regions.class_id] & ~now, rng)
+    table = replace(scenes.regions, color_id=torch.where(chosen, other, scenes.regions.color_id))
+    moved = replace(scenes, regions=table)
+    return replace(moved, rgb=join_lab(scenes.L, paint(moved, pigments(moved))))
+
+# %% ../../nbs/data/00_scenes.ipynb #02c035a3
+@cache
+def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
+    "Colors a class does not allow and that lie clearly outside its palette, seen from the color a region has now."
+    table = _color_table(torch.empty(0))
+    t = torch.linspace(.1, 1, 10).view(-1, 1, 1, 1)
+    way = table[:, None].lerp(table[None], t)                                    # (10, now, goal, 2)
+    gap = torch.cdist(way.flatten(0, 2), table).view(10, len(table), len(table), 1, -1)
+    gap = gap.masked_fill(~ALLOWED, math.inf).amin(-1)                           # (10, now, goal, classes)
+    covered = t * torch.cdist(table, table)[..., None]
+    return ((gap >= .6 * covered).all(0) & (covered[-1] > 30)).permute(2, 0, 1) & ~ALLOWED[:, None]
+
+# %% ../../nbs/data/00_scenes.ipynb #c7410bbd
+def wrong_color(scenes: Scenes,
+                rng: np.random.Generator,       # the same draws, whatever the strength
+                share: float = .3,              # share of the visible regions; at least one
+                strength: float | Tensor = 1.0, # 0 no change, 1 the forbidden color; one number, or (N,)
+                regions: Tensor | None = None,  # (N, R) bool: change these instead
+               ) -> Tensor:                     # (N, 3, H, W) sRGB: no scene of this world, so only pixels
+    "Pictures in which whole regions move towards a color their class forbids, lightness unchanged."
+    seen = choices(scenes) > 0
+    chosen = choose_regions(seen, rng, share) if regions is None else regions.to(seen.device) & seen
+    table = scenes.regions
+    goal = _any_of(forbidden_colors().to(seen.device)[table.class_id, table.color_id], rng)
+    right, wrong = pigments(scenes), _color_table(table.jitter)[goal] + table.jitter
+    weight = torch.as_tensor(strength).to(right).expand(len(scenes)).view(-1, 1, 1) * chosen[..., None]
+    return join_lab(scenes.L, paint(scenes, right.lerp(wrong, weight)))
+
+# %% ../../nbs/data/00_scenes.ipynb #ef11fd43
+@dataclass(frozen=True)
+class ColorTruth(_Bundle):
+    "All a judge may know: which pigments are right for each region, and how a pigment looks at each pixel."
+    allowed: Tensor   # (N, R, A, 2) right pigments; classes with fewer colors repeat their first
+    factor: Tensor    # (N, 1, H, W) f of each pixel
+    instances: Tensor # (N, H, W) uint8 region of each pixel
+
+def color_truth(scenes: Scenes) -> ColorTruth:
+    "The allowed pigments of each region with haze, shading and region map; the same for a scene and its valid recolorings."
+    most = max(len(c.colors) for c in CLASSES)
+    padded = torch.tensor([[COLORS[(c.colors * most)[i] if i < len(c.colors) else c.colors[0]] for i in range(most)] for c in CLASSES])
+    allowed = padded.to(scenes.L)[scenes.regions.class_id] + scenes.regions.jitter[:, :, None]
+    return ColorTruth(allowed, scenes.factor, scenes.instances)
+
+# %% ../../nbs/data/00_scenes.ipynb #eaea4469
+def oracle_violation(truth: Scenes | ColorTruth, # the scenes, or what `color_truth` says about them
+                     rgb: Tensor,                # (N, 3, H, W) sRGB pictures of the same scenes
+                     tolerance: float = .01,     # Lab distance per pixel that counts as rounding
+                    ) -> Tensor:                 # (N,) mean Lab distance to the best right coloring, 0 when there is none
+    "How far each picture is from the nearest right coloring of its scene; raises InputError when shapes do not agree."
+    truth = color_truth(truth) if isinstance(truth, Scenes) else truth
+    expected = (len(truth.factor), 3, *truth.factor.shape[2:])
+    if rgb.shape != expected: raise InputError(f"oracle_violation takes pictures {expected}, not {tuple(rgb.shape)}")
+    ab, inside = rgb_to_lab(rgb)[:, 1:], truth.instances.flatten(1).long()
+    sums = []
+    for allowed in truth.allowed.unbind(2):                                      # (N, R, 2), one candidate color each time
+        best = torch.stack([_per_pixel(allowed[..., i], truth.instances) for i in range(2)], 1) * truth.factor
+        left = ((ab - best).norm(dim=1) - tolerance).clamp(min=0).flatten(1)
+        sums.append(left.new_zeros(allowed.shape[:2]).scatter_add(1, inside, left))
+    return torch.stack(sums).amin(0).sum(1) / inside.shape[1]

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'extract', 'st
            'difference', 'MetricRegistry', 'metric_factory', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards',
            'TorchMetric']
 
-# %% ../../nbs/metrics/00_base.ipynb #8e26c44c
+# %% ../../nbs/metrics/00_base.ipynb #b64cc462
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Interval, Registry, Score, Signature, bootstrap_weights, digest, interval, rng
 from ..encoders.base import check_rgb
 
-# %% ../../nbs/metrics/00_base.ipynb #db6dad5c
+# %% ../../nbs/metrics/00_base.ipynb #e08e4b41
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
-# %% ../../nbs/metrics/00_base.ipynb #ac2ac086
+# %% ../../nbs/metrics/00_base.ipynb #efd00420
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -65,7 +65,7 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #48e71f5e
+# %% ../../nbs/metrics/00_base.ipynb #d2657140
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if len(set(names)) < len(names): raise InputError(f"metrics asked for twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
@@ -75,6 +75,13 @@ def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) ->
         if m.kind == "paired" and len(pred) != len(target): raise InputError(f"{m.name} needs one target per prediction: {len(pred)} against {len(target)}")
     if cache is not None and cache.setdefault("target", target) is not target: raise InputError("this cache holds the rows of another target; pass a new dict")
 
+def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequence[str] | None) -> Rows:
+    pred, target = torch.cat(left), torch.cat(right) if right else None
+    _finite(metric, pred, "values" if target is None else "features of predictions", names)
+    if target is not None: _finite(metric, target, "features of targets", names if matched else None)
+    return Rows(pred, target, matched or target is None)
+
+# %% ../../nbs/metrics/00_base.ipynb #e22dcda5
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -86,31 +93,21 @@ def extract(metrics: Sequence[Metric],        # of different names
            ) -> dict[str, Rows]:              # metric name -> rows
     "The rows of each metric, each phi run once; raises InputError on values that are not finite, naming the items."
     _check_items(metrics, pred, target, cache)
-    compared = [m for m in metrics if m.kind != "single"]
+    compared, cache = [m for m in metrics if m.kind != "single"], {} if cache is None else cache
     left, right = {m.name: [] for m in metrics}, {m.name: [] for m in metrics}
     for start in range(0, max(len(pred), len(target) if compared else 0), batch):
-        p, t = _mapped(metrics, pred, start, batch), {}
-        if compared:
-            held = cache.setdefault((start, batch), {}) if cache is not None else {}
-            held |= _mapped([m for m in compared if m.phi_key not in held], target, start, batch)
-            t = held
-        n = min(batch, len(pred) - start)
+        p, t = _mapped(metrics, pred, start, batch), dict(cache.get((start, batch), {}))
+        if compared: t |= _mapped([m for m in compared if m.phi_key not in t], target, start, batch)
+        if "target" in cache: cache[start, batch] = t
         for m in metrics:
-            if m.kind == "set":
-                left[m.name] += [p[m.phi_key].cpu()] if p else []
-                right[m.name] += [t[m.phi_key].cpu()] if m.phi_key in t else []
-            else:
-                left[m.name].append(_per_item(m, m.compare(p[m.phi_key], *([t[m.phi_key]] if m.kind == "paired" else [])), n) if p else torch.empty(0))
+            sides = [x[m.phi_key] for x in ([p] if m.kind == "single" else [p, t]) if x]
+            if p and m.kind != "set": left[m.name].append(_per_item(m, m.compare(*sides), len(pred[start:start + batch])))
+            if p and m.kind == "set": left[m.name].append(p[m.phi_key].cpu())
+            if t and m.kind == "set": right[m.name].append(t[m.phi_key].cpu())
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequence[str] | None) -> Rows:
-    pred, target = torch.cat(left), torch.cat(right) if right else None
-    _finite(metric, pred, "values" if target is None else "features of predictions", names)
-    if target is not None: _finite(metric, target, "features of targets", names if matched else None)
-    return Rows(pred, target, matched or target is None)
-
-# %% ../../nbs/metrics/00_base.ipynb #f9db25cb
+# %% ../../nbs/metrics/00_base.ipynb #d11d4edb
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -137,7 +134,7 @@ def replicates(metric: Metric,
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 
-# %% ../../nbs/metrics/00_base.ipynb #abd1d7c5
+# %% ../../nbs/metrics/00_base.ipynb #5915b9f0
 def resampled(rows: Rows,
               reps: int,                          # replicates
               seed: int,
@@ -173,7 +170,7 @@ def score_rows(metric: Metric,
     per_item = None if metric.kind == "set" else rows.pred.numpy()
     return Score(value, ci, len(rows), metric.higher_is_better, _with_n(metric, rows, clusters), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #da4b9a3c
+# %% ../../nbs/metrics/00_base.ipynb #0695d015
 def difference(metric: Metric,
                rows_a: Rows,
                rows_b: Rows,                      # of another system on the same items (and the same target set)
@@ -192,7 +189,7 @@ def difference(metric: Metric,
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
     return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #3474db16
+# %% ../../nbs/metrics/00_base.ipynb #d7c218ed
 class MetricRegistry(Registry):
     "Metric factories by name; what a notebook defines while it runs stands in for the module made from it."
     def add(self, name: str, entry):
@@ -221,7 +218,7 @@ def metric_factory(name: str,                     # what users write
         return metrics.add(name, factory)
     return wrap
 
-# %% ../../nbs/metrics/00_base.ipynb #b074b7fc
+# %% ../../nbs/metrics/00_base.ipynb #0b9fab12
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -248,7 +245,7 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
 
 paired_metric = partial(pixel_metric, kind="paired")
 
-# %% ../../nbs/metrics/00_base.ipynb #1aeb2faf
+# %% ../../nbs/metrics/00_base.ipynb #59c2160d
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
@@ -268,7 +265,7 @@ def metric_cards() -> list[dict]: # one per registered metric: name, kind, highe
     entries = [(name, metrics[name]) for name in metrics.names()]
     return [{"name": name, **dict(getattr(getattr(e, "metric", e), "card", {}))} for name, e in entries]
 
-# %% ../../nbs/metrics/00_base.ipynb #c1d92ecd
+# %% ../../nbs/metrics/00_base.ipynb #48ab004e
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False
@@ -278,9 +275,10 @@ class TorchMetric(torchmetrics.Metric):
                  **kwargs):         # passed to torchmetrics.Metric
         super().__init__(**kwargs)
         self.metric = get_metric(metric, **(options or {}))
-        self.higher_is_better = self.metric.higher_is_better
         self._states = [f"{side}_{digest([self.metric.name, str(self.metric.signature)])}" for side in ("pred", "target")]
         for state in self._states: self.add_state(state, default=[], dist_reduce_fx="cat")
+
+    higher_is_better = property(lambda self: self.metric.higher_is_better)
 
     def update(self, pred, target=None) -> None:
         "Take in one batch of predictions and targets."
