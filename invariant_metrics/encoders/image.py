@@ -6,7 +6,7 @@
 __all__ = ['TAPS', 'seeded', 'noise_images', 'randomize', 'Embedded', 'fill', 'embedded', 'TokenEncoder', 'DinoV2', 'Clip',
            'OpenClip', 'folder_config', 'hub_model', 'dinov2', 'clip', 'open_clip', 'Inception', 'inception']
 
-# %% ../../nbs/encoders/02_image.ipynb #678c8637
+# %% ../../nbs/encoders/02_image.ipynb #4b48d0df
 import io
 import json
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, torch_rng
-from .base import CLIP, IMAGENET, PLAIN, Encoder, Preprocess
+from .base import CLIP, IMAGENET, Encoder, Preprocess
 from .weights import Place, load_embedded, resolve
 from ..models.vision import VisionNet
 
-# %% ../../nbs/encoders/02_image.ipynb #7755ce0f
+# %% ../../nbs/encoders/02_image.ipynb #d616f72a
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     "Run library code that draws from torch's global generator, from a seed, and leave that generator as it was."
@@ -36,7 +36,7 @@ def noise_images(n: int, size: int, seed: int = 0) -> Tensor: # (n, 3, size, siz
     parts = [F.interpolate(torch.randn(n, 3, s, s, generator=g), (size, size), mode="bilinear") for s in (2, 5, 13, size)]
     return (0.5 + 0.25*sum(parts)/2).clamp(0, 1)
 
-# %% ../../nbs/encoders/02_image.ipynb #6ad18c5a
+# %% ../../nbs/encoders/02_image.ipynb #f7dcc499
 def randomize(net: nn.Module,              # changed in place
               seed: int = 0,
               images: Tensor | None = None, # network input to measure batch statistics on
@@ -55,7 +55,7 @@ def randomize(net: nn.Module,              # changed in place
         with torch.no_grad(): net.train()(images)
     return net.eval()
 
-# %% ../../nbs/encoders/02_image.ipynb #fa939a85
+# %% ../../nbs/encoders/02_image.ipynb #5abad866
 class Embedded(Encoder):
     "The package's own small network: stages 1–4 and a 64-d embedding."
     def __init__(self, net: VisionNet, revision: str, prepare: Preprocess):
@@ -70,7 +70,7 @@ class Embedded(Encoder):
         maps = self.net.stages(x)
         return self.net.vector(maps) if layer == "embedding" else maps[self.layers.index(layer)].mean((2, 3))
 
-# %% ../../nbs/encoders/02_image.ipynb #4c762ed5
+# %% ../../nbs/encoders/02_image.ipynb #f17cca18
 def fill(net: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
     "Load a state dict; raises InputError, in one line, where it belongs to another network."
     mine = net.state_dict()
@@ -94,7 +94,7 @@ def embedded(weights: str = "embedded-image",  # or a .safetensors file of the s
     from safetensors.torch import load_file
     return Embedded(fill(net, load_file(place.path), str(place.path.name)), place.revision, prepare)
 
-# %% ../../nbs/encoders/02_image.ipynb #a25aab7d
+# %% ../../nbs/encoders/02_image.ipynb #776e6fa9
 class TokenEncoder(Encoder):
     "A vision transformer: class token after every block, one final vector, patch tokens as maps."
     def __init__(self, name: str, revision: str, net: nn.Module,
@@ -138,7 +138,7 @@ class OpenClip(TokenEncoder):
         out = self.net.visual.forward_intermediates(x, output_fmt="NLC", output_extra_tokens=True)
         return out["image_features"], [torch.cat(pair, 1) for pair in zip(out["image_intermediates_prefix"], out["image_intermediates"])]
 
-# %% ../../nbs/encoders/02_image.ipynb #7103913b
+# %% ../../nbs/encoders/02_image.ipynb #d70fd5a2
 def folder_config(place: Place,
                   kind: str,   # model type wanted, e.g. "dinov2"
                  ) -> dict:
@@ -170,7 +170,7 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {cls.__name__}, {lost[0]} among them; they would be random")
     return net, place.revision
 
-# %% ../../nbs/encoders/02_image.ipynb #4e012f38
+# %% ../../nbs/encoders/02_image.ipynb #ab1a238f
 def dinov2(weights: str = "dinov2-large", # or "dinov2-small", a folder, organization/model@commit
            untrained: bool = False,       # random weights in the architecture of that folder
            seed: int = 0,
@@ -181,7 +181,7 @@ def dinov2(weights: str = "dinov2-large", # or "dinov2-small", a folder, organiz
     c = net.config
     return DinoV2("dinov2", revision, net, c.num_hidden_layers, c.patch_size, "cls", Preprocess(size, "squash", "bicubic", IMAGENET))
 
-# %% ../../nbs/encoders/02_image.ipynb #8dfdb122
+# %% ../../nbs/encoders/02_image.ipynb #9aa8404e
 def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization/model@commit
          untrained: bool = False, seed: int = 0,
         ) -> Encoder:
@@ -190,7 +190,7 @@ def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization
     c = net.config.vision_config
     return Clip("clip", revision, net, c.num_hidden_layers, c.patch_size, "projection", Preprocess(c.image_size, "crop", "bicubic", CLIP))
 
-# %% ../../nbs/encoders/02_image.ipynb #dced617e
+# %% ../../nbs/encoders/02_image.ipynb #83565749
 def open_clip(weights: str = "open-clip-vit-b-32", # a folder in open_clip's format
               untrained: bool = False, seed: int = 0,
              ) -> Encoder:
@@ -210,7 +210,7 @@ def open_clip(weights: str = "open-clip-vit-b-32", # a folder in open_clip's for
     depth, patch = len(net.visual.transformer.resblocks), net.visual.patch_size[0]
     return OpenClip("open_clip", f"untrained-{seed}" if untrained else place.revision, net, depth, patch, "projection", prepare)
 
-# %% ../../nbs/encoders/02_image.ipynb #85cb0292
+# %% ../../nbs/encoders/02_image.ipynb #313240f5
 TAPS = {"64": "MaxPool_1", "192": "MaxPool_2", "768": "Mixed_6e", "2048": "Mixed_7c"} # tap: module whose output it pools
 
 class Inception(Encoder):
@@ -234,7 +234,7 @@ class Inception(Encoder):
     def describe(self, layer: str | None = None) -> dict[str, str]:
         return {**super().describe(layer), "input": "8bit-299-squash-tf1bilinear"}
 
-# %% ../../nbs/encoders/02_image.ipynb #67937297
+# %% ../../nbs/encoders/02_image.ipynb #485dc014
 def inception(weights: str = "inception", # or a local .pth / .safetensors file of torch-fidelity's network
               untrained: bool = False, seed: int = 0,
              ) -> Encoder:

@@ -6,9 +6,10 @@
 __all__ = ['PUBLIC', 'Card', 'assets_folder', 'cards', 'get_card', 'save_embedded', 'load_embedded', 'Place', 'download_folder',
            'local_place', 'hub_card', 'resolve', 'list_weights', 'verify_weights', 'fetch_weights']
 
-# %% ../../nbs/encoders/01_weights.ipynb #301a9654
+# %% ../../nbs/encoders/01_weights.ipynb #a35ac13a
 import json
 import re
+import shutil
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from ..core import InputError, atomic_write, digest, file_sha256, unknown
 
-# %% ../../nbs/encoders/01_weights.ipynb #415c64b6
+# %% ../../nbs/encoders/01_weights.ipynb #b287d13e
 @dataclass(frozen=True)
 class Card:
     "What one set of weights is, where it comes from and how good it is."
@@ -48,7 +49,7 @@ class Card:
         try: values = json.loads(text); return cls(**{**values, "files": tuple(values["files"])})
         except (ValueError, TypeError, KeyError) as error: raise InputError(f"not a weights card: {error}") from error
 
-# %% ../../nbs/encoders/01_weights.ipynb #31b3ff0a
+# %% ../../nbs/encoders/01_weights.ipynb #758e83e0
 _HF, _BIN = ("config.json", "preprocessor_config.json", "model.safetensors"), ("config.json", "preprocessor_config.json", "pytorch_model.bin")
 _INCEPTION = "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 
@@ -72,7 +73,7 @@ PUBLIC = (
          "11eaf7a1cf4bd70740697dbc216f98980c0aeb03", _BIN, size=489_648_389, sha256="b6c4d44f9d96ca3fa76dd3bbb153989a60b4ad5526559f3c598562a368d687ec"),
 )
 
-# %% ../../nbs/encoders/01_weights.ipynb #638d0241
+# %% ../../nbs/encoders/01_weights.ipynb #f1c014f6
 def assets_folder() -> Path:
     "The folder inside the package that holds the embedded weights."
     return Path(str(package_files("invariant_metrics")))/"assets"
@@ -92,7 +93,7 @@ def get_card(name: str,                        # a card's name or a hub id that 
     if found is None: raise unknown("weights", name, known)
     return found
 
-# %% ../../nbs/encoders/01_weights.ipynb #4aa49c85
+# %% ../../nbs/encoders/01_weights.ipynb #95720dbc
 def save_embedded(name: str,                        # also the file's name
                   state: Mapping[str, Tensor],      # a state dict
                   card: Card,                       # size, sha256 and files are filled in
@@ -107,7 +108,7 @@ def save_embedded(name: str,                        # also the file's name
     with atomic_write(path.with_suffix(".json")) as tmp: tmp.write_text(card.to_json())
     return card
 
-# %% ../../nbs/encoders/01_weights.ipynb #222bebd9
+# %% ../../nbs/encoders/01_weights.ipynb #1e05416a
 def load_embedded(name: str,                        # e.g. "embedded-image"
                   folder: str | Path | None = None, # None for the package's own
                  ) -> dict[str, Tensor]:            # float32
@@ -120,7 +121,7 @@ def load_embedded(name: str,                        # e.g. "embedded-image"
     if file_sha256(path) != card.sha256: raise InputError(f"{path.name} is damaged (its sha256 is not its card's); {again}")
     return {k: v.float() if v.is_floating_point() else v for k, v in load(path.read_bytes()).items()}
 
-# %% ../../nbs/encoders/01_weights.ipynb #2a8ed941
+# %% ../../nbs/encoders/01_weights.ipynb #3c959b19
 class Place(NamedTuple):
     "Where weights lie and what pins them."
     path: Path     # folder, or the file of weights that are one file
@@ -138,7 +139,7 @@ def local_place(path: str | Path) -> Place:
     if not found: raise InputError(f"no weights in {path}: expected config.json with model.safetensors, or a single weights file")
     return Place(path, "local-" + digest({p.name: file_sha256(p) for p in found})[:12], path.stem if path.is_file() else path.name)
 
-# %% ../../nbs/encoders/01_weights.ipynb #f5c77c33
+# %% ../../nbs/encoders/01_weights.ipynb #2c598e60
 def hub_card(name: str) -> Card | None: # None when `name` does not look like a hub id
     "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", name)
@@ -156,7 +157,7 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
         except OSError: path = None
     return path if path and all((path/f).is_file() for f in card.files) else None
 
-# %% ../../nbs/encoders/01_weights.ipynb #dbcaa7e3
+# %% ../../nbs/encoders/01_weights.ipynb #9d6e77fa
 def resolve(name: str | Path,      # a card's name, a local folder or file, or organization/model@commit
            ) -> Place:             # a folder, or the file of weights that are one file
     "Where weights lie on this machine, without any network; raises InputError naming the command that fetches them."
@@ -169,7 +170,7 @@ def resolve(name: str | Path,      # a card's name, a local folder or file, or o
     pin = card.sha256[:12] if card.source != "hub" else card.revision[:12]
     return Place(path/card.files[-1] if len(card.files) == 1 else path, pin, card.name)
 
-# %% ../../nbs/encoders/01_weights.ipynb #4e1de515
+# %% ../../nbs/encoders/01_weights.ipynb #8b490be4
 def list_weights(folder: str | Path | None = None, # embedded weights; None for the package's own
                 ) -> list[dict]: # name, what, source, license, size in bytes, sha256, present
     "One row per known set of weights: where it comes from and whether it is on this machine."
@@ -177,7 +178,7 @@ def list_weights(folder: str | Path | None = None, # embedded weights; None for 
     return [dict(name=c.name, what=c.what, source=source(c), license=c.license, size=c.size, sha256=c.sha256,
                  present=_find(c, folder) is not None) for c in cards(folder).values()]
 
-# %% ../../nbs/encoders/01_weights.ipynb #29241267
+# %% ../../nbs/encoders/01_weights.ipynb #79a0a8d3
 def verify_weights(name: str | None = None,          # one card's name, or None for all
                    folder: str | Path | None = None, # embedded weights; None for the package's own
                   ) -> list[dict]:                   # name, present, ok (True, False, None), sha256 found, expected
@@ -190,18 +191,19 @@ def verify_weights(name: str | None = None,          # one card's name, or None 
                          sha256=found, expected=card.sha256))
     return rows
 
-# %% ../../nbs/encoders/01_weights.ipynb #9afc9b47
+# %% ../../nbs/encoders/01_weights.ipynb #8b48f8c7
 def _download(card: Card, path: Path) -> None:
     "One file from its address; nothing is kept unless its checksum is the card's."
     with atomic_write(path) as tmp:
-        with urllib.request.urlopen(card.where, timeout=60) as answer, open(tmp, "wb") as file:
-            while block := answer.read(1 << 20): file.write(block)
+        try:
+            with urllib.request.urlopen(card.where, timeout=60) as answer, open(tmp, "wb") as file: shutil.copyfileobj(answer, file, 1 << 20)
+        except OSError as error: raise InputError(f"cannot fetch {card.name} from {card.where}: {error}") from error
         if file_sha256(tmp) != card.sha256: raise InputError(f"{card.where} does not have the sha256 of its card; nothing was kept")
 
 def _missing(card: Card, folder: Path) -> list[str]:
     return [f for f in card.files if not (folder/f).is_file()]
 
-# %% ../../nbs/encoders/01_weights.ipynb #82d8cfcd
+# %% ../../nbs/encoders/01_weights.ipynb #f5ccb8f3
 def fetch_weights(name: str,                   # a card's name or organization/model@commit
                   revision: str | None = None, # commit, for a card that has none
                  ) -> Place:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AB_SCALE', 'colorizers', 'seeded', 'Colorizer', 'ResidualBlock', 'UNetColorizer', 'parameter_count', 'PatchCritic']
 
-# %% ../../nbs/models/00_colorizer.ipynb #2b4ab1dd
+# %% ../../nbs/models/00_colorizer.ipynb #08887331
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core import InputError, Registry, torch_rng
 from ..data.color import join_lab
 
-# %% ../../nbs/models/00_colorizer.ipynb #0b5f3af3
+# %% ../../nbs/models/00_colorizer.ipynb #e2e3b645
 @contextmanager
 def seeded(seed: int,                                # any integer
            *keys,                                    # further names of the stream, e.g. "step", 12
@@ -29,7 +29,7 @@ def seeded(seed: int,                                # any integer
         torch.manual_seed(torch_rng(seed, *keys).initial_seed())
         yield
 
-# %% ../../nbs/models/00_colorizer.ipynb #0bdc7514
+# %% ../../nbs/models/00_colorizer.ipynb #5b3e7e53
 class Colorizer(nn.Module):
     "The interface of every colorizer: `forward` takes lightness to ab in Lab units, `colorize` to RGB; subclasses write `ab`."
     multiple = 8 # `ab` sees sides divisible by this
@@ -58,7 +58,7 @@ class Colorizer(nn.Module):
         try: return torch.cat([join_lab(l, chroma * self(l.to(device)).to(l)) for l in L.split(batch)])
         finally: self.train(training)
 
-# %% ../../nbs/models/00_colorizer.ipynb #df86c43f
+# %% ../../nbs/models/00_colorizer.ipynb #2d159313
 class ResidualBlock(nn.Module):
     "Two 3 × 3 convolutions around a shortcut; the identity on nonnegative input when new."
     def __init__(self, channels: int):
@@ -69,7 +69,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor: return F.relu(x + self.second(F.relu(self.first(x))))
 
-# %% ../../nbs/models/00_colorizer.ipynb #b0307d3e
+# %% ../../nbs/models/00_colorizer.ipynb #03e62993
 AB_SCALE = 110.0 # the largest |a| or |b| of sRGB is about 108: one network unit
 
 class UNetColorizer(Colorizer):
@@ -83,6 +83,7 @@ class UNetColorizer(Colorizer):
             self.mid1, self.mid2 = ResidualBlock(2*w), ResidualBlock(3*w)
             self.up1, self.up0, self.coarse = conv(3*w + 2*w, 2*w), conv(2*w + w, w), conv(w, 8)
             self.fine = nn.Sequential(conv(3, 8), nn.ReLU(), nn.Conv2d(8, 2, 1))
+        for last in (self.coarse, self.fine[-1]): nn.init.zeros_(last.weight); nn.init.zeros_(last.bias)
         self.to(memory_format=torch.channels_last)
 
     def ab(self, L: Tensor) -> Tensor:
@@ -95,16 +96,16 @@ class UNetColorizer(Colorizer):
         ab = F.pixel_shuffle(self.coarse(u0), 2)
         return AB_SCALE * (ab + self.fine(torch.cat([ab, x], 1))).float()
 
-# %% ../../nbs/models/00_colorizer.ipynb #52a2fc8d
+# %% ../../nbs/models/00_colorizer.ipynb #17174c38
 def parameter_count(model: nn.Module) -> int:
     "How many numbers a network has learned or will learn."
     return sum(p.numel() for p in model.parameters())
 
-# %% ../../nbs/models/00_colorizer.ipynb #c23462ef
+# %% ../../nbs/models/00_colorizer.ipynb #31367ea9
 colorizers = Registry("colorizer", group="invariant_metrics.colorizers")
-colorizers.add("unet", UNetColorizer)
+colorizers.add("unet", UNetColorizer);
 
-# %% ../../nbs/models/00_colorizer.ipynb #f839846f
+# %% ../../nbs/models/00_colorizer.ipynb #35ad1c32
 class PatchCritic(nn.Module):
     "Scores of overlapping patches of a colored picture, high for real (after Isola et al. 2017)."
     def __init__(self, width: int = 16, # channels of its first layer

@@ -7,7 +7,7 @@ __all__ = ['Terms', 'LOG_COLUMNS', 'batch_indices', 'ahead', 'Optim', 'learning_
            'run_settings', 'processes', 'average', 'same_start', 'to_device', 'noted_interrupt', 'Plan', 'check_finite',
            'gather', 'take_turn', 'only', 'take_step', 'fit']
 
-# %% ../../nbs/training/00_loop.ipynb #f8c545ee
+# %% ../../nbs/training/00_loop.ipynb #982b10fa
 import math
 import os
 import signal
@@ -32,7 +32,7 @@ from ..core import InputError, digest, progress, rng, unknown
 from ..models.colorizer import seeded
 from .checkpoint import restore, save_state
 
-# %% ../../nbs/training/00_loop.ipynb #ef888c7a
+# %% ../../nbs/training/00_loop.ipynb #fd02d606
 def batch_indices(n: int,        # items in the training set
                   size: int,     # items in a batch
                   seed: int = 0,
@@ -46,7 +46,7 @@ def batch_indices(n: int,        # items in the training set
         return torch.from_numpy(np.concatenate([order(e)[tape[tape // n == e] % n] for e in np.unique(tape // n)]))
     return at
 
-# %% ../../nbs/training/00_loop.ipynb #dcf08899
+# %% ../../nbs/training/00_loop.ipynb #0f6ff221
 def ahead(batches: Callable[[int], Any], # batch number -> batch
           numbers: Iterable[int],        # the ones wanted, in order
           workers: int = 0,              # threads preparing batches; 0 makes each when it is asked for
@@ -62,7 +62,7 @@ def ahead(batches: Callable[[int], Any], # batch number -> batch
             if len(waiting) > workers: yield waiting.popleft().result()
         while waiting: yield waiting.popleft().result()
 
-# %% ../../nbs/training/00_loop.ipynb #65ebd6ea
+# %% ../../nbs/training/00_loop.ipynb #5dbb121f
 @dataclass(frozen=True)
 class Optim:
     "How one optimizer moves: AdamW with a warmup, a schedule and clipped gradients."
@@ -74,7 +74,7 @@ class Optim:
     final: float = 0.05                         # cosine: the last rate as a share of the peak
     clip: float = 1.0                           # longest gradient; inf for no limit
 
-# %% ../../nbs/training/00_loop.ipynb #3691b210
+# %% ../../nbs/training/00_loop.ipynb #1b21e1fa
 def learning_rate(optim: Optim,
                   step: int,  # from 0
                   steps: int, # of the whole run
@@ -88,7 +88,7 @@ def learning_rate(optim: Optim,
     if optim.schedule not in curves: raise unknown("schedule", optim.schedule, curves)
     return optim.lr * rise * curves[optim.schedule]()
 
-# %% ../../nbs/training/00_loop.ipynb #fb28d4e9
+# %% ../../nbs/training/00_loop.ipynb #d9075322
 Terms = Mapping[str, Tensor | tuple[float, Tensor]] # name -> scalar, or (weight, scalar)
 
 @dataclass
@@ -101,7 +101,7 @@ class Turn:
 
     def parameters(self) -> dict[str, Tensor]: return {k: p for k, p in self.model.named_parameters() if p.requires_grad}
 
-# %% ../../nbs/training/00_loop.ipynb #e92b9a66
+# %% ../../nbs/training/00_loop.ipynb #605db2e3
 def weighted(terms: Terms) -> dict[str, tuple[float, Tensor]]:
     "All terms as (weight, scalar)."
     return {k: t if isinstance(t, tuple) else (1.0, t) for k, t in terms.items()}
@@ -110,7 +110,7 @@ def total(terms: Terms) -> Tensor:
     "The sum of weight times term; terms of weight 0 take no part, not even with a zero gradient."
     return sum(w * t for w, t in weighted(terms).values() if w != 0)
 
-# %% ../../nbs/training/00_loop.ipynb #2a542e03
+# %% ../../nbs/training/00_loop.ipynb #9b089b00
 def run_settings(turns: Sequence[Turn], settings: Mapping) -> dict: # flat: name -> JSON value
     "Everything a run must have in common with the checkpoint it goes on from."
     flat = dict(settings)
@@ -119,7 +119,7 @@ def run_settings(turns: Sequence[Turn], settings: Mapping) -> dict: # flat: name
         flat[f"{turn.name}.parameters"] = digest({k: list(p.shape) for k, p in turn.parameters().items()})
     return flat
 
-# %% ../../nbs/training/00_loop.ipynb #3fa9c986
+# %% ../../nbs/training/00_loop.ipynb #9d2cfe0f
 def processes() -> tuple[int, int]: # this process's number, and how many there are
     "Rank and world size; joins the group that torchrun announced, if it did."
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
@@ -141,7 +141,7 @@ def same_start(model: nn.Module, world: int) -> None:
         dist.broadcast(sent := t.contiguous(), 0)
         t.copy_(sent)
 
-# %% ../../nbs/training/00_loop.ipynb #7c6e5476
+# %% ../../nbs/training/00_loop.ipynb #19b3ba1c
 def to_device(batch, device: torch.device):
     "A batch with all its tensors on a device, whatever dicts, lists and tuples they are in."
     if isinstance(batch, Tensor): return batch.to(device, non_blocking=True)
@@ -149,7 +149,7 @@ def to_device(batch, device: torch.device):
     if isinstance(batch, (list, tuple)): return type(batch)(to_device(v, device) for v in batch)
     return batch
 
-# %% ../../nbs/training/00_loop.ipynb #120c52ce
+# %% ../../nbs/training/00_loop.ipynb #2ec338de
 @contextmanager
 def noted_interrupt() -> Iterator[list]: # empty until Ctrl-C was pressed
     "Inside the block a first Ctrl-C is noted, a second interrupts as usual."
@@ -164,7 +164,7 @@ def noted_interrupt() -> Iterator[list]: # empty until Ctrl-C was pressed
     try: yield pressed
     finally: signal.signal(signal.SIGINT, before)
 
-# %% ../../nbs/training/00_loop.ipynb #424bd771
+# %% ../../nbs/training/00_loop.ipynb #acf9ed05
 @dataclass(frozen=True)
 class Plan:
     "What stays fixed during a run."
@@ -180,7 +180,7 @@ class Plan:
         "The numbers of this process's batches from step `start` on."
         return (i * self.world + self.rank for i in range(start * self.accumulate, self.steps * self.accumulate))
 
-# %% ../../nbs/training/00_loop.ipynb #c4c3fbb1
+# %% ../../nbs/training/00_loop.ipynb #00985e09
 def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None) -> None:
     "Raises InputError, naming step and term, when a value is NaN or infinite."
     for term, value in values.items():
@@ -189,7 +189,7 @@ def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path |
         raise InputError(f"training stopped at step {step}: {term!r} of turn {turn!r} is {value}; {kept}; "
                          "try a lower learning rate or a lower weight")
 
-# %% ../../nbs/training/00_loop.ipynb #6010750b
+# %% ../../nbs/training/00_loop.ipynb #f00968ab
 def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan) -> dict[str, tuple[float, Tensor]]: # mean terms
     "Add up the gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
     device, sums = next(iter(turn.parameters().values())).device, {}
@@ -219,7 +219,7 @@ def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, b
     optimizer.step()
     return [(step, turn.name, k, float(sums[k][0]) if k in sums else 0.0, v) for k, v in values.items()]
 
-# %% ../../nbs/training/00_loop.ipynb #34ea7fb9
+# %% ../../nbs/training/00_loop.ipynb #642b7cd4
 @contextmanager
 def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
     "Inside the block only this turn's parameters require gradients."
@@ -229,12 +229,12 @@ def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
     finally:
         for p in others: p.requires_grad_(True)
 
-# %% ../../nbs/training/00_loop.ipynb #2e65ef97
+# %% ../../nbs/training/00_loop.ipynb #ab59fe65
 def _agreed(pressed: list, plan: Plan, device: torch.device) -> bool: # the same answer in every process
     average([flag := torch.tensor(float(bool(pressed)), device=device)], plan.world)
     return flag.item() > 0
 
-# %% ../../nbs/training/00_loop.ipynb #826e35b7
+# %% ../../nbs/training/00_loop.ipynb #5ac60559
 def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
               batches: Mapping[int, Any], step: int, plan: Plan) -> list[tuple]: # rows of the log
     "Let all turns move once, in their order, on the same batches."
@@ -243,7 +243,7 @@ def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: S
         with only(turn, turns): rows += take_turn(turn, network, optimizer, batches, step, plan)
     return rows
 
-# %% ../../nbs/training/00_loop.ipynb #68720f03
+# %% ../../nbs/training/00_loop.ipynb #e1513303
 LOG_COLUMNS = ["step", "turn", "term", "weight", "value"]
 
 def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alternate within each step

@@ -1,0 +1,93 @@
+"""How fast the colorizer trains with and without each invariant, what memory it takes, and how much of the time goes into data.
+
+Usage: python benchmarks/training.py [--steps 30] [--sizes 32,64] [--batch 16] [--width 20] [--device cpu] [--out results/training.csv]
+Each row runs in a process of its own, one torch thread on the CPU. On an accelerator (--device cuda, the default where
+there is one) every row is run in float32 and bfloat16, plain and compiled. Times are medians over steps, after a fifth of
+them to warm up; memory is the process's peak on the CPU (libraries included), the allocator's peak on an accelerator."""
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+
+INVARIANTS = ["", "segmentation", "depth", "edges", "segmentation+depth"]
+
+
+def rows(sizes: list[int], device: str) -> list[dict]:
+    "The settings of every row of the table."
+    modes = product(("fp32", "bf16"), (False, True)) if device == "cuda" else [("fp32", False)]
+    return [{"device": device, "size": size, "precision": precision, "compiled": compiled, "invariants": names, "cached": cached}
+            for size, (precision, compiled) in product(sizes, list(modes)) for names in INVARIANTS
+            for cached in ((True, False) if names == "segmentation" else (bool(names),))]
+
+
+def measure(size: int, invariants: str, cached: bool, device: str, precision: str, compiled: bool, steps: int, batch: int, width: int) -> dict:
+    "Steps per second, share of data loading and peak memory of one setting."
+    import torch
+
+    from invariant_metrics.data.scenes import make_scenes
+    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.models.colorizer import UNetColorizer
+    from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
+    from invariant_metrics.training.loop import Turn, fit
+    if device == "cpu": torch.set_num_threads(1)
+    rgb = make_scenes(16 * batch, size=size, seed=0).rgb
+    terms = {name: (get_invariant(name, device=device), 1.0) for name in invariants.split("+") if name}
+    begun = time.perf_counter()
+    batches = color_batches(rgb, batch, caches={name: TargetCache(g, rgb) for name, (g, _) in terms.items()} if cached else None)
+    preparing, starts, loading = time.perf_counter() - begun, [], []
+    def timed(i):
+        starts.append(time.perf_counter())
+        made = batches(i)
+        loading.append(time.perf_counter() - starts[-1])
+        return made
+    fit(Turn(UNetColorizer(width).to(device), AugmentedLoss(terms)), timed, steps, precision=precision, compile=compiled)
+    starts.append(time.perf_counter())
+    warm = steps // 5
+    step = pd.Series(starts).diff().iloc[1 + warm:].median()
+    peak = torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return {"steps/s": 1 / step, "ms/step": 1e3 * step, "data share": pd.Series(loading[warm:]).median() / step, "peak MB": peak,
+            "targets s": preparing}
+
+
+def table(settings: list[dict], steps: int, batch: int, width: int) -> pd.DataFrame:
+    "One line per setting, with its time relative to training without invariants."
+    lines = []
+    for setting in settings:
+        job = json.dumps({**setting, "steps": steps, "batch": batch, "width": width})
+        done = subprocess.run([sys.executable, __file__, "--one", job], capture_output=True, text=True, env={**os.environ, "TQDM_DISABLE": "1"})
+        if done.returncode: sys.exit(f"{setting} failed:\n{done.stderr[-2000:]}")
+        lines.append({**setting, **json.loads(done.stdout.splitlines()[-1])})
+        print(".", end="", file=sys.stderr, flush=True)
+    frame = pd.DataFrame(lines)
+    same = ["device", "size", "precision", "compiled"]
+    alone = frame[frame["invariants"] == ""].set_index(same)["ms/step"]
+    frame["times plain"] = frame["ms/step"] / alone.loc[pd.MultiIndex.from_frame(frame[same])].to_numpy()
+    return frame.assign(invariants=frame["invariants"].replace("", "none"), batch=batch, width=width)
+
+
+def main() -> None:
+    import torch
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--sizes", default="32,64", help="picture sizes, comma-separated")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--width", type=int, default=20, help="of the colorizer")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent/"results"/"training.csv")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one: return print(json.dumps(measure(**json.loads(given.one))))
+    frame = table(rows([int(s) for s in given.sizes.split(",")], given.device), given.steps, given.batch, given.width)
+    print("\n" + frame.round({"steps/s": 1, "ms/step": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}).to_string(index=False))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    frame.round(4).to_csv(given.out, index=False)
+
+
+if __name__ == "__main__": main()

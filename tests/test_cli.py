@@ -1,0 +1,111 @@
+"The command line, end to end and in processes of its own: help, one-line errors, score, study and its run folder."
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+COMMANDS = ["study", "score", "metrics", "invariants", "report", "weights list", "weights verify", "weights fetch", "weights train",
+            "cache list", "cache clear"]
+
+
+def cli(*words, cwd, timeout=300, **env):
+    return subprocess.run([sys.executable, "-m", "invariant_metrics", *map(str, words)], cwd=cwd, capture_output=True, text=True,
+                          timeout=timeout, env={**os.environ, "COLUMNS": "120", "INVARIANT_METRICS_CACHE": str(Path(cwd)/"cache"), **env})
+
+
+def images(folder: Path, seed: int, n: int = 6, noise: float = 0.0) -> Path:
+    folder.mkdir()
+    base, draw = np.random.default_rng(0), np.random.default_rng(seed)
+    for i in range(n):
+        pixels = base.integers(0, 256, (48, 40, 3)) + noise * draw.standard_normal((48, 40, 3))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder/f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_with_an_example(command, tmp_path):
+    done = cli(*command.split(), "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"Example: invariant-metrics {command}" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("words, says", [
+    ("study colourization", "did you mean colorization?"),
+    ("study", "Missing argument"),
+    ("study colorization --scale hug", "unknown scale 'hug'"),
+    ("study colorization --grid fll", "did you mean full?"),
+    ("study colorization --parts prob", "did you mean probe?"),
+    ("study colorization --sede 3", "No such option: --sede"),
+    ("study colorization --alphas a,b", "is not a list of numbers"),
+    ("study colorization --data nowhere", "nowhere is not a folder"),
+    ("study colorization --metric fdd", "unknown metric 'fdd'"),
+    ("study colorization --metric no_module_of_mine:thing", "no module 'no_module_of_mine'"),
+    ("study colorization --invariant segmentatio", "did you mean segmentation"),
+    ("study colorization --model unnet", "did you mean unet?"),
+    ("study colorization --select pnsr", "psnr"),
+    ("score pnsr --pred a --target a", "did you mean psnr?"),
+    ("score psnr --pred nowhere --target nowhere", "nowhere"),
+    ("weights verify segmentatoin", "did you mean segmentation"),
+    ("weights fetch no-such-network", "unknown weights"),
+    ("report nowhere", "nowhere"),
+    ("nonsense", "No such command"),
+])
+def test_a_mistake_is_one_line_and_exit_code_2(words, says, tmp_path):
+    if "score pnsr" in words: images(tmp_path/"a", 0)
+    done = cli(*words.split(), cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
+    assert says in lines[0], lines[0]
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = cli("score", "psnr", "--pred", "nowhere", "--target", "nowhere", "--debug", cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" in done.stderr
+
+
+def test_score_ranks_systems_and_prints_json(tmp_path):
+    truth, near, far = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=5), images(tmp_path/"far", 2, noise=25)
+    done = cli("score", "psnr,violation-edges", "--pred", far, "--pred", near, "--target", truth, "--json", "--reps", 50,
+               "--per-item", tmp_path/"items.parquet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    scores = answer["result"]["scores"]
+    assert answer["schema"] == 1 and scores[str(near)]["psnr"]["value"] > scores[str(far)]["psnr"]["value"]
+    assert (tmp_path/"items.parquet").exists()
+    again = cli("score", "psnr", "--pred", near, "--target", truth, "--reps", 50, cwd=tmp_path)
+    assert again.returncode == 0 and "psnr" in again.stdout
+
+
+def test_a_metric_of_the_users_own_takes_part(tmp_path):
+    (tmp_path/"mine.py").write_text("from invariant_metrics import paired_metric\n\n"
+                                    "@paired_metric('darkness-gap', higher_is_better=False)\n"
+                                    "def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
+    truth, near = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=9)
+    done = cli("score", "mine:darkness_gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "darkness" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["metrics", "invariants", "weights list", "cache list"])
+def test_lists_as_table_and_json(command, tmp_path):
+    table, data = cli(*command.split(), cwd=tmp_path), cli(*command.split(), "--json", cwd=tmp_path)
+    assert table.returncode == data.returncode == 0, table.stderr + data.stderr
+    assert isinstance(json.loads(data.stdout)["result"], list)
+
+
+def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_path):
+    quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--out", "run"]
+    done = cli(*quick, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path/"run"/"index.html"
+    assert page.exists() and "page: " in done.stdout
+    written = page.stat().st_mtime
+    again = cli(*quick, cwd=tmp_path, timeout=60)
+    assert again.returncode == 0 and "page: " in again.stdout and page.stat().st_mtime >= written
+    other = cli(*quick, "--seed", 1, cwd=tmp_path)
+    assert other.returncode == 2 and "holds another run (seed 0 instead of 1)" in other.stderr

@@ -1,0 +1,179 @@
+"""The probe: its labels, its matching, its bookkeeping and its sentinels."""
+import numpy as np
+import pytest
+import torch
+
+from invariant_metrics.core import InputError, Signature, rng
+from invariant_metrics.data.color import rgb_to_lab
+from invariant_metrics.data.photos import packaged_photos, tiles
+from invariant_metrics.data.scenes import make_scenes, oracle_violation
+from invariant_metrics.judging import perturb
+from invariant_metrics.judging.contrast import cluster_interval, draw_sets, share_interval, trend
+from invariant_metrics.judging.perturb import Items, at_strength, families, match_psnr, perturbations, psnr_to
+from invariant_metrics.judging.probe import ProbeResult, combine, probe, probe_metrics
+from invariant_metrics.metrics.base import Metric
+from real_data import data_path
+
+PSNR = Metric("pixel-psnr", "paired", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))
+CHROMA = Metric("chroma", "single", lambda rgb: rgb, lambda p: rgb_to_lab(p)[:, 1:].square().mean((1, 2, 3)).sqrt(), None, Signature.of(metric="chroma"))
+MEANS = Metric("means", "set", lambda rgb: rgb.mean((2, 3)),
+               lambda p, t, w=None, v=None: float((torch.as_tensor(np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))).square().sum()),
+               False, Signature.of(metric="means"), "means")
+
+
+@pytest.fixture(scope="module")
+def photos():
+    cut = tiles(packaged_photos(), per_photo=2, seed=1)
+    return Items(cut.rgb, cut.regions, cut.cluster.numpy())
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    made = make_scenes(24, size=48, seed=7)
+    return Items(made.rgb, made.instances, np.arange(24), made)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return {source: probe(source, [PSNR, CHROMA, MEANS], scale="quick", seed=0, progress=False) for source in ("photos", "scenes")}
+
+
+@pytest.mark.parametrize("source", ["photos", "scenes"])
+def test_every_perturbation_keeps_lightness_and_moves_color(source, request):
+    items = request.getfixturevalue(source)
+    for name in families(source=source):
+        dose, applies = perturbations[name](items, rng(0, name))
+        rgb = at_strength(items, dose, torch.full((len(items),), 1.0))
+        lab = rgb_to_lab(rgb)
+        assert (lab[:, :1] - items.L).abs().max() < 0.15, name
+        assert rgb.min() >= 0 and rgb.max() <= 1, name
+        assert (lab[:, 1:] - items.ab).abs().flatten(1).amax(1)[applies].min() > 0.5, name
+
+
+def test_a_dose_of_zero_is_the_truth_and_doses_rise(photos):
+    for name in families(source="photos"):
+        dose, applies = perturbations[name](photos, rng(0, name))
+        psnr = [psnr_to(photos.rgb, at_strength(photos, dose, torch.full((len(photos),), s)))[applies] for s in (0.0, 0.1, 0.3)]
+        assert psnr[0].min() > 55, name
+        assert (psnr[1] >= psnr[2] - 0.5).float().mean() > 0.95, name
+
+
+def test_the_same_generator_gives_the_same_pictures(scenes):
+    for name in families(source="scenes"):
+        first, again, other = (at_strength(scenes, perturbations[name](scenes, rng(s, name))[0], torch.full((24,), 0.5)) for s in (0, 0, 1))
+        assert torch.equal(first, again), name
+        if name not in ("desaturation", "bleeding"): assert not torch.equal(first, other), name
+
+
+def test_labels_of_scenes_are_proved_by_the_oracle(scenes):
+    for name in families(source="scenes"):
+        dose, applies = perturbations[name](scenes, rng(3, name))
+        found = oracle_violation(scenes.scenes, at_strength(scenes, dose, torch.full((24,), 0.4)))[applies]
+        if perturbations[name].kind == "valid": assert found.max() < 1e-3
+        else: assert found.min() > 0.01, name
+
+
+def test_bleeding_stays_near_borders():
+    rgb = torch.zeros(1, 3, 64, 64); rgb[..., :32] = torch.tensor([0.6, 0.3, 0.3]).view(3, 1, 1); rgb[..., 32:] = torch.tensor([0.3, 0.5, 0.3]).view(3, 1, 1)
+    labels = torch.zeros(1, 64, 64, dtype=torch.long); labels[..., 32:] = 1
+    items = Items(rgb, labels, np.zeros(1, int))
+    change = (perturb.bleeding(items, rng(0))[0](torch.tensor([0.25])) - items.ab).norm(dim=1)[0, 0]
+    assert change[31] > 5 and change[:20].max() < 1e-3 and change[44:].max() < 1e-3
+
+
+def test_recoloring_keeps_regions_whole_and_leaves_one(photos):
+    dose, applies = perturb.recoloring(photos, rng(0))
+    change = (dose(torch.full((len(photos),), 1e-3)) - photos.ab).norm(dim=1)
+    for moved, labels in zip(change[applies], photos.regions[applies]):
+        touched = [bool(moved[labels == r].max() > 1e-3) for r in labels.unique()]
+        assert any(touched) and not all(touched)
+
+
+def test_matching_is_exact_where_it_can_be_and_says_so_where_not(photos):
+    target = torch.full((len(photos),), 31.0)
+    match = match_psnr(photos, perturb.chroma_shift(photos, rng(0))[0], target)
+    assert (match.psnr - target).abs().max() < 0.1
+    assert torch.allclose(match.psnr, psnr_to(photos.rgb, match.rgb))
+    hopeless = match_psnr(photos, perturb.desaturation(photos, rng(0))[0], torch.full((len(photos),), 3.0))
+    assert (hopeless.psnr > 4).all() and (hopeless.strength == 1).all()
+
+
+@pytest.mark.parametrize("source", ["photos", "scenes"])
+def test_sentinels(result, source):
+    auc = result[source].auc
+    assert (auc[(auc.metric == "constant") & (auc.n > 0)][["auc", "ci_low", "ci_high"]].query("auc == auc").auc == 0.5).all()
+    random = auc[(auc.metric == "random") & (auc.view == "item") & (auc.level == "all")]
+    assert abs(random.auc.mean() - 0.5) < 0.1
+    assert ((random.ci_low <= 0.5) & (random.ci_high >= 0.5)).mean() >= 0.6
+    if source == "scenes":
+        assert (auc[(auc.metric == "oracle") & (auc.level == "all")].auc >= 0.95).all()
+    else: assert "oracle" not in set(auc.metric)
+
+
+@pytest.mark.parametrize("source", ["photos", "scenes"])
+def test_psnr_is_blind_by_construction(result, source):
+    auc = result[source].auc.query("metric == 'pixel-psnr' and view == 'item' and level == 'all'")
+    assert auc.auc.between(0.4, 0.6).all() and len(auc) == len(families(kind="violation", source=source))
+
+
+def test_a_metric_that_sees_saturation_finds_desaturation(result):
+    for source in ("photos", "scenes"):
+        auc = result[source].auc.query("metric == 'chroma' and view == 'item' and level == 'all'").set_index("family").auc
+        assert auc["desaturation"] > 0.7
+        dose = result[source].dose.query("metric == 'chroma' and family == 'desaturation'")
+        assert dose.trend.iloc[0] > 0.9 and (np.diff(dose.isotonic) >= 0).all()
+
+
+@pytest.mark.parametrize("source", ["photos", "scenes"])
+def test_nothing_is_dropped_in_silence(result, source):
+    ledger = result[source].ledger
+    assert (ledger[["matched", "no_partner", "not_applicable", "unmatched"]].sum(axis=1) == ledger.n).all()
+    assert ledger.unmatched.sum() > 0 and ledger.largest_gap_db[ledger.kind == "violation"].max() <= 0.2
+    counted = result[source].auc.query("metric == 'random' and view == 'item' and level != 'all'").assign(level=lambda f: f.level.astype(float))
+    both = counted.merge(ledger, on=["family", "level"])
+    assert (both.n_x == both.matched).all() and len(both) == len(counted)
+
+
+def test_set_metrics_have_the_set_view_only(result):
+    auc = result["photos"].auc
+    assert set(auc[auc.metric == "means"].view) == {"set"} and set(auc[auc.metric == "chroma"].view) == {"item", "set"}
+    assert auc.query("metric == 'means' and family == 'desaturation' and level == 'all'").auc.item() > 0.5
+
+
+def test_same_seed_same_result_and_round_trip(result, tmp_path):
+    again = probe("photos", [PSNR, CHROMA, MEANS], scale="quick", seed=0, progress=False)
+    assert again.auc.equals(result["photos"].auc) and again.dose.equals(result["photos"].dose)
+    both = combine([again, result["scenes"]])
+    both.save(tmp_path); back = ProbeResult.load(tmp_path)
+    assert back.auc.equals(both.auc) and back.signatures == both.signatures and set(back.examples) == set(both.examples)
+    assert all((back.examples[k] == v).all() and v.dtype == np.uint8 for k, v in both.examples.items())
+    (tmp_path/"examples.npz").unlink()
+    with pytest.raises(InputError, match="no complete probe"): ProbeResult.load(tmp_path)
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="did you mean bleeding"): probe("photos", [PSNR], families=["bleding"], progress=False)
+    with pytest.raises(InputError, match="did you mean quick"): probe("photos", [PSNR], scale="quik", progress=False)
+    with pytest.raises(InputError, match="mildest"): probe("photos", [PSNR], levels=(25, 37), progress=False)
+    with pytest.raises(InputError, match="forbidden-color"): probe("photos", [PSNR], families=["forbidden-color"], progress=False)
+    with pytest.raises(InputError, match="twice"): probe_metrics([PSNR, PSNR])
+    with pytest.raises(InputError, match="not a folder"): probe("no-such-folder", [PSNR], progress=False)
+
+
+def test_intervals_over_clusters():
+    assert cluster_interval(np.full(5, 0.5), 100, 0) == (0.5, 0.5, 0.5)
+    assert cluster_interval(np.array([0.7]), 100, 0)[1:] == (-np.inf, np.inf)
+    counts, drawn = draw_sets(np.repeat(np.arange(30), 4), 200, rng(0))
+    assert (drawn.sum(1) == 10).all() and counts.shape == (200, 120) and (counts.sum(1) == 50).all()
+    value, low, high = share_interval(np.ones(200), drawn)
+    assert value == 1 and 0.8 < low < 1 and high == 1
+    one_photograph = share_interval((drawn[:, 0] > 0).astype(float), drawn)
+    coin = share_interval(rng(1).integers(0, 2, 200).astype(float), drawn)
+    assert one_photograph[2] - one_photograph[1] > coin[2] - coin[1]
+    assert np.isnan(trend(np.array([[1.0], [2.0], [np.nan]]))).all()
+
+
+def test_own_photographs_with_human_regions():
+    labels, images = data_path("bsds500/segmentations"), data_path("bsds500/images")
+    found = probe(images, [PSNR, CHROMA], families=["bleeding", "desaturation"], levels=(34, 31, 28), scale="quick", regions=labels, progress=False)
+    assert found.auc.n_clusters.max() > 50 and "labels-0" in found.signatures["images"]

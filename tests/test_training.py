@@ -1,0 +1,269 @@
+"Training: killed runs end as undisturbed ones, bad losses stop with a name, many small steps equal one big one, turns keep to themselves."
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from invariant_metrics.core import InputError
+from invariant_metrics.data.color import join_lab
+from invariant_metrics.invariants.base import Invariant, get_invariant
+from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer, seeded
+from invariant_metrics.training.adversarial import adversarial_turns
+from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
+from invariant_metrics.training.checkpoint import load_weights, read_state
+from invariant_metrics.training.loop import Optim, Turn, batch_indices, fit
+
+STEPS = 24
+
+
+def pictures(n=40, size=16):
+    "Random Lab pictures, as RGB: what they show does not matter here."
+    draw = torch.Generator().manual_seed(0)
+    return join_lab(20 + 60 * torch.rand(n, 1, size, size, generator=draw), 40 * torch.rand(n, 2, 1, 1, generator=draw).expand(n, 2, size, size) - 20)
+
+
+def duel():
+    "A generator and a critic with an invariant, dropout-like noise included: everything a checkpoint has to carry."
+    turns = adversarial_turns(UNetColorizer(8), PatchCritic(8), invariants={"edges": (get_invariant("edges"), 0.5)})
+    exact = turns[0].loss
+    def noisy(model, batch):
+        return exact(lambda L: model(L) + torch.randn(len(L), 2, 1, 1), batch)
+    turns[0].loss = noisy
+    return turns
+
+
+def flat(*models): return torch.cat([t.detach().flatten().double() for m in models for t in m.state_dict().values()])
+
+
+def child(code, *args, runner=(sys.executable,), timeout=120):
+    "Run a piece of Python with this file importable as a module."
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    return subprocess.run([*runner, code, *map(str, args)], env=env, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_run_killed_by_signal_9_ends_bit_for_bit_as_the_undisturbed_one(tmp_path):
+    whole = duel()
+    log = fit(whole, color_batches(pictures(), 8), STEPS)
+    code = f"""
+import os, signal, sys, torch
+torch.set_num_threads(1)
+from test_training import *
+batches = color_batches(pictures(), 8)
+def kill(i):
+    if i == 17: os.kill(os.getpid(), signal.SIGKILL)
+    return batches(i)
+fit(duel(), kill, {STEPS}, folder=sys.argv[1], save_every=5)
+"""
+    (tmp_path/"run.py").write_text(code)
+    assert child(tmp_path/"run.py", tmp_path/"run").returncode == -signal.SIGKILL
+    assert read_state(tmp_path/"run"/"checkpoint.safetensors")[1]["step"] == 15
+    resumed = duel()
+    log_resumed = fit(resumed, color_batches(pictures(), 8), STEPS, folder=tmp_path/"run", save_every=5)
+    for a, b in zip(whole, resumed): assert torch.equal(flat(a.model), flat(b.model))
+    assert log.equals(log_resumed)
+    assert [p.name for p in (tmp_path/"run").iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_ctrl_c_finishes_the_step_and_leaves_a_state_that_goes_on(tmp_path):
+    whole, cut, batches = duel(), duel(), color_batches(pictures(), 8)
+    fit(whole, batches, STEPS)
+    def press(i):
+        if i == 9: signal.raise_signal(signal.SIGINT)
+        return batches(i)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt): fit(cut, press, STEPS, folder=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 10
+    resumed = duel()
+    fit(resumed, batches, STEPS, folder=tmp_path)
+    for a, b in zip(whole, resumed): assert torch.equal(flat(a.model), flat(b.model))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_term_that_is_not_finite_stops_with_step_and_name_and_keeps_the_checkpoint(tmp_path, bad):
+    batches = color_batches(pictures(), 8)
+    def loss(model, batch):
+        return AugmentedLoss()(model, batch) | {"shaky": (0.0, torch.tensor(bad if batch["number"] == 7 else 1.0))}
+    net = UNetColorizer(8)
+    with pytest.raises(InputError, match=r"step 7: 'shaky' of turn 'model' is (nan|inf).*last good state") as error:
+        fit(Turn(net, loss), lambda i: batches(i) | {"number": i}, STEPS, folder=tmp_path, save_every=4)
+    assert "\n" not in str(error.value)
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 4
+    assert flat(load_weights(UNetColorizer(8), tmp_path/"checkpoint.safetensors")).isfinite().all() and flat(net).isfinite().all()
+
+
+def test_a_gradient_that_is_not_finite_stops_before_anything_moves():
+    net = nn.Linear(1, 1)
+    before = flat(net)
+    def loss(model, batch): return {"task": (model(batch) * 0).sqrt().sum()}  # the root has no slope at 0
+    with pytest.raises(InputError, match="step 0: 'gradient' of turn 'model' is nan; no checkpoint"):
+        fit(Turn(net, loss), lambda i: torch.ones(2, 1), 3)
+    assert torch.equal(flat(net), before)
+
+
+def test_four_small_batches_are_one_big_one():
+    def run(size, accumulate):
+        net = UNetColorizer(8)
+        fit(Turn(net, AugmentedLoss(), Optim(lr=1e-3)), color_batches(pictures(), size), 10, accumulate=accumulate)
+        return flat(net)
+    big, small, other = run(16, 1), run(4, 4), run(4, 1)
+    assert torch.allclose(big, small, atol=2e-5) and not torch.allclose(big, other, atol=2e-5)
+
+
+def distributed_run(out: str) -> None:
+    "What each process of the next test runs: as many batches a step as two processes take together."
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    net = UNetColorizer(8, seed=int(os.environ.get("RANK", "0")))  # other weights in each: the first one's have to win
+    log = fit(Turn(net, AugmentedLoss()), color_batches(pictures(), 4), 8, folder=out, accumulate=2 // world)
+    assert len(log) == 8 * 2
+
+
+def test_two_processes_equal_one(tmp_path):
+    script = tmp_path/"two.py"
+    script.write_text("import sys, torch\ntorch.set_num_threads(1)\nfrom test_training import *\ndistributed_run(sys.argv[1])\n")
+    done = child(script, tmp_path/"two", runner=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    distributed_run(str(tmp_path/"one"))
+    (two, header), (one, alone) = (read_state(tmp_path/name/"checkpoint.safetensors") for name in ("two", "one"))
+    assert header["settings"] == alone["settings"] and header["step"] == 8
+    for name in one: assert torch.allclose(one[name], two[name], atol=1e-5), name
+
+
+@pytest.mark.parametrize("still", ["generator", "critic"])
+def test_a_turn_moves_only_its_own_parameters(still):
+    turns = duel()
+    start = {t.name: flat(t.model) for t in turns}
+    for t in turns:
+        if t.name == still: t.optim = Optim(lr=0.0)
+    fit(turns, color_batches(pictures(), 8), 3)
+    for t in turns:
+        assert torch.equal(start[t.name], flat(t.model)) == (t.name == still)
+        assert all(p.requires_grad for p in t.model.parameters())
+
+
+def test_alpha_zero_is_plain_training_bit_for_bit():
+    nets = []
+    for invariants in ({}, {"edges": (get_invariant("edges"), 0.0)}):
+        nets.append(UNetColorizer(8))
+        log = fit(Turn(nets[-1], AugmentedLoss(invariants)), color_batches(pictures(), 8), 10)
+    assert torch.equal(flat(nets[0]), flat(nets[1]))
+    assert (log.loc[log["term"] == "edges", "value"] > 0).all()
+
+
+@pytest.mark.parametrize("change, says", [
+    (dict(optim=Optim(lr=5e-4)), "model.lr = 0.002, not 0.0005"), (dict(steps=30), "steps = 10, not 30"), (dict(alpha=2.0), "alpha edges = 1.0, not 2.0"),
+    (dict(width=12), "model.parameters"), (dict(seed=1), "seed = 0, not 1"), (dict(accumulate=2), "batches per step = 1, not 2")])
+def test_other_settings_are_refused_in_one_line(tmp_path, change, says):
+    def run(steps=10, width=8, alpha=1.0, optim=Optim(), **options):
+        loss = AugmentedLoss({"edges": (get_invariant("edges"), alpha)})
+        return fit(Turn(UNetColorizer(width), loss, optim), color_batches(pictures(), 8), steps, folder=tmp_path, settings=loss.settings, **options)
+    run()
+    with pytest.raises(InputError, match=says) as error: run(**change)
+    assert "\n" not in str(error.value)
+    run(**change, resume=False)  # asked for, it starts over
+
+
+def test_a_damaged_checkpoint_is_refused_and_another_network_does_not_fit(tmp_path):
+    fit(Turn(nn.Linear(2, 1), lambda m, b: {"task": m(b).square().mean()}), lambda i: torch.ones(1, 2), 2, folder=tmp_path)
+    path = tmp_path/"checkpoint.safetensors"
+    with pytest.raises(InputError, match="do not fit this Linear"): load_weights(nn.Linear(3, 1), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="not a readable checkpoint"): load_weights(nn.Linear(2, 1), path)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
+    import invariant_metrics.training.checkpoint as checkpoint
+    real, calls = checkpoint.safetensors.torch.save_file, []
+    def full(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > 1: raise OSError(28, "No space left on device")
+        real(*args, **kwargs)
+    monkeypatch.setattr(checkpoint.safetensors.torch, "save_file", full)
+    with pytest.raises(InputError, match="No space left"):
+        fit(Turn(UNetColorizer(8), AugmentedLoss()), color_batches(pictures(), 8), 10, folder=tmp_path, save_every=4)
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"] and read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 4
+
+
+def test_batches_in_advance_are_the_same_batches():
+    def run(workers):
+        net = UNetColorizer(8)
+        fit(Turn(net, AugmentedLoss()), color_batches(pictures(), 8), 10, workers=workers)
+        return flat(net)
+    assert torch.equal(run(0), run(3))
+
+
+def test_bf16_trains_and_keeps_float_weights():
+    net = UNetColorizer(8)
+    log = fit(Turn(net, AugmentedLoss({"edges": (get_invariant("edges"), 1.0)})), color_batches(pictures(), 8), 30, precision="bf16")
+    task = log[log["term"] == "task"]["value"]
+    assert task.iloc[-5:].mean() < task.iloc[:5].mean() and next(net.parameters()).dtype == torch.float32
+
+
+def test_training_outside_the_main_thread_and_without_touching_global_chance():
+    state, done = torch.get_rng_state(), []
+    worker = threading.Thread(target=lambda: done.append(fit(duel(), color_batches(pictures(), 8), 2)))
+    worker.start(); worker.join()
+    assert len(done) == 1 and torch.equal(torch.get_rng_state(), state)
+
+
+def test_batch_indices_cover_every_item_once_an_epoch():
+    items = batch_indices(10, 4, seed=3)
+    tape = torch.cat([items(i) for i in range(5)])
+    assert sorted(tape[:10].tolist()) == sorted(tape[10:].tolist()) == list(range(10)) and not torch.equal(tape[:10], tape[10:])
+    assert torch.equal(batch_indices(10, 4, seed=3)(4), items(4)) and not torch.equal(batch_indices(10, 4, seed=4)(4), items(4))
+    assert batch_indices(3, 8)(0).shape == (8,)
+
+
+class Counted(Invariant):
+    looked = 0
+    def forward(self, rgb): self.looked += len(rgb); return rgb.mean((2, 3))
+    def distance(self, prediction, target): return (prediction - target).abs().mean(1)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 25, 40])
+def test_cached_targets_are_bounded_and_equal(kept):
+    rgb, g = pictures(), Counted("counted")
+    cache = TargetCache(g, rgb, limit=kept * 3 * 2 / 1e6 + 1e-9)
+    assert cache.kept == kept and cache.values.numel() == kept * 3
+    index = torch.tensor([39, 0, 24, 25, 24])
+    assert torch.allclose(cache[index], rgb[index].mean((2, 3)), atol=1e-3) and cache[index].dtype == torch.float32
+
+
+def test_frozen_targets_are_computed_once_for_a_whole_run():
+    rgb, g = pictures(), Counted("counted")
+    batches = color_batches(rgb, 8, caches={"counted": TargetCache(g, rgb)})
+    before = g.looked
+    fit(Turn(UNetColorizer(8), AugmentedLoss({"counted": (g, 1.0)})), batches, 10)
+    assert g.looked - before == 10 * 8  # the predictions alone
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 15), (33, 17), (1, 1)])
+def test_colorizers_take_any_size(size):
+    with seeded(0, "lightness"): L = 100 * torch.rand(2, 1, *size)
+    net = UNetColorizer(8)
+    nn.init.ones_(net.coarse.weight)
+    assert net(L).shape == (2, 2, *size) and net.colorize(L).shape == (2, 3, *size)
+    assert torch.allclose(net(L)[:1], net(L[:1]), atol=1e-3) and net(L).abs().sum() > 0
+
+
+def test_compiled_networks_train_the_same_parameters(monkeypatch):
+    made, real = [], torch.compile  # traced for real, run by the backend that needs no C++ compiler
+    monkeypatch.setattr(torch, "compile", lambda model: made.append(model) or real(model, backend="eager"))
+    nets = [UNetColorizer(8), UNetColorizer(8)]
+    for net, compile in zip(nets, (True, False)): fit(Turn(net, AugmentedLoss()), color_batches(pictures(), 8), 3, compile=compile)
+    assert made == [nets[0]] and torch.allclose(flat(nets[0]), flat(nets[1]), atol=1e-6)

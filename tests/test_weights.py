@@ -1,0 +1,144 @@
+"""Weights: what ships is whole and travels with the wheel, what is damaged or missing is refused in one line."""
+import configparser
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from invariant_metrics.core import InputError, file_sha256
+from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.weights import (PUBLIC, Card, assets_folder, cards, fetch_weights, list_weights, load_embedded, resolve, save_embedded,
+                                                verify_weights)
+
+EMBEDDED = [card for card in cards().values() if card.source == "embedded"]
+BUDGET = 4_000_000  # bytes of all embedded weights together
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_the_image_encoder_ships():
+    assert "embedded-image" in {card.name for card in EMBEDDED}
+
+
+@pytest.mark.parametrize("card", EMBEDDED, ids=lambda card: card.name)
+def test_every_asset_is_what_its_card_says(card):
+    path = assets_folder()/f"{card.name}.safetensors"
+    assert (path.stat().st_size, file_sha256(path)) == (card.size, card.sha256)
+    assert card.command == f"invariant-metrics weights train {card.name}" and card.data and card.scores
+    assert all(torch.isfinite(t).all() for t in load_embedded(card.name).values())
+
+
+def test_assets_come_in_pairs_and_stay_small():
+    files = {p.stem: set() for p in assets_folder().iterdir() if p.suffix in (".json", ".safetensors")}
+    for p in assets_folder().iterdir():
+        if p.stem in files: files[p.stem].add(p.suffix)
+    assert all(kinds == {".json", ".safetensors"} for kinds in files.values()), files
+    assert sum(card.size for card in EMBEDDED) < BUDGET
+
+
+def test_the_wheel_takes_every_asset_along():
+    root = assets_folder().parent.parent
+    if not (root/"setup.py").is_file(): pytest.skip("not a source checkout")
+    assert '"assets/*"' in (root/"setup.py").read_text()
+    config = configparser.ConfigParser(delimiters=["="])
+    config.read(root/"settings.ini")
+    assert config["DEFAULT"]["lib_path"] == assets_folder().parent.name
+
+
+@pytest.fixture
+def copy(tmp_path):
+    for suffix in (".json", ".safetensors"): shutil.copy(assets_folder()/f"embedded-image{suffix}", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
+def test_a_damaged_asset_is_refused(copy, harm):
+    path = copy/"embedded-image.safetensors"
+    content = bytearray(path.read_bytes())
+    if harm == "flip": content[len(content)//2] ^= 1  # one bit
+    path.write_bytes({"flip": content, "cut": content[:-1000], "empty": b""}[harm])
+    with pytest.raises(InputError) as error: load_embedded("embedded-image", copy)
+    assert "damaged" in one_line(error) and "invariant-metrics weights train embedded-image" in one_line(error)
+    assert verify_weights("embedded-image", copy)[0]["ok"] is False
+
+
+def test_a_missing_asset_and_a_broken_card_are_refused(copy):
+    (copy/"embedded-image.safetensors").unlink()
+    with pytest.raises(InputError) as error: load_embedded("embedded-image", copy)
+    assert "missing" in one_line(error) and "invariant-metrics weights train embedded-image" in one_line(error)
+    (copy/"embedded-image.json").write_text("{")
+    with pytest.raises(InputError, match="not a weights card"): load_embedded("embedded-image", copy)
+
+
+def test_a_failed_save_leaves_the_old_weights(copy, monkeypatch):
+    before = (copy/"embedded-image.safetensors").read_bytes()
+    def full(*_, **__): raise OSError(28, "No space left on device")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError) as error: save_embedded("embedded-image", {"w": torch.zeros(2, 2)}, Card("embedded-image", ""), copy)
+    assert "No space left" in one_line(error)
+    assert (copy/"embedded-image.safetensors").read_bytes() == before
+    assert sorted(p.name for p in copy.iterdir()) == ["embedded-image.json", "embedded-image.safetensors"]
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """A machine on which nothing was ever fetched, without a network."""
+    import huggingface_hub.constants as hub
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path/"hub"))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path/"torch"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: (_ for _ in ()).throw(OSError("no network in tests")))
+
+
+@pytest.mark.parametrize("card", PUBLIC, ids=lambda card: card.name)
+def test_missing_public_weights_name_the_command(bare, card):
+    with pytest.raises(InputError) as error: resolve(card.name)
+    assert f"invariant-metrics weights fetch {card.name}" in one_line(error)
+
+
+@pytest.mark.parametrize("family, name", [("dinov2", "dinov2-large"), ("clip", "clip-vit-large-patch14-336"), ("open_clip", "open-clip-vit-b-32"),
+                                          ("inception", "inception")])
+def test_encoders_without_weights_name_the_command(bare, family, name):
+    with pytest.raises(InputError) as error: get_encoder(family)
+    assert f"invariant-metrics weights fetch {name}" in one_line(error)
+
+
+@pytest.mark.parametrize("name", ["dinov2-small", "inception"])
+def test_fetching_without_a_network_is_one_line(bare, name):
+    with pytest.raises(InputError) as error: fetch_weights(name)
+    assert f"cannot fetch {name}" in one_line(error)
+
+
+def test_hub_ids_need_a_commit(bare):
+    with pytest.raises(InputError, match="pinned revision"): resolve("someone/model")
+    with pytest.raises(InputError, match="pinned revision"): fetch_weights("mask2former")
+    with pytest.raises(InputError, match="did you mean"): resolve("embedded-imag")
+    assert all(c.revision == "" or len(c.revision) == 40 for c in PUBLIC if c.source == "hub")
+
+
+def test_a_fetched_file_is_found_only_where_all_its_parts_are(bare, tmp_path):
+    card = next(c for c in PUBLIC if c.name == "dinov2-small")
+    snapshot = tmp_path/"hub"/"models--facebook--dinov2-small"/"snapshots"/card.revision
+    snapshot.mkdir(parents=True)
+    for name in card.files[:-1]: (snapshot/name).write_text("{}")
+    present = lambda: next(row["present"] for row in list_weights() if row["name"] == card.name)
+    assert not present()
+    (snapshot/card.files[-1]).write_bytes(b"not the real ones")
+    assert present() and resolve("dinov2-small").path == snapshot
+    assert verify_weights("dinov2-small")[0]["ok"] is False  # there, and not what the card says
+
+
+def test_an_embedded_encoder_from_a_wrong_file(tmp_path):
+    from safetensors.torch import save_file
+    save_file({"w": torch.zeros(2)}, tmp_path/"other.safetensors")
+    with pytest.raises(InputError, match="does not fit"): get_encoder("embedded", weights=str(tmp_path/"other.safetensors"))
+
+
+def test_list_is_plain_data():
+    rows = list_weights()
+    assert json.loads(json.dumps(rows)) == rows and all(row["present"] for row in rows if row["source"] == "embedded")
