@@ -3,7 +3,8 @@
 Usage: python benchmarks/training.py [--steps 30] [--sizes 32,64] [--batch 16] [--width 20] [--device cpu] [--out results/training.csv]
 Each row runs in a process of its own, one torch thread on the CPU. On an accelerator (--device cuda, the default where
 there is one) every row is run in float32 and bfloat16, plain and compiled. Times are medians over steps, after a fifth of
-them to warm up; memory is the process's peak on the CPU (libraries included), the allocator's peak on an accelerator."""
+them to warm up. "busy ms" is the processor time of a step, which a loaded machine disturbs less than the clock on the wall; on the
+CPU "times plain" compares it. Memory is the process's peak on the CPU (libraries included), the allocator's peak on an accelerator."""
 import argparse
 import json
 import os
@@ -15,6 +16,8 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
+
+from invariant_metrics.core import atomic_write
 
 INVARIANTS = ["", "segmentation", "depth", "edges", "segmentation+depth"]
 
@@ -42,17 +45,18 @@ def measure(size: int, invariants: str, cached: bool, device: str, precision: st
     begun = time.perf_counter()
     batches = color_batches(rgb, batch, caches={name: TargetCache(g, rgb) for name, (g, _) in terms.items()} if cached else None)
     preparing, starts, loading = time.perf_counter() - begun, [], []
+    def clocks(): return {"wall": time.perf_counter(), "busy": time.process_time()}
     def timed(i):
-        starts.append(time.perf_counter())
+        starts.append(clocks())
         made = batches(i)
-        loading.append(time.perf_counter() - starts[-1])
+        loading.append(time.perf_counter() - starts[-1]["wall"])
         return made
     fit(Turn(UNetColorizer(width).to(device), AugmentedLoss(terms)), timed, steps, precision=precision, compile=compiled)
-    starts.append(time.perf_counter())
+    starts.append(clocks())
     warm = steps // 5
-    step = pd.Series(starts).diff().iloc[1 + warm:].median()
+    step, busy = pd.DataFrame(starts).diff().iloc[1 + warm:].median()
     peak = torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return {"steps/s": 1 / step, "ms/step": 1e3 * step, "data share": pd.Series(loading[warm:]).median() / step, "peak MB": peak,
+    return {"steps/s": 1 / step, "ms/step": 1e3 * step, "busy ms": 1e3 * busy, "data share": pd.Series(loading[warm:]).median() / step, "peak MB": peak,
             "targets s": preparing}
 
 
@@ -67,8 +71,9 @@ def table(settings: list[dict], steps: int, batch: int, width: int) -> pd.DataFr
         print(".", end="", file=sys.stderr, flush=True)
     frame = pd.DataFrame(lines)
     same = ["device", "size", "precision", "compiled"]
-    alone = frame[frame["invariants"] == ""].set_index(same)["ms/step"]
-    frame["times plain"] = frame["ms/step"] / alone.loc[pd.MultiIndex.from_frame(frame[same])].to_numpy()
+    clock = "busy ms" if settings[0]["device"] == "cpu" else "ms/step"
+    alone = frame[frame["invariants"] == ""].set_index(same)[clock]
+    frame["times plain"] = frame[clock] / alone.loc[pd.MultiIndex.from_frame(frame[same])].to_numpy()
     return frame.assign(invariants=frame["invariants"].replace("", "none"), batch=batch, width=width)
 
 
@@ -80,14 +85,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--width", type=int, default=20, help="of the colorizer")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent/"results"/"training.csv")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent/"results"/"training.csv")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one: return print(json.dumps(measure(**json.loads(given.one))))
     frame = table(rows([int(s) for s in given.sizes.split(",")], given.device), given.steps, given.batch, given.width)
-    print("\n" + frame.round({"steps/s": 1, "ms/step": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}).to_string(index=False))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    frame.round(4).to_csv(given.out, index=False)
+    print("\n" + frame.round({"steps/s": 1, "ms/step": 1, "busy ms": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}).to_string(index=False))
+    with atomic_write(given.out) as path: frame.to_csv(path, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__": main()

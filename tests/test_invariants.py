@@ -22,10 +22,15 @@ def tiny_model(name):
     if name == "mask2former":
         swin = t.SwinConfig(embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=4, image_size=64,
                             out_features=["stage1", "stage2", "stage3", "stage4"])
-        return t.Mask2FormerForUniversalSegmentation(t.Mask2FormerConfig(backbone_config=swin, feature_size=8, mask_feature_size=8, hidden_dim=8,
+        return t.Mask2FormerForUniversalSegmentation(t.Mask2FormerConfig(backbone_config=swin, feature_size=32, mask_feature_size=32, hidden_dim=32,
             encoder_feedforward_dim=8, dim_feedforward=8, encoder_layers=1, decoder_layers=2, num_attention_heads=2, num_queries=6, num_labels=5))
-    return t.DPTForDepthEstimation(t.DPTConfig(hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16, image_size=32,
+    model = t.DPTForDepthEstimation(t.DPTConfig(hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=16, image_size=32,
         patch_size=8, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[8] * 4, fusion_hidden_size=8))
+    for p in model.parameters():
+        if p.ndim > 1: torch.nn.init.normal_(p, std=0.3)
+    for p in model.head.parameters(): # positive, or the last ReLU gives zeros
+        if p.ndim == 1: torch.nn.init.ones_(p)
+    return model
 
 
 @pytest.fixture(scope="module", params=invariant_names())

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from invariant_metrics.core import InputError, Signature, rng
+from invariant_metrics.core import InputError, Signature, bootstrap_weights, rng
 from invariant_metrics.data.color import rgb_to_lab
 from invariant_metrics.data.photos import packaged_photos, tiles
 from invariant_metrics.data.scenes import make_scenes, oracle_violation
@@ -101,7 +101,8 @@ def test_matching_is_exact_where_it_can_be_and_says_so_where_not(photos):
 @pytest.mark.parametrize("source", ["photos", "scenes"])
 def test_sentinels(result, source):
     auc = result[source].auc
-    assert (auc[(auc.metric == "constant") & (auc.n > 0)][["auc", "ci_low", "ci_high"]].query("auc == auc").auc == 0.5).all()
+    constant = auc[(auc.metric == "constant") & auc.auc.notna()]
+    assert len(constant) > 20 and (constant.auc == 0.5).all()
     random = auc[(auc.metric == "random") & (auc.view == "item") & (auc.level == "all")]
     assert abs(random.auc.mean() - 0.5) < 0.1
     assert ((random.ci_low <= 0.5) & (random.ci_high >= 0.5)).mean() >= 0.6
@@ -161,12 +162,13 @@ def test_bad_input():
 
 
 def test_intervals_over_clusters():
-    assert cluster_interval(np.full(5, 0.5), 100, 0) == (0.5, 0.5, 0.5)
-    assert cluster_interval(np.array([0.7]), 100, 0)[1:] == (-np.inf, np.inf)
+    weights = bootstrap_weights(5, 100, rng(0))
+    assert cluster_interval(np.full(5, 0.5), weights) == pytest.approx((0.5, 0.5, 0.5))
+    assert cluster_interval(np.array([0.7] + 4 * [np.nan]), weights) == (0.7, -np.inf, np.inf)
     counts, drawn = draw_sets(np.repeat(np.arange(30), 4), 200, rng(0))
     assert (drawn.sum(1) == 10).all() and counts.shape == (200, 120) and (counts.sum(1) == 50).all()
     value, low, high = share_interval(np.ones(200), drawn)
-    assert value == 1 and 0.8 < low < 1 and high == 1
+    assert value == 1 and 0.8 < low < 1 and high == pytest.approx(1)
     one_photograph = share_interval((drawn[:, 0] > 0).astype(float), drawn)
     coin = share_interval(rng(1).integers(0, 2, 200).astype(float), drawn)
     assert one_photograph[2] - one_photograph[1] > coin[2] - coin[1]
@@ -176,4 +178,4 @@ def test_intervals_over_clusters():
 def test_own_photographs_with_human_regions():
     labels, images = data_path("bsds500/segmentations"), data_path("bsds500/images")
     found = probe(images, [PSNR, CHROMA], families=["bleeding", "desaturation"], levels=(34, 31, 28), scale="quick", regions=labels, progress=False)
-    assert found.auc.n_clusters.max() > 50 and "labels-0" in found.signatures["images"]
+    assert found.auc.n_clusters.max() > 30 and "labels-0" in found.signatures["images"]

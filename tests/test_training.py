@@ -16,8 +16,9 @@ from invariant_metrics.invariants.base import Invariant, get_invariant
 from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer, seeded
 from invariant_metrics.training.adversarial import adversarial_turns
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
+from invariant_metrics.training.batches import batch_indices
 from invariant_metrics.training.checkpoint import load_weights, read_state
-from invariant_metrics.training.loop import Optim, Turn, batch_indices, fit
+from invariant_metrics.training.loop import Optim, Turn, fit
 
 STEPS = 24
 

@@ -6,7 +6,7 @@
 __all__ = ['L_REFERENCE', 'COLORS', 'CLASSES', 'CLASS_ID', 'ALLOWED', 'CELLS', 'PROPORTIONS', 'NOTHING', 'TILE', 'color_table',
            'SceneClass', 'forbidden_colors', 'silhouettes', 'textures']
 
-# %% ../../nbs/data/00_classes.ipynb #84bd28d0
+# %% ../../nbs/data/00_classes.ipynb #03b08d95
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core import rng
 
-# %% ../../nbs/data/00_classes.ipynb #2b6f2fb2
+# %% ../../nbs/data/00_classes.ipynb #30e7b988
 L_REFERENCE = 72.0 # the lightness at which COLORS are given
 _HUE_CHROMA = {"red": (28, 43), "orange": (62, 61), "yellow": (95, 64), "green": (140, 56), "teal": (190, 37),
                "blue": (268, 41), "purple": (308, 51), "pink": (350, 46), "tan": (80, 28), "gray": (0, 0)}
@@ -30,7 +30,7 @@ def color_table(like: Tensor) -> Tensor: # (colors, 2)
     "The ab coordinates of COLORS in their order, on the device and in the type of `like`."
     return torch.tensor([*COLORS.values()]).to(like)
 
-# %% ../../nbs/data/00_classes.ipynb #78d5937e
+# %% ../../nbs/data/00_classes.ipynb #dc6f62cf
 @dataclass(frozen=True)
 class SceneClass:
     "A kind of region: its name, its WordNet synset, and the colors it may have."
@@ -40,7 +40,7 @@ class SceneClass:
     thing: bool               # False for stuff such as sky
     colors: tuple[str, ...]   # keys of COLORS
 
-# %% ../../nbs/data/00_classes.ipynb #a72becc6
+# %% ../../nbs/data/00_classes.ipynb #d7f7f5d9
 _STUFF = {"sky": "blue orange gray", "mountain": "green purple gray", "sea": "blue teal gray",
           "grass": "green yellow", "sand": "tan"}
 _THINGS = {"apple": "red green yellow", "orange": "orange", "ball": "red blue purple teal", "balloon": "red yellow blue pink",
@@ -52,7 +52,7 @@ CLASSES = tuple(SceneClass(i, name, f"{name}.n.{_SENSE.get(name, '01')}", name i
 CLASS_ID = {c.name: c.id for c in CLASSES}
 ALLOWED = torch.tensor([[color in c.colors for color in COLORS] for c in CLASSES]) # (classes, colors) bool
 
-# %% ../../nbs/data/00_classes.ipynb #343cf635
+# %% ../../nbs/data/00_classes.ipynb #a1874eca
 @cache
 def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
     "Colors a class does not allow and that lie clearly outside its palette, seen from the color a region has now."
@@ -64,29 +64,34 @@ def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
     covered = t * torch.cdist(table, table)[..., None]
     return ((gap >= .6 * covered).all(0) & (covered[-1] > 30)).permute(2, 0, 1) & ~ALLOWED[:, None]
 
-# %% ../../nbs/data/00_classes.ipynb #152cbd4f
+# %% ../../nbs/data/00_classes.ipynb #4b13dc65
 _SHAPES = { # name: (width, height, parts); a part is (material, (center u, v, radius u, v)) or (material, [corners])
   "apple": (1, 1, [(1, (0, .12, 1, .88)), (.15, [(-.08, -.6), (.12, -1), (.22, -.95), (.06, -.55)])]),
   "orange": (1, 1, [(1, (0, 0, 1, 1)), (.15, (.05, -.8, .13, .1))]),
-  "ball": (1, 1, [(1, (0, 0, 1, 1)), (.1, [(-1, -.12), (1, -.12), (1, .12), (-1, .12)]), (-1, [(-1, -.2), (-.97, -.2), (-.97, .2), (-1, .2)])]),
-  "balloon": (.8, 1.25, [(1, (0, -.3, 1, .7)), (1, [(-.15, .5), (0, .3), (.15, .5)]), (.1, [(-.05, .45), (.05, .45), (.05, 1), (-.05, 1)])]),
+  "ball": (1, 1, [(1, (0, 0, 1, 1)), (.1, [(-1, -.12), (1, -.12), (1, .12), (-1, .12)]),
+                    (-1, [(-1, -.2), (-.97, -.2), (-.97, .2), (-1, .2)])]),
+  "balloon": (.8, 1.25, [(1, (0, -.3, 1, .7)), (1, [(-.15, .5), (0, .3), (.15, .5)]),
+                            (.1, [(-.05, .45), (.05, .45), (.05, 1), (-.05, 1)])]),
   "banana": (1.3, .75, [(1, (0, -.35, 1, 1.35)), (-1, (0, -1.1, 1.15, 1.25))]),
   "bird": (1.2, .7, [(1, (-.1, .2, .6, .6)), (1, (.5, -.15, .3, .42)), (.1, [(.75, -.3), (1, -.1), (.75, 0)]),
                      (1, [(-.6, .1), (-1, -.5), (-.95, .4)]), (1, [(-.35, .1), (-.3, -1), (.25, 0)]), (.1, (.56, -.25, .07, .1))]),
   "boat": (1.3, 1, [(1, [(-1, .4), (1, .4), (.65, 1), (-.65, 1)]), (.1, [(-.05, -1), (.03, -1), (.03, .4), (-.05, .4)]),
                     (1, [(.08, -.95), (.85, .25), (.08, .25)])]),
-  "car": (1.4, .75, [(1, [(-1, .65), (-1, .05), (-.6, -.05), (-.4, -1), (.35, -1), (.6, -.05), (1, .1), (1, .65)]),
-                     (.1, [(-.45, -.1), (-.32, -.75), (.27, -.75), (.44, -.1)]), (.05, (-.55, .62, .24, .38)), (.05, (.55, .62, .24, .38))]),
+  "car": (1.4, .75, [(1, [(-1, .65), (-1, .05), (-.6, -.05), (-.4, -1), (.35, -1), (.6, -.05), (1, .1),
+                          (1, .65)]),
+                     (.1, [(-.45, -.1), (-.32, -.75), (.27, -.75), (.44, -.1)]),
+                     (.05, (-.55, .62, .24, .38)), (.05, (.55, .62, .24, .38))]),
   "house": (1.1, 1.1, [(1, [(-.85, 1), (-.85, -.2), (-1, -.2), (0, -1), (1, -.2), (.85, -.2), (.85, 1)]),
                        (.1, [(-.15, 1), (-.15, .35), (.2, .35), (.2, 1)]), (.1, [(.35, .3), (.35, -.1), (.65, -.1), (.65, .3)])]),
-  "tree": (1, 1.35, [(.25, [(-.14, 1), (-.14, 0), (.14, 0), (.14, 1)]), (1, (0, -.4, 1, .6)), (1, (-.45, 0, .5, .35)), (1, (.45, 0, .5, .35))]),
+  "tree": (1, 1.35, [(.25, [(-.14, 1), (-.14, 0), (.14, 0), (.14, 1)]), (1, (0, -.4, 1, .6)),
+                      (1, (-.45, 0, .5, .35)), (1, (.45, 0, .5, .35))]),
   "pine": (.9, 1.35, [(.25, [(-.12, 1), (-.12, .5), (.12, .5), (.12, 1)]), (1, [(-.6, -.3), (0, -1), (.6, -.3)]),
                       (1, [(-.8, .2), (0, -.7), (.8, .2)]), (1, [(-1, .7), (0, -.3), (1, .7)])]),
   "mug": (1, 1, [(1, (.5, 0, .5, .6)), (-1, (.5, 0, .28, .36)), (1, [(-1, -1), (.5, -1), (.5, 1), (-1, 1)]), (.1, (-.25, -.85, .65, .12))])}
 CELLS = 96 # side of a stencil
 PROPORTIONS = np.array([_SHAPES[c.name][:2] if c.thing else (1, 1) for c in CLASSES]) # (classes, 2) width and height
 
-# %% ../../nbs/data/00_classes.ipynb #d1b932d2
+# %% ../../nbs/data/00_classes.ipynb #13ee2bb2
 def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]: # cover (bool) and material, both (CELLS, CELLS)
     axis = (np.arange(CELLS) + .5) / CELLS * 2 - 1
     v, u = np.meshgrid(axis, axis, indexing="ij")
@@ -97,13 +102,13 @@ def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]: # cover (bool) a
         cover, material = (cover & ~inside, material) if k < 0 else (cover | inside, np.where(inside, k, material))
     return cover, material
 
-# %% ../../nbs/data/00_classes.ipynb #057b839b
+# %% ../../nbs/data/00_classes.ipynb #868f1815
 def _relief(cover: np.ndarray) -> np.ndarray: # (CELLS, CELLS) in [-1, 1]
     height = gaussian_filter(np.sqrt(np.minimum(distance_transform_edt(np.pad(cover, 1))[1:-1, 1:-1], 24)), 2.5)
     slope = sum(np.gradient(height)) * cover
     return slope / np.abs(slope).max()
 
-# %% ../../nbs/data/00_classes.ipynb #22fe0300
+# %% ../../nbs/data/00_classes.ipynb #08471e07
 NOTHING = len(CLASSES) # index of the empty stencil
 @cache
 def silhouettes() -> tuple[Tensor, Tensor, Tensor]: # cover uint8, relief and material float32, each (classes + 1, 98, 98)
@@ -118,7 +123,7 @@ def silhouettes() -> tuple[Tensor, Tensor, Tensor]: # cover uint8, relief and ma
     edge = lambda x, mode: torch.from_numpy(np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=mode))
     return edge(cover.astype(np.uint8), "constant"), edge(relief.astype(np.float32), "edge"), edge(material.astype(np.float32), "edge")
 
-# %% ../../nbs/data/00_classes.ipynb #4688af15
+# %% ../../nbs/data/00_classes.ipynb #0eb6712b
 TILE = 64 # side of a texture tile
 @cache
 def textures() -> Tensor: # (8, 64, 64) float32 in [-1, 1]

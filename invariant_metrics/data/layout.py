@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STUFF', 'THINGS', 'REGIONS', 'SKY_DEPTH', 'FAR', 'make_layout']
 
-# %% ../../nbs/data/00_layout.ipynb #41c6662b
+# %% ../../nbs/data/00_layout.ipynb #a00193ed
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .classes import ALLOWED, CLASS_ID, CLASSES, NOTHING, PROPORTIONS
 
-# %% ../../nbs/data/00_layout.ipynb #d328202e
+# %% ../../nbs/data/00_layout.ipynb #6423e48e
 STUFF, THINGS = 3, 6           # regions 0, 1, 2 are sky, backdrop and ground; 3 to 8 are things, far ones first
 REGIONS = STUFF + THINGS
 _DRAWS = dict.fromkeys(["horizon", "near", "strip", "back", "ground", "count"], 1) | {"wave": 6}
@@ -28,7 +28,7 @@ def _draws(seed: int, start: int, n: int) -> dict[str, np.ndarray]: # name -> (n
     rows = np.stack([s.random(width) for s in streams])
     return dict(zip(_DRAWS, np.split(rows, np.cumsum([*_DRAWS.values()])[:-1], axis=1)))
 
-# %% ../../nbs/data/00_layout.ipynb #86bc8537
+# %% ../../nbs/data/00_layout.ipynb #50c91826
 SKY_DEPTH, FAR = 0.02, 0.08
 
 def _pick(options: Sequence[int], u: np.ndarray) -> np.ndarray: return np.asarray(options)[(u * len(options)).astype(int)]
@@ -48,7 +48,7 @@ def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray) -> dict[str, n
     order = np.argsort(np.where(present, depth, 2), axis=1, kind="stable")
     return {k: np.take_along_axis(v, order, 1) for k, v in out.items()}
 
-# %% ../../nbs/data/00_layout.ipynb #08b530c9
+# %% ../../nbs/data/00_layout.ipynb #71f54aef
 def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]: # color, light and texture of each region, (n, REGIONS)
     options = ALLOWED.numpy()[class_id].cumsum(-1)
     color = (options <= (u["color"] * options[..., -1])[..., None]).sum(-1)
@@ -58,7 +58,7 @@ def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]: # color, l
             "base": 46 + 12 * u["base"], "relief": sign * (3 + 6 * u["relief"]), "grain": 1 + 4 * u["grain"],
             "texture": texture, "repeat": .4 + .5 * u["repeat"], "shift_u": u["shift_u"], "shift_v": u["shift_v"]}
 
-# %% ../../nbs/data/00_layout.ipynb #812fe52f
+# %% ../../nbs/data/00_layout.ipynb #b50dfcd2
 def make_layout(seed: int, start: int, n: int) -> dict[str, Tensor]: # name -> (n, count) of scenes start … start + n - 1
     u = _draws(seed, start, n)
     horizon, near = .22 + .3 * u["horizon"], .45 + .55 * u["near"]
@@ -66,7 +66,8 @@ def make_layout(seed: int, start: int, n: int) -> dict[str, Tensor]: # name -> (
     ground = _pick([CLASS_ID["grass"], CLASS_ID["sand"]], u["ground"])
     three = lambda *columns: np.concatenate([np.broadcast_to(c, (n, 1)) for c in columns], axis=1)
     stuff = dict.fromkeys(["cx", "cy", "hw", "hh"], np.full((n, STUFF), .5))
-    stuff |= {"class_id": three(CLASS_ID["sky"], back, ground), "depth": three(SKY_DEPTH, near * FAR, near), "present": np.ones((n, STUFF), bool)}
+    stuff |= {"class_id": three(CLASS_ID["sky"], back, ground), "depth": three(SKY_DEPTH, near * FAR, near),
+              "present": np.ones((n, STUFF), bool)}
     things, mountain = _thing_layout(u, horizon, near), back == CLASS_ID["mountain"]
     out = {k: np.concatenate([stuff[k], things[k]], axis=1) for k in stuff} | {"horizon": horizon, "near": near, "wave": u["wave"]}
     out |= {"peak": np.where(mountain, .1 + .15 * u["wave"][:, :1], 0), "strip": np.where(mountain, .02, .05) + .1 * u["strip"]}

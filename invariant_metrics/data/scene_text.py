@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Entity', 'entities', 'Triple', 'scene_graph', 'phrase', 'listing', 'captions']
 
-# %% ../../nbs/data/03_scene_text.ipynb #5be98279
+# %% ../../nbs/data/03_scene_text.ipynb #3e5173b4
 from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
@@ -15,7 +15,7 @@ from ..core import InputError
 from .classes import CLASS_ID, CLASSES, COLORS
 from .scenes import STUFF, Scenes
 
-# %% ../../nbs/data/03_scene_text.ipynb #54a2a619
+# %% ../../nbs/data/03_scene_text.ipynb #64be0577
 class Entity(NamedTuple):
     "A region worth mentioning."
     region: int   # row in the region table
@@ -29,7 +29,7 @@ class Entity(NamedTuple):
     width: float  # of its outline, as a fraction of the picture's width
     depth: float  # relative inverse depth, bigger is nearer
 
-# %% ../../nbs/data/03_scene_text.ipynb #170291b8
+# %% ../../nbs/data/03_scene_text.ipynb #ad994020
 def entities(scenes: Scenes, i: int, # position in the batch
              least: float = .25,     # visible share a thing must have to be mentioned, in [0, 1]
             ) -> list[Entity]:       # stuff first, then things from far to near
@@ -43,10 +43,11 @@ def entities(scenes: Scenes, i: int, # position in the batch
     for k, noun in zip(rows, nouns):
         so_far[noun] += 1
         name, c = (f"{noun} {so_far[noun]}" if total[noun] > 1 else noun), CLASSES[r.class_id[k]]
-        out.append(Entity(k, name, noun, c.synset, [*COLORS][r.color_id[k]], c.thing, *r.center[k].tolist(), r.size[k, 0].item(), r.depth[k].item()))
+        out.append(Entity(k, name, noun, c.synset, [*COLORS][r.color_id[k]], c.thing, *r.center[k].tolist(),
+                          r.size[k, 0].item(), r.depth[k].item()))
     return out
 
-# %% ../../nbs/data/03_scene_text.ipynb #cce665ab
+# %% ../../nbs/data/03_scene_text.ipynb #25ce1936
 class Triple(NamedTuple):
     "One true statement; subject and object are names of entities, or a color after `is`."
     subject: str
@@ -62,7 +63,7 @@ def _relations(s: Entity, o: Entity) -> list[str]: # what s is to o
     if (s.noun in _FLOATS) != (o.noun in _FLOATS) and abs(s.y - o.y) > .15: out.append("above" if s.y < o.y else "below")
     return out
 
-# %% ../../nbs/data/03_scene_text.ipynb #b0e7a002
+# %% ../../nbs/data/03_scene_text.ipynb #3a9ab487
 def scene_graph(scenes: Scenes, i: int) -> list[Triple]:
     "All true triples of scene i: colors, then where things stand, then relations between things in both directions."
     all_ = entities(scenes, i)
@@ -73,7 +74,7 @@ def scene_graph(scenes: Scenes, i: int) -> list[Triple]:
         if place in stuff: out.append(Triple(e.name, relation, stuff[place]))
     return out + [Triple(s.name, relation, o.name) for s, o in permutations(things, 2) for relation in _relations(s, o)]
 
-# %% ../../nbs/data/03_scene_text.ipynb #2be4561c
+# %% ../../nbs/data/03_scene_text.ipynb #597866af
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 
 def phrase(noun: str, color: str = "", count: int = 1) -> str: # e.g. "two red balls"
@@ -86,7 +87,7 @@ def listing(parts: Sequence[str]) -> str: # e.g. "a, b and c"
     "A list in words."
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
-# %% ../../nbs/data/03_scene_text.ipynb #f65ab71e
+# %% ../../nbs/data/03_scene_text.ipynb #f3a2b9a2
 def _counted(things: Sequence[Entity], colors: bool) -> str:
     groups = Counter((e.noun, e.color if colors else "") for e in things)
     return listing([phrase(noun, color, n) for (noun, color), n in groups.items()])
@@ -111,7 +112,7 @@ def _places(things: Sequence[Entity], ground: Sequence[Entity]) -> str:
     parts = [_counted(group, True) + place for group, place in ((stands, on), (floats, " in the sky")) if group]
     return f"{', and '.join(parts)}.".capitalize()
 
-# %% ../../nbs/data/03_scene_text.ipynb #104b5208
+# %% ../../nbs/data/03_scene_text.ipynb #1f366d57
 def captions(scenes: Scenes, i: int) -> list[str]: # five sentences
     "Five different true captions of scene i; raises InputError when there is no such scene."
     all_ = entities(scenes, i)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IMAGENET', 'CLIP', 'PLAIN', 'encoders', 'check_rgb', 'Preprocess', 'Encoder', 'MeanColor', 'later', 'get_encoder']
 
-# %% ../../nbs/encoders/00_base.ipynb #52a83c3e
+# %% ../../nbs/encoders/00_base.ipynb #90999cae
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,19 +15,20 @@ from torch.nn import functional as F
 
 from ..core import InputError, Registry, Signature, import_object, unknown
 
-# %% ../../nbs/encoders/00_base.ipynb #be59c6ad
+# %% ../../nbs/encoders/00_base.ipynb #7eb20e30
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
+# %% ../../nbs/encoders/00_base.ipynb #26c9dd19
 def check_rgb(rgb: Tensor) -> None:
     "Raises InputError on anything but (N, 3, H, W) floating-point images in [0, 1]; NaN counts as outside."
     if rgb.ndim != 4 or rgb.shape[1] != 3 or not rgb.is_floating_point():
         raise InputError(f"images must be (N, 3, H, W) floating point, not {tuple(rgb.shape)} {rgb.dtype}")
-    if rgb.numel() and not ((low := rgb.min()) >= -1e-3 and (high := rgb.max()) <= 1 + 1e-3):
-        raise InputError(f"images must have values in [0, 1], found {low:.3g} to {rgb.max():.3g}")
+    if rgb.numel() and not (rgb.min() >= -1e-3 and rgb.max() <= 1 + 1e-3):
+        raise InputError(f"images must have values in [0, 1], found {rgb.min():.3g} to {rgb.max():.3g}")
 
-# %% ../../nbs/encoders/00_base.ipynb #873a4b3e
+# %% ../../nbs/encoders/00_base.ipynb #f18b032f
 @dataclass(frozen=True)
 class Preprocess:
     "Resize, crop and normalize; part of an encoder's identity."
@@ -55,7 +56,7 @@ class Preprocess:
         norm = {IMAGENET: "imagenet", CLIP: "clip", PLAIN: "plain"}.get(self.stats, "own")
         return f"{f'{self.size}-{self.fit}-{self.interpolation}' if self.size else 'as-is'}-{norm}"
 
-# %% ../../nbs/encoders/00_base.ipynb #12c5044e
+# %% ../../nbs/encoders/00_base.ipynb #18e449bd
 class Encoder(nn.Module):
     "A frozen map from images to one vector per image, with named layers and its own preprocessing."
     def __init__(self, name: str,            # family, e.g. "dinov2"
@@ -104,14 +105,14 @@ class Encoder(nn.Module):
     @property
     def signature(self) -> Signature: return Signature.of(**self.describe())
 
-# %% ../../nbs/encoders/00_base.ipynb #c7cab6dd
+# %% ../../nbs/encoders/00_base.ipynb #3b44e42d
 class MeanColor(Encoder):
     "Mean RGB of the image (3 numbers) or of its four quarters (12): no network at all."
     def __init__(self): super().__init__("mean-color", "none", ("quarters", "image"), Preprocess()); self.freeze()
     def maps(self, x: Tensor) -> list[Tensor]: return [F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)]
     def embed(self, x: Tensor, layer: str) -> Tensor: return self.maps(x)[self.layers.index(layer)].flatten(1)
 
-# %% ../../nbs/encoders/00_base.ipynb #6e90fd85
+# %% ../../nbs/encoders/00_base.ipynb #aac53592
 encoders = Registry("encoder", group="invariant_metrics.encoders")
 
 def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
@@ -119,10 +120,10 @@ def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
     return lambda **options: import_object(path)(**options)
 
 encoders.add("mean-color", lambda **_: MeanColor())
-for _name in ("embedded", "dinov2", "clip", "open_clip", "inception"):
-    encoders.add(_name, later(f"invariant_metrics.encoders.image:{_name}"))
+for _name, _module in dict(embedded="image", dinov2="public", clip="public", open_clip="public", inception="inception").items():
+    encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
 
-# %% ../../nbs/encoders/00_base.ipynb #67f355d7
+# %% ../../nbs/encoders/00_base.ipynb #2b6fa509
 def get_encoder(name: "str | Encoder" = "embedded",          # a registered name, "package.module:factory", or an encoder
                 weights: str | None = None,                  # card, folder, or organization/model@commit; None for the family's usual ones
                 device: "str | torch.device | None" = None,  # None: CPU

@@ -5,41 +5,41 @@
 # %% auto #0
 __all__ = ['wins', 'cluster_means', 'cluster_interval', 'draw_sets', 'share_interval', 'trend']
 
-# %% ../../nbs/judging/00_contrast.ipynb #b28ceea9
+# %% ../../nbs/judging/00_contrast.ipynb #de37d2d1
 import numpy as np
 from scipy.stats import norm, rankdata, t as student
 
 from ..core import bootstrap_weights, interval, rng
 
-# %% ../../nbs/judging/00_contrast.ipynb #fc59eea1
+# %% ../../nbs/judging/00_contrast.ipynb #a5e63399
 def wins(violation: np.ndarray, valid: np.ndarray) -> np.ndarray: # 1, 1/2 or 0; NaN where either is missing
     "Whether the violation scored worse."
     better = (violation > valid) + 0.5 * (violation == valid)
     return np.where(np.isfinite(violation) & np.isfinite(valid), better, np.nan)
 
 def cluster_means(values: np.ndarray, # (..., N), NaN where missing
-                  cluster: np.ndarray,
-                 ) -> np.ndarray:     # (C,) of the clusters that have a value
+                  cluster: np.ndarray, # (N,)
+                 ) -> np.ndarray:      # (C,) in the order of the labels, NaN for clusters without a value
     "The mean of each cluster over its items and over all other axes."
-    inverse = np.unique(cluster, return_inverse=True)[1]
+    labels, inverse = np.unique(cluster, return_inverse=True)
     there, index = np.isfinite(values), np.broadcast_to(inverse, values.shape)
-    total, count = (np.bincount(index[there], weights=w) for w in (values[there], None))
-    return total[count > 0] / count[count > 0]
+    total, count = (np.bincount(index[there], weights=w, minlength=len(labels)) for w in (values[there], None))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
-def cluster_interval(means: np.ndarray, # (C,)
-                     reps: int,
-                     seed: int,
+def cluster_interval(means: np.ndarray,   # (C,) NaN where missing
+                     weights: np.ndarray, # (reps, C) how often each replicate drew each cluster
                      level: float = 0.95,
                     ) -> tuple[float, float, float]: # value, low, high
-    "The mean of cluster means with a widened bootstrap interval; an unbounded one where there is a single cluster."
-    C = len(means)
-    if C < 2: return (float(means.mean()) if C else np.nan), -np.inf, np.inf
+    "The mean of cluster means with a widened bootstrap interval; an unbounded one where fewer than two clusters have a value."
+    kept = np.isfinite(means)
+    means, weights, C = means[kept], weights[:, kept], int(kept.sum())
+    if C < 2: return (float(means[0]) if C else np.nan), -np.inf, np.inf
     wide = 2 * norm.cdf(student.ppf((1 + level) / 2, C - 1) * np.sqrt(C / (C - 1))) - 1
-    draws = bootstrap_weights(C, reps, rng(seed, "clusters", C)) @ means / C
-    found = interval(means.mean(), draws, wide)
+    drawn = weights[weights.sum(1) > 0]
+    found = interval(means.mean(), drawn @ means / drawn.sum(1), wide)
     return float(means.mean()), found.low, found.high
 
-# %% ../../nbs/judging/00_contrast.ipynb #bbc8a1e4
+# %% ../../nbs/judging/00_contrast.ipynb #42ad6105
 def draw_sets(cluster: np.ndarray, # (N,)
               count: int,
               generator: np.random.Generator,
@@ -68,7 +68,7 @@ def share_interval(verdicts: np.ndarray, # (B,) in [0, 1], NaN where a set was t
     center, half = (p + z**2 / (2 * n)) / (1 + z**2 / n), z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     return float(p), float(max(center - half, 0)), float(min(center + half, 1))
 
-# %% ../../nbs/judging/00_contrast.ipynb #91d5cb2c
+# %% ../../nbs/judging/00_contrast.ipynb #6999c9b6
 def trend(values: np.ndarray, # (L, M) scores at L rising severities, NaN where missing
          ) -> np.ndarray:     # (M,) in [-1, 1], NaN where fewer than three levels are there
     "Spearman correlation of the scores with severity, item by item; 0 where all scores of an item are equal."

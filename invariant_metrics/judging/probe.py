@@ -8,7 +8,7 @@ __all__ = ['LEVELS', 'TOLERANCE', 'NEAR_LEVEL', 'SCALES', 'UNTRIED', 'MATCHED', 
            'measure', 'set_values', 'auc_table', 'ledger_table', 'ProbeResult', 'combine', 'probe_metrics',
            'probe_source', 'probe']
 
-# %% ../../nbs/judging/00_probe.ipynb #4a7ebdae
+# %% ../../nbs/judging/00_probe.ipynb #d97d52b4
 import json
 import time
 import zlib
@@ -24,14 +24,14 @@ import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from ..core import InputError, Signature, atomic_write, digest, few_threads, load_results, progress, rng, save_results, unknown
+from ..core import InputError, Signature, atomic_write, bootstrap_weights, digest, few_threads, load_results, progress, rng, save_results, unknown
 from ..data.photos import even_weights, folder_photos, packaged_photos, tiles
 from ..data.scenes import make_scenes, oracle_violation
 from .contrast import cluster_interval, cluster_means, draw_sets, share_interval, trend, wins
 from .perturb import Items, Match, families, match_psnr, nearest_step, perturbations
 from ..metrics.base import Metric, Rows, get_metric, replicates, score_rows
 
-# %% ../../nbs/judging/00_probe.ipynb #80d28aa5
+# %% ../../nbs/judging/00_probe.ipynb #0b362c01
 LEVELS = (37.0, 34.0, 31.0, 28.0, 25.0) # dB to the truth
 TOLERANCE = 0.2   # dB by which a violation may miss its valid partner
 NEAR_LEVEL = 1.5  # dB by which a right answer of a scene, which has no dial, may miss the level
@@ -44,9 +44,9 @@ class Size:
     sets: int       # random sets
     reps: int       # bootstrap replicates
 
-SCALES = {"quick": Size(66, 6, 30, 500), "default": Size(220, 20, 60, 1000), "full": Size(2000, 60, 200, 2000)}
+SCALES = {"quick": Size(44, 4, 24, 500), "default": Size(220, 20, 60, 1000), "full": Size(2000, 60, 200, 2000)}
 
-# %% ../../nbs/judging/00_probe.ipynb #100dd84f
+# %% ../../nbs/judging/00_probe.ipynb #1ca594cd
 def load_items(source: str | Path,                 # "photos" (packaged), "scenes", or a folder of photographs
                size: Size,
                seed: int = 0,
@@ -64,7 +64,7 @@ def load_items(source: str | Path,                 # "photos" (packaged), "scene
     cut = tiles(photos, size=tile, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy()), cut.signature
 
-# %% ../../nbs/judging/00_probe.ipynb #95b9d515
+# %% ../../nbs/judging/00_probe.ipynb #45f2e541
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
@@ -74,7 +74,7 @@ def sentinels() -> list[Metric]:
     return [Metric("constant", "paired", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
             Metric("random", "paired", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum")]
 
-# %% ../../nbs/judging/00_probe.ipynb #9dd86bd2
+# %% ../../nbs/judging/00_probe.ipynb #9498694c
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
 
 @dataclass
@@ -94,7 +94,7 @@ def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metri
     nan = lambda: np.full(shape, np.nan)
     return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if m.kind != "set"})
 
-# %% ../../nbs/judging/00_probe.ipynb #ae10b390
+# %% ../../nbs/judging/00_probe.ipynb #e1cfd3a8
 def _partner(items: Items, entry, path: tuple, level: float) -> tuple[Match, Tensor]: # the match, and where it may be used
     dose, applies = path
     target = torch.full((len(items),), float(level))
@@ -120,7 +120,7 @@ def pictures(items: Items,
             status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED), NOT_APPLICABLE), NO_PARTNER)
             yield f, l, match, status.numpy()
 
-# %% ../../nbs/judging/00_probe.ipynb #df003c52
+# %% ../../nbs/judging/00_probe.ipynb #fc29d847
 def _map_all(metrics: Sequence[Metric], rgb: Tensor) -> dict: # phi_key -> rows
     return {key: phi(rgb) for key, phi in {m.phi_key: m.phi for m in metrics}.items()}
 
@@ -143,7 +143,7 @@ def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, 
         held[0][at] = truth[m.phi_key].float().cpu().numpy()
         held[1].setdefault(where, np.zeros_like(held[0]))[at] = features
 
-# %% ../../nbs/judging/00_probe.ipynb #b0e6277a
+# %% ../../nbs/judging/00_probe.ipynb #cd255d7d
 @torch.no_grad()
 def measure(items: Items,
             metrics: Sequence[Metric],
@@ -173,7 +173,7 @@ def measure(items: Items,
     bar.close()
     return out
 
-# %% ../../nbs/judging/00_probe.ipynb #d5c9768e
+# %% ../../nbs/judging/00_probe.ipynb #4862c821
 def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> None:
     "Keep pictures on which all families were matched, one per photograph."
     good = np.logical_and.reduce([ok for _, ok in shown.values()]).nonzero()[0]
@@ -183,7 +183,7 @@ def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> N
         for name, image in {"truth": part.rgb[i], **{n: rgb[i] for n, (rgb, _) in shown.items()}}.items():
             out.examples.setdefault(name, []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
 
-# %% ../../nbs/judging/00_probe.ipynb #57faf67f
+# %% ../../nbs/judging/00_probe.ipynb #f5d341f1
 def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarray, ok: np.ndarray) -> np.ndarray: # (B,)
     "The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8 pictures remain."
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
@@ -210,20 +210,20 @@ def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> 
         found[m.name] = own, partner
     return found
 
-# %% ../../nbs/judging/00_probe.ipynb #8f2fcfa4
+# %% ../../nbs/judging/00_probe.ipynb #f2001af0
 def _effect(difference: np.ndarray) -> float: # mean over the levels of mean/standard deviation
     rows = [row[np.isfinite(row)] for row in np.atleast_2d(difference)]
     found = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
     return float(np.mean(found)) if found else np.nan
 
-def _auc_rows(out: Measured, name: str, f: int, sets: tuple, drawn: np.ndarray, reps: int, seed: int) -> Iterator[dict]:
+def _auc_rows(out: Measured, name: str, f: int, sets: tuple, drawn: np.ndarray, weights: np.ndarray) -> Iterator[dict]:
     L = len(out.levels)
     for l, level in [*((slice(i, i + 1), f"{out.levels[i]:g}") for i in range(L)), (slice(0, L), "all")]:
         n, clusters = int((out.status[f, l] == MATCHED).sum()), len(np.unique(out.cluster[(out.status[f, l] == MATCHED).any(0)]))
         common = {"metric": name, "family": out.families[f], "level": level, "n": n, "n_clusters": clusters}
         if name in out.scores:
             bad, good = out.scores[name][f, l], out.scores[name][0, l]
-            value, low, high = cluster_interval(cluster_means(wins(bad, good), out.cluster), reps, seed)
+            value, low, high = cluster_interval(cluster_means(wins(bad, good), out.cluster), weights)
             yield common | {"view": "item", "auc": value, "ci_low": max(low, 0), "ci_high": min(high, 1), "effect": _effect(bad - good)}
         own, partner = sets[0][f, l], sets[1][f, l]
         verdicts = wins(own, partner)
@@ -232,37 +232,36 @@ def _auc_rows(out: Measured, name: str, f: int, sets: tuple, drawn: np.ndarray, 
         value, low, high = share_interval(verdicts, drawn)
         yield common | {"view": "set", "auc": value, "ci_low": low, "ci_high": high, "effect": _effect(own - partner)}
 
-def auc_table(out: Measured, sets: dict, drawn: np.ndarray, reps: int, seed: int) -> pd.DataFrame:
+def auc_table(out: Measured, sets: dict, drawn: np.ndarray, weights: np.ndarray) -> pd.DataFrame:
     "AUC of violation against valid partner with its interval."
-    rows = [row for name in sets for f in range(1, len(out.families)) for row in _auc_rows(out, name, f, sets[name], drawn, reps, seed)]
+    rows = [row for name in sets for f in range(1, len(out.families)) for row in _auc_rows(out, name, f, sets[name], drawn, weights)]
     return pd.DataFrame(rows)[["metric", "family", "view", "level", "auc", "ci_low", "ci_high", "effect", "n", "n_clusters"]]
 
-# %% ../../nbs/judging/00_probe.ipynb #ad236c82
-def _dose_values(out: Measured, metric: Metric, f: int, size: Size, seed: int) -> Iterator[tuple]: # value, low, high per level
+# %% ../../nbs/judging/00_probe.ipynb #3723dbc0
+def _dose_values(out: Measured, metric: Metric, f: int, weights: np.ndarray, size: Size, seed: int) -> Iterator[tuple]: # value, low, high
     for l in range(len(out.levels)):
         ok = out.status[f, l] == MATCHED
         cluster = out.cluster[ok]
         if len(np.unique(cluster)) < 2: yield np.nan, np.nan, np.nan
-        elif metric.kind != "set": yield cluster_interval(cluster_means(out.scores[metric.name][f, l, ok], cluster), size.reps, seed)
+        elif metric.kind != "set": yield cluster_interval(cluster_means(out.scores[metric.name][f, l], out.cluster), weights)
         else:
             truth, moved = out.features[metric.name]
             rows = Rows(torch.from_numpy(moved[f, l][ok]), torch.from_numpy(truth[ok]))
             score = score_rows(metric, rows, reps=size.sets, seed=seed, clusters=cluster, weights=even_weights(cluster))
             yield score.value, score.ci.low, score.ci.high
 
-def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np.ndarray, size: Size, seed: int) -> Iterator[dict]:
-    values = np.array(list(_dose_values(out, metric, f, size, seed)))
+def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np.ndarray, weights: np.ndarray, size: Size, seed: int) -> Iterator[dict]:
+    values = np.array(list(_dose_values(out, metric, f, weights, size, seed)))
     there = np.isfinite(values[:, 0])
     fit = np.full(len(values), np.nan)
     if there.any(): fit[there] = isotonic_regression(values[there, 0]).x
-    if metric.kind == "set":
-        value, low, high = (2 * x - 1 for x in share_interval((trend(own[f]) + 1) / 2, drawn))
-    else: value, low, high = cluster_interval(cluster_means(trend(out.scores[metric.name][f]), out.cluster), size.reps, seed)
+    if metric.kind == "set": value, low, high = (2 * x - 1 for x in share_interval((trend(own[f]) + 1) / 2, drawn))
+    else: value, low, high = cluster_interval(cluster_means(trend(out.scores[metric.name][f]), out.cluster), weights)
     for l, (level, (score, score_low, score_high)) in enumerate(zip(out.levels, values)):
         yield {"metric": metric.name, "family": out.families[f], "level": level, "score": score, "score_low": score_low, "score_high": score_high,
                "isotonic": fit[l], "trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1), "n": int((out.status[f, l] == MATCHED).sum())}
 
-# %% ../../nbs/judging/00_probe.ipynb #a10b3764
+# %% ../../nbs/judging/00_probe.ipynb #49ea11e4
 def ledger_table(out: Measured) -> pd.DataFrame:
     "Per family and level: matched, no valid partner at this level, not applicable, unmatched; and the largest PSNR difference of a pair."
     rows = []
@@ -275,7 +274,7 @@ def ledger_table(out: Measured) -> pd.DataFrame:
                      "largest_gap_db": gap.max() if len(gap) else np.nan})
     return pd.DataFrame(rows)
 
-# %% ../../nbs/judging/00_probe.ipynb #fd97cc4d
+# %% ../../nbs/judging/00_probe.ipynb #de95671b
 @dataclass
 class ProbeResult:
     "What a probe found; every frame has a column `source`."
@@ -310,7 +309,7 @@ def combine(results: Sequence[ProbeResult]) -> ProbeResult:
     merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
     return ProbeResult(*frames, *merged)
 
-# %% ../../nbs/judging/00_probe.ipynb #c9848ea8
+# %% ../../nbs/judging/00_probe.ipynb #ea17270b
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation", "violation-segmentation-judge",
                    "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd", "fd-untrained")
 VARIANTS = {"fd-untrained": ("fd", {"untrained": True})} # names that stand for a metric with options
@@ -338,7 +337,7 @@ def _check(source: str, names: Sequence[str] | None, scale: str, levels: Sequenc
         if name not in known: raise unknown(f"violation of {kind}", name, known)
     return families(kind="valid", source=kind)[:1] + [n for n in known if names is None or n in names]
 
-# %% ../../nbs/judging/00_probe.ipynb #6853b9c2
+# %% ../../nbs/judging/00_probe.ipynb #6f54086e
 def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | None, levels: Sequence[float], scale: str, seed: int,
                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
     "The probe of one source; arguments as in `probe`."
@@ -351,8 +350,9 @@ def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | N
     if items.scenes is not None: judged.append(Metric("oracle", "paired", None, None, False, Signature.of(metric="oracle")))
     counts, drawn = draw_sets(items.cluster, size.sets, rng(seed, "sets"))
     sets = set_values(out, judged, counts)
-    dose = [row for m in judged for f in range(len(names)) for row in _dose_rows(out, m, f, sets[m.name][0], drawn, size, seed)]
-    frames = [auc_table(out, sets, drawn, size.reps, seed), pd.DataFrame(dose), ledger_table(out)]
+    weights = bootstrap_weights(drawn.shape[1], size.reps, rng(seed, "clusters"))
+    dose = [row for m in judged for f in range(len(names)) for row in _dose_rows(out, m, f, sets[m.name][0], drawn, weights, size, seed)]
+    frames = [auc_table(out, sets, drawn, weights), pd.DataFrame(dose), ledger_table(out)]
     for frame in frames: frame.insert(0, "source", label)
     signature = signature.extended(probe="colorization", families="+".join(names), levels="-".join(f"{v:g}" for v in levels), tolerance=TOLERANCE,
                                    sets=f"{size.sets}x{counts.sum(1).max()}", seed=seed, metrics=digest([str(m.signature) for m in judged]))

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'extract', 'st
            'difference', 'MetricRegistry', 'metric_factory', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards',
            'TorchMetric']
 
-# %% ../../nbs/metrics/00_base.ipynb #b64cc462
+# %% ../../nbs/metrics/00_base.ipynb #f64a598b
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Interval, Registry, Score, Signature, bootstrap_weights, digest, interval, rng
 from ..encoders.base import check_rgb
 
-# %% ../../nbs/metrics/00_base.ipynb #e08e4b41
+# %% ../../nbs/metrics/00_base.ipynb #44cac3cc
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
-# %% ../../nbs/metrics/00_base.ipynb #efd00420
+# %% ../../nbs/metrics/00_base.ipynb #6fd8ef56
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -65,7 +65,7 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #d2657140
+# %% ../../nbs/metrics/00_base.ipynb #44bd8a2e
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if len(set(names)) < len(names): raise InputError(f"metrics asked for twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
@@ -81,7 +81,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #e22dcda5
+# %% ../../nbs/metrics/00_base.ipynb #e2115fbd
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -107,7 +107,7 @@ def extract(metrics: Sequence[Metric],        # of different names
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-# %% ../../nbs/metrics/00_base.ipynb #d11d4edb
+# %% ../../nbs/metrics/00_base.ipynb #1875e86e
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -134,7 +134,7 @@ def replicates(metric: Metric,
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 
-# %% ../../nbs/metrics/00_base.ipynb #5915b9f0
+# %% ../../nbs/metrics/00_base.ipynb #e93f4413
 def resampled(rows: Rows,
               reps: int,                          # replicates
               seed: int,
@@ -170,7 +170,7 @@ def score_rows(metric: Metric,
     per_item = None if metric.kind == "set" else rows.pred.numpy()
     return Score(value, ci, len(rows), metric.higher_is_better, _with_n(metric, rows, clusters), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #0695d015
+# %% ../../nbs/metrics/00_base.ipynb #eaa465fd
 def difference(metric: Metric,
                rows_a: Rows,
                rows_b: Rows,                      # of another system on the same items (and the same target set)
@@ -189,7 +189,7 @@ def difference(metric: Metric,
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
     return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #d7c218ed
+# %% ../../nbs/metrics/00_base.ipynb #c17c43f4
 class MetricRegistry(Registry):
     "Metric factories by name; what a notebook defines while it runs stands in for the module made from it."
     def add(self, name: str, entry):
@@ -218,7 +218,7 @@ def metric_factory(name: str,                     # what users write
         return metrics.add(name, factory)
     return wrap
 
-# %% ../../nbs/metrics/00_base.ipynb #0b9fab12
+# %% ../../nbs/metrics/00_base.ipynb #38832a48
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -231,13 +231,16 @@ def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
 def _defaults(function: Callable, skip: int) -> dict:
     return {k: p.default for k, p in list(inspect.signature(function).parameters.items())[skip:] if p.default is not p.empty}
 
-def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paired", **card: str) -> Callable:
+def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paired",
+                 settings: Mapping = {}, # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
+                 **card: str,            # measures, range, inputs, weights, cite
+                ) -> Callable:
     "Registers a function (pred, target, **options) -> (N,) of images (kind `single`: without target); returns it unchanged."
     def wrap(function):
         known = _defaults(function, 2 if kind == "paired" else 1)
         def build(device: str = "cpu", **options) -> dict:
             if extra := [k for k in options if k not in known]: raise InputError(f"metric {name} takes no option {extra[0]!r}; it takes {', '.join(['device', *known])}")
-            return dict(phi=partial(pixels, device=device), compare=partial(function, **options), signature=Signature.of(metric=name, **{**known, **options}))
+            return dict(phi=partial(pixels, device=device), compare=partial(function, **options), signature=Signature.of(metric=name, **{**settings, **known, **options}))
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         function.metric = metric_factory(name, kind, higher_is_better, **{"inputs": "images", "weights": "none", **card})(build)
         return function
@@ -245,7 +248,7 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
 
 paired_metric = partial(pixel_metric, kind="paired")
 
-# %% ../../nbs/metrics/00_base.ipynb #59c2160d
+# %% ../../nbs/metrics/00_base.ipynb #70747af7
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
@@ -265,7 +268,7 @@ def metric_cards() -> list[dict]: # one per registered metric: name, kind, highe
     entries = [(name, metrics[name]) for name in metrics.names()]
     return [{"name": name, **dict(getattr(getattr(e, "metric", e), "card", {}))} for name, e in entries]
 
-# %% ../../nbs/metrics/00_base.ipynb #48ab004e
+# %% ../../nbs/metrics/00_base.ipynb #08ee0762
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['moments', 'small_factor', 'frechet_distance', 'weighted_covariances', 'frechet_replicates', 'encoder_rows', 'fd']
 
-# %% ../../nbs/metrics/01_frechet.ipynb #4f864c2a
+# %% ../../nbs/metrics/01_frechet.ipynb #3466a675
 import torch
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ..core import InputError, Signature
 from ..encoders.base import get_encoder
 from .base import metric_factory
 
-# %% ../../nbs/metrics/01_frechet.ipynb #09b6e99a
+# %% ../../nbs/metrics/01_frechet.ipynb #f6f1a15e
 def moments(x: Tensor,                        # (N, d) features of any float dtype
             weights: Tensor | None = None,    # (N,) multiplicities, not negative
            ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
@@ -32,7 +32,7 @@ def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
 
-# %% ../../nbs/metrics/01_frechet.ipynb #b9651017
+# %% ../../nbs/metrics/01_frechet.ipynb #244161ba
 def frechet_distance(a: Tensor,                        # (N, d) features of the first set
                      b: Tensor,                        # (M, d) features of the second set
                      weights: Tensor | None = None,    # (N,) multiplicities of a
@@ -48,7 +48,7 @@ def frechet_distance(a: Tensor,                        # (N, d) features of the 
     spread = size - 2*overlap
     return float((mean_a - mean_b).square().sum()) + (spread if spread > rounding else 0.0)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #1218987a
+# %% ../../nbs/metrics/01_frechet.ipynb #d0ea7750
 def weighted_covariances(x: Tensor,        # (N, d) float64
                          weights: Tensor,  # (R, N) multiplicities
                         ) -> tuple[Tensor, Tensor]: # means (R, d), covariances (R, d, d)
@@ -80,21 +80,20 @@ def frechet_replicates(a: Tensor,          # (N, d) features
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
     return torch.cat(out)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #fbc7ac1d
+# %% ../../nbs/metrics/01_frechet.ipynb #f9f0fecc
 def encoder_rows(encoder: str = "embedded",     # a name from the encoder registry, or an Encoder
                  layer: str | None = None,      # one of its layers; None for its default
                  device: str = "cpu",
                  **options,                     # passed to the encoder, e.g. weights="embedded" or a folder
-                ) -> dict:                      # phi, phi_key and signature parts
+                ) -> tuple[dict, dict]:         # phi and phi_key; signature parts
     "The features of a named encoder as the phi of a metric."
     net = get_encoder(encoder, device=device, **options) if isinstance(encoder, str) else encoder.to(device)
     parts = net.describe(layer)
-    return dict(phi=lambda rgb: net.encode(rgb.to(device), layer), phi_key="|".join(parts.values()), parts=parts)
+    return dict(phi=lambda rgb: net.encode(rgb.to(device), layer), phi_key="|".join(parts.values())), parts
 
 @metric_factory("fd", "set", higher_is_better=False, measures="distance of the two feature clouds, each taken for a Gaussian", range="[0, ∞)",
                 inputs="images", weights="the encoder's", cite="Dowson and Landau 1982; Heusel et al. 2017")
 def fd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "The Fréchet distance with any encoder and layer."
-    rows = encoder_rows(encoder, layer, device, **options)
-    parts = rows.pop("parts")
+    rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=frechet_distance, many=frechet_replicates, signature=Signature.of(metric="fd", **parts, estimator="plug-in", dtype="float64"))

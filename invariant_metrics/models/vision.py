@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Stage', 'VisionNet']
 
-# %% ../../nbs/models/02_vision.ipynb #7e94275d
+# %% ../../nbs/models/02_vision.ipynb #8593ca46
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError
 
-# %% ../../nbs/models/02_vision.ipynb #60cce4a4
+# %% ../../nbs/models/02_vision.ipynb #934453f4
 class Stage(nn.Module):
     "Halve the resolution, widen, and refine once with a residual convolution."
     def __init__(self, n_in: int,  # channels in
@@ -28,7 +28,7 @@ class Stage(nn.Module):
         x = F.relu(self.norm1(self.down(x)))
         return F.relu(x + self.norm2(self.refine(x)))
 
-# %% ../../nbs/models/02_vision.ipynb #a4abcee1
+# %% ../../nbs/models/02_vision.ipynb #5eb2c7e0
 class VisionNet(nn.Module):
     "RGB images to feature maps of four stages and a vector; raises InputError on images under 16 pixels."
     def __init__(self, widths: tuple[int, ...] = (24, 48, 96, 128), # channels of the stages

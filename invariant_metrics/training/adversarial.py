@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VERDICTS', 'critic_loss', 'adversarial_turns']
 
-# %% ../../nbs/training/03_adversarial.ipynb #54f38442
+# %% ../../nbs/training/03_adversarial.ipynb #7b88ed49
 from collections.abc import Callable, Mapping
 
 import torch
@@ -17,13 +17,13 @@ from ..models.colorizer import PatchCritic
 from .augmented import AugmentedLoss, predict_ab
 from .loop import Optim, Turn
 
-# %% ../../nbs/training/03_adversarial.ipynb #c6cbbcd4
+# %% ../../nbs/training/03_adversarial.ipynb #5dd1c8b8
 VERDICTS: dict[str, tuple[Callable, Callable, Callable]] = { # critic on real, critic on made, generator on made
     "hinge": (lambda s: F.relu(1 - s).mean(), lambda s: F.relu(1 + s).mean(), lambda s: -s.mean()),
     "least-squares": (lambda s: (s - 1).square().mean(), lambda s: s.square().mean(), lambda s: (s - 1).square().mean()),
 }
 
-# %% ../../nbs/training/03_adversarial.ipynb #ad725a44
+# %% ../../nbs/training/03_adversarial.ipynb #fa419818
 def critic_loss(critic: nn.Module, batch: Mapping, generator: nn.Module, kind: str) -> dict[str, Tensor]:
     "What the critic pays on real and on made pictures of a batch."
     real, made, _ = VERDICTS[kind]

@@ -6,7 +6,7 @@
 __all__ = ['PAIRS', 'pair_map', 'shares', 'picture_pool', 'varied', 'Contrast', 'contrast_loss', 'varied_batches',
            'train_image_encoder', 'recall_at_1', 'image_encoder_scores', 'make_image_encoder']
 
-# %% ../../nbs/training/04_image_encoder.ipynb #a5d81815
+# %% ../../nbs/training/04_image_encoder.ipynb #10a246de
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from ..encoders.weights import Card, save_embedded
 from ..models.vision import VisionNet
 from .loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/training/04_image_encoder.ipynb #9817eb0f
+# %% ../../nbs/training/04_image_encoder.ipynb #4ac95895
 PAIRS = [(k, c) for k in range(len(CLASSES)) for c in range(len(COLORS)) if ALLOWED[k, c]] # (class id, color id)
 
 def pair_map(scenes: Scenes) -> Tensor: # (N, H, W) uint8, index into PAIRS
@@ -37,8 +37,9 @@ def shares(pairs: Tensor, # (N, H, W) as from pair_map
     flat = pairs.flatten(1).long()
     return torch.zeros(len(flat), len(PAIRS)).scatter_add_(1, flat, torch.ones(flat.shape)) / flat.shape[1]
 
-# %% ../../nbs/training/04_image_encoder.ipynb #c443cf42
-def picture_pool(n: int, size: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]: # rgb (n, 3, size, size) and pairs (n, size, size), both uint8
+# %% ../../nbs/training/04_image_encoder.ipynb #d6a43297
+def picture_pool(n: int, size: int = 64, seed: int = 0,
+                ) -> tuple[Tensor, Tensor]: # rgb (n, 3, size, size) and pairs (n, size, size), both uint8
     "Scenes as bytes: pictures, and the pair of class and color of each pixel."
     parts = [make_scenes(min(500, n - i), size, seed, start=i) for i in range(0, n, 500)]
     return torch.cat([(255*s.rgb).round().byte() for s in parts]), torch.cat([pair_map(s) for s in parts])
@@ -60,7 +61,7 @@ def varied(rgb: Tensor,     # (N, 3, H, W) uint8
     mirrored = torch.rand(n, 1, 1, 1, generator=generator) < 0.5
     return torch.where(mirrored, image.flip(-1), image).mul(light).clamp(0, 1), pairs
 
-# %% ../../nbs/training/04_image_encoder.ipynb #d2ff5d76
+# %% ../../nbs/training/04_image_encoder.ipynb #0e75ae4b
 class Contrast(nn.Module):
     "The image encoder beside a reader of descriptions, and the temperature of their comparison."
     def __init__(self, net: VisionNet, hidden: int = 128):
@@ -81,7 +82,7 @@ def contrast_loss(model: Contrast, batch: tuple[Tensor, Tensor]) -> dict[str, Te
     own = torch.arange(len(scores), device=scores.device)
     return {"contrast": (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own))/2}
 
-# %% ../../nbs/training/04_image_encoder.ipynb #a7e6aeb1
+# %% ../../nbs/training/04_image_encoder.ipynb #f2d1e828
 def varied_batches(rgb: Tensor, pairs: Tensor, batch: int, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     "Batch number to (pictures, shares): 64-pixel crops in even batches, 32-pixel crops in odd ones."
     items = batch_indices(len(rgb), batch, seed)
@@ -90,6 +91,7 @@ def varied_batches(rgb: Tensor, pairs: Tensor, batch: int, seed: int) -> Callabl
         return image, shares(crop)
     return make
 
+# %% ../../nbs/training/04_image_encoder.ipynb #9044876f
 def train_image_encoder(steps: int = 600,    # of the optimizer
                         seed: int = 0,
                         scenes: int = 8000,  # training pictures
@@ -107,7 +109,7 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
     log = fit(turn, varied_batches(rgb, pairs, batch, seed), steps, folder=folder, seed=seed, precision="fp32", desc="image encoder")
     return model.eval(), log
 
-# %% ../../nbs/training/04_image_encoder.ipynb #651ebe18
+# %% ../../nbs/training/04_image_encoder.ipynb #4771c4b2
 @torch.no_grad()
 def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
     "How often a picture's own description is the nearest of all."
@@ -124,7 +126,7 @@ def image_encoder_scores(model: Contrast, n: int = 500, seed: int = 77) -> dict[
     named = {"64px": (big, False), "32px": (small, False), "64px gray": (big, True)}
     return {f"recall@1 of {n}, {k}": round(recall_at_1(model, s, g), 3) for k, (s, g) in named.items()}
 
-# %% ../../nbs/training/04_image_encoder.ipynb #f95c2a81
+# %% ../../nbs/training/04_image_encoder.ipynb #99d10b1a
 def make_image_encoder(folder: str | Path | None = None,  # where the weights go; None for the package's own
                        steps: int = 600, seed: int = 0,
                        checkpoints: str | Path | None = None, # folder for going on after an interruption
