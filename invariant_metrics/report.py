@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['INK', 'HUES', 'STYLE', 'SENTINELS', 'SOURCE', 'short', 'share', 'percent', 'percent_range', 'cell', 'listing',
-           'small_figure', 'inline_svg', 'picture', 'verdict', 'pooled', 'camps', 'probe_headline', 'heat_cell',
-           'heat_table', 'example_strips', 'split_families', 'dose_figures', 'legend', 'ledger_tables', 'Training',
-           'sensitivity_figures', 'against_psnr', 'null_figures', 'over_seeds', 'chosen', 'results_rows', 'judge_rows',
-           'moved', 'beyond', 'training_headline', 'panel_strips', 'limits', 'run_facts', 'probe_context',
+           'small_figure', 'inline_svg', 'picture', 'verdict', 'pooled', 'tally', 'reliable', 'probe_headline',
+           'heat_cell', 'heat_table', 'example_strips', 'split_families', 'dose_figures', 'legend', 'ledger_tables',
+           'Training', 'sensitivity_figures', 'against_psnr', 'null_figures', 'over_seeds', 'chosen', 'results_rows',
+           'judge_rows', 'moved', 'beyond', 'training_headline', 'panel_strips', 'limits', 'run_facts', 'probe_context',
            'training_context', 'render', 'load_training', 'write_report']
 
-# %% ../nbs/90_report.ipynb #caf16c3f
+# %% ../nbs/90_report.ipynb #296620af
 import base64
 import io
 import json
@@ -35,7 +35,7 @@ from .judging.perturb import perturbations
 from .judging.probe import ProbeResult
 from .judging.run import read_run
 
-# %% ../nbs/90_report.ipynb #21ad249c
+# %% ../nbs/90_report.ipynb #443fb1e7
 def short(value: float) -> str:
     "A number to three significant digits, without exponent where it is readable; a dash where there is none."
     if value is None or not np.isfinite(value): return "–"
@@ -64,11 +64,11 @@ def listing(names: Iterable[str]) -> str:
     names = list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "none"
 
-# %% ../nbs/90_report.ipynb #7f0b7fc9
+# %% ../nbs/90_report.ipynb #ef107fa9
 INK = "#010203" # becomes the page's text color
 HUES = ("#4c8fd6", "#d9772b", "#2f9e6e", "#b05fb8", "#c9a227", "#d2526a", "#7a86b8", "#5aa9a3")
 STYLE = {"svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4, "lines.markersize": 3.5,
-         **{key: INK for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}}
+         "axes.formatter.useoffset": False, **{key: INK for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}}
 
 def small_figure(height: float=2.3,   # inches
                  fit: bool=False,     # make room for labels of any length (slower)
@@ -82,7 +82,7 @@ def small_figure(height: float=2.3,   # inches
         axes.set_axisbelow(True)
         return figure, axes
 
-# %% ../nbs/90_report.ipynb #907769fa
+# %% ../nbs/90_report.ipynb #55e65be2
 def inline_svg(figure: Figure, # from `small_figure`
                label: str,     # what it shows, for those who do not see it; must differ between figures of a page
               ) -> Markup:     # an <svg> element without references to anything outside the page
@@ -98,7 +98,7 @@ def inline_svg(figure: Figure, # from `small_figure`
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", re.sub(r"\s+", " ", svg))
     return Markup('<svg role="img" aria-label="{}"').format(label) + Markup(svg[len("<svg"):])
 
-# %% ../nbs/90_report.ipynb #9c527368
+# %% ../nbs/90_report.ipynb #96c7c73e
 def picture(rgb: np.ndarray, # (H, W, 3) uint8
             name: str,       # what stands below it
             side: int=128,   # enlarged by a whole factor to about this size
@@ -110,7 +110,7 @@ def picture(rgb: np.ndarray, # (H, W, 3) uint8
     image.save(buffer, format="PNG", optimize=True)
     return {"src": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), "name": name}
 
-# %% ../nbs/90_report.ipynb #7f72bbaf
+# %% ../nbs/90_report.ipynb #a5d18803
 SENTINELS = ("constant", "random", "oracle")
 
 def verdict(low: float, high: float) -> str: # "notices", "punishes" or "undecided"
@@ -127,38 +127,37 @@ def pooled(auc: pd.DataFrame, # of a probe
     rows["rank"] = rows.groupby("metric")["auc"].transform("mean") - 2 * rows["metric"].isin(SENTINELS)
     return rows.sort_values("rank", ascending=False, kind="stable")
 
-# %% ../nbs/90_report.ipynb #dae44285
-def camps(rows: pd.DataFrame, # from `pooled`
-         ) -> dict[str, list[str]]: # notices, punishes, undecided -> metrics
-    "The metrics by what they do with most families of violations; sentinels left out."
-    found = {"notices": [], "undecided": [], "punishes": []}
-    for metric, group in rows[~rows["metric"].isin(SENTINELS)].groupby("metric", sort=False):
-        part = {name: (group["verdict"] == name).mean() for name in found}
-        camp = "notices" if part["notices"] > 0.5 and not part["punishes"] else "punishes" if part["punishes"] > 0.5 else "undecided"
-        found[camp].append(metric)
-    return found
-
+# %% ../nbs/90_report.ipynb #4dd9c80f
 SOURCE = {"photos": "photographs", "scenes": "procedural scenes"}
 
-def _verdict_lines(auc: pd.DataFrame, source: str) -> list[tuple[str, str]]:
-    views = [(pooled(auc, source, view), how) for view, how in (("item", "picture by picture"), ("set", "over sets of pictures"))]
-    return [(f"On {SOURCE.get(source, source)}, {how}:",
-             f"{listing(camp['notices'])} notice most violations; {listing(camp['punishes'])} punish the valid recoloring more; undecided, or "
-             f"depending on the violation: {listing(camp['undecided'])}.") for rows, how in views if len(rows) for camp in [camps(rows)]]
+def tally(rows: pd.DataFrame, # from `pooled`
+         ) -> pd.DataFrame:   # index metric; notices, punishes, of
+    "How many families each metric notices and punishes, the most reliable first; sentinels left out."
+    rows = rows[~rows["metric"].isin(SENTINELS)]
+    found = pd.DataFrame({name: (rows["verdict"] == name).groupby(rows["metric"], sort=False).sum() for name in ("notices", "punishes")})
+    found["of"] = rows.groupby("metric", sort=False).size()
+    return found.assign(net=found["notices"] - found["punishes"]).sort_values(["net", "notices"], ascending=False, kind="stable")
+
+def reliable(counts: pd.DataFrame) -> str: # from `tally`
+    "The metrics that notice more than half of the families and punish none, in a clause."
+    names = list(counts.index[(counts["notices"] > counts["of"] / 2) & (counts["punishes"] == 0)])
+    return f"{listing(names)} {'notices' if len(names) < 2 else 'notice'} most kinds of violation without punishing a valid recoloring"
 
 def probe_headline(probe: ProbeResult) -> list[tuple[str, str]]: # (what, sentence)
-    "Who notices, who punishes, who is undecided; for scenes beside photographs, where the verdicts differ."
-    sources = list(probe.auc["source"].unique())
-    lines = [line for source in sources if source != "scenes" or len(sources) == 1 for line in _verdict_lines(probe.auc, source)]
-    if "scenes" not in sources or len(sources) == 1: return lines
-    where = [{m: name for view in ("item", "set") for name, ms in camps(pooled(probe.auc, s, view)).items() for m in [(view, x) for x in ms]}
-             for s in (next(s for s in sources if s != "scenes"), "scenes")]
-    both = [key for key in where[0] if key in where[1]]
-    differ = [f"{name} ({view}s: {where[1][view, name]})" for view, name in both if where[0][view, name] != where[1][view, name]]
-    return [*lines, ("On procedural scenes,", f"where the right colors are known, {len(both) - len(differ)} of {len(both)} verdicts are the same; "
-                     f"different: {listing(differ)}.")]
+    "Which metrics are reliable in each source, picture by picture and over sets; for photographs with all counts."
+    lines = []
+    for source in probe.auc["source"].unique():
+        counts = {how: tally(rows) for view, how in (("item", "picture by picture"), ("set", "over sets of pictures"))
+                  if len(rows := pooled(probe.auc, source, view))}
+        if source == "scenes":
+            lines.append(("On procedural scenes,", "where the right colors are known: " + "; ".join(f"{how}, {reliable(c)}" for how, c in counts.items()) + "."))
+            continue
+        for how, c in counts.items():
+            each = ", ".join(f"{m} {r['notices']}/{r['punishes']}" for m, r in c.iterrows())
+            lines.append((f"On {SOURCE.get(source, source)}, {how}:", f"{reliable(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
+    return lines
 
-# %% ../nbs/90_report.ipynb #d9cf2150
+# %% ../nbs/90_report.ipynb #b1379289
 def heat_cell(row: pd.Series | None) -> dict: # value, interval, tint, side
     "An AUC as a cell: the tint grows with the distance from ½."
     if row is None or not np.isfinite(row["auc"]): return {"value": "", "interval": "", "tint": "0", "side": ""}
@@ -175,12 +174,12 @@ def heat_table(auc: pd.DataFrame, source: str, view: str) -> dict: # title, colu
     title = f"{SOURCE.get(source, source).capitalize()}, {how}: AUC of violation against valid recoloring"
     return {"title": title, "columns": families, "rows": body}
 
-# %% ../nbs/90_report.ipynb #29000166
+# %% ../nbs/90_report.ipynb #f9d7e92f
 def example_strips(probe: ProbeResult, limit: int=2) -> list[dict]: # caption, rows of pictures
     "Truth, valid recoloring and every violation side by side, a few pictures of each source."
     strips = []
     for source in probe.auc["source"].unique():
-        names = [key.partition("/")[2] for key in probe.examples if key.startswith(f"{source}/")]
+        names = [key[len(source) + 1:] for key in probe.examples if key.startswith(f"{source}/")]
         count = min((len(probe.examples[f"{source}/{name}"]) for name in names), default=0)
         rows = [[picture(probe.examples[f"{source}/{name}"][k], name) for name in names] for k in range(min(count, limit))]
         if rows: strips.append({"caption": f"{SOURCE.get(source, source).capitalize()}: all but the truth equally far from it in PSNR.", "rows": rows})
@@ -207,11 +206,11 @@ def dose_figures(dose: pd.DataFrame, source: str) -> list[dict]: # title, svg
             axes.plot(line["level"], line["score"], marker="s", ls="--", color=INK)
         axes.invert_xaxis()
         axes.ticklabel_format(axis="y", scilimits=(-3, 4))
-        axes.set(xlabel="PSNR to the truth (dB)", ylabel="score, higher is worse")
+        axes.set(xlabel="PSNR to the truth (dB)")
         found.append({"title": metric, "svg": inline_svg(figure, f"{metric} against PSNR on {source}")})
     return found
 
-# %% ../nbs/90_report.ipynb #3a194291
+# %% ../nbs/90_report.ipynb #b20175cc
 def legend(names: Sequence[str], # in the order of the figures' hues
            dashed: Sequence[str]=(), # drawn dashed and in ink
           ) -> list[dict]:       # name, color
@@ -229,7 +228,7 @@ def ledger_tables(ledger: pd.DataFrame) -> list[dict]: # title, columns, rows
         tables.append({"title": title, "columns": ["family", *(f"{level:g} dB" for level in levels)], "rows": body})
     return tables
 
-# %% ../nbs/90_report.ipynb #72b92c2f
+# %% ../nbs/90_report.ipynb #e5004190
 @dataclass(frozen=True)
 class Training:
     "What the training part found, as far as it got."
@@ -238,7 +237,7 @@ class Training:
     panels: Mapping            # column -> (k, H, W, 3) uint8; "segmentation/<column>" are the maps below it
     info: Mapping              # selected, select, judges, controls, set_metrics, signatures, notes
 
-# %% ../nbs/90_report.ipynb #1f81fb96
+# %% ../nbs/90_report.ipynb #8ac3eef7
 @matplotlib.rc_context(STYLE)
 def sensitivity_figures(improvements: pd.DataFrame, reading: str, controls: Sequence[str]=()) -> list[dict]: # title, svg
     "Improvement over the baseline in percent, a bar per metric with its interval; controls in gray."
@@ -260,7 +259,7 @@ def sensitivity_figures(improvements: pd.DataFrame, reading: str, controls: Sequ
         found.append({"title": title, "svg": inline_svg(figure, f"{reading}: improvement of {system}")})
     return found
 
-# %% ../nbs/90_report.ipynb #7888f11e
+# %% ../nbs/90_report.ipynb #64bb8187
 def against_psnr(results: pd.DataFrame) -> pd.DataFrame: # system, alpha, metric, value, low, high, psnr; sorted by alpha
     "Each (system, alpha) as a point: mean over seeds of a distance and of PSNR, with the range over seeds."
     keys = ["system", "alpha"]
@@ -284,11 +283,11 @@ def null_figures(results: pd.DataFrame) -> list[dict]: # title, svg
             error = [part["value"] - part["low"], part["high"] - part["value"]]
             axes.errorbar(part["psnr"], part["value"], yerr=error, fmt="o", color=HUES[k % len(HUES)], elinewidth=1)
         axes.ticklabel_format(axis="y", scilimits=(-3, 4))
-        axes.set(xlabel="PSNR (dB), more is better", ylabel="distance, less is better")
+        axes.set(xlabel="PSNR (dB)")
         found.append({"title": metric, "svg": inline_svg(figure, f"{metric} against PSNR with the saturation curve")})
     return found
 
-# %% ../nbs/90_report.ipynb #b7f1d671
+# %% ../nbs/90_report.ipynb #469baaa5
 def over_seeds(results: pd.DataFrame) -> pd.DataFrame: # index (system, metric); value, low, high, up
     "Means over seeds with 95 % intervals over images and seeds."
     def joined(rows: pd.DataFrame) -> pd.Series:
@@ -304,7 +303,7 @@ def chosen(results: pd.DataFrame, selected: Mapping[str, float]) -> pd.DataFrame
     wanted = results["system"].map(lambda s: selected.get(s, np.nan))
     return results[wanted.isna() | (results["alpha"] == wanted)]
 
-# %% ../nbs/90_report.ipynb #3441d63a
+# %% ../nbs/90_report.ipynb #5eb46ef4
 def results_rows(results: pd.DataFrame, selected: Mapping[str, float]) -> dict: # title, columns, rows
     "Systems by metrics at the selected alpha, means over seeds with intervals, best of each column marked."
     cells = over_seeds(chosen(results, selected))
@@ -321,7 +320,7 @@ def results_rows(results: pd.DataFrame, selected: Mapping[str, float]) -> dict: 
     return {"title": "Test images, means over seeds; below each its 95 % interval", "columns": ["system", *(m + arrows.get(direction[m], "") for m in metrics)],
             "rows": [[cell(label(s)), *(at(s, m) for m in metrics)] for s in systems]}
 
-# %% ../nbs/90_report.ipynb #fbd81153
+# %% ../nbs/90_report.ipynb #d91eb300
 def judge_rows(improvements: pd.DataFrame, judges: Mapping[str, str], reading: str="selected") -> dict | None: # title, columns, rows
     "Improvement by the invariant itself beside that by its second judge; None where neither was measured."
     rows = improvements[improvements["reading"] == reading].set_index(["system", "metric"])
@@ -335,7 +334,7 @@ def judge_rows(improvements: pd.DataFrame, judges: Mapping[str, str], reading: s
     return {"title": "Violation, improvement over the baseline", "columns": ["system", *columns],
             "rows": [[cell(s), *(at(s, m) for m in columns)] for s in systems]}
 
-# %% ../nbs/90_report.ipynb #1a82c8bd
+# %% ../nbs/90_report.ipynb #d61e7874
 def moved(rows: pd.DataFrame, # of one system
          ) -> str:
     "How many metrics improved or got worse by intervals that leave out zero, the farthest of each, and PSNR."
@@ -345,13 +344,14 @@ def moved(rows: pd.DataFrame, # of one system
              f"worse in {len(worse)}" + (f", most in {tell(worse.loc[worse['improvement'].idxmin()])}" if len(worse) else "")]
     return "; ".join([*parts, *(tell(r) for _, r in rows[rows["metric"] == "psnr"].iterrows())]) + "."
 
-# %% ../nbs/90_report.ipynb #fa733a38
+# %% ../nbs/90_report.ipynb #9b016c62
 def beyond(improvements: pd.DataFrame, controls: Sequence[str]) -> tuple[str, str]: # what, sentence
     "What is left beyond the saturation curve, by intervals that leave out zero."
     rows = improvements[(improvements["reading"] == "beyond saturation") & ~improvements["system"].isin(controls)]
-    left = [f"{r.system} in {r.metric} {percent(r.improvement)} {percent_range(r.ci_low, r.ci_high)}" for r in rows[rows["ci_low"] > 0].itertuples()]
+    left = [f"{r.system} in {r.metric} {percent(r.improvement)} {percent_range(r.ci_low, r.ci_high)}"
+            for r in rows[rows["ci_low"] > 0].sort_values("improvement", ascending=False).itertuples()]
     if not len(rows): return "Beyond saturation:", "not measured."
-    return "Beyond saturation:", (f"{len(left)} of {len(rows)} gains are left: {listing(left)}." if left else f"none of {len(rows)} differences stands "
+    return "Beyond saturation:", (f"{len(left)} of {len(rows)} differences are gains, the largest {listing(left[:3])}." if left else f"none of {len(rows)} differences stands "
                                   "out; what was gained, multiplying the baseline's chroma reaches at no greater loss of PSNR.")
 
 def training_headline(training: Training) -> list[tuple[str, str]]: # (what, sentence)
@@ -366,7 +366,7 @@ def training_headline(training: Training) -> list[tuple[str, str]]: # (what, sen
                       "(medians over systems and metrics, either direction)."))
     return [*lines, beyond(training.improvements, [*controls, SATURATION])]
 
-# %% ../nbs/90_report.ipynb #f57e8f0e
+# %% ../nbs/90_report.ipynb #c4baecec
 def panel_strips(panels: Mapping, limit: int=3) -> list[list[dict]]: # rows of pictures
     "Per test image one strip: gray input, systems, truth; under each picture its invariant maps."
     columns = [key for key in panels if "/" not in key]
@@ -378,7 +378,7 @@ def panel_strips(panels: Mapping, limit: int=3) -> list[list[dict]]: # rows of p
         return picture(np.concatenate([part for image in shown for part in (image, gap)][:-1]), name, side=128 * len(shown))
     return [[column(name, k) for name in columns] for k in range(min(count, limit))]
 
-# %% ../nbs/90_report.ipynb #33fec6e5
+# %% ../nbs/90_report.ipynb #b5fde14e
 def limits(probe: ProbeResult | None, training: Training | None) -> list[str]:
     "What the numbers of this run do not say."
     lines = []
@@ -406,7 +406,7 @@ def run_facts(run: Mapping) -> list[tuple[str, str]]: # (what, value)
     if run.get("cores"): facts.append(("cores of the machine", str(run["cores"])))
     return facts + [(f"version, {name}", v) for name, v in run.get("versions", {}).items()]
 
-# %% ../nbs/90_report.ipynb #938b8464
+# %% ../nbs/90_report.ipynb #d7dc7e1c
 def probe_context(probe: ProbeResult) -> dict:
     "The probe's section as the template wants it."
     sources = list(probe.auc["source"].unique())
@@ -417,7 +417,7 @@ def probe_context(probe: ProbeResult) -> dict:
                      "metric is asked which of the two is worse. PSNR cannot tell, by construction (½); the sentinels check the probe itself.",
             "interval_note": "95 % intervals over whole photographs (scenes are independent)",
             "tables": tables, "examples": example_strips(probe), "dose": dose_figures(probe.dose, first), "legend": legend(*families),
-            "dose_note": f"Score of each metric on {SOURCE.get(first, first)} as violations grow (to the right), beside the valid recoloring.",
+            "dose_note": f"Score of each metric on {SOURCE.get(first, first)} as violations grow (to the right), beside the valid recoloring; higher is worse.",
             "ledgers": ledger_tables(probe.ledger)}
 
 def training_context(training: Training) -> dict:
@@ -439,12 +439,12 @@ def training_context(training: Training) -> dict:
                                 "paper's Figure 2). Bars: 95 % intervals over images and seeds. Controls in gray.",
             "null": null_figures(training.results) if SATURATION in set(training.results.get("system", ())) else [],
             "legend": legend([s for s in dict.fromkeys(training.results.get("system", ())) if s != SATURATION], ["baseline, saturation changed"]),
-            "null_note": "Dashed: the baseline with its colors made paler or more vivid, nothing learned. Only below that curve has training earned "
+            "null_note": "Distance (up is worse) against PSNR (right is better). Dashed: the baseline with its colors made paler or more vivid, nothing learned. Only below that curve has training earned "
                          "something. Every point is a system at one alpha; its bar spans the seeds.",
             "beyond_note": "What is left of the improvement when each system is held against the best point of the curve at no greater loss of PSNR.",
             "tables": tables, "panels": panel_strips(training.panels), "panel_note": "Under each picture: what the frozen invariants see in it."}
 
-# %% ../nbs/90_report.ipynb #87a571a1
+# %% ../nbs/90_report.ipynb #8aae303b
 def render(run: Mapping,                     # run.json: settings, parts, versions
            probe: ProbeResult | None=None,   # what the probe found
            training: Training | None=None,   # what the training found
@@ -464,7 +464,7 @@ def render(run: Mapping,                     # run.json: settings, parts, versio
         probe=probe_context(probe) if probe else None, training=training_context(training) if training is not None else None,
         limits=limits(probe, training), settings=run_facts(run), signatures=list(signatures.items()))
 
-# %% ../nbs/90_report.ipynb #ae0a7e5f
+# %% ../nbs/90_report.ipynb #56634c84
 def _frame(path: Path) -> pd.DataFrame: return load_results(path) if path.exists() else pd.DataFrame()
 
 def load_training(folder: Path) -> Training | None: # None where there are no results

@@ -36,11 +36,11 @@ def tiny_model(name):
 @pytest.fixture(scope="module", params=invariant_names())
 def invariant(request, tmp_path_factory):
     if request.param not in PUBLIC_NAMES: return get_invariant(request.param)
-    folder = tmp_path_factory.mktemp(request.param)
+    folder, side = tmp_path_factory.mktemp(request.param), 64 if request.param == "mask2former" else 32
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tiny_model(request.param).save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"height": side, "width": side}}))
     return get_invariant(request.param, weights=folder)
 
 

@@ -6,7 +6,7 @@
 __all__ = ['Regions', 'Scenes', 'pigments', 'paint', 'haze', 'make_scenes', 'join_scenes', 'choices', 'choose_regions',
            'recolored', 'wrong_color', 'ColorTruth', 'color_truth', 'oracle_violation']
 
-# %% ../../nbs/data/00_scenes.ipynb #5e4b4dae
+# %% ../../nbs/data/00_scenes.ipynb #f13e695f
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,7 +21,7 @@ from .classes import (
 from .color import join_lab, rgb_to_lab
 from .layout import FAR, REGIONS, STUFF, THINGS, make_layout
 
-# %% ../../nbs/data/00_scenes.ipynb #b8e28779
+# %% ../../nbs/data/00_scenes.ipynb #47aa996f
 class _Bundle:
     def _map(self, f): return replace(self, **{x.name: f(getattr(self, x.name)) for x in fields(self)})
     def __getitem__(self, index): return self._map(lambda t: t[index])
@@ -40,7 +40,7 @@ class Regions(_Bundle):
     box: Tensor      # (N, R, 4) x0, y0, x1, y1 in pixels around what is visible, x1 and y1 exclusive; zeros where nothing is
     visible: Tensor  # (N, R) share of the region's pixels that nothing nearer hides, in [0, 1]
 
-# %% ../../nbs/data/00_scenes.ipynb #ba16226a
+# %% ../../nbs/data/00_scenes.ipynb #e25565c4
 @dataclass(frozen=True)
 class Scenes(_Bundle):
     "N pictures with everything that is true about them."
@@ -59,7 +59,7 @@ class Scenes(_Bundle):
     @property
     def lab(self) -> Tensor: return torch.cat([self.L, paint(self, pigments(self))], 1) # (N, 3, H, W)
 
-# %% ../../nbs/data/00_scenes.ipynb #c9896d01
+# %% ../../nbs/data/00_scenes.ipynb #3b66999c
 def pigments(scenes: Scenes) -> Tensor: # (N, R, 2) ab at the reference lightness
     "The pigment of each region: the named color it has, and its own deviation."
     return color_table(scenes.regions.jitter)[scenes.regions.color_id] + scenes.regions.jitter
@@ -72,7 +72,7 @@ def paint(scenes: Scenes, pigment: Tensor) -> Tensor: # pigment (N, R, 2) -> ab 
     "The color of each pixel when each region has this pigment."
     return torch.stack([_per_pixel(pigment[..., i], scenes.instances) for i in range(2)], 1) * scenes.factor
 
-# %% ../../nbs/data/00_scenes.ipynb #61d3f8ce
+# %% ../../nbs/data/00_scenes.ipynb #3fd2ec02
 def _stuff_map(layout: dict[str, Tensor], size: int) -> Tensor: # (n, size, size) uint8 in {0, 1, 2}
     x, wave = (torch.arange(size) + .5) / size, layout["wave"]
     swing = lambda f, i: torch.sin(2 * math.pi * (f * x + wave[:, i:i + 1]))
@@ -94,7 +94,7 @@ def _who_is_seen(layout: dict[str, Tensor], size: int) -> tuple[Tensor, Tensor]:
     bands = torch.stack([(stuff == i).flatten(1).sum(1) for i in range(STUFF)], 1)
     return torch.where(nearest > 0, nearest + (STUFF - 1), stuff), torch.cat([bands, cover.flatten(2).sum(2)], 1)
 
-# %% ../../nbs/data/00_scenes.ipynb #28f35e21
+# %% ../../nbs/data/00_scenes.ipynb #c1dcb0fb
 def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor]: # lightness and material, (n, H, W)
     x = (torch.arange(instances.shape[-1]) + .5) / instances.shape[-1]
     at = lambda table: _per_pixel(table, instances)
@@ -109,7 +109,7 @@ def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor
     grain = textures().view(-1).index_select(0, where).view(u.shape)
     return at(layout["base"]) + at(layout["relief"]) * relief + at(layout["grain"]) * grain, material
 
-# %% ../../nbs/data/00_scenes.ipynb #80e556af
+# %% ../../nbs/data/00_scenes.ipynb #3b9813e9
 def _depth_map(layout: dict[str, Tensor], instances: Tensor) -> Tensor: # (n, H, W)
     y = (torch.arange(instances.shape[-1]) + .5) / instances.shape[-1]
     below = ((y - layout["horizon"]) / (1 - layout["horizon"])).clamp(min=0)
@@ -121,7 +121,7 @@ def haze(depth: Tensor) -> Tensor: # relative inverse depth in (0, 1] -> factor 
     "How much of its color a thing keeps at this distance; lightness is not touched."
     return .4 + .6 * depth.sqrt()
 
-# %% ../../nbs/data/00_scenes.ipynb #83be4f61
+# %% ../../nbs/data/00_scenes.ipynb #41a990ca
 def _seen(instances: Tensor, areas: Tensor) -> tuple[Tensor, Tensor]: # boxes (n, R, 4) and visible shares (n, R)
     size, mask = instances.shape[-1], instances[:, None] == torch.arange(REGIONS, dtype=torch.uint8)[:, None, None]
     column, row, ramp = mask.any(2), mask.any(3), torch.arange(size)
@@ -142,7 +142,7 @@ def _draw(layout: dict[str, Tensor], index: Tensor, size: int) -> Scenes:
                     regions, index)
     return replace(scenes, rgb=join_lab(scenes.L, paint(scenes, pigments(scenes))))
 
-# %% ../../nbs/data/00_scenes.ipynb #618aaa2f
+# %% ../../nbs/data/00_scenes.ipynb #82ad3f66
 def make_scenes(n: int,         # scenes
                 size: int = 64, # side of the square pictures in pixels, 8 or more
                 seed: int = 0,  # which world, 0 or more
@@ -161,7 +161,7 @@ def join_scenes(parts: Sequence[Scenes]) -> Scenes:
                                     join(Regions, [i.regions for i in items]) for f in fields(cls)))
     return join(Scenes, parts)
 
-# %% ../../nbs/data/00_scenes.ipynb #687b7d78
+# %% ../../nbs/data/00_scenes.ipynb #292bb270
 def choices(scenes: Scenes) -> Tensor: # (N, R) int64, 0 for regions of which nothing is seen
     "Number of colors each visible region may have."
     seen = scenes.regions.box[..., 2] > 0
@@ -179,7 +179,7 @@ def choose_regions(eligible: Tensor,         # (N, R) bool
 def _any_of(options: Tensor, rng: np.random.Generator) -> Tensor: # (N, R, colors) bool -> (N, R) one of them at random
     return (torch.from_numpy(rng.random(options.shape)).to(options.device) * options).argmax(-1)
 
-# %% ../../nbs/data/00_scenes.ipynb #3d552d6d
+# %% ../../nbs/data/00_scenes.ipynb #2193979d
 def recolored(scenes: Scenes,
               rng: np.random.Generator,
               share: float = .5,             # share of the regions that have a choice; at least one changes
@@ -194,7 +194,7 @@ def recolored(scenes: Scenes,
     moved = replace(scenes, regions=table)
     return replace(moved, rgb=join_lab(scenes.L, paint(moved, pigments(moved))))
 
-# %% ../../nbs/data/00_scenes.ipynb #c70cf955
+# %% ../../nbs/data/00_scenes.ipynb #38cfee3b
 def wrong_color(scenes: Scenes,
                 rng: np.random.Generator,       # the same draws, whatever the strength
                 share: float = .3,              # share of the visible regions; at least one
@@ -210,7 +210,7 @@ def wrong_color(scenes: Scenes,
     weight = torch.as_tensor(strength).to(right).expand(len(scenes)).view(-1, 1, 1) * chosen[..., None]
     return join_lab(scenes.L, paint(scenes, right.lerp(wrong, weight)))
 
-# %% ../../nbs/data/00_scenes.ipynb #4eb455ae
+# %% ../../nbs/data/00_scenes.ipynb #e02f2ab7
 @dataclass(frozen=True)
 class ColorTruth(_Bundle):
     "All a judge may know: which pigments are right for each region, and how a pigment looks at each pixel."
@@ -225,7 +225,7 @@ def color_truth(scenes: Scenes) -> ColorTruth:
     allowed = padded.to(scenes.L)[scenes.regions.class_id] + scenes.regions.jitter[:, :, None]
     return ColorTruth(allowed, scenes.factor, scenes.instances)
 
-# %% ../../nbs/data/00_scenes.ipynb #0c508a28
+# %% ../../nbs/data/00_scenes.ipynb #7afce70f
 def oracle_violation(truth: Scenes | ColorTruth, # the scenes, or what `color_truth` says about them
                      rgb: Tensor,                # (N, 3, H, W) sRGB pictures of the same scenes
                      tolerance: float = .01,     # Lab distance per pixel that counts as rounding

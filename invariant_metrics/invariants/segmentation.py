@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'present_classes', 'mean_over_present', 'dice', 'dice_linear', 'cross_entropy', 'Segmentation',
            'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter']
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #68d3a1aa
+# %% ../../nbs/invariants/01_segmentation.ipynb #c8ca14ab
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from ..data.scenes import CLASSES, make_scenes
+from ..data.classes import CLASSES
+from ..data.scenes import make_scenes
 from ..encoders.base import IMAGENET, Preprocess
 from ..encoders.weights import resolve
 from .base import Invariant, dense_state, invariants, named, overlap_distance, preprocess_of
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #47174e2e
+# %% ../../nbs/invariants/01_segmentation.ipynb #89667d95
 def present_classes(t: Tensor,             # (N, C, H, W) class maps
                     share: float = 0.005,  # of the pixels a class must win
                    ) -> Tensor:            # (N, C), 1 where present
@@ -34,7 +35,7 @@ def mean_over_present(per_class: Tensor, t: Tensor) -> Tensor: # (N, C) and maps
     present = present_classes(t)
     return (per_class * present).sum(1) / present.sum(1)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #b4c89834
+# %% ../../nbs/invariants/01_segmentation.ipynb #c4ef2b51
 def dice(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,), in [0, 1]
     "Overlap distance per class present in `t`, averaged; 0 exactly where the maps are equal (Milletari et al. 2016)."
     return mean_over_present(overlap_distance(p, t), t)
@@ -50,7 +51,7 @@ def cross_entropy(p: Tensor, t: Tensor, eps: float = 1e-6) -> Tensor: # (N, C, H
 
 DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_entropy}
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #c9528b2f
+# %% ../../nbs/invariants/01_segmentation.ipynb #3cae991f
 class Segmentation(Invariant):
     "Class maps of a frozen network, compared class by class."
     def __init__(self, name: str,
@@ -72,7 +73,7 @@ class Segmentation(Invariant):
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return self.compare(prediction.float(), target.float())
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #9029b02f
+# %% ../../nbs/invariants/01_segmentation.ipynb #f766cd44
 _NAMES = tuple(c.name for c in CLASSES)
 
 def embedded_segmentation(name: str,                 # "segmentation" or "segmentation-judge"
@@ -93,11 +94,11 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     network = random_dense("segmentation", len(CLASSES), make_scenes(64, 32).rgb, seed)
     return Segmentation("segmentation-random", fused(network), Signature.of(invariant="segmentation-random", seed=seed), kind, classes=_NAMES)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #f7083715
+# %% ../../nbs/invariants/01_segmentation.ipynb #4e5dc19d
 for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, named(embedded_segmentation, _name))
 invariants.add("segmentation-random", random_segmentation);
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #5dc355b7
+# %% ../../nbs/invariants/01_segmentation.ipynb #7f118b6c
 class SegmenterReader(nn.Module):
     "A segmentation model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to logits (N, classes, h, w)."
     def __init__(self, model: nn.Module, prepare: Preprocess):
@@ -115,7 +116,7 @@ def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last cla
     maps = torch.einsum("nqc,nqhw->nchw", classes.softmax(-1)[..., :-1], masks.sigmoid())
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #d3dd2316
+# %% ../../nbs/invariants/01_segmentation.ipynb #58c64f82
 def public_segmenter(name: str,                        # "segformer" or "mask2former"
                      weights: str | Path = "embedded", # a local folder or hub id; "embedded" is the card of that name
                      kind: str = "dice",

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['wins', 'cluster_means', 'cluster_interval', 'draw_sets', 'share_interval', 'trend']
 
-# %% ../../nbs/judging/00_contrast.ipynb #de37d2d1
+# %% ../../nbs/judging/00_contrast.ipynb #841adb1f
 import numpy as np
 from scipy.stats import norm, rankdata, t as student
 
 from ..core import bootstrap_weights, interval, rng
 
-# %% ../../nbs/judging/00_contrast.ipynb #a5e63399
+# %% ../../nbs/judging/00_contrast.ipynb #2c5aa28c
 def wins(violation: np.ndarray, valid: np.ndarray) -> np.ndarray: # 1, 1/2 or 0; NaN where either is missing
     "Whether the violation scored worse."
     better = (violation > valid) + 0.5 * (violation == valid)
@@ -39,7 +39,7 @@ def cluster_interval(means: np.ndarray,   # (C,) NaN where missing
     found = interval(means.mean(), drawn @ means / drawn.sum(1), wide)
     return float(means.mean()), found.low, found.high
 
-# %% ../../nbs/judging/00_contrast.ipynb #42ad6105
+# %% ../../nbs/judging/00_contrast.ipynb #891efe89
 def draw_sets(cluster: np.ndarray, # (N,)
               count: int,
               generator: np.random.Generator,
@@ -68,7 +68,7 @@ def share_interval(verdicts: np.ndarray, # (B,) in [0, 1], NaN where a set was t
     center, half = (p + z**2 / (2 * n)) / (1 + z**2 / n), z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     return float(p), float(max(center - half, 0)), float(min(center + half, 1))
 
-# %% ../../nbs/judging/00_contrast.ipynb #6999c9b6
+# %% ../../nbs/judging/00_contrast.ipynb #3937af25
 def trend(values: np.ndarray, # (L, M) scores at L rising severities, NaN where missing
          ) -> np.ndarray:     # (M,) in [-1, 1], NaN where fewer than three levels are there
     "Spearman correlation of the scores with severity, item by item; 0 where all scores of an item are equal."

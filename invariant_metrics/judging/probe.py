@@ -8,7 +8,7 @@ __all__ = ['LEVELS', 'TOLERANCE', 'NEAR_LEVEL', 'SCALES', 'UNTRIED', 'MATCHED', 
            'measure', 'set_values', 'auc_table', 'ledger_table', 'ProbeResult', 'combine', 'probe_metrics',
            'probe_source', 'probe']
 
-# %% ../../nbs/judging/00_probe.ipynb #d97d52b4
+# %% ../../nbs/judging/00_probe.ipynb #8db458df
 import json
 import time
 import zlib
@@ -31,7 +31,7 @@ from .contrast import cluster_interval, cluster_means, draw_sets, share_interval
 from .perturb import Items, Match, families, match_psnr, nearest_step, perturbations
 from ..metrics.base import Metric, Rows, get_metric, replicates, score_rows
 
-# %% ../../nbs/judging/00_probe.ipynb #0b362c01
+# %% ../../nbs/judging/00_probe.ipynb #b3f182e4
 LEVELS = (37.0, 34.0, 31.0, 28.0, 25.0) # dB to the truth
 TOLERANCE = 0.2   # dB by which a violation may miss its valid partner
 NEAR_LEVEL = 1.5  # dB by which a right answer of a scene, which has no dial, may miss the level
@@ -46,7 +46,7 @@ class Size:
 
 SCALES = {"quick": Size(44, 4, 24, 500), "default": Size(220, 20, 60, 1000), "full": Size(2000, 60, 200, 2000)}
 
-# %% ../../nbs/judging/00_probe.ipynb #1ca594cd
+# %% ../../nbs/judging/00_probe.ipynb #d2bc98a9
 def load_items(source: str | Path,                 # "photos" (packaged), "scenes", or a folder of photographs
                size: Size,
                seed: int = 0,
@@ -54,17 +54,20 @@ def load_items(source: str | Path,                 # "photos" (packaged), "scene
                recursive: bool = False,
                tile: int = 64,                     # pixels
               ) -> tuple[Items, Signature]:
-    "The pictures to be perturbed, each photograph with equally many tiles; raises InputError as `tiles` and `folder_photos` do."
+    "The pictures to be perturbed, equally many tiles of each photograph; raises InputError as `tiles` and `folder_photos` do."
     if source == "scenes":
         scenes = make_scenes(size.items, tile, seed=90_000 + seed) # a world no embedded network was trained in
         return Items(scenes.rgb, scenes.instances, np.arange(len(scenes)), scenes), Signature.of(scenes=len(scenes), tile=tile, world=90_000 + seed)
     photos = packaged_photos() if source == "photos" else folder_photos(source, recursive, regions)
-    clusters = len({p.cluster for p in photos})
-    per_photo = max(2, min(size.per_photo, size.items // clusters))
+    clusters = sorted({p.cluster for p in photos})
+    if len(clusters) > size.items: # more photographs than pictures wanted: a random part of them
+        clusters = set(rng(seed, "photographs").choice(clusters, size.items, replace=False).tolist())
+        photos = [p for p in photos if p.cluster in clusters]
+    per_photo = min(size.per_photo, max(1, size.items // len(clusters)))
     cut = tiles(photos, size=tile, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy()), cut.signature
 
-# %% ../../nbs/judging/00_probe.ipynb #45f2e541
+# %% ../../nbs/judging/00_probe.ipynb #58f74a74
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
@@ -74,7 +77,7 @@ def sentinels() -> list[Metric]:
     return [Metric("constant", "paired", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
             Metric("random", "paired", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum")]
 
-# %% ../../nbs/judging/00_probe.ipynb #9498694c
+# %% ../../nbs/judging/00_probe.ipynb #b9f956ee
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
 
 @dataclass
@@ -94,7 +97,7 @@ def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metri
     nan = lambda: np.full(shape, np.nan)
     return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if m.kind != "set"})
 
-# %% ../../nbs/judging/00_probe.ipynb #e1cfd3a8
+# %% ../../nbs/judging/00_probe.ipynb #afe9858f
 def _partner(items: Items, entry, path: tuple, level: float) -> tuple[Match, Tensor]: # the match, and where it may be used
     dose, applies = path
     target = torch.full((len(items),), float(level))
@@ -120,7 +123,7 @@ def pictures(items: Items,
             status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED), NOT_APPLICABLE), NO_PARTNER)
             yield f, l, match, status.numpy()
 
-# %% ../../nbs/judging/00_probe.ipynb #fc29d847
+# %% ../../nbs/judging/00_probe.ipynb #c76eca72
 def _map_all(metrics: Sequence[Metric], rgb: Tensor) -> dict: # phi_key -> rows
     return {key: phi(rgb) for key, phi in {m.phi_key: m.phi for m in metrics}.items()}
 
@@ -143,7 +146,7 @@ def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, 
         held[0][at] = truth[m.phi_key].float().cpu().numpy()
         held[1].setdefault(where, np.zeros_like(held[0]))[at] = features
 
-# %% ../../nbs/judging/00_probe.ipynb #cd255d7d
+# %% ../../nbs/judging/00_probe.ipynb #6021c826
 @torch.no_grad()
 def measure(items: Items,
             metrics: Sequence[Metric],
@@ -173,7 +176,7 @@ def measure(items: Items,
     bar.close()
     return out
 
-# %% ../../nbs/judging/00_probe.ipynb #4862c821
+# %% ../../nbs/judging/00_probe.ipynb #a37a5d9c
 def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> None:
     "Keep pictures on which all families were matched, one per photograph."
     good = np.logical_and.reduce([ok for _, ok in shown.values()]).nonzero()[0]
@@ -183,7 +186,7 @@ def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> N
         for name, image in {"truth": part.rgb[i], **{n: rgb[i] for n, (rgb, _) in shown.items()}}.items():
             out.examples.setdefault(name, []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
 
-# %% ../../nbs/judging/00_probe.ipynb #f5d341f1
+# %% ../../nbs/judging/00_probe.ipynb #81b882f1
 def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarray, ok: np.ndarray) -> np.ndarray: # (B,)
     "The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8 pictures remain."
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
@@ -197,6 +200,7 @@ def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarra
     values[full] = replicates(metric, rows, weights[full]) * (-1 if metric.higher_is_better else 1)
     return values
 
+# %% ../../nbs/judging/00_probe.ipynb #72ab949e
 def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> dict: # metric -> ((F, L, B) own, (F, L, B) the partner's)
     "Every metric over every set, for each family and for the valid partners of exactly the same pictures."
     found = {}
@@ -210,7 +214,7 @@ def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> 
         found[m.name] = own, partner
     return found
 
-# %% ../../nbs/judging/00_probe.ipynb #f2001af0
+# %% ../../nbs/judging/00_probe.ipynb #ae1b9a4c
 def _effect(difference: np.ndarray) -> float: # mean over the levels of mean/standard deviation
     rows = [row[np.isfinite(row)] for row in np.atleast_2d(difference)]
     found = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
@@ -237,7 +241,7 @@ def auc_table(out: Measured, sets: dict, drawn: np.ndarray, weights: np.ndarray)
     rows = [row for name in sets for f in range(1, len(out.families)) for row in _auc_rows(out, name, f, sets[name], drawn, weights)]
     return pd.DataFrame(rows)[["metric", "family", "view", "level", "auc", "ci_low", "ci_high", "effect", "n", "n_clusters"]]
 
-# %% ../../nbs/judging/00_probe.ipynb #3723dbc0
+# %% ../../nbs/judging/00_probe.ipynb #bfe8404f
 def _dose_values(out: Measured, metric: Metric, f: int, weights: np.ndarray, size: Size, seed: int) -> Iterator[tuple]: # value, low, high
     for l in range(len(out.levels)):
         ok = out.status[f, l] == MATCHED
@@ -261,7 +265,7 @@ def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np
         yield {"metric": metric.name, "family": out.families[f], "level": level, "score": score, "score_low": score_low, "score_high": score_high,
                "isotonic": fit[l], "trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1), "n": int((out.status[f, l] == MATCHED).sum())}
 
-# %% ../../nbs/judging/00_probe.ipynb #49ea11e4
+# %% ../../nbs/judging/00_probe.ipynb #3acc9bd1
 def ledger_table(out: Measured) -> pd.DataFrame:
     "Per family and level: matched, no valid partner at this level, not applicable, unmatched; and the largest PSNR difference of a pair."
     rows = []
@@ -274,7 +278,7 @@ def ledger_table(out: Measured) -> pd.DataFrame:
                      "largest_gap_db": gap.max() if len(gap) else np.nan})
     return pd.DataFrame(rows)
 
-# %% ../../nbs/judging/00_probe.ipynb #de95671b
+# %% ../../nbs/judging/00_probe.ipynb #2302dcbf
 @dataclass
 class ProbeResult:
     "What a probe found; every frame has a column `source`."
@@ -309,7 +313,7 @@ def combine(results: Sequence[ProbeResult]) -> ProbeResult:
     merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
     return ProbeResult(*frames, *merged)
 
-# %% ../../nbs/judging/00_probe.ipynb #ea17270b
+# %% ../../nbs/judging/00_probe.ipynb #7d3d14af
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation", "violation-segmentation-judge",
                    "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd", "fd-untrained")
 VARIANTS = {"fd-untrained": ("fd", {"untrained": True})} # names that stand for a metric with options
@@ -337,7 +341,7 @@ def _check(source: str, names: Sequence[str] | None, scale: str, levels: Sequenc
         if name not in known: raise unknown(f"violation of {kind}", name, known)
     return families(kind="valid", source=kind)[:1] + [n for n in known if names is None or n in names]
 
-# %% ../../nbs/judging/00_probe.ipynb #6f54086e
+# %% ../../nbs/judging/00_probe.ipynb #4957df3a
 def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | None, levels: Sequence[float], scale: str, seed: int,
                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
     "The probe of one source; arguments as in `probe`."
@@ -359,6 +363,7 @@ def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | N
     examples = {f"{label}/{name}": np.stack(pictures) for name, pictures in out.examples.items()}
     return ProbeResult(*frames, examples, {label: str(signature)}, {label: time.perf_counter() - began})
 
+# %% ../../nbs/judging/00_probe.ipynb #1e2d1aa0
 def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
           metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
           *, families: Sequence[str] | None = None, # violations to try; None for all

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'extract', 'st
            'difference', 'MetricRegistry', 'metric_factory', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards',
            'TorchMetric']
 
-# %% ../../nbs/metrics/00_base.ipynb #f64a598b
+# %% ../../nbs/metrics/00_base.ipynb #d5eee1f9
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,10 @@ import torch
 import torchmetrics
 from torch import Tensor
 
-from ..core import InputError, Interval, Registry, Score, Signature, bootstrap_weights, digest, interval, rng
+from ..core import InputError, Registry, Score, Signature, bootstrap_weights, digest, interval, rng
 from ..encoders.base import check_rgb
 
-# %% ../../nbs/metrics/00_base.ipynb #44cac3cc
+# %% ../../nbs/metrics/00_base.ipynb #32695375
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
-# %% ../../nbs/metrics/00_base.ipynb #6fd8ef56
+# %% ../../nbs/metrics/00_base.ipynb #2d238d53
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -65,15 +65,17 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #44bd8a2e
+# %% ../../nbs/metrics/00_base.ipynb #9a1f4907
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
-    if len(set(names)) < len(names): raise InputError(f"metrics asked for twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
+    if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
     if not len(pred): raise InputError("no predictions to score")
     for m in metrics:
         if m.kind != "single" and target is None: raise InputError(f"{m.name} compares with a target; none was given")
-        if m.kind == "paired" and len(pred) != len(target): raise InputError(f"{m.name} needs one target per prediction: {len(pred)} against {len(target)}")
-    if cache is not None and cache.setdefault("target", target) is not target: raise InputError("this cache holds the rows of another target; pass a new dict")
+        if m.kind == "paired" and len(pred) != len(target):
+            raise InputError(f"{m.name} needs one target per prediction: {len(pred)} against {len(target)}")
+    if cache is not None and cache.setdefault("target", target) is not target:
+        raise InputError("this cache holds the rows of another target; pass a new dict")
 
 def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequence[str] | None) -> Rows:
     pred, target = torch.cat(left), torch.cat(right) if right else None
@@ -81,7 +83,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #e2115fbd
+# %% ../../nbs/metrics/00_base.ipynb #6d49e428
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -107,7 +109,7 @@ def extract(metrics: Sequence[Metric],        # of different names
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-# %% ../../nbs/metrics/00_base.ipynb #1875e86e
+# %% ../../nbs/metrics/00_base.ipynb #30d60015
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -134,7 +136,7 @@ def replicates(metric: Metric,
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 
-# %% ../../nbs/metrics/00_base.ipynb #e93f4413
+# %% ../../nbs/metrics/00_base.ipynb #1dc2e388
 def resampled(rows: Rows,
               reps: int,                          # replicates
               seed: int,
@@ -149,7 +151,11 @@ def resampled(rows: Rows,
 
 def _with_n(metric: Metric, rows: Rows, clusters, **more) -> Signature:
     target = len(rows.target) if rows.target is not None and len(rows.target) != len(rows) else None
-    return metric.signature.extended(n=len(rows), n_target=target, clusters=None if clusters is None else len(set(np.asarray(clusters).tolist())), **more)
+    return metric.signature.extended(n=len(rows), n_target=target, clusters=None if clusters is None else _count(clusters), **more)
+
+def _count(clusters: Sequence) -> int: return len(set(np.asarray(clusters).tolist()))
+
+def _method(metric: Metric) -> str: return "centered" if metric.kind == "set" else "percentile"
 
 def score_rows(metric: Metric,
                rows: Rows,
@@ -163,14 +169,14 @@ def score_rows(metric: Metric,
     base = weights if weights is None or rows.matched else (weights, np.ones(len(rows.target)))
     value, ci = statistic(metric, rows, base), None
     if reps:
-        if len(rows) < 2 or (clusters is not None and len(set(np.asarray(clusters).tolist())) < 2):
+        if len(rows) < 2 or (clusters is not None and _count(clusters) < 2):
             raise InputError(f"{metric.name}: an interval needs two items or clusters at least; pass reps=0 for the value alone")
         draws = replicates(metric, rows, resampled(rows, reps, seed, clusters, weights))
-        ci = interval(value, draws, level, "centered" if metric.kind == "set" else "percentile")
+        ci = interval(value, draws, level, _method(metric))
     per_item = None if metric.kind == "set" else rows.pred.numpy()
     return Score(value, ci, len(rows), metric.higher_is_better, _with_n(metric, rows, clusters), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #eaa465fd
+# %% ../../nbs/metrics/00_base.ipynb #640eea56
 def difference(metric: Metric,
                rows_a: Rows,
                rows_b: Rows,                      # of another system on the same items (and the same target set)
@@ -181,15 +187,16 @@ def difference(metric: Metric,
                weights: np.ndarray | None = None, # (N,) base weights
               ) -> Score:                         # value a − b
     "The paired difference of two systems with its interval, both resampled alike; raises InputError on different numbers of items."
-    if len(rows_a) != len(rows_b): raise InputError(f"{metric.name}: a paired difference needs the same items: {len(rows_a)} against {len(rows_b)}")
+    if len(rows_a) != len(rows_b):
+        raise InputError(f"{metric.name}: a paired difference needs the same items: {len(rows_a)} against {len(rows_b)}")
     draws = resampled(rows_a, reps, seed, clusters, weights)
     base = weights if weights is None or rows_a.matched else (weights, np.ones(len(rows_a.target)))
     value = statistic(metric, rows_a, base) - statistic(metric, rows_b, base)
-    ci = interval(value, replicates(metric, rows_a, draws) - replicates(metric, rows_b, draws), level, "centered" if metric.kind == "set" else "percentile")
+    ci = interval(value, replicates(metric, rows_a, draws) - replicates(metric, rows_b, draws), level, _method(metric))
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
     return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #c17c43f4
+# %% ../../nbs/metrics/00_base.ipynb #7cfe0878
 class MetricRegistry(Registry):
     "Metric factories by name; what a notebook defines while it runs stands in for the module made from it."
     def add(self, name: str, entry):
@@ -218,7 +225,7 @@ def metric_factory(name: str,                     # what users write
         return metrics.add(name, factory)
     return wrap
 
-# %% ../../nbs/metrics/00_base.ipynb #38832a48
+# %% ../../nbs/metrics/00_base.ipynb #25d8e927
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -239,8 +246,10 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
     def wrap(function):
         known = _defaults(function, 2 if kind == "paired" else 1)
         def build(device: str = "cpu", **options) -> dict:
-            if extra := [k for k in options if k not in known]: raise InputError(f"metric {name} takes no option {extra[0]!r}; it takes {', '.join(['device', *known])}")
-            return dict(phi=partial(pixels, device=device), compare=partial(function, **options), signature=Signature.of(metric=name, **{**settings, **known, **options}))
+            if extra := [k for k in options if k not in known]:
+                raise InputError(f"metric {name} takes no option {extra[0]!r}; it takes {', '.join(['device', *known])}")
+            return dict(phi=partial(pixels, device=device), compare=partial(function, **options),
+                        signature=Signature.of(metric=name, **{**settings, **known, **options}))
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         function.metric = metric_factory(name, kind, higher_is_better, **{"inputs": "images", "weights": "none", **card})(build)
         return function
@@ -248,7 +257,7 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
 
 paired_metric = partial(pixel_metric, kind="paired")
 
-# %% ../../nbs/metrics/00_base.ipynb #70747af7
+# %% ../../nbs/metrics/00_base.ipynb #9326d1b9
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
@@ -256,7 +265,7 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     found = metrics[spec] if isinstance(spec, str) else spec
     if isinstance(found, Metric): return found
     factory = getattr(found, "metric", found)
-    if not callable(factory): raise InputError(f"{spec!r} is no metric; expected a Metric, a function returning one, or one decorated with paired_metric")
+    if not callable(factory): raise InputError(f"{spec!r} is no metric; it must be a Metric, a function returning one, or under paired_metric")
     try: inspect.signature(factory).bind(**options)
     except TypeError as error: raise InputError(f"metric {spec!r}: {error}; it takes {inspect.signature(factory)}") from error
     built = factory(**options)
@@ -268,7 +277,7 @@ def metric_cards() -> list[dict]: # one per registered metric: name, kind, highe
     entries = [(name, metrics[name]) for name in metrics.names()]
     return [{"name": name, **dict(getattr(getattr(e, "metric", e), "card", {}))} for name, e in entries]
 
-# %% ../../nbs/metrics/00_base.ipynb #08ee0762
+# %% ../../nbs/metrics/00_base.ipynb #18f7ffda
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['moments', 'small_factor', 'frechet_distance', 'weighted_covariances', 'frechet_replicates', 'encoder_rows', 'fd']
 
-# %% ../../nbs/metrics/01_frechet.ipynb #3466a675
+# %% ../../nbs/metrics/01_frechet.ipynb #9146f4fd
 import torch
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ..core import InputError, Signature
 from ..encoders.base import get_encoder
 from .base import metric_factory
 
-# %% ../../nbs/metrics/01_frechet.ipynb #f6f1a15e
+# %% ../../nbs/metrics/01_frechet.ipynb #91d2477c
 def moments(x: Tensor,                        # (N, d) features of any float dtype
             weights: Tensor | None = None,    # (N,) multiplicities, not negative
            ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
@@ -32,7 +32,7 @@ def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
 
-# %% ../../nbs/metrics/01_frechet.ipynb #244161ba
+# %% ../../nbs/metrics/01_frechet.ipynb #90520f00
 def frechet_distance(a: Tensor,                        # (N, d) features of the first set
                      b: Tensor,                        # (M, d) features of the second set
                      weights: Tensor | None = None,    # (N,) multiplicities of a
@@ -48,7 +48,7 @@ def frechet_distance(a: Tensor,                        # (N, d) features of the 
     spread = size - 2*overlap
     return float((mean_a - mean_b).square().sum()) + (spread if spread > rounding else 0.0)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #d0ea7750
+# %% ../../nbs/metrics/01_frechet.ipynb #bb347af9
 def weighted_covariances(x: Tensor,        # (N, d) float64
                          weights: Tensor,  # (R, N) multiplicities
                         ) -> tuple[Tensor, Tensor]: # means (R, d), covariances (R, d, d)
@@ -80,7 +80,7 @@ def frechet_replicates(a: Tensor,          # (N, d) features
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
     return torch.cat(out)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #f9f0fecc
+# %% ../../nbs/metrics/01_frechet.ipynb #e18c9b09
 def encoder_rows(encoder: str = "embedded",     # a name from the encoder registry, or an Encoder
                  layer: str | None = None,      # one of its layers; None for its default
                  device: str = "cpu",

@@ -6,7 +6,7 @@
 __all__ = ['psnr', 'window_means', 'ssim', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
            'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
-# %% ../../nbs/metrics/03_image.ipynb #90b4a8cb
+# %% ../../nbs/metrics/03_image.ipynb #5a61e80e
 import torch
 from torch import Tensor
 
@@ -15,8 +15,9 @@ from ..encoders.base import get_encoder
 from .base import metric_factory, pixel_metric
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/03_image.ipynb #138b4a3d
-@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images", cite="none")
+# %% ../../nbs/metrics/03_image.ipynb #98ae00a3
+@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images",
+              settings={"mean": "images"}, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          target: Tensor,        # the same shape
          cap: float = 100.0,    # dB; the value of identical images
@@ -26,7 +27,7 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #67c53e56
+# %% ../../nbs/metrics/03_image.ipynb #f52bab48
 def _band(n: int, like: Tensor) -> Tensor: # (n - 10, n): row i holds the Gaussian window that starts at i
     window = torch.exp(-torch.arange(-5, 6).to(like) ** 2 / (2 * 1.5**2))
     band = like.new_zeros(n - 10, n)
@@ -37,8 +38,9 @@ def window_means(images: Tensor) -> Tensor: # (..., H, W) -> (..., H - 10, W - 1
     "The Gaussian-weighted mean of every 11 × 11 window that lies inside."
     return _band(images.shape[-2], images) @ images @ _band(images.shape[-1], images).T
 
-# %% ../../nbs/metrics/03_image.ipynb #17d92340
-@pixel_metric("ssim", True, measures="local structure under 11-pixel windows", range="[-1, 1]", cite="Wang et al. 2004")
+# %% ../../nbs/metrics/03_image.ipynb #865f705a
+@pixel_metric("ssim", True, measures="local structure under 11-pixel windows", range="[-1, 1]", settings={"window": "gauss-11-1.5", "border": "inside"},
+              cite="Wang et al. 2004")
 def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at least
          target: Tensor,        # the same shape
         ) -> Tensor:            # (N,), 1 for identical images
@@ -50,7 +52,7 @@ def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at 
     local = (2 * mx * my + 1e-4) * (2 * (xy - mx * my) + 9e-4) / ((mx**2 + my**2 + 1e-4) * (xx - mx**2 + yy - my**2 + 9e-4))
     return local.flatten(1).mean(1)
 
-# %% ../../nbs/metrics/03_image.ipynb #4a228f0f
+# %% ../../nbs/metrics/03_image.ipynb #3043b196
 def unit_maps(maps: list[Tensor], # (N, C, h, w) each
              ) -> tuple[Tensor, ...]:
     "Feature maps with the channel vector at each place scaled to length 1."
@@ -71,7 +73,7 @@ def lpips_embedded(device: str = "cpu", **options) -> dict:
     return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()), compare=map_distance,
                 signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
-# %% ../../nbs/metrics/03_image.ipynb #db49cf6d
+# %% ../../nbs/metrics/03_image.ipynb #69245675
 def cosine_distance(pred: Tensor,   # (N, d)
                     target: Tensor, # (N, d)
                    ) -> Tensor:     # (N,) in [0, 2]
@@ -86,7 +88,7 @@ def encoder_distance(encoder: str = "embedded", layer: str | None = None, device
     rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=cosine_distance, signature=Signature.of(metric="encoder-distance", **parts))
 
-# %% ../../nbs/metrics/03_image.ipynb #64747442
+# %% ../../nbs/metrics/03_image.ipynb #11baa0f0
 def opponent_channels(images: Tensor,           # (N, 3, H, W), RGB in [0, 1]
                       absolute: bool = False,   # |R−G| and |(R+G)/2−B|, as colorization code does
                      ) -> Tensor:               # (N, 2, H·W), on the 0–255 scale
@@ -100,13 +102,15 @@ def spread_and_lean(channels: Tensor, # (N, 2, H·W)
     "Norm of the deviations plus 0.3 times the norm of the means (Hasler and Süsstrunk 2003)."
     return channels.std(-1, correction=0).norm(dim=-1) + 0.3 * channels.mean(-1).norm(dim=-1)
 
-@pixel_metric("colorfulness", None, kind="single", measures="amount of color, signed opponent channels", range="[0, ∞), 0 for gray", cite="Hasler and Süsstrunk 2003")
+@pixel_metric("colorfulness", None, kind="single", settings={"channels": "signed"}, measures="amount of color, signed opponent channels",
+              range="[0, ∞), 0 for gray", cite="Hasler and Süsstrunk 2003")
 def colorfulness(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
                 ) -> Tensor:     # (N,), 0 for gray, about 30–60 for photographs
     "Hasler and Süsstrunk's (2003) colorfulness of each image."
     return spread_and_lean(opponent_channels(images))
 
-@pixel_metric("colorfulness-abs", None, kind="single", measures="amount of color, absolute opponent channels", range="[0, ∞), 0 for gray", cite="code of the colorization papers")
+@pixel_metric("colorfulness-abs", None, kind="single", settings={"channels": "absolute"}, measures="amount of color, absolute opponent channels",
+              range="[0, ∞), 0 for gray", cite="code of the colorization papers")
 def colorfulness_abs(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
                     ) -> Tensor:     # (N,)
     "Colorfulness of each image with absolute opponent channels, as colorization papers print it."

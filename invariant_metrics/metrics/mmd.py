@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['cmmd_distance', 'unit', 'kernel_sums', 'mmd_replicates', 'mmd2', 'mmd', 'mmd_biased', 'cmmd']
 
-# %% ../../nbs/metrics/02_mmd.ipynb #42f47dd7
+# %% ../../nbs/metrics/02_mmd.ipynb #2768df4f
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from ..core import InputError, Signature
 from .base import metric_factory
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/02_mmd.ipynb #65c1169f
+# %% ../../nbs/metrics/02_mmd.ipynb #b82b08ed
 def unit(x: Tensor) -> Tensor: # (N, d) float64
     "Rows scaled to length 1 in float64; raises InputError on a row of zeros."
     x = x.double()
@@ -39,7 +39,7 @@ def kernel_sums(x: Tensor,          # (N, d) float64
         total += (u[:, start:start + tile] @ square.mul_(-1/(2*sigma**2)).expm1_() * v).sum(1)
     return total
 
-# %% ../../nbs/metrics/02_mmd.ipynb #6941481e
+# %% ../../nbs/metrics/02_mmd.ipynb #2e9af717
 def mmd_replicates(a: Tensor,                # (N, d) features
                    b: Tensor,                # (M, d)
                    weights: Tensor,          # (R, N) multiplicities of a
@@ -73,10 +73,10 @@ def mmd2(a: Tensor,                        # (N, d) features
     value = float(mmd_replicates(a, b, u[None], v[None], **options))
     return value if options.get("unbiased", True) else max(value, 0.0)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #c38ebe5a
+# %% ../../nbs/metrics/02_mmd.ipynb #7d069487
 cmmd_distance = partial(mmd2, sigma=10.0, unbiased=False, scale=1000.0)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #53c2543b
+# %% ../../nbs/metrics/02_mmd.ipynb #1d6f79ce
 def _kernel_metric(name: str, encoder: str, layer: str | None, device: str, options: dict, **settings) -> dict:
     rows, parts = encoder_rows(encoder, layer, device, **options)
     signature = Signature.of(metric=name, **parts, kernel="rbf", sigma=settings["sigma"], normalized="yes",

@@ -5,14 +5,12 @@
 # %% auto #0
 __all__ = ['violation_parts', 'violation_metric', 'violation']
 
-# %% ../../nbs/metrics/08_violation.ipynb #70027378
-from functools import partial, wraps
-
+# %% ../../nbs/metrics/08_violation.ipynb #7bd31f6f
 from ..core import Signature
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .base import Metric, metric_factory
 
-# %% ../../nbs/metrics/08_violation.ipynb #93320b33
+# %% ../../nbs/metrics/08_violation.ipynb #947217a2
 def violation_parts(invariant: str | Invariant,   # a name, "package.module:object", or an invariant
                     name: str | None = None,      # of the metric; None for violation-<invariant>
                     device: str = "cpu",
@@ -31,7 +29,7 @@ def violation_metric(invariant: str | Invariant, device: str = "cpu", **options)
     name = f"violation-{invariant if isinstance(invariant, str) else invariant.name}"
     return Metric(name, "paired", higher_is_better=False, card={"name": name, "measures": _MEASURES}, **violation_parts(invariant, name, device, **options))
 
-# %% ../../nbs/metrics/08_violation.ipynb #ee12bc37
+# %% ../../nbs/metrics/08_violation.ipynb #2c6bb4ea
 def _register(invariant: str, name: str) -> None:
     def build(device: str = "cpu", **options) -> dict: return violation_parts(invariant, name, device, **options)
     metric_factory(name, "paired", higher_is_better=False, measures=f"{_MEASURES}: {invariant}", range="[0, ∞)", inputs="images", weights="the invariant's",

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TASK_LOSSES', 'color_loss', 'TargetCache', 'color_batches', 'predict_ab', 'color_view', 'AugmentedLoss', 'fork']
 
-# %% ../../nbs/training/01_augmented.ipynb #7610be14
+# %% ../../nbs/training/01_augmented.ipynb #011ddec7
 import copy
 from collections.abc import Callable, Mapping
 
@@ -19,7 +19,7 @@ from ..invariants.base import Invariant
 from ..models.colorizer import AB_SCALE
 from .batches import batch_indices
 
-# %% ../../nbs/training/01_augmented.ipynb #99443592
+# %% ../../nbs/training/01_augmented.ipynb #1ff71759
 TASK_LOSSES = {"smooth-l1": lambda p, t: F.smooth_l1_loss(p, t, beta=0.1), "l1": F.l1_loss, "mse": F.mse_loss}
 
 def color_loss(ab: Tensor,             # (N, 2, H, W), predicted, Lab units
@@ -30,7 +30,7 @@ def color_loss(ab: Tensor,             # (N, 2, H, W), predicted, Lab units
     if kind not in TASK_LOSSES: raise unknown("task loss", kind, TASK_LOSSES)
     return TASK_LOSSES[kind](ab.float() / AB_SCALE, truth / AB_SCALE)
 
-# %% ../../nbs/training/01_augmented.ipynb #c0f36398
+# %% ../../nbs/training/01_augmented.ipynb #fbcc5707
 class TargetCache:
     "g of the truth for a fixed set of pictures, computed once and looked up by item number."
     def __init__(self, invariant: Invariant,             # the frozen g
@@ -58,7 +58,7 @@ class TargetCache:
         out[inside], out[~inside] = self.values[index[inside]], self._compute(self.rgb[index[~inside]])
         return out.float()
 
-# %% ../../nbs/training/01_augmented.ipynb #5b9b8844
+# %% ../../nbs/training/01_augmented.ipynb #2f9f2cea
 def color_batches(rgb: Tensor,                                # (N, 3, H, W), the training set in [0, 1]
                   size: int,                                  # pictures in a batch
                   seed: int = 0,                              # of their order
@@ -73,7 +73,7 @@ def color_batches(rgb: Tensor,                                # (N, 3, H, W), th
         return {"L": L[index], "ab": ab[index], "targets": {name: cache[index] for name, cache in (caches or {}).items()}}
     return at
 
-# %% ../../nbs/training/01_augmented.ipynb #0fd6c058
+# %% ../../nbs/training/01_augmented.ipynb #d81c2a98
 def predict_ab(model: nn.Module, batch: Mapping) -> Tensor: return model(batch["L"])
 
 def color_view(ab: Tensor, batch: Mapping) -> Tensor: # (N, 3, H, W), RGB in [0, 1]
@@ -113,7 +113,7 @@ class AugmentedLoss:
         return {"task loss": task, **{f"alpha {k}": a for k, (_, a) in {**self.invariants, **self.others}.items()},
                 **{f"invariant {k}": str(g.signature) for k, (g, _) in self.invariants.items()}}
 
-# %% ../../nbs/training/01_augmented.ipynb #a904d28d
+# %% ../../nbs/training/01_augmented.ipynb #81276241
 def fork(model: nn.Module) -> nn.Module:
     "A copy of a network that can go its own way, without gradients that were gathered before."
     twin = copy.deepcopy(model)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['save_state', 'read_state', 'put_weights', 'load_weights', 'put_optimizer', 'check_settings', 'restore']
 
-# %% ../../nbs/training/00_checkpoint.ipynb #2831c6ed
+# %% ../../nbs/training/00_checkpoint.ipynb #4e353da1
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, atomic_write
 
-# %% ../../nbs/training/00_checkpoint.ipynb #818a6149
+# %% ../../nbs/training/00_checkpoint.ipynb #30f1dde2
 def _plain(x: Tensor) -> Tensor: return x.detach().to("cpu", memory_format=torch.contiguous_format, copy=True)
 
 def save_state(path: str | Path,
@@ -36,7 +36,7 @@ def save_state(path: str | Path,
     header = {"step": step, "settings": settings, "terms": [list(row[1:3]) for row in log]}
     with atomic_write(path) as tmp: safetensors.torch.save_file(tensors, tmp, metadata={"run": json.dumps(header)})
 
-# %% ../../nbs/training/00_checkpoint.ipynb #4e718e40
+# %% ../../nbs/training/00_checkpoint.ipynb #e888e794
 def read_state(path: str | Path) -> tuple[dict[str, Tensor], dict]: # tensors by name, and the header
     "A checkpoint's tensors and header; raises InputError where it is missing, damaged, or something else."
     try:
@@ -49,7 +49,7 @@ def read_state(path: str | Path) -> tuple[dict[str, Tensor], dict]: # tensors by
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-# %% ../../nbs/training/00_checkpoint.ipynb #6113158f
+# %% ../../nbs/training/00_checkpoint.ipynb #7ee9fe98
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], name: str, path: str | Path) -> nn.Module:
     "A checkpoint's weights under `name`, put into `model`; raises InputError when they do not fit."
     try: model.load_state_dict(_part(tensors, f"{name}/model/"))
@@ -64,7 +64,7 @@ def load_weights(model: nn.Module,       # changed in place
     "Put a checkpoint's weights into a network of the same shape; raises InputError when they do not fit."
     return put_weights(model, read_state(path)[0], name, path)
 
-# %% ../../nbs/training/00_checkpoint.ipynb #e33520f6
+# %% ../../nbs/training/00_checkpoint.ipynb #58ef7777
 def put_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None: # "index/key" -> tensor
     "Bring an optimizer to a saved state, each tensor in the memory layout of its parameter."
     state, parameters = optimizer.state_dict(), optimizer.param_groups[0]["params"]
@@ -74,7 +74,7 @@ def put_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor])
         state["state"].setdefault(int(i), {})[key] = torch.empty_like(parameters[int(i)], dtype=value.dtype).copy_(value) if same else value
     optimizer.load_state_dict(state)
 
-# %% ../../nbs/training/00_checkpoint.ipynb #a9db8042
+# %% ../../nbs/training/00_checkpoint.ipynb #2eec05bc
 def check_settings(path: str | Path, old: Mapping, new: Mapping) -> None:
     "Raises InputError, naming the first difference, when a checkpoint was made under other settings."
     new = json.loads(json.dumps(new)) # as they would have been read from a file
@@ -82,7 +82,7 @@ def check_settings(path: str | Path, old: Mapping, new: Mapping) -> None:
         raise InputError(f"{path} holds a run with {k} = {old.get(k)}, not {new.get(k)}: restore it, choose another folder, "
                          "or start over with resume=False")
 
-# %% ../../nbs/training/00_checkpoint.ipynb #2e79ea96
+# %% ../../nbs/training/00_checkpoint.ipynb #0329255a
 def restore(path: str | Path,
             models: Mapping[str, nn.Module],                  # changed in place
             optimizers: Mapping[str, torch.optim.Optimizer],  # changed in place

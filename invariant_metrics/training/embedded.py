@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['RECIPES', 'train_embedded']
 
-# %% ../../nbs/training/02_embedded.ipynb #028fc6d2
+# %% ../../nbs/training/02_embedded.ipynb #09aa965f
 import shutil
 from pathlib import Path
 
 from ..core import import_object, unknown
 
-# %% ../../nbs/training/02_embedded.ipynb #8797cbea
+# %% ../../nbs/training/02_embedded.ipynb #b440d00b
 RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, what it is told beside folder and seed)
     "embedded-image": ("invariant_metrics.training.image_encoder:make_image_encoder", {}),
     **{name: ("invariant_metrics.training.dense:make_dense", {"name": name})
        for name in ("segmentation", "depth", "segmentation-judge", "depth-judge")},
 }
 
-# %% ../../nbs/training/02_embedded.ipynb #2ae78464
+# %% ../../nbs/training/02_embedded.ipynb #a88cc781
 def train_embedded(name: str,                       # as in `weights list`
                    out: str | Path | None = None,   # folder for weights and card; None for the package's own
                    seed: int = 0,                   # 0 is what ships

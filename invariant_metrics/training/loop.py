@@ -6,7 +6,7 @@
 __all__ = ['Terms', 'LOG_COLUMNS', 'Optim', 'learning_rate', 'Turn', 'weighted', 'total', 'run_settings', 'processes', 'average',
            'same_start', 'noted_interrupt', 'Plan', 'check_finite', 'gather', 'take_turn', 'only', 'take_step', 'fit']
 
-# %% ../../nbs/training/00_loop.ipynb #59166c21
+# %% ../../nbs/training/00_loop.ipynb #cc850905
 import math
 import os
 import signal
@@ -28,7 +28,7 @@ from ..models.colorizer import seeded
 from .batches import ahead, batch_indices, to_device
 from .checkpoint import restore, save_state
 
-# %% ../../nbs/training/00_loop.ipynb #f7a8640a
+# %% ../../nbs/training/00_loop.ipynb #a820041c
 @dataclass(frozen=True)
 class Optim:
     "How one optimizer moves: AdamW with a warmup, a schedule and clipped gradients."
@@ -40,7 +40,7 @@ class Optim:
     final: float = 0.05                         # cosine: the last rate as a share of the peak
     clip: float = 1.0                           # longest gradient; inf for no limit
 
-# %% ../../nbs/training/00_loop.ipynb #b83c9b4a
+# %% ../../nbs/training/00_loop.ipynb #1b9c32de
 def learning_rate(optim: Optim,
                   step: int,  # from 0
                   steps: int, # of the whole run
@@ -54,7 +54,7 @@ def learning_rate(optim: Optim,
     if optim.schedule not in curves: raise unknown("schedule", optim.schedule, curves)
     return optim.lr * rise * curves[optim.schedule]()
 
-# %% ../../nbs/training/00_loop.ipynb #9d4cc929
+# %% ../../nbs/training/00_loop.ipynb #779d946b
 Terms = Mapping[str, Tensor | tuple[float, Tensor]] # name -> scalar, or (weight, scalar)
 
 @dataclass
@@ -67,7 +67,7 @@ class Turn:
 
     def parameters(self) -> dict[str, Tensor]: return {k: p for k, p in self.model.named_parameters() if p.requires_grad}
 
-# %% ../../nbs/training/00_loop.ipynb #59d8a1ee
+# %% ../../nbs/training/00_loop.ipynb #e85e6720
 def weighted(terms: Terms) -> dict[str, tuple[float, Tensor]]:
     "All terms as (weight, scalar)."
     return {k: t if isinstance(t, tuple) else (1.0, t) for k, t in terms.items()}
@@ -76,7 +76,7 @@ def total(terms: Terms) -> Tensor:
     "The sum of weight times term; terms of weight 0 take no part, not even with a zero gradient."
     return sum(w * t for w, t in weighted(terms).values() if w != 0)
 
-# %% ../../nbs/training/00_loop.ipynb #d84da39b
+# %% ../../nbs/training/00_loop.ipynb #74dd2378
 def run_settings(turns: Sequence[Turn], settings: Mapping) -> dict: # flat: name -> JSON value
     "Everything a run must have in common with the checkpoint it goes on from."
     flat = dict(settings)
@@ -85,7 +85,7 @@ def run_settings(turns: Sequence[Turn], settings: Mapping) -> dict: # flat: name
         flat[f"{turn.name}.parameters"] = digest({k: list(p.shape) for k, p in turn.parameters().items()})
     return flat
 
-# %% ../../nbs/training/00_loop.ipynb #4eee63eb
+# %% ../../nbs/training/00_loop.ipynb #91ca6da6
 def processes() -> tuple[int, int]: # this process's number, and how many there are
     "Rank and world size; joins the group that torchrun announced, if it did, and picks this process's accelerator."
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
@@ -108,7 +108,7 @@ def same_start(model: nn.Module, world: int) -> None:
         dist.broadcast(sent := t.contiguous(), 0)
         t.copy_(sent)
 
-# %% ../../nbs/training/00_loop.ipynb #d4145fdb
+# %% ../../nbs/training/00_loop.ipynb #9111d93e
 @contextmanager
 def noted_interrupt() -> Iterator[list]: # empty until Ctrl-C was pressed
     "Inside the block a first Ctrl-C is noted, a second interrupts as usual."
@@ -123,7 +123,7 @@ def noted_interrupt() -> Iterator[list]: # empty until Ctrl-C was pressed
     try: yield pressed
     finally: signal.signal(signal.SIGINT, before)
 
-# %% ../../nbs/training/00_loop.ipynb #bb5429f8
+# %% ../../nbs/training/00_loop.ipynb #4bcc3f0b
 @dataclass(frozen=True)
 class Plan:
     "What stays fixed during a run."
@@ -139,7 +139,7 @@ class Plan:
         "The numbers of this process's batches from step `start` on."
         return (i * self.world + self.rank for i in range(start * self.accumulate, self.steps * self.accumulate))
 
-# %% ../../nbs/training/00_loop.ipynb #44555649
+# %% ../../nbs/training/00_loop.ipynb #f52605b9
 def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None) -> None:
     "Raises InputError, naming step and term, when a value is NaN or infinite."
     for term, value in values.items():
@@ -148,7 +148,7 @@ def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path |
         raise InputError(f"training stopped at step {step}: {term!r} of turn {turn!r} is {value}; {kept}; "
                          "try a lower learning rate or a lower weight")
 
-# %% ../../nbs/training/00_loop.ipynb #c7736d4b
+# %% ../../nbs/training/00_loop.ipynb #ddf904f0
 def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan) -> dict[str, tuple[float, Tensor]]: # mean terms
     "Add up the gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
     device, sums = next(iter(turn.parameters().values())).device, {}
@@ -178,7 +178,7 @@ def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, b
     optimizer.step()
     return [(step, turn.name, k, float(sums[k][0]) if k in sums else 0.0, v) for k, v in values.items()]
 
-# %% ../../nbs/training/00_loop.ipynb #af7beb13
+# %% ../../nbs/training/00_loop.ipynb #cd3bf9df
 @contextmanager
 def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
     "Inside the block only this turn's parameters require gradients."
@@ -188,7 +188,7 @@ def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
     finally:
         for p in others: p.requires_grad_(True)
 
-# %% ../../nbs/training/00_loop.ipynb #641e74c3
+# %% ../../nbs/training/00_loop.ipynb #2c4d9aa0
 def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
               batches: Mapping[int, Any], step: int, plan: Plan) -> list[tuple]: # rows of the log
     "Let all turns move once, in their order, on the same batches."
@@ -201,7 +201,7 @@ def _agreed(pressed: list, plan: Plan, device: torch.device) -> bool: # the same
     average([flag := torch.tensor(float(bool(pressed)), device=device)], plan.world)
     return flag.item() > 0
 
-# %% ../../nbs/training/00_loop.ipynb #455f86bf
+# %% ../../nbs/training/00_loop.ipynb #4e7396ec
 LOG_COLUMNS = ["step", "turn", "term", "weight", "value"]
 
 def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alternate within each step

@@ -1,0 +1,139 @@
+"The page: hostile names stay names, nothing comes from elsewhere, half a run makes a page, and a real browser shows it well."
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from browser import browser
+from invariant_metrics.core import InputError, rng, save_results
+from invariant_metrics.judging.probe import ProbeResult
+from invariant_metrics.judging.run import open_run
+from invariant_metrics.report import Training, load_training, render, results_rows, write_report
+
+EVIL = "<script>alert(1)</script>"
+RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0}, "parts": {"probe": {"seconds": 30.0}, "training": {"seconds": 60.0}},
+       "cores": 2, "peak_memory_bytes": 10**9}
+KINDS = ("bleeding", "blotches", "misregistration")
+
+
+def made_up_probe(source="photos", metric="violation-depth") -> ProbeResult:
+    "Three metrics with AUCs of .8, .5 and .2, five levels, two pictures."
+    auc, dose, ledger, draw = [], [], [], rng(0)
+    for name, value in ((metric, 0.8), ("psnr", 0.5), ("a-rather-long-name-of-a-distance", 0.2), ("constant", 0.5)):
+        for family in KINDS:
+            auc += [dict(source=source, metric=name, family=family, view=view, level="all", auc=value, ci_low=value - 0.1, ci_high=value + 0.1,
+                         effect=0.0, n=40, n_clusters=10) for view in ("item", "set")]
+            dose += [dict(source=source, metric=name, family=family, level=level, score=value * k, score_low=0.0, score_high=1.0, isotonic=0.0,
+                          trend=1.0, trend_low=0.9, trend_high=1.0, n=40) for k, level in enumerate((37.0, 31.0, 25.0))]
+    for family in KINDS:
+        ledger += [dict(source=source, family=family, kind="violation", level=level, n=40, matched=31, no_partner=2, not_applicable=3,
+                        unmatched=4, largest_gap_db=0.1) for level in (37.0, 31.0, 25.0)]
+    images = {f"{source}/{name}": draw.integers(0, 255, (2, 64, 64, 3)).astype(np.uint8) for name in ("truth", "recoloring", *KINDS)}
+    return ProbeResult(pd.DataFrame(auc), pd.DataFrame(dose), pd.DataFrame(ledger), images, {source: f"probe:{source}"}, {source: 1.0})
+
+
+def made_up_training(system="+depth") -> Training:
+    "A baseline, one system at two alphas, and saturation; three seeds."
+    rows, gains = [], []
+    values = {("baseline", 0.0): (24.0, 20.0), (system, 0.1): (24.1, 18.0), (system, 1.0): (23.0, 17.0), ("saturation", 1.0): (24.0, 20.0),
+              ("saturation", 1.3): (22.0, 16.0)}
+    for (name, alpha), pair in values.items():
+        rows += [dict(task="colorization", dataset="scenes", system=name, model="unet", invariants=name, alpha=alpha, seed=seed, metric=metric,
+                      value=v + 0.1 * seed, ci_low=v - 1, ci_high=v + 1, n=100, higher_is_better=metric == "psnr", signature=f"metric:{metric}")
+                 for seed in range(3) for metric, v in zip(("psnr", "fd"), pair)]
+    for reading in ("selected", "best", "beyond saturation"):
+        gains += [dict(reading=reading, system=system, metric=metric, alpha=0.1, improvement=v, ci_low=v - 0.05, ci_high=v + 0.05,
+                       higher_is_better=metric == "psnr") for metric, v in (("fd", 0.1), ("psnr", 0.0))]
+    picture = np.full((2, 32, 32, 3), 100, np.uint8)
+    panels = {"gray input": picture, "baseline": picture, "truth": picture, "depth/baseline": picture, "depth/truth": picture}
+    return Training(pd.DataFrame(rows), pd.DataFrame(gains), panels, {"selected": {system: 0.1}, "select": "fd", "set_metrics": ["fd"]})
+
+
+def test_hostile_names_stay_names():
+    run = {**RUN, "settings": {**RUN["settings"], "data": EVIL, "out": '"><img src=x onerror=alert(1)>'}}
+    page = render(run, made_up_probe(EVIL, EVIL), made_up_training(EVIL))
+    assert "<script" not in page and "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_nothing_comes_from_elsewhere():
+    page = render(RUN, made_up_probe(), made_up_training())
+    outside = [found for found in re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page) if not found.startswith(("data:image/png;base64,", "#"))]
+    assert outside == []
+    assert re.findall(r"url\((?!#)", page) == [] and "@import" not in page and "<script" not in page and "<link" not in page
+    assert "http://" not in page and "https://" not in page
+
+
+def test_same_results_same_page():
+    assert render(RUN, made_up_probe(), made_up_training()) == render(RUN, made_up_probe(), made_up_training())
+
+
+def test_the_headline_follows_the_numbers():
+    probe = made_up_probe()
+    page = render(RUN, probe)
+    assert "violation-depth notices most kinds of violation without punishing" in page and "a-rather-long-name-of-a-distance 0/3" in page
+    probe.auc.loc[probe.auc["metric"] == "violation-depth", ["auc", "ci_low", "ci_high"]] = [0.2, 0.1, 0.3]
+    assert "none notices most kinds of violation" in render(RUN, probe)
+
+
+def test_each_part_alone_makes_a_page_and_none_does_not():
+    probe_only, training_only = render(RUN, made_up_probe()), render(RUN, training=made_up_training())
+    assert 'id="probe"' in probe_only and 'id="training"' not in probe_only
+    assert 'id="probe"' not in training_only and 'id="training"' in training_only
+    bare = Training(made_up_training().results, pd.DataFrame(columns=made_up_training().improvements.columns), {}, {})
+    assert 'id="training"' in render(RUN, training=bare)
+    with pytest.raises(InputError, match="neither probe nor training"): render(RUN)
+
+
+def test_the_best_of_each_column_is_marked_by_its_direction():
+    table = results_rows(made_up_training().results, {"+depth": 0.1, "saturation": 1.0})
+    best = {column: row[0]["text"] for k, column in enumerate(table["columns"]) for row in table["rows"] if k and row[k]["best"]}
+    assert best == {"psnr ↑": "+depth (α\u00a0=\u00a00.1)", "fd ↓": "+depth (α\u00a0=\u00a00.1)"}
+
+
+def stored_run(folder: Path) -> Path:
+    open_run(folder, RUN["settings"])
+    made_up_probe().save(folder/"probe")
+    training = made_up_training()
+    save_results(training.results, folder/"training"/"results.parquet")
+    save_results(training.improvements, folder/"training"/"improvements.parquet")
+    np.savez(folder/"training"/"panels.npz", **training.panels)
+    (folder/"training"/"study.json").write_text(json.dumps(training.info))
+    return folder
+
+
+def test_a_run_folder_becomes_a_page(tmp_path):
+    folder = stored_run(tmp_path/"run")
+    page = write_report(folder)
+    assert page == folder/"index.html" and page.read_text(encoding="utf-8").count("<section") == 4
+    assert len(load_training(folder/"training").results) == 30
+    assert [p.name for p in folder.iterdir() if p.name.startswith(".")] == [] # no temporary file stays
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(InputError, match="is no run folder"): write_report(tmp_path)
+    open_run(tmp_path/"new", RUN["settings"])
+    with pytest.raises(InputError, match="neither probe nor training"): write_report(tmp_path/"new")
+
+
+def test_a_real_browser_shows_it(tmp_path):
+    page = tmp_path/"index.html"
+    page.write_text(render(RUN, made_up_probe(), made_up_training()), encoding="utf-8")
+    with browser(page) as b:
+        colors = {}
+        for width in (375, 1200):
+            for dark in (False, True):
+                b.view(width, dark)
+                assert b.script("return document.documentElement.scrollWidth") <= width, f"the page is wider than {width} pixels"
+                colors[dark] = b.script("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
+                ink = b.script("return getComputedStyle(document.querySelector('svg text')).fill")
+                assert ink == colors[dark][0], "the ink of a figure is not that of the page"
+        assert colors[False] != colors[True]
+        assert b.script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
+        assert b.script("const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size") == 0
+        smallest = b.script("return Math.min(...[...document.querySelectorAll('p, li, td, th')].map(e => parseFloat(getComputedStyle(e).fontSize)))")
+        assert smallest >= 11
+        assert [entry for entry in b.console() if entry["level"] == "SEVERE"] == []
