@@ -30,7 +30,8 @@ def rows(sizes: list[int], device: str) -> list[dict]:
             for cached in ((True, False) if names == "segmentation" else (bool(names),))]
 
 
-def measure(size: int, invariants: str, cached: bool, device: str, precision: str, compiled: bool, steps: int, batch: int, width: int) -> dict:
+def measure(size: int, invariants: str, cached: bool, device: str, precision: str, compiled: bool, steps: int, batch: int,
+            width: int) -> dict:
     "Steps per second, share of data loading and peak memory of one setting."
     import torch
 
@@ -56,8 +57,8 @@ def measure(size: int, invariants: str, cached: bool, device: str, precision: st
     warm = steps // 5
     step, busy = pd.DataFrame(starts).diff().iloc[1 + warm:].median()
     peak = torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return {"steps/s": 1 / step, "ms/step": 1e3 * step, "busy ms": 1e3 * busy, "data share": pd.Series(loading[warm:]).median() / step, "peak MB": peak,
-            "targets s": preparing}
+    share = pd.Series(loading[warm:]).median() / step
+    return {"steps/s": 1 / step, "ms/step": 1e3 * step, "busy ms": 1e3 * busy, "data share": share, "peak MB": peak, "targets s": preparing}
 
 
 def table(settings: list[dict], steps: int, batch: int, width: int) -> pd.DataFrame:
@@ -65,7 +66,8 @@ def table(settings: list[dict], steps: int, batch: int, width: int) -> pd.DataFr
     lines = []
     for setting in settings:
         job = json.dumps({**setting, "steps": steps, "batch": batch, "width": width})
-        done = subprocess.run([sys.executable, __file__, "--one", job], capture_output=True, text=True, env={**os.environ, "TQDM_DISABLE": "1"})
+        command = [sys.executable, __file__, "--one", job]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TQDM_DISABLE": "1"})
         if done.returncode: sys.exit(f"{setting} failed:\n{done.stderr[-2000:]}")
         lines.append({**setting, **json.loads(done.stdout.splitlines()[-1])})
         print(".", end="", file=sys.stderr, flush=True)
@@ -90,7 +92,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.one: return print(json.dumps(measure(**json.loads(given.one))))
     frame = table(rows([int(s) for s in given.sizes.split(",")], given.device), given.steps, given.batch, given.width)
-    print("\n" + frame.round({"steps/s": 1, "ms/step": 1, "busy ms": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}).to_string(index=False))
+    digits = {"steps/s": 1, "ms/step": 1, "busy ms": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}
+    print("\n" + frame.round(digits).to_string(index=False))
     with atomic_write(given.out) as path: frame.to_csv(path, index=False, float_format="%.4g")
 
 

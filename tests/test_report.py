@@ -1,6 +1,7 @@
 "The page: hostile names stay names, nothing comes from elsewhere, half a run makes a page, and a real browser shows it well."
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from browser import browser
 from invariant_metrics.core import InputError, rng, save_results
 from invariant_metrics.judging.probe import ProbeResult
 from invariant_metrics.judging.run import open_run
-from invariant_metrics.report import Training, load_training, render, results_rows, write_report
+from invariant_metrics.judging.study import StudyResult
+from invariant_metrics.report import render, results_rows, write_report
 
 EVIL = "<script>alert(1)</script>"
 RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0}, "parts": {"probe": {"seconds": 30.0}, "training": {"seconds": 60.0}},
@@ -35,21 +37,23 @@ def made_up_probe(source="photos", metric="violation-depth") -> ProbeResult:
     return ProbeResult(pd.DataFrame(auc), pd.DataFrame(dose), pd.DataFrame(ledger), images, {source: f"probe:{source}"}, {source: 1.0})
 
 
-def made_up_training(system="+depth") -> Training:
+def made_up_training(system="+depth") -> StudyResult:
     "A baseline, one system at two alphas, and saturation; three seeds."
     rows, gains = [], []
     values = {("baseline", 0.0): (24.0, 20.0), (system, 0.1): (24.1, 18.0), (system, 1.0): (23.0, 17.0), ("saturation", 1.0): (24.0, 20.0),
               ("saturation", 1.3): (22.0, 16.0)}
     for (name, alpha), pair in values.items():
-        rows += [dict(task="colorization", dataset="scenes", system=name, model="unet", invariants=name, alpha=alpha, seed=seed, metric=metric,
-                      value=v + 0.1 * seed, ci_low=v - 1, ci_high=v + 1, n=100, higher_is_better=metric == "psnr", signature=f"metric:{metric}")
-                 for seed in range(3) for metric, v in zip(("psnr", "fd"), pair)]
+        rows += [dict(task="colorization", dataset="scenes/test", system=name, model="unet", invariants=name, alpha=alpha, seed=seed, metric=metric,
+                      value=v + 0.1 * seed, ci_low=v - 1, ci_high=v + 1, n=100, higher_is_better=up, signature=f"metric:{metric}")
+                 for seed in range(3) for metric, v, up in zip(("psnr", "fd", "colorfulness"), (*pair, 30.0), (True, False, None))]
     for reading in ("selected", "best", "beyond saturation"):
-        gains += [dict(reading=reading, system=system, metric=metric, alpha=0.1, improvement=v, ci_low=v - 0.05, ci_high=v + 0.05,
-                       higher_is_better=metric == "psnr") for metric, v in (("fd", 0.1), ("psnr", 0.0))]
-    picture = np.full((2, 32, 32, 3), 100, np.uint8)
-    panels = {"gray input": picture, "baseline": picture, "truth": picture, "depth/baseline": picture, "depth/truth": picture}
-    return Training(pd.DataFrame(rows), pd.DataFrame(gains), panels, {"selected": {system: 0.1}, "select": "fd", "set_metrics": ["fd"]})
+        gains += [dict(reading=reading, system=name, metric=metric, alpha=0.1, improvement=v, ci_low=v - 0.05, ci_high=v + 0.05,
+                       higher_is_better=metric == "psnr") for metric, v in (("fd", 0.1), ("psnr", 0.0)) for name in (system, "segmentation-random")]
+    panels = {f"{row}/rgb": np.full((2, 3, 32, 32), 100, np.uint8) for row in ("truth", "baseline", "gray", system)}
+    panels |= {f"{row}/depth": np.full((2, 32, 32), 0.5, np.float32) for row in ("truth", "baseline", system)}
+    panels |= {f"{row}/segmentation": np.full((2, 32, 32), 3, np.uint8) for row in ("truth", "baseline", system)}
+    frame = pd.DataFrame(rows)
+    return StudyResult(Path(), frame, frame, pd.DataFrame(gains), panels, {"chosen": {system: 0.1}, "select": "fd", "seeds": 3})
 
 
 def test_hostile_names_stay_names():
@@ -83,13 +87,14 @@ def test_each_part_alone_makes_a_page_and_none_does_not():
     probe_only, training_only = render(RUN, made_up_probe()), render(RUN, training=made_up_training())
     assert 'id="probe"' in probe_only and 'id="training"' not in probe_only
     assert 'id="probe"' not in training_only and 'id="training"' in training_only
-    bare = Training(made_up_training().results, pd.DataFrame(columns=made_up_training().improvements.columns), {}, {})
+    bare = replace(made_up_training(), improvements=made_up_training().improvements.iloc[:0], panels={}, meta={})
     assert 'id="training"' in render(RUN, training=bare)
     with pytest.raises(InputError, match="neither probe nor training"): render(RUN)
 
 
 def test_the_best_of_each_column_is_marked_by_its_direction():
-    table = results_rows(made_up_training().results, {"+depth": 0.1, "saturation": 1.0})
+    results = made_up_training().results
+    table = results_rows(results[results["system"] != "saturation"], {"+depth": 0.1})
     best = {column: row[0]["text"] for k, column in enumerate(table["columns"]) for row in table["rows"] if k and row[k]["best"]}
     assert best == {"psnr ↑": "+depth (α\u00a0=\u00a00.1)", "fd ↓": "+depth (α\u00a0=\u00a00.1)"}
 
@@ -98,10 +103,9 @@ def stored_run(folder: Path) -> Path:
     open_run(folder, RUN["settings"])
     made_up_probe().save(folder/"probe")
     training = made_up_training()
-    save_results(training.results, folder/"training"/"results.parquet")
-    save_results(training.improvements, folder/"training"/"improvements.parquet")
+    for name in ("results", "validation", "improvements"): save_results(getattr(training, name), folder/"training"/f"{name}.parquet")
     np.savez(folder/"training"/"panels.npz", **training.panels)
-    (folder/"training"/"study.json").write_text(json.dumps(training.info))
+    (folder/"training"/"study.json").write_text(json.dumps(training.meta))
     return folder
 
 
@@ -109,7 +113,6 @@ def test_a_run_folder_becomes_a_page(tmp_path):
     folder = stored_run(tmp_path/"run")
     page = write_report(folder)
     assert page == folder/"index.html" and page.read_text(encoding="utf-8").count("<section") == 4
-    assert len(load_training(folder/"training").results) == 30
     assert [p.name for p in folder.iterdir() if p.name.startswith(".")] == [] # no temporary file stays
 
 

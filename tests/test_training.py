@@ -26,7 +26,8 @@ STEPS = 24
 def pictures(n=40, size=16):
     "Random Lab pictures, as RGB: what they show does not matter here."
     draw = torch.Generator().manual_seed(0)
-    return join_lab(20 + 60 * torch.rand(n, 1, size, size, generator=draw), 40 * torch.rand(n, 2, 1, 1, generator=draw).expand(n, 2, size, size) - 20)
+    L, ab = 20 + 60 * torch.rand(n, 1, size, size, generator=draw), 40 * torch.rand(n, 2, 1, 1, generator=draw) - 20
+    return join_lab(L, ab.expand(n, 2, size, size))
 
 
 def duel():
@@ -167,12 +168,14 @@ def test_alpha_zero_is_plain_training_bit_for_bit():
 
 
 @pytest.mark.parametrize("change, says", [
-    (dict(optim=Optim(lr=5e-4)), "model.lr = 0.002, not 0.0005"), (dict(steps=30), "steps = 10, not 30"), (dict(alpha=2.0), "alpha edges = 1.0, not 2.0"),
+    (dict(optim=Optim(lr=5e-4)), "model.lr = 0.002, not 0.0005"), (dict(steps=30), "steps = 10, not 30"),
+    (dict(alpha=2.0), "alpha edges = 1.0, not 2.0"),
     (dict(width=12), "model.parameters"), (dict(seed=1), "seed = 0, not 1"), (dict(accumulate=2), "batches per step = 1, not 2")])
 def test_other_settings_are_refused_in_one_line(tmp_path, change, says):
     def run(steps=10, width=8, alpha=1.0, optim=Optim(), **options):
         loss = AugmentedLoss({"edges": (get_invariant("edges"), alpha)})
-        return fit(Turn(UNetColorizer(width), loss, optim), color_batches(pictures(), 8), steps, folder=tmp_path, settings=loss.settings, **options)
+        turn = Turn(UNetColorizer(width), loss, optim)
+        return fit(turn, color_batches(pictures(), 8), steps, folder=tmp_path, settings=loss.settings, **options)
     run()
     with pytest.raises(InputError, match=says) as error: run(**change)
     assert "\n" not in str(error.value)
@@ -197,7 +200,8 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.safetensors.torch, "save_file", full)
     with pytest.raises(InputError, match="No space left"):
         fit(Turn(UNetColorizer(8), AugmentedLoss()), color_batches(pictures(), 8), 10, folder=tmp_path, save_every=4)
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"] and read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 4
 
 
 def test_batches_in_advance_are_the_same_batches():

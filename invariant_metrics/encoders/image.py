@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['seeded', 'noise_images', 'random_weights', 'randomize', 'Embedded', 'fill', 'embedded']
 
-# %% ../../nbs/encoders/02_image.ipynb #c86a41df
+# %% ../../nbs/encoders/02_image.ipynb #ded2b2f8
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +18,7 @@ from .base import Encoder, Preprocess
 from .weights import load_embedded, resolve
 from ..models.vision import VisionNet
 
-# %% ../../nbs/encoders/02_image.ipynb #19b9523e
+# %% ../../nbs/encoders/02_image.ipynb #60419774
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     "Run library code that draws from torch's global generator, from a seed, and leave that generator as it was."
@@ -26,14 +26,14 @@ def seeded(seed: int) -> Iterator[None]:
         torch.manual_seed(seed)
         yield
 
-# %% ../../nbs/encoders/02_image.ipynb #0676c0c4
+# %% ../../nbs/encoders/02_image.ipynb #03152d99
 def noise_images(n: int, size: int, seed: int = 0) -> Tensor: # (n, 3, size, size) in [0, 1]
     "Colored noise with blotches of several sizes: something to calibrate a random network on."
     g = torch_rng(seed, "noise images")
     parts = [F.interpolate(torch.randn(n, 3, s, s, generator=g), (size, size), mode="bilinear") for s in (2, 5, 13, size)]
     return (0.5 + 0.25*sum(parts)/2).clamp(0, 1)
 
-# %% ../../nbs/encoders/02_image.ipynb #839ff4e7
+# %% ../../nbs/encoders/02_image.ipynb #ab170991
 def random_weights(net: nn.Module, # linear and convolution weights are changed in place
                    seed: int = 0) -> nn.Module:
     "Fan-in scaled normal weights and zero biases (He et al. 2015)."
@@ -57,7 +57,7 @@ def randomize(net: nn.Module,              # changed in place
         with torch.no_grad(): net.train()(images)
     return net.eval()
 
-# %% ../../nbs/encoders/02_image.ipynb #e2c65a88
+# %% ../../nbs/encoders/02_image.ipynb #ee331798
 class Embedded(Encoder):
     "The package's own small network: stages 1–4 and a 64-d embedding."
     def __init__(self, net: VisionNet, revision: str, prepare: Preprocess):
@@ -72,7 +72,7 @@ class Embedded(Encoder):
         maps = self.net.stages(x)
         return self.net.vector(maps) if layer == "embedding" else maps[self.layers.index(layer)].mean((2, 3))
 
-# %% ../../nbs/encoders/02_image.ipynb #6dac43b1
+# %% ../../nbs/encoders/02_image.ipynb #72e83a0c
 def fill(net: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
     "Load a state dict; raises InputError, in one line, where it belongs to another network."
     mine = net.state_dict()
@@ -81,7 +81,7 @@ def fill(net: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
     net.load_state_dict(state)
     return net
 
-# %% ../../nbs/encoders/02_image.ipynb #45e77207
+# %% ../../nbs/encoders/02_image.ipynb #cfe5c4f4
 def embedded(weights: str = "embedded-image",  # or a .safetensors file of the same network
              untrained: bool = False,          # random weights instead
              seed: int = 0,                    # of the random weights

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['sobel', 'color_change', 'Edges', 'edges']
 
-# %% ../../nbs/invariants/03_edges.ipynb #a8b84888
+# %% ../../nbs/invariants/03_edges.ipynb #49d524c4
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from ..core import InputError, Signature
 from ..data.color import split_lab
 from .base import Invariant, invariants, overlap_distance
 
-# %% ../../nbs/invariants/03_edges.ipynb #121608cd
+# %% ../../nbs/invariants/03_edges.ipynb #1795714d
 def sobel(x: Tensor) -> tuple[Tensor, Tensor]: # (N, C, H, W) -> horizontal and vertical change per pixel
     "Sobel derivatives of each channel, borders repeated."
     line, slope = x.new_tensor([1., 2., 1.])/4, x.new_tensor([-1., 0., 1.])/2
@@ -34,7 +34,7 @@ def color_change(ab: Tensor,         # (N, C, H, W)
     xx, yy, xy = x.square().sum(1), y.square().sum(1), (x*y).sum(1)
     return (xx + yy + ((xx - yy).square() + 4*xy.square() + eta**2).sqrt() - eta)/2
 
-# %% ../../nbs/invariants/03_edges.ipynb #7f1bed75
+# %% ../../nbs/invariants/03_edges.ipynb #d19f788d
 class Edges(Invariant):
     "Where color changes, by fixed filters: soft edge maps, compared by overlap."
     def __init__(self, threshold: float = 4.,  # τ, Lab units per pixel at which there is half an edge

@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'extract', 'st
            'difference', 'MetricRegistry', 'metric_factory', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards',
            'TorchMetric']
 
-# %% ../../nbs/metrics/00_base.ipynb #d5eee1f9
+# %% ../../nbs/metrics/00_base.ipynb #b64c1f43
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Registry, Score, Signature, bootstrap_weights, digest, interval, rng
 from ..encoders.base import check_rgb
 
-# %% ../../nbs/metrics/00_base.ipynb #32695375
+# %% ../../nbs/metrics/00_base.ipynb #736b5033
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
-# %% ../../nbs/metrics/00_base.ipynb #2d238d53
+# %% ../../nbs/metrics/00_base.ipynb #4a9d886f
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -65,7 +65,7 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #9a1f4907
+# %% ../../nbs/metrics/00_base.ipynb #b2198d85
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
@@ -83,7 +83,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #6d49e428
+# %% ../../nbs/metrics/00_base.ipynb #80c36d48
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -109,7 +109,7 @@ def extract(metrics: Sequence[Metric],        # of different names
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-# %% ../../nbs/metrics/00_base.ipynb #30d60015
+# %% ../../nbs/metrics/00_base.ipynb #4069fc93
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -136,7 +136,7 @@ def replicates(metric: Metric,
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 
-# %% ../../nbs/metrics/00_base.ipynb #1dc2e388
+# %% ../../nbs/metrics/00_base.ipynb #869c0416
 def resampled(rows: Rows,
               reps: int,                          # replicates
               seed: int,
@@ -176,7 +176,7 @@ def score_rows(metric: Metric,
     per_item = None if metric.kind == "set" else rows.pred.numpy()
     return Score(value, ci, len(rows), metric.higher_is_better, _with_n(metric, rows, clusters), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #640eea56
+# %% ../../nbs/metrics/00_base.ipynb #468a7bed
 def difference(metric: Metric,
                rows_a: Rows,
                rows_b: Rows,                      # of another system on the same items (and the same target set)
@@ -196,7 +196,7 @@ def difference(metric: Metric,
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
     return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #7cfe0878
+# %% ../../nbs/metrics/00_base.ipynb #0c27bdbd
 class MetricRegistry(Registry):
     "Metric factories by name; what a notebook defines while it runs stands in for the module made from it."
     def add(self, name: str, entry):
@@ -225,7 +225,7 @@ def metric_factory(name: str,                     # what users write
         return metrics.add(name, factory)
     return wrap
 
-# %% ../../nbs/metrics/00_base.ipynb #25d8e927
+# %% ../../nbs/metrics/00_base.ipynb #6b10f39d
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -257,7 +257,7 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
 
 paired_metric = partial(pixel_metric, kind="paired")
 
-# %% ../../nbs/metrics/00_base.ipynb #9326d1b9
+# %% ../../nbs/metrics/00_base.ipynb #ec064409
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
@@ -265,7 +265,8 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     found = metrics[spec] if isinstance(spec, str) else spec
     if isinstance(found, Metric): return found
     factory = getattr(found, "metric", found)
-    if not callable(factory): raise InputError(f"{spec!r} is no metric; it must be a Metric, a function returning one, or under paired_metric")
+    if not callable(factory):
+        raise InputError(f"{spec!r} is no metric; it must be a Metric, a function returning one, or under paired_metric")
     try: inspect.signature(factory).bind(**options)
     except TypeError as error: raise InputError(f"metric {spec!r}: {error}; it takes {inspect.signature(factory)}") from error
     built = factory(**options)
@@ -277,7 +278,7 @@ def metric_cards() -> list[dict]: # one per registered metric: name, kind, highe
     entries = [(name, metrics[name]) for name in metrics.names()]
     return [{"name": name, **dict(getattr(getattr(e, "metric", e), "card", {}))} for name, e in entries]
 
-# %% ../../nbs/metrics/00_base.ipynb #18f7ffda
+# %% ../../nbs/metrics/00_base.ipynb #e67960bf
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['moments', 'small_factor', 'frechet_distance', 'weighted_covariances', 'frechet_replicates', 'encoder_rows', 'fd']
 
-# %% ../../nbs/metrics/01_frechet.ipynb #9146f4fd
+# %% ../../nbs/metrics/01_frechet.ipynb #980c34c2
 import torch
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ..core import InputError, Signature
 from ..encoders.base import get_encoder
 from .base import metric_factory
 
-# %% ../../nbs/metrics/01_frechet.ipynb #91d2477c
+# %% ../../nbs/metrics/01_frechet.ipynb #dea894e4
 def moments(x: Tensor,                        # (N, d) features of any float dtype
             weights: Tensor | None = None,    # (N,) multiplicities, not negative
            ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
@@ -23,7 +23,7 @@ def moments(x: Tensor,                        # (N, d) features of any float dty
     if weights is not None: keep = weights > 0; x, weights = x[keep], weights[keep].to(x)
     n = len(x) if weights is None else float(weights.sum())
     if n < 2 or len(x) < 1: raise InputError(f"a covariance needs two samples at least, found {n:g}")
-    if not torch.isfinite(x).all(): raise InputError(f"features are not finite in {int((~torch.isfinite(x)).any(1).sum())} of {len(x)} rows")
+    if bad := int((~torch.isfinite(x)).any(1).sum()): raise InputError(f"features are not finite in {bad} of {len(x)} rows")
     mean = x.mean(0) if weights is None else weights @ x / n
     centered = x - mean
     return mean, (centered if weights is None else centered * weights.sqrt()[:, None]) / (n - 1)**0.5
@@ -32,14 +32,14 @@ def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
 
-# %% ../../nbs/metrics/01_frechet.ipynb #90520f00
+# %% ../../nbs/metrics/01_frechet.ipynb #a46e8e14
 def frechet_distance(a: Tensor,                        # (N, d) features of the first set
                      b: Tensor,                        # (M, d) features of the second set
                      weights: Tensor | None = None,    # (N,) multiplicities of a
                      weights_b: Tensor | None = None,  # (M,) multiplicities of b
                     ) -> float:                        # >= 0, squared form
     "Squared Fréchet distance between the Gaussians of two samples (Dowson and Landau 1982); raises InputError on unequal widths."
-    if a.ndim == b.ndim == 2 and a.shape[1] != b.shape[1]: raise InputError(f"features of different widths: {a.shape[1]} against {b.shape[1]}")
+    if a.shape[1:] != b.shape[1:]: raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}")
     (mean_a, a), (mean_b, b) = moments(a, weights), moments(b, weights_b)
     size = float(a.square().sum() + b.square().sum())
     a, b = small_factor(a), small_factor(b)
@@ -48,7 +48,7 @@ def frechet_distance(a: Tensor,                        # (N, d) features of the 
     spread = size - 2*overlap
     return float((mean_a - mean_b).square().sum()) + (spread if spread > rounding else 0.0)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #bb347af9
+# %% ../../nbs/metrics/01_frechet.ipynb #34e1eabd
 def weighted_covariances(x: Tensor,        # (N, d) float64
                          weights: Tensor,  # (R, N) multiplicities
                         ) -> tuple[Tensor, Tensor]: # means (R, d), covariances (R, d, d)
@@ -80,7 +80,7 @@ def frechet_replicates(a: Tensor,          # (N, d) features
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
     return torch.cat(out)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #e18c9b09
+# %% ../../nbs/metrics/01_frechet.ipynb #d0c12aa1
 def encoder_rows(encoder: str = "embedded",     # a name from the encoder registry, or an Encoder
                  layer: str | None = None,      # one of its layers; None for its default
                  device: str = "cpu",
@@ -91,9 +91,10 @@ def encoder_rows(encoder: str = "embedded",     # a name from the encoder regist
     parts = net.describe(layer)
     return dict(phi=lambda rgb: net.encode(rgb.to(device), layer), phi_key="|".join(parts.values())), parts
 
-@metric_factory("fd", "set", higher_is_better=False, measures="distance of the two feature clouds, each taken for a Gaussian", range="[0, ∞)",
-                inputs="images", weights="the encoder's", cite="Dowson and Landau 1982; Heusel et al. 2017")
+@metric_factory("fd", "set", higher_is_better=False, measures="distance of the two feature clouds, each taken for a Gaussian",
+                range="[0, ∞)", inputs="images", weights="the encoder's", cite="Dowson and Landau 1982; Heusel et al. 2017")
 def fd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "The Fréchet distance with any encoder and layer."
     rows, parts = encoder_rows(encoder, layer, device, **options)
-    return dict(**rows, compare=frechet_distance, many=frechet_replicates, signature=Signature.of(metric="fd", **parts, estimator="plug-in", dtype="float64"))
+    signature = Signature.of(metric="fd", **parts, estimator="plug-in", dtype="float64")
+    return dict(**rows, compare=frechet_distance, many=frechet_replicates, signature=signature)

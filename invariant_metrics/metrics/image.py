@@ -6,7 +6,7 @@
 __all__ = ['psnr', 'window_means', 'ssim', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
            'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
-# %% ../../nbs/metrics/03_image.ipynb #5a61e80e
+# %% ../../nbs/metrics/03_image.ipynb #63322816
 import torch
 from torch import Tensor
 
@@ -15,7 +15,11 @@ from ..encoders.base import get_encoder
 from .base import metric_factory, pixel_metric
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/03_image.ipynb #98ae00a3
+# %% ../../nbs/metrics/03_image.ipynb #61fc7e11
+def _same_size(pred: Tensor, target: Tensor) -> None:
+    if pred.shape != target.shape:
+        raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
+
 @pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images",
               settings={"mean": "images"}, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
@@ -23,11 +27,11 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          cap: float = 100.0,    # dB; the value of identical images
         ) -> Tensor:            # (N,) dB
     "Peak signal-to-noise ratio of each image, at most `cap`; raises InputError on unequal shapes."
-    if pred.shape != target.shape: raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
+    _same_size(pred, target)
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #f52bab48
+# %% ../../nbs/metrics/03_image.ipynb #c6487f16
 def _band(n: int, like: Tensor) -> Tensor: # (n - 10, n): row i holds the Gaussian window that starts at i
     window = torch.exp(-torch.arange(-5, 6).to(like) ** 2 / (2 * 1.5**2))
     band = like.new_zeros(n - 10, n)
@@ -38,21 +42,21 @@ def window_means(images: Tensor) -> Tensor: # (..., H, W) -> (..., H - 10, W - 1
     "The Gaussian-weighted mean of every 11 × 11 window that lies inside."
     return _band(images.shape[-2], images) @ images @ _band(images.shape[-1], images).T
 
-# %% ../../nbs/metrics/03_image.ipynb #865f705a
-@pixel_metric("ssim", True, measures="local structure under 11-pixel windows", range="[-1, 1]", settings={"window": "gauss-11-1.5", "border": "inside"},
-              cite="Wang et al. 2004")
+# %% ../../nbs/metrics/03_image.ipynb #0ca76a08
+@pixel_metric("ssim", True, measures="local structure under 11-pixel windows", range="[-1, 1]",
+              settings={"window": "gauss-11-1.5", "border": "inside"}, cite="Wang et al. 2004")
 def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at least
          target: Tensor,        # the same shape
         ) -> Tensor:            # (N,), 1 for identical images
     "Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError below 11 pixels."
-    if pred.shape != target.shape: raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
+    _same_size(pred, target)
     if min(pred.shape[-2:]) < 11: raise InputError(f"SSIM needs sides of 11 pixels at least, not {tuple(pred.shape[-2:])}")
     x, y = pred.double(), target.double()
     mx, my, xx, yy, xy = window_means(torch.stack([x, y, x * x, y * y, x * y]))
     local = (2 * mx * my + 1e-4) * (2 * (xy - mx * my) + 9e-4) / ((mx**2 + my**2 + 1e-4) * (xx - mx**2 + yy - my**2 + 9e-4))
     return local.flatten(1).mean(1)
 
-# %% ../../nbs/metrics/03_image.ipynb #3043b196
+# %% ../../nbs/metrics/03_image.ipynb #6edf1aa3
 def unit_maps(maps: list[Tensor], # (N, C, h, w) each
              ) -> tuple[Tensor, ...]:
     "Feature maps with the channel vector at each place scaled to length 1."
@@ -64,8 +68,8 @@ def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
     "Squared differences of unit maps, averaged over places and summed over stages (Zhang et al. 2018 with unit heads)."
     return sum((p - t).square().sum(1).mean((1, 2)) for p, t in zip(pred, target, strict=True))
 
-@metric_factory("lpips-embedded", "paired", higher_is_better=False, measures="place-by-place distance of the embedded encoder's feature maps", range="[0, 16]",
-                inputs="images", weights="embedded-image", cite="after Zhang et al. 2018")
+@metric_factory("lpips-embedded", "paired", higher_is_better=False, range="[0, 16]",
+                measures="place-by-place distance of the embedded encoder's feature maps", inputs="images", weights="embedded-image", cite="after Zhang et al. 2018")
 def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
     net = get_encoder("embedded", device=device, **options)
@@ -73,7 +77,7 @@ def lpips_embedded(device: str = "cpu", **options) -> dict:
     return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()), compare=map_distance,
                 signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
-# %% ../../nbs/metrics/03_image.ipynb #69245675
+# %% ../../nbs/metrics/03_image.ipynb #2cb9a6f2
 def cosine_distance(pred: Tensor,   # (N, d)
                     target: Tensor, # (N, d)
                    ) -> Tensor:     # (N,) in [0, 2]
@@ -81,14 +85,14 @@ def cosine_distance(pred: Tensor,   # (N, d)
     p, t = [z.double() / z.double().norm(dim=1, keepdim=True).clamp(min=1e-30) for z in (pred, target)]
     return (p - t).square().sum(1) / 2
 
-@metric_factory("encoder-distance", "paired", higher_is_better=False, measures="1 − cosine of the embeddings of prediction and target", range="[0, 2]",
-                inputs="images", weights="the encoder's", cite="none")
+@metric_factory("encoder-distance", "paired", higher_is_better=False, range="[0, 2]",
+                measures="1 − cosine of the embeddings of prediction and target", inputs="images", weights="the encoder's", cite="none")
 def encoder_distance(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "Cosine distance of the embeddings of any encoder."
     rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=cosine_distance, signature=Signature.of(metric="encoder-distance", **parts))
 
-# %% ../../nbs/metrics/03_image.ipynb #11baa0f0
+# %% ../../nbs/metrics/03_image.ipynb #101eeec1
 def opponent_channels(images: Tensor,           # (N, 3, H, W), RGB in [0, 1]
                       absolute: bool = False,   # |R−G| and |(R+G)/2−B|, as colorization code does
                      ) -> Tensor:               # (N, 2, H·W), on the 0–255 scale
@@ -109,8 +113,8 @@ def colorfulness(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
     "Hasler and Süsstrunk's (2003) colorfulness of each image."
     return spread_and_lean(opponent_channels(images))
 
-@pixel_metric("colorfulness-abs", None, kind="single", settings={"channels": "absolute"}, measures="amount of color, absolute opponent channels",
-              range="[0, ∞), 0 for gray", cite="code of the colorization papers")
+@pixel_metric("colorfulness-abs", None, kind="single", settings={"channels": "absolute"},
+              measures="amount of color, absolute opponent channels", range="[0, ∞), 0 for gray", cite="code of the colorization papers")
 def colorfulness_abs(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
                     ) -> Tensor:     # (N,)
     "Colorfulness of each image with absolute opponent channels, as colorization papers print it."

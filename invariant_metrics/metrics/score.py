@@ -6,7 +6,7 @@
 __all__ = ['PIXELS', 'as_images', 'Images', 'load_images', 'matching', 'batches', 'size_of', 'check_sizes', 'features',
            'matched_rows', 'all_rows', 'Scores', 'score', 'ranking']
 
-# %% ../../nbs/metrics/09_score.ipynb #ea013148
+# %% ../../nbs/metrics/09_score.ipynb #9e02ce23
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,13 @@ from ..core import InputError, Score, progress
 from ..data.photos import Photo, folder_photos
 from .base import Metric, Rows, difference, extract, get_metric, score_rows
 
-# %% ../../nbs/metrics/09_score.ipynb #3818b5dc
+# %% ../../nbs/metrics/09_score.ipynb #e5bb03eb
 def as_images(array) -> Tensor: # NumPy array or tensor -> (N, 3, H, W) float32
     "A stack of images, channels first, in [0, 1]; raises InputError on anything else."
     x = torch.as_tensor(np.asarray(array) if not isinstance(array, Tensor) else array)
     if x.ndim == 4 and x.shape[1] != 3 and x.shape[-1] == 3: x = x.movedim(-1, 1)
-    if x.ndim != 4 or x.shape[1] != 3: raise InputError(f"images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; one image is image[None]")
+    if x.ndim != 4 or x.shape[1] != 3:
+        raise InputError(f"images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; one image is image[None]")
     if x.dtype == torch.uint8: return x.float()/255
     if not x.is_floating_point(): raise InputError(f"images must be uint8 or floating point, not {x.dtype}")
     return x.float()
@@ -44,14 +45,15 @@ class Images:
         item = self.items[i]
         return item if isinstance(item, Tensor) else torch.from_numpy(item.rgb).movedim(-1, 0).float()/255
 
-# %% ../../nbs/metrics/09_score.ipynb #557871da
+# %% ../../nbs/metrics/09_score.ipynb #56a1e9c1
 def load_images(source,              # folder, list of files, array or tensor
                 where: str = "pred", # for messages
                ) -> Images:
     "Images from wherever they are; raises InputError on empty sources, unreadable files and stems that occur twice."
     if isinstance(source, Images): return source
     if isinstance(source, (str, Path)): photos, where = folder_photos(source), str(source)
-    elif isinstance(source, Sequence) and source and all(isinstance(s, (str, Path)) for s in source): photos = [Photo(Path(s).name, str(s), Path(s)) for s in source]
+    elif isinstance(source, Sequence) and source and all(isinstance(s, (str, Path)) for s in source):
+        photos = [Photo(Path(s).name, str(s), Path(s)) for s in source]
     else:
         x = as_images(source)
         return Images([str(i) for i in range(len(x))], x, where)
@@ -64,14 +66,15 @@ def load_images(source,              # folder, list of files, array or tensor
 def _few(names: Sequence[str]) -> str:
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
-# %% ../../nbs/metrics/09_score.ipynb #fd7c6587
+# %% ../../nbs/metrics/09_score.ipynb #b6ecd321
 def matching(pred: Images, target: Images, metrics: Sequence[Metric]) -> bool: # item i answers item i
     "Whether the two sides have the same names; raises InputError where a paired metric needs them to."
     if pred.names == target.names: return True
     paired = [m.name for m in metrics if m.kind == "paired"]
     missing, extra = sorted(set(target.names) - set(pred.names)), sorted(set(pred.names) - set(target.names))
     if not paired: return False
-    parts = [f"{len(missing)} without a prediction: {_few(missing)}"]*bool(missing) + [f"{len(extra)} without a target: {_few(extra)}"]*bool(extra)
+    sides = {"prediction": missing, "target": extra}
+    parts = [f"{len(names)} without a {side}: {_few(names)}" for side, names in sides.items() if names]
     raise InputError(f"{paired[0]} compares images of the same name; {pred.where} against {target.where}: {'; '.join(parts)}")
 
 PIXELS = 2**21 # pixels in one batch at most, whatever the number of images
@@ -91,7 +94,7 @@ def batches(images: Sequence[Images],  # sides to be cut at the same places
         held.append(item)
     yield start, [torch.stack(side) for side in zip(*held)]
 
-# %% ../../nbs/metrics/09_score.ipynb #40a090c9
+# %% ../../nbs/metrics/09_score.ipynb #ac16abf5
 def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
     if isinstance(item, Tensor): return item.shape[-1], item.shape[-2]
@@ -105,7 +108,7 @@ def check_sizes(pred: Images, target: Images) -> None:
     wrong = [f"{n} {p[0]}×{p[1]} against {t[0]}×{t[1]}" for n, p, t in pairs if p != t]
     if wrong: raise InputError(f"{pred.where}: sizes differ from the target's, and paired metrics need equal ones: {_few(wrong)}")
 
-# %% ../../nbs/metrics/09_score.ipynb #6a643d85
+# %% ../../nbs/metrics/09_score.ipynb #ef660a11
 @torch.no_grad()
 def features(images: Images, metrics: Sequence[Metric], batch: int = 64) -> dict[str, Tensor]: # metric name -> (N, d)
     "What each metric's phi says of one side."
@@ -119,7 +122,11 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     target = None if parts[0].target is None else torch.cat([p.target for p in parts])
     return Rows(torch.cat([p.pred for p in parts]), target, parts[0].matched)
 
-def matched_rows(systems: Mapping[str, Images], target: Images | None, metrics: Sequence[Metric], batch: int = 64) -> dict[str, dict[str, Rows]]:
+def matched_rows(systems: Mapping[str, Images],
+                 target: Images | None,
+                 metrics: Sequence[Metric],
+                 batch: int = 64,
+                ) -> dict[str, dict[str, Rows]]: # system -> metric name -> rows
     "Rows of each system and metric, item answering item; raises InputError on unequal sizes."
     if any(m.kind == "paired" for m in metrics):
         for pred in systems.values(): check_sizes(pred, target)
@@ -133,11 +140,16 @@ def matched_rows(systems: Mapping[str, Images], target: Images | None, metrics: 
             bar.update(len(stacks[0]))
     return {s: {name: _joined(rows) for name, rows in by.items()} for s, by in parts.items()}
 
-# %% ../../nbs/metrics/09_score.ipynb #865b7ec5
-def all_rows(systems: Mapping[str, Images], target: Images | None, metrics: Sequence[Metric], batch: int = 64) -> dict[str, dict[str, Rows]]:
+# %% ../../nbs/metrics/09_score.ipynb #5a3ea703
+def all_rows(systems: Mapping[str, Images],
+             target: Images | None,        # None where all metrics are single
+             metrics: Sequence[Metric],
+             batch: int = 64,
+            ) -> dict[str, dict[str, Rows]]: # system -> metric name -> rows
     "Rows of each system and metric, whether or not the sides have the same names."
     if target is None:
-        if needy := [m.name for m in metrics if m.kind != "single"]: raise InputError(f"{needy[0]} compares with a target; none was given")
+        needy = [m.name for m in metrics if m.kind != "single"]
+        if needy: raise InputError(f"{needy[0]} compares with a target; none was given")
     elif not all([matching(pred, target, metrics) for pred in systems.values()]):
         sets, singles = ([m for m in metrics if m.kind == kind] for kind in ("set", "single"))
         right = features(target, sets, batch)
@@ -148,7 +160,7 @@ def all_rows(systems: Mapping[str, Images], target: Images | None, metrics: Sequ
     if len(names) == 1: return matched_rows(systems, target, metrics, batch)
     return {s: matched_rows({s: pred}, target, metrics, batch)[s] for s, pred in systems.items()}
 
-# %% ../../nbs/metrics/09_score.ipynb #ac168b95
+# %% ../../nbs/metrics/09_score.ipynb #1775fb32
 class Scores(dict):
     "System -> metric name -> Score, with the rows and settings that paired comparisons need."
     def __init__(self, scores: Mapping, metrics: Sequence[Metric], rows: Mapping, settings: Mapping):
@@ -177,28 +189,32 @@ def score(pred,                             # folder, list of files, array or te
     found = {s: {m.name: score_rows(m, by[m.name], **settings) for m in built} for s, by in rows.items()}
     return Scores(found, built, rows, settings) if isinstance(pred, Mapping) else found[""]
 
-# %% ../../nbs/metrics/09_score.ipynb #35ab6ed4
+# %% ../../nbs/metrics/09_score.ipynb #69e939ef
 def _ranked(metric: Metric, board: Scores) -> list[str]:
     if metric.higher_is_better is None: return list(board)
     return sorted(board, key=lambda s: board[s][metric.name].value, reverse=metric.higher_is_better)
 
 def _verdict(metric: Metric, rank: int, gap: Score | None) -> str:
-    if gap is None or metric.higher_is_better is None: return "" if metric.higher_is_better is None else "best" if rank == 1 else "not tested"
+    if metric.higher_is_better is None: return "no direction"
+    if rank == 1: return "best"
+    if gap is None: return "not tested"
     return "not shown to be worse" if gap.ci.low <= 0 <= gap.ci.high else "worse"
+
+def _ends(score: Score | None, name: str) -> dict:
+    return {f"{name}_low": score.ci.low if score and score.ci else None, f"{name}_high": score.ci.high if score and score.ci else None}
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
            ) -> pd.DataFrame:    # one row per metric and system
     "Systems in order with paired differences from the best; raises InputError where systems were not scored together."
-    if not isinstance(scores, Scores): raise InputError("ranking needs several systems scored together: score({'a': ..., 'b': ...}, target, ...)")
+    if not isinstance(scores, Scores): raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")
     out = []
     for m in scores.metrics:
         order = _ranked(m, scores)
         for rank, name in enumerate(order, 1):
-            mine, first = scores.rows[name][m.name], scores.rows[order[0]][m.name]
-            gap = difference(m, mine, first, **scores.settings) if rank > 1 and scores.settings["reps"] and len(mine) == len(first) else None
-            s = scores[name][m.name]
-            out.append(dict(metric=m.name, rank=None if m.higher_is_better is None else rank, system=name, value=s.value,
-                            ci_low=s.ci.low if s.ci else None, ci_high=s.ci.high if s.ci else None, difference=gap.value if gap else None,
-                            difference_low=gap.ci.low if gap else None, difference_high=gap.ci.high if gap else None, verdict=_verdict(m, rank, gap),
+            s, mine, first = scores[name][m.name], scores.rows[name][m.name], scores.rows[order[0]][m.name]
+            testable = rank > 1 and scores.settings["reps"] and len(mine) == len(first)
+            gap = difference(m, mine, first, **scores.settings) if testable else None
+            out.append(dict(metric=m.name, rank=None if m.higher_is_better is None else rank, system=name, value=s.value, **_ends(s, "ci"),
+                            difference=gap.value if gap else None, **_ends(gap, "difference"), verdict=_verdict(m, rank, gap),
                             n=s.n, signature=str(s.signature)))
     return pd.DataFrame(out).astype({"rank": "Int64"})

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['violation_parts', 'violation_metric', 'violation']
 
-# %% ../../nbs/metrics/08_violation.ipynb #7bd31f6f
+# %% ../../nbs/metrics/08_violation.ipynb #0f96dcce
 from ..core import Signature
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .base import Metric, metric_factory
 
-# %% ../../nbs/metrics/08_violation.ipynb #947217a2
+# %% ../../nbs/metrics/08_violation.ipynb #232d76cd
 def violation_parts(invariant: str | Invariant,   # a name, "package.module:object", or an invariant
                     name: str | None = None,      # of the metric; None for violation-<invariant>
                     device: str = "cpu",
@@ -27,9 +27,10 @@ _MEASURES = "mean distance of an invariant's values on prediction and target"
 def violation_metric(invariant: str | Invariant, device: str = "cpu", **options) -> Metric:
     "An invariant's violation as a metric named after it; raises InputError as `get_invariant` does."
     name = f"violation-{invariant if isinstance(invariant, str) else invariant.name}"
-    return Metric(name, "paired", higher_is_better=False, card={"name": name, "measures": _MEASURES}, **violation_parts(invariant, name, device, **options))
+    card = dict(measures=_MEASURES, range="[0, ∞)", inputs="images", weights="the invariant's", cite="the invariant's")
+    return Metric(name, "paired", higher_is_better=False, card=card, **violation_parts(invariant, name, device, **options))
 
-# %% ../../nbs/metrics/08_violation.ipynb #2c6bb4ea
+# %% ../../nbs/metrics/08_violation.ipynb #9a0fd221
 def _register(invariant: str, name: str) -> None:
     def build(device: str = "cpu", **options) -> dict: return violation_parts(invariant, name, device, **options)
     metric_factory(name, "paired", higher_is_better=False, measures=f"{_MEASURES}: {invariant}", range="[0, ∞)", inputs="images", weights="the invariant's",

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AB_SCALE', 'colorizers', 'seeded', 'Colorizer', 'ResidualBlock', 'UNetColorizer', 'parameter_count', 'PatchCritic']
 
-# %% ../../nbs/models/00_colorizer.ipynb #786b9f54
+# %% ../../nbs/models/00_colorizer.ipynb #643645e1
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core import InputError, Registry, torch_rng
 from ..data.color import join_lab
 
-# %% ../../nbs/models/00_colorizer.ipynb #48fedc5f
+# %% ../../nbs/models/00_colorizer.ipynb #eed4b901
 @contextmanager
 def seeded(seed: int,                                # any integer
            *keys,                                    # further names of the stream, e.g. "step", 12
@@ -29,7 +29,7 @@ def seeded(seed: int,                                # any integer
         torch.manual_seed(torch_rng(seed, *keys).initial_seed())
         yield
 
-# %% ../../nbs/models/00_colorizer.ipynb #88bd8953
+# %% ../../nbs/models/00_colorizer.ipynb #3846000e
 class Colorizer(nn.Module):
     "The interface of every colorizer: `forward` takes lightness to ab in Lab units, `colorize` to RGB; subclasses write `ab`."
     multiple = 8 # `ab` sees sides divisible by this
@@ -58,7 +58,7 @@ class Colorizer(nn.Module):
         try: return torch.cat([join_lab(l, chroma * self(l.to(device)).to(l)) for l in L.split(batch)])
         finally: self.train(training)
 
-# %% ../../nbs/models/00_colorizer.ipynb #e6119b8d
+# %% ../../nbs/models/00_colorizer.ipynb #e000324a
 class ResidualBlock(nn.Module):
     "Two 3 × 3 convolutions around a shortcut; the identity on nonnegative input when new."
     def __init__(self, channels: int):
@@ -69,7 +69,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor: return F.relu(x + self.second(F.relu(self.first(x))))
 
-# %% ../../nbs/models/00_colorizer.ipynb #27a784b3
+# %% ../../nbs/models/00_colorizer.ipynb #7b17d4a5
 AB_SCALE = 110.0 # the largest |a| or |b| of sRGB is about 108: one network unit
 
 class UNetColorizer(Colorizer):
@@ -96,16 +96,16 @@ class UNetColorizer(Colorizer):
         ab = F.pixel_shuffle(self.coarse(u0), 2)
         return AB_SCALE * (ab + self.fine(torch.cat([ab, x], 1))).float()
 
-# %% ../../nbs/models/00_colorizer.ipynb #dfae92a7
+# %% ../../nbs/models/00_colorizer.ipynb #c2720f3c
 def parameter_count(model: nn.Module) -> int:
     "How many numbers a network has learned or will learn."
     return sum(p.numel() for p in model.parameters())
 
-# %% ../../nbs/models/00_colorizer.ipynb #6d31a5af
+# %% ../../nbs/models/00_colorizer.ipynb #ab5cabe4
 colorizers = Registry("colorizer", group="invariant_metrics.colorizers")
 colorizers.add("unet", UNetColorizer);
 
-# %% ../../nbs/models/00_colorizer.ipynb #83f6f8d0
+# %% ../../nbs/models/00_colorizer.ipynb #151c45a3
 class PatchCritic(nn.Module):
     "Scores of overlapping patches of a colored picture, high for real (after Isola et al. 2017)."
     def __init__(self, width: int = 16, # channels of its first layer

@@ -6,7 +6,7 @@
 __all__ = ['PAIRS', 'pair_map', 'shares', 'picture_pool', 'varied', 'Contrast', 'contrast_loss', 'varied_batches',
            'train_image_encoder', 'recall_at_1', 'image_encoder_scores', 'make_image_encoder']
 
-# %% ../../nbs/training/04_image_encoder.ipynb #59d688c7
+# %% ../../nbs/training/04_image_encoder.ipynb #66b8c8d5
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from ..models.vision import VisionNet
 from .batches import batch_indices
 from .loop import Optim, Turn, fit
 
-# %% ../../nbs/training/04_image_encoder.ipynb #67e9d2c4
+# %% ../../nbs/training/04_image_encoder.ipynb #2aa30d03
 PAIRS = [(k, c) for k in range(len(CLASSES)) for c in range(len(COLORS)) if ALLOWED[k, c]] # (class id, color id)
 
 def pair_map(scenes: Scenes) -> Tensor: # (N, H, W) uint8, index into PAIRS
@@ -39,7 +39,7 @@ def shares(pairs: Tensor, # (N, H, W) as from pair_map
     flat = pairs.flatten(1).long()
     return torch.zeros(len(flat), len(PAIRS)).scatter_add_(1, flat, torch.ones(flat.shape)) / flat.shape[1]
 
-# %% ../../nbs/training/04_image_encoder.ipynb #c005e2ac
+# %% ../../nbs/training/04_image_encoder.ipynb #91809209
 def picture_pool(n: int, size: int = 64, seed: int = 0,
                 ) -> tuple[Tensor, Tensor]: # rgb (n, 3, size, size) and pairs (n, size, size), both uint8
     "Scenes as bytes: pictures, and the pair of class and color of each pixel."
@@ -63,7 +63,7 @@ def varied(rgb: Tensor,     # (N, 3, H, W) uint8
     mirrored = torch.rand(n, 1, 1, 1, generator=generator) < 0.5
     return torch.where(mirrored, image.flip(-1), image).mul(light).clamp(0, 1), pairs
 
-# %% ../../nbs/training/04_image_encoder.ipynb #aea76e1c
+# %% ../../nbs/training/04_image_encoder.ipynb #52a92e37
 class Contrast(nn.Module):
     "The image encoder beside a reader of descriptions, and the temperature of their comparison."
     def __init__(self, net: VisionNet, hidden: int = 128):
@@ -84,7 +84,7 @@ def contrast_loss(model: Contrast, batch: tuple[Tensor, Tensor]) -> dict[str, Te
     own = torch.arange(len(scores), device=scores.device)
     return {"contrast": (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own))/2}
 
-# %% ../../nbs/training/04_image_encoder.ipynb #65066e6e
+# %% ../../nbs/training/04_image_encoder.ipynb #b8b023a1
 def varied_batches(rgb: Tensor, pairs: Tensor, batch: int, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     "Batch number to (pictures, shares): 64-pixel crops in even batches, 32-pixel crops in odd ones."
     items = batch_indices(len(rgb), batch, seed)
@@ -93,7 +93,7 @@ def varied_batches(rgb: Tensor, pairs: Tensor, batch: int, seed: int) -> Callabl
         return image, shares(crop)
     return make
 
-# %% ../../nbs/training/04_image_encoder.ipynb #5bce54eb
+# %% ../../nbs/training/04_image_encoder.ipynb #e99da77f
 def train_image_encoder(steps: int = 600,    # of the optimizer
                         seed: int = 0,
                         scenes: int = 8000,  # training pictures
@@ -111,7 +111,7 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
     log = fit(turn, varied_batches(rgb, pairs, batch, seed), steps, folder=folder, seed=seed, precision="fp32", desc="image encoder")
     return model.eval(), log
 
-# %% ../../nbs/training/04_image_encoder.ipynb #2638fab1
+# %% ../../nbs/training/04_image_encoder.ipynb #4134af40
 @torch.no_grad()
 def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
     "How often a picture's own description is the nearest of all."
@@ -128,7 +128,7 @@ def image_encoder_scores(model: Contrast, n: int = 500, seed: int = 77) -> dict[
     named = {"64px": (big, False), "32px": (small, False), "64px gray": (big, True)}
     return {f"recall@1 of {n}, {k}": round(recall_at_1(model, s, g), 3) for k, (s, g) in named.items()}
 
-# %% ../../nbs/training/04_image_encoder.ipynb #e9a7cad4
+# %% ../../nbs/training/04_image_encoder.ipynb #eca64a88
 def make_image_encoder(folder: str | Path | None = None,  # where the weights go; None for the package's own
                        steps: int = 600, seed: int = 0,
                        checkpoints: str | Path | None = None, # folder for going on after an interruption
