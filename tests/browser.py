@@ -25,11 +25,13 @@ class Page:
 
     def view(self, width, dark=False, media=""):
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-        self.cdp("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.cdp("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
     def picture(self, path):
-        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=self.script(
-            "const e = document.documentElement; return {x: 0, y: 0, width: e.clientWidth, height: Math.min(e.scrollHeight, 12000), scale: 1}"))
+        whole = self.script("const e = document.documentElement; return [e.clientWidth, Math.min(e.scrollHeight, 12000)]")
+        clip = {"x": 0, "y": 0, "width": whole[0], "height": whole[1], "scale": 1}
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
         Path(path).write_bytes(base64.b64decode(shot["data"]))
 
 

@@ -3,7 +3,7 @@ from invariant_metrics import Signature, paired_metric
 from invariant_metrics.metrics.base import Metric
 
 
-@paired_metric("sharpness-gap", higher_is_better=False, measures="difference of mean gradient", range="[0, 1]", cite="none")
+@paired_metric("own-sharpness-gap", higher_is_better=False, measures="difference of mean gradient", range="[0, 1]", cite="none")
 def sharpness_gap(pred, target):
     def sharpness(x): return x.diff(dim=-1).abs().mean((1, 2, 3))
     return (sharpness(pred) - sharpness(target)).abs()

@@ -10,14 +10,15 @@ import pytest
 
 from browser import browser
 from invariant_metrics.core import InputError, rng, save_results
+from invariant_metrics.judging.figures import results_table_rows
 from invariant_metrics.judging.probe import ProbeResult
 from invariant_metrics.judging.run import open_run
 from invariant_metrics.judging.study import StudyResult
-from invariant_metrics.report import render, results_rows, write_report
+from invariant_metrics.report import render, write_report
 
 EVIL = "<script>alert(1)</script>"
-RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0}, "parts": {"probe": {"seconds": 30.0}, "training": {"seconds": 60.0}},
-       "cores": 2, "peak_memory_bytes": 10**9}
+RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0},
+       "parts": {"probe": {"seconds": 30.0}, "training": {"seconds": 60.0}}, "cores": 2, "peak_memory_bytes": 10**9}
 KINDS = ("bleeding", "blotches", "misregistration")
 
 
@@ -26,10 +27,10 @@ def made_up_probe(source="photos", metric="violation-depth") -> ProbeResult:
     auc, dose, ledger, draw = [], [], [], rng(0)
     for name, value in ((metric, 0.8), ("psnr", 0.5), ("a-rather-long-name-of-a-distance", 0.2), ("constant", 0.5)):
         for family in KINDS:
-            auc += [dict(source=source, metric=name, family=family, view=view, level="all", auc=value, ci_low=value - 0.1, ci_high=value + 0.1,
-                         effect=0.0, n=40, n_clusters=10) for view in ("item", "set")]
-            dose += [dict(source=source, metric=name, family=family, level=level, score=value * k, score_low=0.0, score_high=1.0, isotonic=0.0,
-                          trend=1.0, trend_low=0.9, trend_high=1.0, n=40) for k, level in enumerate((37.0, 31.0, 25.0))]
+            auc += [dict(source=source, metric=name, family=family, view=view, level="all", auc=value, ci_low=value - 0.1,
+                         ci_high=value + 0.1, effect=0.0, n=40, n_clusters=10) for view in ("item", "set")]
+            dose += [dict(source=source, metric=name, family=family, level=level, score=value * k, score_low=0.0, score_high=1.0,
+                          isotonic=0.0, trend=1.0, trend_low=0.9, trend_high=1.0, n=40) for k, level in enumerate((37.0, 31.0, 25.0))]
     for family in KINDS:
         ledger += [dict(source=source, family=family, kind="violation", level=level, n=40, matched=31, no_partner=2, not_applicable=3,
                         unmatched=4, largest_gap_db=0.1) for level in (37.0, 31.0, 25.0)]
@@ -43,12 +44,14 @@ def made_up_training(system="+depth") -> StudyResult:
     values = {("baseline", 0.0): (24.0, 20.0), (system, 0.1): (24.1, 18.0), (system, 1.0): (23.0, 17.0), ("saturation", 1.0): (24.0, 20.0),
               ("saturation", 1.3): (22.0, 16.0)}
     for (name, alpha), pair in values.items():
-        rows += [dict(task="colorization", dataset="scenes/test", system=name, model="unet", invariants=name, alpha=alpha, seed=seed, metric=metric,
-                      value=v + 0.1 * seed, ci_low=v - 1, ci_high=v + 1, n=100, higher_is_better=up, signature=f"metric:{metric}")
+        rows += [dict(task="colorization", dataset="scenes/test", system=name, model="unet", invariants=name, alpha=alpha, seed=seed,
+                      metric=metric, value=v + 0.1 * seed, ci_low=v - 1, ci_high=v + 1,
+                      n=100, higher_is_better=up, signature=f"metric:{metric}")
                  for seed in range(3) for metric, v, up in zip(("psnr", "fd", "colorfulness"), (*pair, 30.0), (True, False, None))]
     for reading in ("selected", "best", "beyond saturation"):
         gains += [dict(reading=reading, system=name, metric=metric, alpha=0.1, improvement=v, ci_low=v - 0.05, ci_high=v + 0.05,
-                       higher_is_better=metric == "psnr") for metric, v in (("fd", 0.1), ("psnr", 0.0)) for name in (system, "segmentation-random")]
+                       higher_is_better=metric == "psnr")
+                  for metric, v in (("fd", 0.1), ("psnr", 0.0)) for name in (system, "segmentation-random")]
     panels = {f"{row}/rgb": np.full((2, 3, 32, 32), 100, np.uint8) for row in ("truth", "baseline", "gray", system)}
     panels |= {f"{row}/depth": np.full((2, 32, 32), 0.5, np.float32) for row in ("truth", "baseline", system)}
     panels |= {f"{row}/segmentation": np.full((2, 32, 32), 3, np.uint8) for row in ("truth", "baseline", system)}
@@ -65,8 +68,8 @@ def test_hostile_names_stay_names():
 
 def test_nothing_comes_from_elsewhere():
     page = render(RUN, made_up_probe(), made_up_training())
-    outside = [found for found in re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page) if not found.startswith(("data:image/png;base64,", "#"))]
-    assert outside == []
+    targets = re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page)
+    assert [t for t in targets if not t.startswith(("data:image/png;base64,", "#"))] == []
     assert re.findall(r"url\((?!#)", page) == [] and "@import" not in page and "<script" not in page and "<link" not in page
     assert "http://" not in page and "https://" not in page
 
@@ -94,7 +97,7 @@ def test_each_part_alone_makes_a_page_and_none_does_not():
 
 def test_the_best_of_each_column_is_marked_by_its_direction():
     results = made_up_training().results
-    table = results_rows(results[results["system"] != "saturation"], {"+depth": 0.1})
+    table = results_table_rows(results[results["system"] != "saturation"], {"+depth": 0.1})
     best = {column: row[0]["text"] for k, column in enumerate(table["columns"]) for row in table["rows"] if k and row[k]["best"]}
     assert best == {"psnr ↑": "+depth (α\u00a0=\u00a00.1)", "fd ↓": "+depth (α\u00a0=\u00a00.1)"}
 
@@ -137,6 +140,7 @@ def test_a_real_browser_shows_it(tmp_path):
         assert colors[False] != colors[True]
         assert b.script("return [...document.images].every(i => i.complete && i.naturalWidth > 0)")
         assert b.script("const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size") == 0
-        smallest = b.script("return Math.min(...[...document.querySelectorAll('p, li, td, th')].map(e => parseFloat(getComputedStyle(e).fontSize)))")
+        smallest = b.script("const all = [...document.querySelectorAll('p, li, td, th, figcaption')];"
+                            "return Math.min(...all.map(e => parseFloat(getComputedStyle(e).fontSize)))")
         assert smallest >= 11
         assert [entry for entry in b.console() if entry["level"] == "SEVERE"] == []

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TokenEncoder', 'folder_config', 'hub_model', 'DinoV2', 'dinov2', 'Clip', 'clip', 'OpenClip', 'open_clip']
 
-# %% ../../nbs/encoders/04_public.ipynb #085cb773
+# %% ../../nbs/encoders/04_public.ipynb #64102f08
 import json
 
 import torch
@@ -16,7 +16,7 @@ from .base import CLIP, IMAGENET, Encoder, Preprocess
 from .image import randomize, seeded
 from .weights import Place, resolve
 
-# %% ../../nbs/encoders/04_public.ipynb #fac3cd95
+# %% ../../nbs/encoders/04_public.ipynb #fa15343c
 class TokenEncoder(Encoder):
     "A vision transformer: class token after every block, one final vector, patch tokens as maps."
     def __init__(self, name: str, revision: str, net: nn.Module,
@@ -42,7 +42,7 @@ class TokenEncoder(Encoder):
         grid = (x.shape[-2]//self.patch, x.shape[-1]//self.patch)
         return [tokens[i][:, 1:].transpose(1, 2).unflatten(2, grid) for i in picks]
 
-# %% ../../nbs/encoders/04_public.ipynb #de47661a
+# %% ../../nbs/encoders/04_public.ipynb #a6a877ad
 def folder_config(place: Place,
                   kind: str,   # model type wanted, e.g. "dinov2"
                  ) -> dict:
@@ -54,7 +54,7 @@ def folder_config(place: Place,
     if config.get("model_type") != kind: raise InputError(f"{place.path.name} holds a {config.get('model_type')!r} model, not {kind!r}")
     return config
 
-# %% ../../nbs/encoders/04_public.ipynb #7e1025c0
+# %% ../../nbs/encoders/04_public.ipynb #cfbfd5b9
 def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
               kind: str,      # its model type
               weights: str,   # card, folder, or organization/model@commit
@@ -75,7 +75,7 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {cls.__name__}, {lost[0]} among them; they would be random")
     return net, place.revision
 
-# %% ../../nbs/encoders/04_public.ipynb #52f42f35
+# %% ../../nbs/encoders/04_public.ipynb #25e650f5
 class DinoV2(TokenEncoder):
     "DINOv2 by transformers; the final vector is the class token after the last normalization (Oquab et al. 2023)."
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -92,7 +92,7 @@ def dinov2(weights: str = "dinov2-large", # or "dinov2-small", a folder, organiz
     c = net.config
     return DinoV2("dinov2", revision, net, c.num_hidden_layers, c.patch_size, "cls", Preprocess(size, "squash", "bicubic", IMAGENET))
 
-# %% ../../nbs/encoders/04_public.ipynb #30ba8884
+# %% ../../nbs/encoders/04_public.ipynb #12c59bca
 class Clip(TokenEncoder):
     "CLIP by transformers; the final vector is the projected image embedding, not normalized (Radford et al. 2021)."
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -107,7 +107,7 @@ def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization
     c = net.config.vision_config
     return Clip("clip", revision, net, c.num_hidden_layers, c.patch_size, "projection", Preprocess(c.image_size, "crop", "bicubic", CLIP))
 
-# %% ../../nbs/encoders/04_public.ipynb #5f469d85
+# %% ../../nbs/encoders/04_public.ipynb #399a442d
 class OpenClip(TokenEncoder):
     "A vision transformer of open_clip; the final vector is the projected image embedding, not normalized (Ilharco et al. 2021)."
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -125,7 +125,7 @@ def _open_clip_model(place: Place, load: bool, seed: int) -> nn.Module:
     if not hasattr(net.visual, "transformer"): raise InputError(f"{place.name}: only vision transformers of open_clip are supported")
     return net
 
-# %% ../../nbs/encoders/04_public.ipynb #d2c557d5
+# %% ../../nbs/encoders/04_public.ipynb #6c2e9062
 def open_clip(weights: str = "open-clip-vit-b-32", # a folder in open_clip's format
               untrained: bool = False, seed: int = 0,
              ) -> Encoder:

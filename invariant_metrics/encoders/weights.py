@@ -6,7 +6,7 @@
 __all__ = ['PUBLIC', 'Card', 'assets_folder', 'read_cards', 'cards', 'get_card', 'save_embedded', 'load_embedded', 'Place',
            'local_place', 'hub_card', 'download_folder', 'resolve', 'list_weights', 'verify_weights', 'fetch_weights']
 
-# %% ../../nbs/encoders/01_weights.ipynb #68f3eec2
+# %% ../../nbs/encoders/01_weights.ipynb #9004fc5c
 import json
 import re
 import shutil
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core import InputError, atomic_write, digest, file_sha256, unknown
 
-# %% ../../nbs/encoders/01_weights.ipynb #c65f8796
+# %% ../../nbs/encoders/01_weights.ipynb #73d319b8
 @dataclass(frozen=True)
 class Card:
     "What one set of weights is, where it comes from and how good it is."
@@ -49,7 +49,7 @@ class Card:
         try: values = json.loads(text); return cls(**{**values, "files": tuple(values["files"])})
         except (ValueError, TypeError, KeyError) as error: raise InputError(f"not a weights card: {error}") from error
 
-# %% ../../nbs/encoders/01_weights.ipynb #d2d52e38
+# %% ../../nbs/encoders/01_weights.ipynb #7cc31f3a
 def assets_folder() -> Path:
     "The folder inside the package that holds the embedded weights and the cards of public ones."
     return Path(str(package_files("invariant_metrics")))/"assets"
@@ -60,7 +60,7 @@ def read_cards(folder: str | Path) -> list[Card]:
 
 PUBLIC = tuple(read_cards(assets_folder()/"public"))
 
-# %% ../../nbs/encoders/01_weights.ipynb #42a9556b
+# %% ../../nbs/encoders/01_weights.ipynb #ad9cf4e2
 def cards(folder: str | Path | None = None, # embedded weights; None for the package's own
          ) -> dict[str, Card]:              # by name, embedded ones first
     "Every card: embedded ones as found on disk, then the public ones."
@@ -75,7 +75,7 @@ def get_card(name: str,                        # a card's name or a hub id that 
     if found is None: raise unknown("weights", name, known)
     return found
 
-# %% ../../nbs/encoders/01_weights.ipynb #9d0b4c2f
+# %% ../../nbs/encoders/01_weights.ipynb #a192b2c9
 def save_embedded(name: str,                        # also the file's name
                   state: Mapping[str, Tensor],      # a state dict
                   card: Card,                       # size, sha256 and files are filled in
@@ -90,7 +90,7 @@ def save_embedded(name: str,                        # also the file's name
     with atomic_write(path.with_suffix(".json")) as tmp: tmp.write_text(card.to_json())
     return card
 
-# %% ../../nbs/encoders/01_weights.ipynb #a4502731
+# %% ../../nbs/encoders/01_weights.ipynb #a4e9b9a2
 def load_embedded(name: str,                        # e.g. "embedded-image"
                   folder: str | Path | None = None, # None for the package's own
                  ) -> dict[str, Tensor]:            # float32
@@ -103,14 +103,14 @@ def load_embedded(name: str,                        # e.g. "embedded-image"
     if file_sha256(path) != card.sha256: raise InputError(f"{path.name} is damaged (its sha256 is not its card's); {again}")
     return {k: v.float() if v.is_floating_point() else v for k, v in load(path.read_bytes()).items()}
 
-# %% ../../nbs/encoders/01_weights.ipynb #384b9504
+# %% ../../nbs/encoders/01_weights.ipynb #0c56d211
 class Place(NamedTuple):
     "Where weights lie and what pins them."
     path: Path     # folder, or the file of weights that are one file
     revision: str  # commit, or "local-…" from the content of a folder
     name: str      # for messages and signatures
 
-# %% ../../nbs/encoders/01_weights.ipynb #a6823650
+# %% ../../nbs/encoders/01_weights.ipynb #f4bfe841
 def local_place(path: str | Path) -> Place:
     "The place of a folder or file of the user's, named by the checksums of what it holds; raises InputError where there is nothing."
     path = Path(path).expanduser()
@@ -118,7 +118,7 @@ def local_place(path: str | Path) -> Place:
     if not found: raise InputError(f"no weights in {path}: expected config.json with model.safetensors, or a single weights file")
     return Place(path, "local-" + digest({p.name: file_sha256(p) for p in found})[:12], path.stem if path.is_file() else path.name)
 
-# %% ../../nbs/encoders/01_weights.ipynb #e28f8ad3
+# %% ../../nbs/encoders/01_weights.ipynb #51df7eff
 def hub_card(name: str) -> Card | None: # None when `name` does not look like a hub id
     "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", name)
@@ -126,7 +126,7 @@ def hub_card(name: str) -> Card | None: # None when `name` does not look like a 
     if not found[2]: raise InputError(f"{name} has no pinned revision; write {name}@COMMIT with the 40 digits of a commit")
     return Card(name, "named by its hub id", "hub", found[1], found[2], license="see the model's page")
 
-# %% ../../nbs/encoders/01_weights.ipynb #e114a4c9
+# %% ../../nbs/encoders/01_weights.ipynb #6c8eaa17
 def download_folder() -> Path:
     "Where single files from an address are kept: the folder in which torch.hub keeps its own."
     return Path(torch.hub.get_dir())/"checkpoints"
@@ -141,7 +141,7 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
         except OSError: path = None
     return path if path and all((path/f).is_file() for f in card.files) else None
 
-# %% ../../nbs/encoders/01_weights.ipynb #3b2cf046
+# %% ../../nbs/encoders/01_weights.ipynb #7a3fb76f
 def resolve(name: str | Path,      # a card's name, a local folder or file, or organization/model@commit
            ) -> Place:             # a folder, or the file of weights that are one file
     "Where weights lie on this machine, without any network; raises InputError naming the command that fetches them."
@@ -157,7 +157,7 @@ def _place(card: Card, path: Path) -> Place:
     pin = card.revision if card.source == "hub" else card.sha256
     return Place(path/card.files[-1] if len(card.files) == 1 else path, pin[:12], card.name)
 
-# %% ../../nbs/encoders/01_weights.ipynb #8a4cd0da
+# %% ../../nbs/encoders/01_weights.ipynb #6ef6f526
 def list_weights(folder: str | Path | None = None, # embedded weights; None for the package's own
                 ) -> list[dict]: # name, what, source, license, size in bytes, sha256, present
     "One row per known set of weights: where it comes from and whether it is on this machine."
@@ -165,7 +165,7 @@ def list_weights(folder: str | Path | None = None, # embedded weights; None for 
     return [dict(name=c.name, what=c.what, source=source(c), license=c.license, size=c.size, sha256=c.sha256,
                  present=_find(c, folder) is not None) for c in cards(folder).values()]
 
-# %% ../../nbs/encoders/01_weights.ipynb #91a8f3ea
+# %% ../../nbs/encoders/01_weights.ipynb #12925018
 def verify_weights(name: str | None = None,          # one card's name, or None for all
                    folder: str | Path | None = None, # embedded weights; None for the package's own
                   ) -> list[dict]:                   # name, present, ok (True, False, None), sha256 found, expected
@@ -178,7 +178,7 @@ def verify_weights(name: str | None = None,          # one card's name, or None 
                          sha256=found, expected=card.sha256))
     return rows
 
-# %% ../../nbs/encoders/01_weights.ipynb #ebca5755
+# %% ../../nbs/encoders/01_weights.ipynb #3ba23f8a
 def _download(card: Card, path: Path) -> None:
     "One file from its address; nothing is kept unless its checksum is the card's."
     with atomic_write(path) as tmp:
@@ -198,7 +198,7 @@ def _snapshot(card: Card) -> Path:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error
 
-# %% ../../nbs/encoders/01_weights.ipynb #22a0be51
+# %% ../../nbs/encoders/01_weights.ipynb #dc5334fe
 def fetch_weights(name: str,                   # a card's name or organization/model@commit
                   revision: str | None = None, # commit, for a card that has none
                  ) -> Place:

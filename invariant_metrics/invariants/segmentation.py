@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'present_classes', 'mean_over_present', 'dice', 'dice_linear', 'cross_entropy', 'Segmentation',
            'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter']
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #94391cee
+# %% ../../nbs/invariants/01_segmentation.ipynb #4be80e19
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from ..encoders.weights import resolve
 from .base import Invariant, dense_state, invariants, named, overlap_distance, preprocess_of
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #737fe0f0
+# %% ../../nbs/invariants/01_segmentation.ipynb #3d37d08a
 def present_classes(t: Tensor,             # (N, C, H, W) class maps
                     share: float = 0.005,  # of the pixels a class must win
                    ) -> Tensor:            # (N, C), 1 where present
@@ -35,7 +35,7 @@ def mean_over_present(per_class: Tensor, t: Tensor) -> Tensor: # (N, C) and maps
     present = present_classes(t)
     return (per_class * present).sum(1) / present.sum(1)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #e653dee7
+# %% ../../nbs/invariants/01_segmentation.ipynb #2ccfbe6b
 def dice(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,), in [0, 1]
     "Overlap distance per class present in `t`, averaged; 0 exactly where the maps are equal (Milletari et al. 2016)."
     return mean_over_present(overlap_distance(p, t), t)
@@ -51,7 +51,7 @@ def cross_entropy(p: Tensor, t: Tensor, eps: float = 1e-6) -> Tensor: # (N, C, H
 
 DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_entropy}
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #eff2ba4b
+# %% ../../nbs/invariants/01_segmentation.ipynb #0601744b
 class Segmentation(Invariant):
     "Class maps of a frozen network, compared class by class."
     def __init__(self, name: str,
@@ -73,7 +73,7 @@ class Segmentation(Invariant):
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return self.compare(prediction.float(), target.float())
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #487ec1d7
+# %% ../../nbs/invariants/01_segmentation.ipynb #b4344204
 _NAMES = tuple(c.name for c in CLASSES)
 
 def embedded_segmentation(name: str,                 # "segmentation" or "segmentation-judge"
@@ -95,11 +95,11 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     signature = Signature.of(invariant="segmentation-random", seed=seed)
     return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #9978a20b
+# %% ../../nbs/invariants/01_segmentation.ipynb #929daa7d
 for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, named(embedded_segmentation, _name))
 invariants.add("segmentation-random", random_segmentation);
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #fade46ba
+# %% ../../nbs/invariants/01_segmentation.ipynb #5f3f90bf
 class SegmenterReader(nn.Module):
     "A segmentation model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to logits (N, classes, h, w)."
     def __init__(self, model: nn.Module, prepare: Preprocess):
@@ -117,7 +117,7 @@ def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last cla
     maps = torch.einsum("nqc,nqhw->nchw", classes.softmax(-1)[..., :-1], masks.sigmoid())
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #da40bdee
+# %% ../../nbs/invariants/01_segmentation.ipynb #d62ee586
 def public_segmenter(name: str,                        # "segformer" or "mask2former"
                      weights: str | Path = "embedded", # a local folder or hub id; "embedded" is the card of that name
                      kind: str = "dice",

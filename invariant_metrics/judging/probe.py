@@ -8,7 +8,7 @@ __all__ = ['LEVELS', 'TOLERANCE', 'NEAR_LEVEL', 'SCALES', 'UNTRIED', 'MATCHED', 
            'measure', 'set_values', 'auc_table', 'ledger_table', 'ProbeResult', 'combine', 'probe_metrics',
            'probe_source', 'probe']
 
-# %% ../../nbs/judging/00_probe.ipynb #8db458df
+# %% ../../nbs/judging/00_probe.ipynb #88612340
 import json
 import time
 import zlib
@@ -28,10 +28,10 @@ from ..core import InputError, Signature, atomic_write, bootstrap_weights, diges
 from ..data.photos import even_weights, folder_photos, packaged_photos, tiles
 from ..data.scenes import make_scenes, oracle_violation
 from .contrast import cluster_interval, cluster_means, draw_sets, share_interval, trend, wins
-from .perturb import Items, Match, families, match_psnr, nearest_step, perturbations
+from .perturb import Items, Match, at_strength, families, match_psnr, nearest_step, perturbations, psnr_to
 from ..metrics.base import Metric, Rows, get_metric, replicates, score_rows
 
-# %% ../../nbs/judging/00_probe.ipynb #b3f182e4
+# %% ../../nbs/judging/00_probe.ipynb #c412710c
 LEVELS = (37.0, 34.0, 31.0, 28.0, 25.0) # dB to the truth
 TOLERANCE = 0.2   # dB by which a violation may miss its valid partner
 NEAR_LEVEL = 1.5  # dB by which a right answer of a scene, which has no dial, may miss the level
@@ -44,9 +44,9 @@ class Size:
     sets: int       # random sets
     reps: int       # bootstrap replicates
 
-SCALES = {"quick": Size(44, 4, 24, 500), "default": Size(220, 20, 60, 1000), "full": Size(2000, 60, 200, 2000)}
+SCALES = {"quick": Size(44, 4, 24, 500), "default": Size(176, 16, 60, 1000), "full": Size(2000, 60, 200, 2000)}
 
-# %% ../../nbs/judging/00_probe.ipynb #d2bc98a9
+# %% ../../nbs/judging/00_probe.ipynb #79e06d42
 def load_items(source: str | Path,                 # "photos" (packaged), "scenes", or a folder of photographs
                size: Size,
                seed: int = 0,
@@ -67,7 +67,7 @@ def load_items(source: str | Path,                 # "photos" (packaged), "scene
     cut = tiles(photos, size=tile, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy()), cut.signature
 
-# %% ../../nbs/judging/00_probe.ipynb #58f74a74
+# %% ../../nbs/judging/00_probe.ipynb #9aa48cb0
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
@@ -77,7 +77,7 @@ def sentinels() -> list[Metric]:
     return [Metric("constant", "paired", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
             Metric("random", "paired", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum")]
 
-# %% ../../nbs/judging/00_probe.ipynb #b9f956ee
+# %% ../../nbs/judging/00_probe.ipynb #9e81e730
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
 
 @dataclass
@@ -97,7 +97,7 @@ def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metri
     nan = lambda: np.full(shape, np.nan)
     return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if m.kind != "set"})
 
-# %% ../../nbs/judging/00_probe.ipynb #afe9858f
+# %% ../../nbs/judging/00_probe.ipynb #a7edcee4
 def _partner(items: Items, entry, path: tuple, level: float) -> tuple[Match, Tensor]: # the match, and where it may be used
     dose, applies = path
     target = torch.full((len(items),), float(level))
@@ -112,6 +112,7 @@ def pictures(items: Items,
             ) -> Iterator[tuple]:           # (family index, level index, Match, status (N,))
     "Every family at every level, matched to the valid partner of the same level."
     paths = [perturbations[name](items, rng(seed, "probe", name, start)) for name in names]
+    floors = [psnr_to(items.rgb, at_strength(items, dose, torch.ones(len(items)))) for dose, _ in paths]
     for l, level in enumerate(levels):
         partner, usable = _partner(items, perturbations[names[0]], paths[0], level)
         status = torch.where(usable, MATCHED, torch.where(paths[0][1], UNMATCHED, NOT_APPLICABLE))
@@ -120,10 +121,11 @@ def pictures(items: Items,
             sign = (1 - 2 * (usable.cumsum(0) % 2)) * (-1.0) ** (l + f)  # up for one picture, down for the next
             match = match_psnr(items, dose, partner.psnr + TOLERANCE / 2 * sign)
             near = ((match.psnr - partner.psnr) - TOLERANCE / 2 * sign).abs() < TOLERANCE / 4
+            near &= floors[f] <= partner.psnr - TOLERANCE / 2              # could have gone either way, whatever its sign
             status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED), NOT_APPLICABLE), NO_PARTNER)
             yield f, l, match, status.numpy()
 
-# %% ../../nbs/judging/00_probe.ipynb #c76eca72
+# %% ../../nbs/judging/00_probe.ipynb #82cd6d3b
 def _map_all(metrics: Sequence[Metric], rgb: Tensor) -> dict: # phi_key -> rows
     return {key: phi(rgb) for key, phi in {m.phi_key: m.phi for m in metrics}.items()}
 
@@ -146,14 +148,14 @@ def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, 
         held[0][at] = truth[m.phi_key].float().cpu().numpy()
         held[1].setdefault(where, np.zeros_like(held[0]))[at] = features
 
-# %% ../../nbs/judging/00_probe.ipynb #6021c826
+# %% ../../nbs/judging/00_probe.ipynb #6a3470f1
 @torch.no_grad()
 def measure(items: Items,
             metrics: Sequence[Metric],
             names: Sequence[str],              # families, the valid one first
             levels: Sequence[float] = LEVELS,
             seed: int = 0,
-            chunk: int = 64,                   # pictures at a time
+            chunk: int = 24,                   # pictures at a time: a dozen networks look at them
             show: bool = True,                 # a progress bar
             label: str = "probe",
            ) -> Measured:
@@ -176,7 +178,7 @@ def measure(items: Items,
     bar.close()
     return out
 
-# %% ../../nbs/judging/00_probe.ipynb #a37a5d9c
+# %% ../../nbs/judging/00_probe.ipynb #bff9246b
 def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> None:
     "Keep pictures on which all families were matched, one per photograph."
     good = np.logical_and.reduce([ok for _, ok in shown.values()]).nonzero()[0]
@@ -186,7 +188,7 @@ def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> N
         for name, image in {"truth": part.rgb[i], **{n: rgb[i] for n, (rgb, _) in shown.items()}}.items():
             out.examples.setdefault(name, []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
 
-# %% ../../nbs/judging/00_probe.ipynb #81b882f1
+# %% ../../nbs/judging/00_probe.ipynb #ba360010
 def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarray, ok: np.ndarray) -> np.ndarray: # (B,)
     "The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8 pictures remain."
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
@@ -200,7 +202,7 @@ def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarra
     values[full] = replicates(metric, rows, weights[full]) * (-1 if metric.higher_is_better else 1)
     return values
 
-# %% ../../nbs/judging/00_probe.ipynb #72ab949e
+# %% ../../nbs/judging/00_probe.ipynb #dff4cdba
 def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> dict: # metric -> ((F, L, B) own, (F, L, B) the partner's)
     "Every metric over every set, for each family and for the valid partners of exactly the same pictures."
     found = {}
@@ -214,7 +216,7 @@ def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> 
         found[m.name] = own, partner
     return found
 
-# %% ../../nbs/judging/00_probe.ipynb #ae1b9a4c
+# %% ../../nbs/judging/00_probe.ipynb #f7882a56
 def _effect(difference: np.ndarray) -> float: # mean over the levels of mean/standard deviation
     rows = [row[np.isfinite(row)] for row in np.atleast_2d(difference)]
     found = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
@@ -241,7 +243,7 @@ def auc_table(out: Measured, sets: dict, drawn: np.ndarray, weights: np.ndarray)
     rows = [row for name in sets for f in range(1, len(out.families)) for row in _auc_rows(out, name, f, sets[name], drawn, weights)]
     return pd.DataFrame(rows)[["metric", "family", "view", "level", "auc", "ci_low", "ci_high", "effect", "n", "n_clusters"]]
 
-# %% ../../nbs/judging/00_probe.ipynb #bfe8404f
+# %% ../../nbs/judging/00_probe.ipynb #f4447c4b
 def _dose_values(out: Measured, metric: Metric, f: int, weights: np.ndarray, size: Size, seed: int) -> Iterator[tuple]: # value, low, high
     for l in range(len(out.levels)):
         ok = out.status[f, l] == MATCHED
@@ -265,7 +267,7 @@ def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np
         yield {"metric": metric.name, "family": out.families[f], "level": level, "score": score, "score_low": score_low, "score_high": score_high,
                "isotonic": fit[l], "trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1), "n": int((out.status[f, l] == MATCHED).sum())}
 
-# %% ../../nbs/judging/00_probe.ipynb #3acc9bd1
+# %% ../../nbs/judging/00_probe.ipynb #a35cb13c
 def ledger_table(out: Measured) -> pd.DataFrame:
     "Per family and level: matched, no valid partner at this level, not applicable, unmatched; and the largest PSNR difference of a pair."
     rows = []
@@ -278,7 +280,7 @@ def ledger_table(out: Measured) -> pd.DataFrame:
                      "largest_gap_db": gap.max() if len(gap) else np.nan})
     return pd.DataFrame(rows)
 
-# %% ../../nbs/judging/00_probe.ipynb #2302dcbf
+# %% ../../nbs/judging/00_probe.ipynb #b50ee585
 @dataclass
 class ProbeResult:
     "What a probe found; every frame has a column `source`."
@@ -313,7 +315,7 @@ def combine(results: Sequence[ProbeResult]) -> ProbeResult:
     merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
     return ProbeResult(*frames, *merged)
 
-# %% ../../nbs/judging/00_probe.ipynb #7d3d14af
+# %% ../../nbs/judging/00_probe.ipynb #83c1dde1
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation", "violation-segmentation-judge",
                    "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd", "fd-untrained")
 VARIANTS = {"fd-untrained": ("fd", {"untrained": True})} # names that stand for a metric with options
@@ -341,7 +343,7 @@ def _check(source: str, names: Sequence[str] | None, scale: str, levels: Sequenc
         if name not in known: raise unknown(f"violation of {kind}", name, known)
     return families(kind="valid", source=kind)[:1] + [n for n in known if names is None or n in names]
 
-# %% ../../nbs/judging/00_probe.ipynb #4957df3a
+# %% ../../nbs/judging/00_probe.ipynb #9e09ac0a
 def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | None, levels: Sequence[float], scale: str, seed: int,
                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
     "The probe of one source; arguments as in `probe`."
@@ -363,7 +365,7 @@ def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | N
     examples = {f"{label}/{name}": np.stack(pictures) for name, pictures in out.examples.items()}
     return ProbeResult(*frames, examples, {label: str(signature)}, {label: time.perf_counter() - began})
 
-# %% ../../nbs/judging/00_probe.ipynb #1e2d1aa0
+# %% ../../nbs/judging/00_probe.ipynb #29407ed1
 def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
           metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
           *, families: Sequence[str] | None = None, # violations to try; None for all
@@ -382,5 +384,7 @@ def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a fold
     jobs = [(s, metrics, families, tuple(levels), scale, seed, regions, recursive, device, progress) for s in sources]
     portable = all(isinstance(m, str) for m in metrics or ())
     if workers < 2 or len(jobs) < 2 or not portable: return combine([probe_source(*job) for job in jobs])
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        return combine([f.result() for f in [pool.submit(probe_source, *job) for job in jobs]])
+    with ProcessPoolExecutor(min(workers, len(jobs)) - 1, mp_context=get_context("spawn")) as pool:
+        others = [pool.submit(probe_source, *job) for job in jobs[:-1]]
+        last = probe_source(*jobs[-1])     # this process takes a share itself: each one costs memory
+        return combine([*(f.result() for f in others), last])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['moments', 'small_factor', 'frechet_distance', 'weighted_covariances', 'frechet_replicates', 'encoder_rows', 'fd']
 
-# %% ../../nbs/metrics/01_frechet.ipynb #980c34c2
+# %% ../../nbs/metrics/01_frechet.ipynb #9d3ec738
 import torch
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ..core import InputError, Signature
 from ..encoders.base import get_encoder
 from .base import metric_factory
 
-# %% ../../nbs/metrics/01_frechet.ipynb #dea894e4
+# %% ../../nbs/metrics/01_frechet.ipynb #c5e57a36
 def moments(x: Tensor,                        # (N, d) features of any float dtype
             weights: Tensor | None = None,    # (N,) multiplicities, not negative
            ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
@@ -32,7 +32,7 @@ def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
 
-# %% ../../nbs/metrics/01_frechet.ipynb #a46e8e14
+# %% ../../nbs/metrics/01_frechet.ipynb #74329d0f
 def frechet_distance(a: Tensor,                        # (N, d) features of the first set
                      b: Tensor,                        # (M, d) features of the second set
                      weights: Tensor | None = None,    # (N,) multiplicities of a
@@ -48,7 +48,7 @@ def frechet_distance(a: Tensor,                        # (N, d) features of the 
     spread = size - 2*overlap
     return float((mean_a - mean_b).square().sum()) + (spread if spread > rounding else 0.0)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #34e1eabd
+# %% ../../nbs/metrics/01_frechet.ipynb #ebe9932c
 def weighted_covariances(x: Tensor,        # (N, d) float64
                          weights: Tensor,  # (R, N) multiplicities
                         ) -> tuple[Tensor, Tensor]: # means (R, d), covariances (R, d, d)
@@ -80,7 +80,7 @@ def frechet_replicates(a: Tensor,          # (N, d) features
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
     return torch.cat(out)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #d0c12aa1
+# %% ../../nbs/metrics/01_frechet.ipynb #c7421d77
 def encoder_rows(encoder: str = "embedded",     # a name from the encoder registry, or an Encoder
                  layer: str | None = None,      # one of its layers; None for its default
                  device: str = "cpu",

@@ -6,16 +6,17 @@
 __all__ = ['psnr', 'window_means', 'ssim', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
            'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
-# %% ../../nbs/metrics/03_image.ipynb #63322816
+# %% ../../nbs/metrics/03_image.ipynb #5242039c
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..core import InputError, Signature
 from ..encoders.base import get_encoder
 from .base import metric_factory, pixel_metric
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/03_image.ipynb #61fc7e11
+# %% ../../nbs/metrics/03_image.ipynb #61bfdf48
 def _same_size(pred: Tensor, target: Tensor) -> None:
     if pred.shape != target.shape:
         raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
@@ -31,18 +32,17 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #c6487f16
-def _band(n: int, like: Tensor) -> Tensor: # (n - 10, n): row i holds the Gaussian window that starts at i
-    window = torch.exp(-torch.arange(-5, 6).to(like) ** 2 / (2 * 1.5**2))
-    band = like.new_zeros(n - 10, n)
-    for i, weight in enumerate(window / window.sum()): band.diagonal(i).fill_(weight)
-    return band
+# %% ../../nbs/metrics/03_image.ipynb #6c7c442a
+def window_means(x: Tensor,            # (N, C, H, W)
+                 size: int = 11,       # pixels
+                 sigma: float = 1.5,
+                ) -> Tensor:           # (N, C, H-size+1, W-size+1)
+    "Means under a Gaussian window, wherever it fits inside."
+    line = torch.exp(-(torch.arange(size, device=x.device, dtype=x.dtype) - size//2)**2 / (2*sigma**2))
+    line, maps = line / line.sum(), x.flatten(0, 1)[:, None]
+    maps = F.conv2d(F.conv2d(maps, line.view(1, 1, 1, -1)), line.view(1, 1, -1, 1))
+    return maps.view(*x.shape[:2], *maps.shape[-2:])
 
-def window_means(images: Tensor) -> Tensor: # (..., H, W) -> (..., H - 10, W - 10)
-    "The Gaussian-weighted mean of every 11 × 11 window that lies inside."
-    return _band(images.shape[-2], images) @ images @ _band(images.shape[-1], images).T
-
-# %% ../../nbs/metrics/03_image.ipynb #0ca76a08
 @pixel_metric("ssim", True, measures="local structure under 11-pixel windows", range="[-1, 1]",
               settings={"window": "gauss-11-1.5", "border": "inside"}, cite="Wang et al. 2004")
 def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at least
@@ -52,11 +52,12 @@ def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at 
     _same_size(pred, target)
     if min(pred.shape[-2:]) < 11: raise InputError(f"SSIM needs sides of 11 pixels at least, not {tuple(pred.shape[-2:])}")
     x, y = pred.double(), target.double()
-    mx, my, xx, yy, xy = window_means(torch.stack([x, y, x * x, y * y, x * y]))
-    local = (2 * mx * my + 1e-4) * (2 * (xy - mx * my) + 9e-4) / ((mx**2 + my**2 + 1e-4) * (xx - mx**2 + yy - my**2 + 9e-4))
+    mx, my = window_means(x), window_means(y)
+    vx, vy, cov = window_means(x*x) - mx*mx, window_means(y*y) - my*my, window_means(x*y) - mx*my
+    local = (2*mx*my + 0.01**2)*(2*cov + 0.03**2) / ((mx*mx + my*my + 0.01**2)*(vx + vy + 0.03**2))
     return local.flatten(1).mean(1)
 
-# %% ../../nbs/metrics/03_image.ipynb #6edf1aa3
+# %% ../../nbs/metrics/03_image.ipynb #2a6cac18
 def unit_maps(maps: list[Tensor], # (N, C, h, w) each
              ) -> tuple[Tensor, ...]:
     "Feature maps with the channel vector at each place scaled to length 1."
@@ -69,7 +70,8 @@ def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
     return sum((p - t).square().sum(1).mean((1, 2)) for p, t in zip(pred, target, strict=True))
 
 @metric_factory("lpips-embedded", "paired", higher_is_better=False, range="[0, 16]",
-                measures="place-by-place distance of the embedded encoder's feature maps", inputs="images", weights="embedded-image", cite="after Zhang et al. 2018")
+                measures="place-by-place distance of the embedded encoder's feature maps",
+                inputs="images", weights="embedded-image", cite="after Zhang et al. 2018")
 def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
     net = get_encoder("embedded", device=device, **options)
@@ -77,7 +79,7 @@ def lpips_embedded(device: str = "cpu", **options) -> dict:
     return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()), compare=map_distance,
                 signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
-# %% ../../nbs/metrics/03_image.ipynb #2cb9a6f2
+# %% ../../nbs/metrics/03_image.ipynb #dd918b2c
 def cosine_distance(pred: Tensor,   # (N, d)
                     target: Tensor, # (N, d)
                    ) -> Tensor:     # (N,) in [0, 2]
@@ -92,7 +94,7 @@ def encoder_distance(encoder: str = "embedded", layer: str | None = None, device
     rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=cosine_distance, signature=Signature.of(metric="encoder-distance", **parts))
 
-# %% ../../nbs/metrics/03_image.ipynb #101eeec1
+# %% ../../nbs/metrics/03_image.ipynb #a51585e7
 def opponent_channels(images: Tensor,           # (N, 3, H, W), RGB in [0, 1]
                       absolute: bool = False,   # |R−G| and |(R+G)/2−B|, as colorization code does
                      ) -> Tensor:               # (N, 2, H·W), on the 0–255 scale

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['cmmd_distance', 'unit', 'kernel_sums', 'mmd_replicates', 'mmd2', 'mmd', 'mmd_biased', 'cmmd']
 
-# %% ../../nbs/metrics/02_mmd.ipynb #1cba7fae
+# %% ../../nbs/metrics/02_mmd.ipynb #1a686802
 from functools import partial
 
 import torch
@@ -15,7 +15,7 @@ from ..core import InputError, Signature
 from .base import metric_factory
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/02_mmd.ipynb #4aecccc9
+# %% ../../nbs/metrics/02_mmd.ipynb #0588179a
 def unit(x: Tensor) -> Tensor: # (N, d) float64
     "Rows scaled to length 1 in float64; raises InputError on a row of zeros."
     x = x.double()
@@ -39,7 +39,7 @@ def kernel_sums(x: Tensor,          # (N, d) float64
         total += (u[:, start:start + tile] @ square.mul_(-1/(2*sigma**2)).expm1_() * v).sum(1)
     return total
 
-# %% ../../nbs/metrics/02_mmd.ipynb #82781d44
+# %% ../../nbs/metrics/02_mmd.ipynb #3e8c37f0
 def mmd_replicates(a: Tensor,                # (N, d) features
                    b: Tensor,                # (M, d)
                    weights: Tensor,          # (R, N) multiplicities of a
@@ -50,7 +50,8 @@ def mmd_replicates(a: Tensor,                # (N, d) features
                    scale: float = 1.0,       # 1000 for CMMD
                   ) -> Tensor:               # (R,) float64
     "Squared MMD with a Gaussian kernel under each pair of rows of weights (Gretton et al. 2012); raises InputError below two items."
-    if a.ndim != 2 or a.shape[1:] != b.shape[1:]: raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}")
+    if a.ndim != 2 or a.shape[1:] != b.shape[1:]:
+        raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}")
     if not (torch.isfinite(a).all() and torch.isfinite(b).all()): raise InputError("features are not finite")
     same = a is b or torch.equal(a, b)
     x = unit(a) if normalize else a.double()
@@ -73,10 +74,10 @@ def mmd2(a: Tensor,                        # (N, d) features
     value = float(mmd_replicates(a, b, u[None], v[None], **options))
     return value if options.get("unbiased", True) else max(value, 0.0)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #a36e7327
+# %% ../../nbs/metrics/02_mmd.ipynb #32215239
 cmmd_distance = partial(mmd2, sigma=10.0, unbiased=False, scale=1000.0)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #9c15b5eb
+# %% ../../nbs/metrics/02_mmd.ipynb #84e08fb6
 def _kernel_metric(name: str, encoder: str, layer: str | None, device: str, options: dict, **settings) -> dict:
     rows, parts = encoder_rows(encoder, layer, device, **options)
     signature = Signature.of(metric=name, **parts, kernel="rbf", sigma=settings["sigma"], normalized="yes",
@@ -91,7 +92,8 @@ def mmd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu"
     "Unbiased squared MMD on unit feature vectors of any encoder."
     return _kernel_metric("mmd", encoder, layer, device, options, sigma=sigma, unbiased=True)
 
-@metric_factory("mmd-biased", "set", higher_is_better=False, measures="difference of the two feature distributions, biased upward by about 1/n",
+@metric_factory("mmd-biased", "set", higher_is_better=False,
+                measures="difference of the two feature distributions, biased upward by about 1/n",
                 range="[0, 2]", cite="Gretton et al. 2012", **_CARD)
 def mmd_biased(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", sigma: float = 1.0, **options) -> dict:
     "Biased squared MMD on unit feature vectors of any encoder."

@@ -6,7 +6,7 @@
 __all__ = ['PIXELS', 'as_images', 'Images', 'load_images', 'matching', 'batches', 'size_of', 'check_sizes', 'features',
            'matched_rows', 'all_rows', 'Scores', 'score', 'ranking']
 
-# %% ../../nbs/metrics/09_score.ipynb #9e02ce23
+# %% ../../nbs/metrics/09_score.ipynb #b423f1d8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..core import InputError, Score, progress
 from ..data.photos import Photo, folder_photos
 from .base import Metric, Rows, difference, extract, get_metric, score_rows
 
-# %% ../../nbs/metrics/09_score.ipynb #e5bb03eb
+# %% ../../nbs/metrics/09_score.ipynb #1ff86e2c
 def as_images(array) -> Tensor: # NumPy array or tensor -> (N, 3, H, W) float32
     "A stack of images, channels first, in [0, 1]; raises InputError on anything else."
     x = torch.as_tensor(np.asarray(array) if not isinstance(array, Tensor) else array)
@@ -45,7 +45,7 @@ class Images:
         item = self.items[i]
         return item if isinstance(item, Tensor) else torch.from_numpy(item.rgb).movedim(-1, 0).float()/255
 
-# %% ../../nbs/metrics/09_score.ipynb #56a1e9c1
+# %% ../../nbs/metrics/09_score.ipynb #a0a03877
 def load_images(source,              # folder, list of files, array or tensor
                 where: str = "pred", # for messages
                ) -> Images:
@@ -66,7 +66,7 @@ def load_images(source,              # folder, list of files, array or tensor
 def _few(names: Sequence[str]) -> str:
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
-# %% ../../nbs/metrics/09_score.ipynb #b6ecd321
+# %% ../../nbs/metrics/09_score.ipynb #04ba2d2f
 def matching(pred: Images, target: Images, metrics: Sequence[Metric]) -> bool: # item i answers item i
     "Whether the two sides have the same names; raises InputError where a paired metric needs them to."
     if pred.names == target.names: return True
@@ -94,7 +94,7 @@ def batches(images: Sequence[Images],  # sides to be cut at the same places
         held.append(item)
     yield start, [torch.stack(side) for side in zip(*held)]
 
-# %% ../../nbs/metrics/09_score.ipynb #ac16abf5
+# %% ../../nbs/metrics/09_score.ipynb #a9d922af
 def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
     if isinstance(item, Tensor): return item.shape[-1], item.shape[-2]
@@ -108,7 +108,7 @@ def check_sizes(pred: Images, target: Images) -> None:
     wrong = [f"{n} {p[0]}×{p[1]} against {t[0]}×{t[1]}" for n, p, t in pairs if p != t]
     if wrong: raise InputError(f"{pred.where}: sizes differ from the target's, and paired metrics need equal ones: {_few(wrong)}")
 
-# %% ../../nbs/metrics/09_score.ipynb #ef660a11
+# %% ../../nbs/metrics/09_score.ipynb #3ce128f0
 @torch.no_grad()
 def features(images: Images, metrics: Sequence[Metric], batch: int = 64) -> dict[str, Tensor]: # metric name -> (N, d)
     "What each metric's phi says of one side."
@@ -140,7 +140,7 @@ def matched_rows(systems: Mapping[str, Images],
             bar.update(len(stacks[0]))
     return {s: {name: _joined(rows) for name, rows in by.items()} for s, by in parts.items()}
 
-# %% ../../nbs/metrics/09_score.ipynb #5a3ea703
+# %% ../../nbs/metrics/09_score.ipynb #cb30416c
 def all_rows(systems: Mapping[str, Images],
              target: Images | None,        # None where all metrics are single
              metrics: Sequence[Metric],
@@ -160,7 +160,7 @@ def all_rows(systems: Mapping[str, Images],
     if len(names) == 1: return matched_rows(systems, target, metrics, batch)
     return {s: matched_rows({s: pred}, target, metrics, batch)[s] for s, pred in systems.items()}
 
-# %% ../../nbs/metrics/09_score.ipynb #1775fb32
+# %% ../../nbs/metrics/09_score.ipynb #adcf7e31
 class Scores(dict):
     "System -> metric name -> Score, with the rows and settings that paired comparisons need."
     def __init__(self, scores: Mapping, metrics: Sequence[Metric], rows: Mapping, settings: Mapping):
@@ -189,7 +189,7 @@ def score(pred,                             # folder, list of files, array or te
     found = {s: {m.name: score_rows(m, by[m.name], **settings) for m in built} for s, by in rows.items()}
     return Scores(found, built, rows, settings) if isinstance(pred, Mapping) else found[""]
 
-# %% ../../nbs/metrics/09_score.ipynb #69e939ef
+# %% ../../nbs/metrics/09_score.ipynb #0e860d90
 def _ranked(metric: Metric, board: Scores) -> list[str]:
     if metric.higher_is_better is None: return list(board)
     return sorted(board, key=lambda s: board[s][metric.name].value, reverse=metric.higher_is_better)

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['violation_parts', 'violation_metric', 'violation']
 
-# %% ../../nbs/metrics/08_violation.ipynb #0f96dcce
+# %% ../../nbs/metrics/08_violation.ipynb #26d56936
 from ..core import Signature
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .base import Metric, metric_factory
 
-# %% ../../nbs/metrics/08_violation.ipynb #232d76cd
+# %% ../../nbs/metrics/08_violation.ipynb #d652e8d8
 def violation_parts(invariant: str | Invariant,   # a name, "package.module:object", or an invariant
                     name: str | None = None,      # of the metric; None for violation-<invariant>
                     device: str = "cpu",
@@ -30,16 +30,16 @@ def violation_metric(invariant: str | Invariant, device: str = "cpu", **options)
     card = dict(measures=_MEASURES, range="[0, ∞)", inputs="images", weights="the invariant's", cite="the invariant's")
     return Metric(name, "paired", higher_is_better=False, card=card, **violation_parts(invariant, name, device, **options))
 
-# %% ../../nbs/metrics/08_violation.ipynb #9a0fd221
+# %% ../../nbs/metrics/08_violation.ipynb #3971cb2b
 def _register(invariant: str, name: str) -> None:
     def build(device: str = "cpu", **options) -> dict: return violation_parts(invariant, name, device, **options)
-    metric_factory(name, "paired", higher_is_better=False, measures=f"{_MEASURES}: {invariant}", range="[0, ∞)", inputs="images", weights="the invariant's",
-                   cite=f"the invariant {invariant}")(build)
+    metric_factory(name, "paired", higher_is_better=False, measures=f"{_MEASURES}: {invariant}", range="[0, ∞)",
+                   inputs="images", weights="the invariant's", cite=f"the invariant {invariant}")(build)
 
 for _name in invariant_names(): _register(_name, f"violation-{_name}")
 
-@metric_factory("violation", "paired", higher_is_better=False, measures=f"{_MEASURES}, chosen by invariant=", range="[0, ∞)", inputs="images",
-                weights="the invariant's", cite="the invariant's")
+@metric_factory("violation", "paired", higher_is_better=False, measures=f"{_MEASURES}, chosen by invariant=", range="[0, ∞)",
+                inputs="images", weights="the invariant's", cite="the invariant's")
 def violation(invariant: str = "edges", device: str = "cpu", **options) -> dict:
     "The violation of any invariant; raises InputError as `get_invariant` does."
     return violation_parts(invariant, "violation", device, **options)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OUTPUTS', 'DenseUNet', 'DilatedNet', 'class_maps', 'inverse_depth', 'dense_network', 'fused', 'random_dense']
 
-# %% ../../nbs/models/01_dense.ipynb #209e530b
+# %% ../../nbs/models/01_dense.ipynb #1420ee74
 from copy import deepcopy
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..core import InputError, torch_rng, unknown
 
-# %% ../../nbs/models/01_dense.ipynb #b040acf8
+# %% ../../nbs/models/01_dense.ipynb #66bbfc28
 def _check(rgb: Tensor) -> None:
     if rgb.ndim != 4 or rgb.shape[1] != 3: raise InputError(f"dense networks take RGB images (N, 3, H, W), not {tuple(rgb.shape)}")
     if min(rgb.shape[-2:]) < 8: raise InputError(f"dense networks need at least 8 × 8 pixels, not {rgb.shape[-2]} × {rgb.shape[-1]}")
@@ -24,7 +24,7 @@ def _padded(x: Tensor, multiple: int) -> Tensor:
     h, w = (-x.shape[-2]) % multiple, (-x.shape[-1]) % multiple
     return F.pad(x, (0, w, 0, h), mode="replicate") if h or w else x
 
-# %% ../../nbs/models/01_dense.ipynb #e93937c1
+# %% ../../nbs/models/01_dense.ipynb #bef24db6
 def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
@@ -51,7 +51,7 @@ class DenseUNet(nn.Module):
         a = self.up0(torch.cat([F.interpolate(b, size=a.shape[-2:]), a], 1))
         return F.pixel_shuffle(self.out(a), 2)[..., :rgb.shape[-2], :rgb.shape[-1]]
 
-# %% ../../nbs/models/01_dense.ipynb #65abdac3
+# %% ../../nbs/models/01_dense.ipynb #010e4b3c
 class _Dilated(nn.Module):
     def __init__(self, width: int, dilation: int):
         super().__init__()
@@ -78,7 +78,7 @@ class DilatedNet(nn.Module):
         coarse = F.interpolate(coarse, size=x.shape[-2:], mode="bilinear", align_corners=False)
         return (coarse + self.fine(torch.cat([x, coarse], 1)))[..., :rgb.shape[-2], :rgb.shape[-1]]
 
-# %% ../../nbs/models/01_dense.ipynb #3756123d
+# %% ../../nbs/models/01_dense.ipynb #02606e7c
 def class_maps(logits: Tensor) -> Tensor: # same shape, in [0, 1], summing to 1 over classes
     "Probabilities of the classes at each pixel, from maps (N, classes, H, W)."
     return logits.softmax(1)
@@ -87,7 +87,7 @@ def inverse_depth(raw: Tensor) -> Tensor: # (N, H, W), in (0, 1), larger is near
     "Relative inverse depth at each pixel, from one map (N, 1, H, W)."
     return raw[:, 0].sigmoid()
 
-# %% ../../nbs/models/01_dense.ipynb #b9368075
+# %% ../../nbs/models/01_dense.ipynb #e3b1a751
 OUTPUTS = {"segmentation": class_maps, "depth": inverse_depth}
 
 def dense_network(kind: str,            # "segmentation" or "depth"
@@ -99,7 +99,7 @@ def dense_network(kind: str,            # "segmentation" or "depth"
     outputs, width = (classes, 20) if kind == "segmentation" else (1, 12) # classes are harder than depth
     return DilatedNet(outputs) if judge else DenseUNet(outputs, width)
 
-# %% ../../nbs/models/01_dense.ipynb #7b36a2fa
+# %% ../../nbs/models/01_dense.ipynb #1c304bbc
 def fused(network: nn.Module) -> nn.Module:
     "A frozen copy in evaluation mode, with every batch norm folded into the convolution before it."
     network = deepcopy(network).eval().requires_grad_(False)
@@ -109,7 +109,7 @@ def fused(network: nn.Module) -> nn.Module:
                 block[i], block[i + 1] = fuse_conv_bn_eval(block[i], block[i + 1]), nn.Identity()
     return network.to(memory_format=torch.channels_last).requires_grad_(False)
 
-# %% ../../nbs/models/01_dense.ipynb #3dfbc68a
+# %% ../../nbs/models/01_dense.ipynb #8ae49edf
 @torch.no_grad()
 def random_dense(kind: str,          # "segmentation" or "depth"
                  classes: int,       # as in `dense_network`

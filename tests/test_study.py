@@ -1,0 +1,183 @@
+"The training part of a study: interrupted, resumed, shared, refused, repeated; and what it says about itself."
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from invariant_metrics.core import InputError
+from invariant_metrics.judging.improvement import relative_improvement
+from invariant_metrics.judging.study import StudyResult, train_systems
+from invariant_metrics.judging.systems import Size, make_plan, scene_pictures, scene_ranges
+
+TINY = Size(side=32, train=64, validation=24, test=40, pretrain=8, steps=60, batch=4, reps=20)
+SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
+TABLES = ("results", "validation", "improvements")
+OWN = '''
+from invariant_metrics.core import Signature
+from invariant_metrics.invariants.base import Invariant
+from invariant_metrics.metrics.base import paired_metric
+
+class Roundness(Invariant):
+    def __init__(self): super().__init__("roundness", Signature.of(invariant="roundness"))
+    def forward(self, rgb): return rgb.mean((2, 3))
+    def distance(self, prediction, target): return (prediction - target).abs().mean(1)
+
+def roundness(weights="embedded", **options): return Roundness()
+
+@paired_metric("darkness-gap", higher_is_better=False)
+def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()
+'''
+RUN = '''
+import sys
+from pathlib import Path
+from invariant_metrics.judging.study import train_systems
+from test_study import SETTINGS, TINY
+if __name__ == "__main__": train_systems(sys.argv[1], SETTINGS, size=TINY, workers=int(sys.argv[2]))
+'''
+
+
+@pytest.fixture(scope="module")
+def own_parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    (folder/"own_parts.py").write_text(OWN)
+    (folder/"run_tiny.py").write_text(RUN)
+    sys.path.insert(0, str(folder))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield folder
+    torch.set_num_threads(threads)
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def study(own_parts, tmp_path_factory) -> StudyResult:
+    return train_systems(tmp_path_factory.mktemp("study")/"a", SETTINGS, size=TINY, workers=0)
+
+
+def equal(a: Path, b: Path) -> None:
+    for name in TABLES: pd.testing.assert_frame_equal(pd.read_parquet(a/f"{name}.parquet"), pd.read_parquet(b/f"{name}.parquet"), check_exact=True)
+
+
+def test_a_study_holds_every_system_control_metric_and_reading(study):
+    systems = ["baseline", "saturation", "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+segmentation-random"]
+    assert set(study.results["system"]) == set(systems)
+    measured = set(study.results["metric"])
+    assert {"fd", "cmmd", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "colorfulness-gap", "fd-untrained", "oracle",
+            "violation-segmentation", "violation-segmentation-judge", "violation-depth", "violation-depth-judge",
+            "violation-roundness", "darkness-gap"} <= measured
+    rows = study.results.groupby(["system", "alpha", "metric"])["seed"].nunique()
+    assert (rows == 2).all() and (study.results["n"] == TINY.test).all()
+    assert (study.results["ci_low"] <= study.results["value"] + 1e-9).mean() > 0.95
+    assert set(study.improvements["reading"]) == {"selected", "best", "beyond saturation"}
+    assert not study.improvements["metric"].isin(["colorfulness"]).any()
+    assert study.meta["chosen"]["+segmentation-random"] == study.meta["chosen"]["+segmentation"] == 1.0
+
+
+def test_improvements_follow_from_the_results(study):
+    value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
+    for row in study.improvements[study.improvements["reading"] == "selected"].itertuples():
+        per_seed = [relative_improvement(value["baseline", 0.0, s, row.metric], value[row.system, row.alpha, s, row.metric], row.higher_is_better) for s in (0, 1)]
+        assert row.improvement == pytest.approx(np.mean(per_seed), abs=1e-12)
+        assert row.ci_low <= row.improvement <= row.ci_high
+
+
+@pytest.mark.parametrize("base, new, higher, says", [(10.0, 8.0, False, 0.2), (10.0, 12.0, False, -0.2), (20.0, 21.0, True, 0.05), (-2.0, -1.0, True, 0.5)])
+def test_signs_by_hand(base, new, higher, says):
+    assert relative_improvement(base, new, higher) == pytest.approx(says)
+
+
+def test_the_saturation_curve_passes_through_the_baseline(study):
+    value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
+    assert value["saturation", 1.0, 1, "fd"] == value["baseline", 0.0, 1, "fd"]
+    curve = study.saturation
+    assert curve["colorfulness"].is_monotonic_increasing and len(curve) == 5
+
+
+def test_panels_belong_together(study):
+    assert study.panels["truth/rgb"].shape == study.panels["+depth/rgb"].shape == (6, 3, 32, 32)
+    assert study.panels["baseline/segmentation"].dtype == np.uint8 and study.panels["+depth/depth"].shape == (6, 32, 32)
+    assert (study.panels["gray/rgb"][:, 0] == study.panels["gray/rgb"][:, 2]).all()
+
+
+def test_a_finished_study_is_read_not_run(study):
+    before = {p: p.stat().st_mtime_ns for p in study.folder.rglob("*.parquet")}
+    start = time.perf_counter()
+    again = train_systems(study.folder, SETTINGS, size=TINY, workers=0)
+    assert time.perf_counter() - start < 5
+    assert {p: p.stat().st_mtime_ns for p in study.folder.rglob("*.parquet")} == before
+    pd.testing.assert_frame_equal(again.results, study.results)
+
+
+def test_other_settings_are_refused(study):
+    with pytest.raises(InputError, match="other settings"): train_systems(study.folder, SETTINGS | {"seed": 1}, size=TINY)
+    with pytest.raises(InputError, match="no finished training part"): StudyResult.load(study.folder.parent)
+
+
+@pytest.mark.parametrize("settings, says", [({"model": "unnet"}, "did you mean unet"), ({"select": "pnsr"}, "did you mean psnr"),
+                                            ({"select": "colorfulness"}, "colorfulness-gap"), ({"invariants": ["segmentatoin"]}, "did you mean segmentation"),
+                                            ({"metrics": ["no_such:thing"]}, "no module"), ({"alphas": [0.0]}, "positive")])
+def test_bad_settings_are_found_before_the_first_step(settings, says, tmp_path):
+    with pytest.raises(InputError, match=says): train_systems(tmp_path/"run", settings, size=TINY, workers=0)
+    assert not (tmp_path/"run").exists()
+
+
+def test_unwritable_folder_is_one_line(tmp_path):
+    (tmp_path/"file").write_text("")
+    with pytest.raises(InputError, match="cannot write"): train_systems(tmp_path/"file"/"run", {"seeds": 1}, size=TINY, workers=0)
+
+
+def test_no_scene_is_in_two_parts():
+    plan = make_plan({"seeds": 1}, TINY)
+    parts = scene_pictures(plan, list(scene_ranges(TINY)))
+    numbers = [set(p.names) for p in parts.values()]
+    assert sum(map(len, numbers)) == len(set.union(*numbers)) == TINY.train + TINY.validation + TINY.test
+    flat = torch.cat([p.rgb.flatten(1) for p in parts.values()])
+    assert len(torch.unique(flat, dim=0)) == len(flat)
+
+
+def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_parts, tmp_path):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(own_parts), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    env.pop("OMP_NUM_THREADS", None)
+    command = [sys.executable, str(own_parts/"run_tiny.py"), str(tmp_path/"b"), "2"]
+    for sign, units in ((signal.SIGKILL, 2), (signal.SIGINT, 6)):
+        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and len(list((tmp_path/"b").glob("runs/*/result.safetensors"))) < units: time.sleep(0.05)
+        assert process.poll() is None, process.stderr.read()
+        process.send_signal(sign)
+        process.communicate(timeout=60)
+    assert not (tmp_path/"b"/"study.json").exists()
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path/"b").glob("runs/*/result.safetensors")}
+    train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
+    assert len(done) >= 6 and all(p.stat().st_mtime_ns == t for p, t in done.items())
+    equal(study.folder, tmp_path/"b")
+
+
+def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
+    (tmp_path/"photos").mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(6):
+        coarse = draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((120, 110), Image.Resampling.BICUBIC).save(tmp_path/"photos"/f"{i}.png")
+    size = Size(side=32, train=24, validation=12, test=24, pretrain=3, steps=3, batch=4, reps=10)
+    settings = {"data": str(tmp_path/"photos"), "data_identity": "six", "seeds": 1, "alphas": [1.0]}
+    found = train_systems(tmp_path/"run", settings, size=size, workers=0)
+    names = [set(v) for v in found.meta["splits"].values()]
+    assert sum(map(len, names)) == len(set.union(*names)) == 6
+    assert set(found.results["dataset"]) == {"photos/test"} and "oracle" not in set(found.results["metric"])
+    for extra in (4, 5): (tmp_path/"photos"/f"{extra}.png").unlink()
+    with pytest.raises(InputError, match="4 photographs are fewer than the split needs: 2 to train on"):
+        train_systems(tmp_path/"other", settings, size=size, workers=0)
+
+
+def test_settings_are_on_record(study):
+    meta = json.loads((study.folder/"study.json").read_text())
+    assert meta["splits"]["test"] == [TINY.train + TINY.validation, TINY.test] and meta["seconds"] > 0 and meta["select"] == "fd"
