@@ -1,6 +1,6 @@
 """What the tiles of real photographs look like, and how near graph segmentation comes to regions drawn by people.
 
-Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/photos.py      (writes results/photos.csv)
+Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/photos.py      (writes nbs/results/photos.csv)
 FOLDER holds bsds500/images, bsds500/segmentations and imagenet_sample/images."""
 import os
 from pathlib import Path
@@ -44,5 +44,5 @@ def table(root: Path) -> pd.DataFrame:
 
 if __name__ == "__main__":
     found = table(Path(os.environ["INVARIANT_METRICS_DATA"]))
-    with atomic_write(Path(__file__).parent.parent/"results"/"photos.csv") as path: found.to_csv(path, index=False, float_format="%.4g")
+    with atomic_write(Path(__file__).parent.parent/"nbs"/"results"/"photos.csv") as path: found.to_csv(path, index=False, float_format="%.4g")
     print(found.to_string(index=False))

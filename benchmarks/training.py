@@ -1,6 +1,6 @@
 """How fast the colorizer trains with and without each invariant, what memory it takes, and how much of the time goes into data.
 
-Usage: python benchmarks/training.py [--steps 30] [--sizes 32,64] [--batch 16] [--width 20] [--device cpu] [--out results/training.csv]
+Usage: python benchmarks/training.py [--steps 30] [--sizes 32,64] [--batch 16] [--width 20] [--device cpu] [--out nbs/results/training.csv]
 Each row runs in a process of its own, one torch thread on the CPU. On an accelerator (--device cuda, the default where
 there is one) every row is run in float32 and bfloat16, plain and compiled. Times are medians over steps, after a fifth of
 them to warm up. "busy ms" is the processor time of a step, which a loaded machine disturbs less than the clock on the wall; on the
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--width", type=int, default=20, help="of the colorizer")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent/"results"/"training.csv")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent/"nbs"/"results"/"training.csv")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one: return print(json.dumps(measure(**json.loads(given.one))))

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['NOT_JUDGED', 'SET_METRICS', 'listing', 'tally', 'reliable', 'probe_headline', 'change', 'moved', 'against_psnr',
-           'beyond', 'training_headline', 'limits', 'probe_context', 'training_context', 'run_facts', 'render',
-           'write_report']
+           'beyond', 'judged', 'training_headline', 'limits', 'probe_context', 'training_context', 'run_facts',
+           'render', 'write_report']
 
-# %% ../nbs/90_report.ipynb #150c271a
+# %% ../nbs/90_report.ipynb #ad3a621a
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +23,7 @@ from .judging.probe import ProbeResult
 from .judging.run import read_run
 from .judging.study import StudyResult
 
-# %% ../nbs/90_report.ipynb #5514fff6
+# %% ../nbs/90_report.ipynb #d2c76394
 NOT_JUDGED = (*fig.SENTINELS, "psnr") # known by construction
 
 def listing(names: Iterable[str]) -> str:
@@ -39,7 +39,7 @@ def tally(rows: pd.DataFrame, # one row per metric and family, with a verdict
     found["of"] = rows.groupby("metric", sort=False).size()
     return found.assign(net=found["notices"] - found["punishes"]).sort_values(["net", "notices"], ascending=False, kind="stable")
 
-# %% ../nbs/90_report.ipynb #5be287c0
+# %% ../nbs/90_report.ipynb #aaf52147
 def reliable(counts: pd.DataFrame) -> str: # from `tally`
     "The metrics that notice more than half of the families and punish none, in a clause."
     names = list(counts.index[(counts["notices"] > counts["of"] / 2) & (counts["punishes"] == 0)])
@@ -62,7 +62,7 @@ def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
                           f"{reliable(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
     return lines
 
-# %% ../nbs/90_report.ipynb #745ab24d
+# %% ../nbs/90_report.ipynb #e3b2e8ee
 def change(row: Mapping) -> str:
     "A metric's improvement with its interval."
     return f"{row['metric']} {fig.percent(row['improvement'])} {fig.percent_range(row['ci_low'], row['ci_high'])}"
@@ -76,7 +76,7 @@ def moved(rows: pd.DataFrame, # of one system and reading
     if len(worse): parts[1] += f", most in {change(worse.loc[worse['improvement'].idxmin()])}"
     return "; ".join([*parts, *(change(r) for _, r in rows[rows["metric"] == "psnr"].iterrows())]) + "."
 
-# %% ../nbs/90_report.ipynb #a4c2f9f3
+# %% ../nbs/90_report.ipynb #6318a0d6
 SET_METRICS = ("fd", "cmmd") # distances between sets that any run has
 
 def against_psnr(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where either kind is missing
@@ -95,14 +95,25 @@ def beyond(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where
     return [("Beyond what saturation alone reaches", f"at no greater loss of PSNR: of {len(rows)} differences {len(gains)} are "
              f"gains{best}; {len(losses)} are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero.")]
 
+def judged(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no second judge
+    "Whether a second judge confirms what the invariants themselves call an improvement; selected models."
+    rows = improvements[(improvements["reading"] == "selected") & ~improvements["system"].map(fig.is_control).astype(bool)]
+    by = {(r["system"], r["metric"]): r for r in rows.to_dict("records")}
+    pairs = [(r, by[s, f"{m}-judge"]) for (s, m), r in by.items() if (s, f"{m}-judge") in by]
+    claims = [(own, judge) for own, judge in pairs if own["ci_low"] > 0]
+    if not pairs: return []
+    each = "; ".join(f"{own['system']}, {change(own)}, judge {change(judge | {'metric': ''}).strip()}" for own, judge in claims)
+    return [("Before a second judge:", f"of {len(claims)} improvements that an invariant sees in itself, "
+             f"{sum(judge['ci_low'] > 0 for _, judge in claims)} are confirmed{f' ({each})' if each else ''}.")]
+
 def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "One sentence per system, one on distances against PSNR, one on saturation; selected models."
     rows = improvements[(improvements["reading"] == "selected") & ~improvements["system"].map(fig.is_control).astype(bool)]
     name = lambda system: system.lstrip("+").replace("+", " and ")
     systems = [(f"Training with {name(system)}:", moved(group)) for system, group in rows.groupby("system", sort=False)]
-    return [*systems, *against_psnr(rows), *beyond(improvements)]
+    return [*systems, *against_psnr(rows), *judged(improvements), *beyond(improvements)]
 
-# %% ../nbs/90_report.ipynb #997a66bd
+# %% ../nbs/90_report.ipynb #3dcf98a2
 def limits(probe: ProbeResult | None, training: StudyResult | None) -> list[str]:
     "What the numbers of this run do not say."
     lines = []
@@ -122,7 +133,7 @@ def limits(probe: ProbeResult | None, training: StudyResult | None) -> list[str]
     return lines + ["An interval that includes the neutral value is no evidence of equality; with few pictures it may just be wide. "
                     "Many intervals are shown, and of a hundred about five miss."]
 
-# %% ../nbs/90_report.ipynb #79fc39b6
+# %% ../nbs/90_report.ipynb #51f0641c
 def probe_context(probe: ProbeResult) -> dict:
     "Tables, examples and figures of the probe."
     sources = list(probe.auc["source"].unique())
@@ -135,15 +146,16 @@ def probe_context(probe: ProbeResult) -> dict:
 def training_context(training: StudyResult) -> dict:
     "Tables, panels and figures of the training."
     meta, rows, results = training.meta, training.improvements, training.results
-    systems = [s for s in dict.fromkeys(results["system"]) if s != SATURATION]
+    systems = [s for s in fig.in_order(results["system"]) if s != SATURATION]
     return {"sensitivity": fig.sensitivity_figures(rows, "best"), "beyond": fig.sensitivity_figures(rows, "beyond saturation"),
             "null": fig.null_figures(results) if SATURATION in set(results["system"]) else [],
             "legend": fig.legend(systems, ["baseline, saturation changed"]),
             "table": fig.results_table_rows(results[results["system"] != SATURATION], meta.get("chosen", {})),
             "select": meta.get("select", "one metric"), "judges": fig.judge_table(rows),
-            "panels": fig.panel_strips(training.panels), "size": meta.get("size", {}), "seeds": int(results["seed"].nunique())}
+            "panels": fig.panel_strips(training.panels), "maps": listing(fig.panel_maps(training.panels)),
+            "size": meta.get("size", {}), "seeds": int(results["seed"].nunique())}
 
-# %% ../nbs/90_report.ipynb #67ed9d8b
+# %% ../nbs/90_report.ipynb #b24147e3
 def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
     "Settings, time, memory and versions."
     plain = lambda v: listing(map(str, v)) if isinstance(v, (list, tuple)) else str(v)
@@ -154,7 +166,7 @@ def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
     if run.get("cores"): facts.append(("cores of the machine", str(run["cores"])))
     return facts + [(f"version, {name}", v) for name, v in run.get("versions", {}).items()]
 
-# %% ../nbs/90_report.ipynb #c334cb7e
+# %% ../nbs/90_report.ipynb #469daf7a
 def render(run: Mapping,                      # content of run.json: settings, parts, versions
            probe: ProbeResult | None=None,    # what the probe found
            training: StudyResult | None=None, # what the training found
@@ -175,7 +187,7 @@ def render(run: Mapping,                      # content of run.json: settings, p
         probe=probe_context(probe) if probe else None, training=training_context(training) if training else None,
         limits=limits(probe, training), settings=run_facts(run), signatures=list(signatures.items()))
 
-# %% ../nbs/90_report.ipynb #902b8813
+# %% ../nbs/90_report.ipynb #30b41a9b
 def write_report(folder: str | Path, # a run folder
                 ) -> Path:           # the page, index.html in that folder
     "Write the page of a run folder, atomically; raises InputError when it is no run folder or holds no results."

@@ -248,5 +248,5 @@ def test_stored_survey_of_real_photographs_is_what_the_code_measures():
     try: from photos import survey
     finally: sys.path.pop(0)
     row = survey("bsds500", folder_photos(root/"bsds500"/"images"), root/"bsds500"/"segmentations")
-    stored = pd.read_csv(home/"results"/"photos.csv").query("photographs == 'bsds500' and regions == 'people'").iloc[0]
+    stored = pd.read_csv(home/"nbs"/"results"/"photos.csv").query("photographs == 'bsds500' and regions == 'people'").iloc[0]
     for key in ("n", "tiles", "regions per tile"): assert row[key] == pytest.approx(stored[key], rel=0.02), key

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['silog', 'Depth', 'embedded_depth', 'random_depth', 'DPTReader', 'midas']
 
-# %% ../../nbs/invariants/02_depth.ipynb #015ea58c
+# %% ../../nbs/invariants/02_depth.ipynb #d5a6e81d
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ..encoders.weights import resolve
 from .base import Invariant, dense_state, invariants, named, preprocess_of
 from ..models.dense import dense_network, fused, inverse_depth, random_dense
 
-# %% ../../nbs/invariants/02_depth.ipynb #bd79897b
+# %% ../../nbs/invariants/02_depth.ipynb #a8d30491
 def silog(pred: Tensor,            # (N, H, W), positive, in any unit
           target: Tensor,          # the same shape
           lam: float = 0.85,       # share of a common factor that is forgiven
@@ -32,7 +32,7 @@ def silog(pred: Tensor,            # (N, H, W), positive, in any unit
     inside = (d.square().mean(1) - lam * d.mean(1).square()).clamp(min=0)
     return factor * ((inside + root_eps).sqrt() - root_eps**0.5)
 
-# %% ../../nbs/invariants/02_depth.ipynb #4df35fa6
+# %% ../../nbs/invariants/02_depth.ipynb #d4282883
 class Depth(Invariant):
     "Relative inverse depth of a frozen network, compared by SILog."
     def __init__(self, name: str,
@@ -53,7 +53,7 @@ class Depth(Invariant):
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return silog(prediction.float(), target.float(), self.lam, factor=self.factor)
 
-# %% ../../nbs/invariants/02_depth.ipynb #537714ad
+# %% ../../nbs/invariants/02_depth.ipynb #68112312
 def embedded_depth(name: str,                        # "depth" or "depth-judge"
                    weights: str | Path = "embedded", # or a .safetensors file of the training command
                    **options,                        # of Depth
@@ -72,11 +72,11 @@ def random_depth(weights: str | Path = "embedded", # ignored: this one knows not
     network = random_dense("depth", 1, make_scenes(64, 32).rgb, seed)
     return Depth("depth-random", fused(network), Signature.of(invariant="depth-random", seed=seed), **options)
 
-# %% ../../nbs/invariants/02_depth.ipynb #e5035875
+# %% ../../nbs/invariants/02_depth.ipynb #a4879d4b
 for _name in ("depth", "depth-judge"): invariants.add(_name, named(embedded_depth, _name))
 invariants.add("depth-random", random_depth);
 
-# %% ../../nbs/invariants/02_depth.ipynb #9bca48bf
+# %% ../../nbs/invariants/02_depth.ipynb #7b3d54bf
 class DPTReader(nn.Module):
     "A DPT depth model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to (N, h, w)."
     def __init__(self, model: nn.Module, prepare: Preprocess):

@@ -6,7 +6,7 @@
 __all__ = ['DISTANCES', 'present_classes', 'mean_over_present', 'dice', 'dice_linear', 'cross_entropy', 'Segmentation',
            'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter']
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #4be80e19
+# %% ../../nbs/invariants/01_segmentation.ipynb #962da55f
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,21 +21,21 @@ from ..encoders.weights import resolve
 from .base import Invariant, dense_state, invariants, named, overlap_distance, preprocess_of
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #3d37d08a
-def present_classes(t: Tensor,             # (N, C, H, W) class maps
-                    share: float = 0.005,  # of the pixels a class must win
-                   ) -> Tensor:            # (N, C), 1 where present
-    "Which classes an image has: those that win more than a share of its pixels, and the largest in any case."
+# %% ../../nbs/invariants/01_segmentation.ipynb #77d82b78
+def present_classes(t: Tensor,            # (N, C, H, W) class maps
+                    share: float = 0.01,  # of the pixels a class must win to count in full
+                   ) -> Tensor:           # (N, C), in [0, 1]
+    "How much each class counts in an image: by the pixels it wins, up to 1."
     winner = t.argmax(1).flatten(1)
     won = t.new_zeros(t.shape[:2]).scatter_add_(1, winner, t.new_full(winner.shape, 1 / winner.shape[1]))
-    return ((won > share) | (won == won.amax(1, keepdim=True))).to(t.dtype)
+    return (won / share).clamp(max=1)
 
 def mean_over_present(per_class: Tensor, t: Tensor) -> Tensor: # (N, C) and maps (N, C, H, W) -> (N,)
     "The mean of a number per class over the classes present in `t`."
     present = present_classes(t)
     return (per_class * present).sum(1) / present.sum(1)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #2ccfbe6b
+# %% ../../nbs/invariants/01_segmentation.ipynb #2405fe5d
 def dice(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,), in [0, 1]
     "Overlap distance per class present in `t`, averaged; 0 exactly where the maps are equal (Milletari et al. 2016)."
     return mean_over_present(overlap_distance(p, t), t)
@@ -51,7 +51,7 @@ def cross_entropy(p: Tensor, t: Tensor, eps: float = 1e-6) -> Tensor: # (N, C, H
 
 DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_entropy}
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #0601744b
+# %% ../../nbs/invariants/01_segmentation.ipynb #6068b351
 class Segmentation(Invariant):
     "Class maps of a frozen network, compared class by class."
     def __init__(self, name: str,
@@ -73,7 +73,7 @@ class Segmentation(Invariant):
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return self.compare(prediction.float(), target.float())
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #b4344204
+# %% ../../nbs/invariants/01_segmentation.ipynb #97e03ce4
 _NAMES = tuple(c.name for c in CLASSES)
 
 def embedded_segmentation(name: str,                 # "segmentation" or "segmentation-judge"
@@ -95,11 +95,11 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     signature = Signature.of(invariant="segmentation-random", seed=seed)
     return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #929daa7d
+# %% ../../nbs/invariants/01_segmentation.ipynb #6cfc22f8
 for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, named(embedded_segmentation, _name))
 invariants.add("segmentation-random", random_segmentation);
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #5f3f90bf
+# %% ../../nbs/invariants/01_segmentation.ipynb #54894111
 class SegmenterReader(nn.Module):
     "A segmentation model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to logits (N, classes, h, w)."
     def __init__(self, model: nn.Module, prepare: Preprocess):
@@ -117,7 +117,7 @@ def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last cla
     maps = torch.einsum("nqc,nqhw->nchw", classes.softmax(-1)[..., :-1], masks.sigmoid())
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
 
-# %% ../../nbs/invariants/01_segmentation.ipynb #d62ee586
+# %% ../../nbs/invariants/01_segmentation.ipynb #d885bc3f
 def public_segmenter(name: str,                        # "segformer" or "mask2former"
                      weights: str | Path = "embedded", # a local folder or hub id; "embedded" is the card of that name
                      kind: str = "dice",

@@ -7,7 +7,7 @@ __all__ = ['perturbations', 'VALID_DRAWS', 'Items', 'put_color', 'Perturbation',
            'chroma_shift', 'region_means', 'bleeding', 'blotches', 'misregistration', 'recoloring', 'Match', 'psnr_to',
            'at_strength', 'match_psnr', 'nearest_step', 'forbidden_color', 'allowed_recoloring']
 
-# %% ../../nbs/judging/00_perturb.ipynb #355c5ff7
+# %% ../../nbs/judging/00_perturb.ipynb #2af3b7f5
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ from ..core import InputError, Registry
 from ..data.color import join_lab, split_lab
 from ..data.scenes import recolored, wrong_color
 
-# %% ../../nbs/judging/00_perturb.ipynb #3e46b109
+# %% ../../nbs/judging/00_perturb.ipynb #1369742a
 @dataclass(frozen=True)
 class Items:
     "A batch of pictures to be perturbed, with what is known about them; raises InputError when the shapes disagree."
@@ -34,7 +34,8 @@ class Items:
     def __post_init__(self):
         n, _, *size = self.rgb.shape
         if tuple(self.regions.shape) != (n, *size) or len(self.cluster) != n:
-            raise InputError(f"items: rgb {tuple(self.rgb.shape)}, regions {tuple(self.regions.shape)}, {len(self.cluster)} clusters disagree")
+            shapes = f"rgb {tuple(self.rgb.shape)}, regions {tuple(self.regions.shape)}, {len(self.cluster)} clusters"
+            raise InputError(f"items disagree: {shapes}")
 
     def __len__(self) -> int: return len(self.rgb)
     def __getitem__(self, part: slice) -> "Items":
@@ -48,7 +49,7 @@ class Items:
     @property
     def ab(self) -> Tensor: return self.L_ab[1]  # (N, 2, H, W)
 
-# %% ../../nbs/judging/00_perturb.ipynb #72c8d879
+# %% ../../nbs/judging/00_perturb.ipynb #b69107c4
 def _outside(L: Tensor, ab: Tensor) -> Tensor: # (N, H, W) True where no screen can show the color
     raw = join_lab(L, ab, clamp=False)
     return ((raw < -5e-4) | (raw > 1 + 5e-4)).any(1)
@@ -72,7 +73,7 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
     image[out] = join_lab(L, true + low * far)[0, :, :, 0].T
     return image.movedim(-1, 1).clamp(0, 1)
 
-# %% ../../nbs/judging/00_perturb.ipynb #ae10ea17
+# %% ../../nbs/judging/00_perturb.ipynb #3e0585ec
 @dataclass(frozen=True)
 class Perturbation:
     "A registered way to change items: call it with (items, generator) to get (dose, applies)."
@@ -96,7 +97,7 @@ def perturbation(name: str, **fields) -> Callable:
         return function
     return add
 
-# %% ../../nbs/judging/00_perturb.ipynb #55a863fd
+# %% ../../nbs/judging/00_perturb.ipynb #04709463
 def families(task: str = "colorization",
              kind: str | None = None,   # "violation", "valid", or None for both
              source: str | None = None, # "photos", "scenes", or None for all
@@ -109,7 +110,7 @@ def _column(strength: Tensor) -> Tensor: return strength.view(-1, 1, 1, 1)
 
 def _draw(values: np.ndarray, like: Tensor) -> Tensor: return torch.from_numpy(np.asarray(values)).to(like)
 
-# %% ../../nbs/judging/00_perturb.ipynb #d53bdb8a
+# %% ../../nbs/judging/00_perturb.ipynb #cc905752
 @perturbation("desaturation", task="colorization", kind="violation", severity="all chroma removed")
 def desaturation(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The color fades towards gray; applies where there is color (mean chroma above 1)."
@@ -122,7 +123,7 @@ def chroma_shift(items: Items, generator: np.random.Generator) -> tuple[Callable
     tint = 60 * torch.stack([angle.cos(), angle.sin()], dim=1)[:, :, None, None]
     return lambda s: items.ab + _column(s) * tint, torch.ones(len(items), dtype=torch.bool)
 
-# %% ../../nbs/judging/00_perturb.ipynb #7e48c3b7
+# %% ../../nbs/judging/00_perturb.ipynb #1f18922d
 def region_means(ab: Tensor,      # (N, C, H, W)
                  regions: Tensor, # (N, H, W) integers
                 ) -> Tensor:      # (N, C, H, W), constant in each region
@@ -150,7 +151,7 @@ def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
         return items.ab + (1 - part) * stack[rows, low.long()] + part * stack[rows, low.long() + 1]
     return dose, items.regions.flatten(1).amax(1) != items.regions.flatten(1).amin(1)
 
-# %% ../../nbs/judging/00_perturb.ipynb #0570719a
+# %% ../../nbs/judging/00_perturb.ipynb #6d6a1a40
 @perturbation("blotches", task="colorization", kind="violation", severity="patches displaced by 60 in ab")
 def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Soft patches of foreign color, a third of the area, laid anywhere; always applies."
@@ -175,7 +176,7 @@ def misregistration(items: Items, generator: np.random.Generator) -> tuple[Calla
         return F.grid_sample(items.ab, grid, padding_mode="reflection", align_corners=False)
     return dose, items.ab.flatten(2).std(2).norm(dim=1) > 0.5
 
-# %% ../../nbs/judging/00_perturb.ipynb #b7430708
+# %% ../../nbs/judging/00_perturb.ipynb #613afec5
 def _chosen(share: Tensor,                   # (N, K) area of each region in [0, 1]
             generator: np.random.Generator,
            ) -> tuple[Tensor, Tensor]:       # (N, K) regions to recolor; (N,) where there are two large ones at least
@@ -187,25 +188,27 @@ def _chosen(share: Tensor,                   # (N, K) area of each region in [0,
     pick = ((key < 0.5) & large).scatter(1, first, True).scatter(1, last, False)
     return pick, large.sum(1) >= 2
 
-@perturbation("recoloring", task="colorization", kind="valid", severity="hue turned by up to 180 degrees and moved by 50 in ab", sources=("photos",))
+@perturbation("recoloring", task="colorization", kind="valid", severity="hue turned by up to 180 degrees and moved by 50 in ab",
+              sources=("photos",))
 def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in another color, each turned and moved by a constant; applies where there are two large regions."
     index = items.regions.long().flatten(1)
     share = torch.zeros(len(items), int(index.max()) + 1).scatter_add(1, index, torch.full(index.shape, 1 / index.shape[1]))
     pick, applies = _chosen(share, generator)
     turn = _draw(generator.uniform(np.pi / 3, np.pi, share.shape) * generator.choice([-1, 1], share.shape), items.ab) * pick
-    mean = torch.zeros(len(items), 2, share.shape[1]).scatter(2, index[:, None].expand(-1, 2, -1), region_means(items.ab, items.regions).flatten(2))
+    both = index[:, None].expand(-1, 2, -1)
+    mean = torch.zeros(len(items), 2, share.shape[1]).scatter(2, both, region_means(items.ab, items.regions).flatten(2))
     hue = torch.atan2(mean[:, 1], mean[:, 0]) + turn / 2 + turn.sign() * np.pi / 2               # the way the turn leads
     move = 50 * torch.stack([hue.cos(), hue.sin()], dim=1) * pick[:, None]                       # (N, 2, K)
     turn = turn.gather(1, index).view(len(items), *items.ab.shape[-2:])
-    move = move.gather(2, index[:, None].expand(-1, 2, -1)).view_as(items.ab)
+    move = move.gather(2, both).view_as(items.ab)
     def dose(strength: Tensor) -> Tensor:
         theta, (a, b) = strength.view(-1, 1, 1) * turn, items.ab.unbind(1)
         turned = torch.stack([a * theta.cos() - b * theta.sin(), a * theta.sin() + b * theta.cos()], dim=1)
         return turned + _column(strength) * move
     return dose, applies
 
-# %% ../../nbs/judging/00_perturb.ipynb #68597540
+# %% ../../nbs/judging/00_perturb.ipynb #3ce43f60
 @dataclass(frozen=True)
 class Match:
     "Pictures at a wanted PSNR, one per item."
@@ -225,7 +228,7 @@ def at_strength(items: Items,
     out = dose(strength)[part]
     return put_color(items.L[part], items.ab[part], out) if out.shape[1] == 2 else out
 
-# %% ../../nbs/judging/00_perturb.ipynb #78a5770c
+# %% ../../nbs/judging/00_perturb.ipynb #fac058a3
 def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, target: Tensor, halve: bool) -> Tensor:
     "A strength inside the bracket whose PSNR should be nearer the target; ends that were not tried yet have an infinite PSNR."
     up, down = low * 10 ** ((at_low - target) / 20), high * 10 ** ((at_high - target) / 20) # 20 dB per decade
@@ -258,7 +261,7 @@ def match_psnr(items: Items,
         guess = _next_guess(low, high, at_low, at_high, target, halve=step % 3 == 2)
     return Match(rgb, psnr, best)
 
-# %% ../../nbs/judging/00_perturb.ipynb #c5e87efe
+# %% ../../nbs/judging/00_perturb.ipynb #c45fd1d6
 def nearest_step(items: Items,
                  dose: Callable,  # as above, but only k/steps mean something
                  target: Tensor,  # (N,) dB
@@ -271,7 +274,7 @@ def nearest_step(items: Items,
     strength = (nearest + 1) / steps
     return Match(at_strength(items, dose, strength), psnr.gather(0, nearest[None])[0], strength)
 
-# %% ../../nbs/judging/00_perturb.ipynb #b83b013e
+# %% ../../nbs/judging/00_perturb.ipynb #f53ad112
 VALID_DRAWS = 16 # right answers drawn for each scene
 
 def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor: # (N, 3, H, W)
@@ -280,13 +283,15 @@ def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor
     one = torch.eye(count, dtype=torch.bool)[k % count].expand(len(items), -1)
     return recolored(items.scenes, generator, share=(k - count + 1) / (VALID_DRAWS - count), regions=one if k < count else None).rgb
 
-@perturbation("forbidden-color", task="colorization", kind="violation", severity="a third of the regions in a forbidden color", sources=("scenes",))
+@perturbation("forbidden-color", task="colorization", kind="violation", severity="a third of the regions in a forbidden color",
+              sources=("scenes",))
 def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions move towards a color their class does not allow; applies where one is visible."
     away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
     return lambda s: items.ab + _column(s) * away, away.norm(dim=1).amax((1, 2)) > 1
 
-@perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws", steps=VALID_DRAWS, sources=("scenes",))
+@perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws", steps=VALID_DRAWS,
+              sources=("scenes",))
 def allowed_recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in other colors their class allows; applies where one of the draws differs from the truth."
     drawn = [_one_or_some(items, k, generator) for k in range(VALID_DRAWS)]

@@ -6,7 +6,7 @@
 __all__ = ['TASKS', 'PARTS', 'SCALES', 'GRIDS', 'RUN_SCHEMA', 'folder_identity', 'check_choices', 'read_run', 'write_run',
            'open_run', 'memory_now', 'peak_memory', 'StudyRun', 'versions', 'study']
 
-# %% ../../nbs/judging/03_run.ipynb #9ff02dd0
+# %% ../../nbs/judging/03_run.ipynb #e93eed13
 import json
 import os
 import platform
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..core import InputError, atomic_write, digest, package_version, unknown
 
-# %% ../../nbs/judging/03_run.ipynb #34f10110
+# %% ../../nbs/judging/03_run.ipynb #023eb346
 TASKS, PARTS, SCALES, GRIDS = ("colorization",), ("probe", "training"), ("quick", "default", "full"), ("default", "full")
 
 def folder_identity(folder: str | Path | None, # the user's images or label maps
@@ -35,7 +35,7 @@ def folder_identity(folder: str | Path | None, # the user's images or label maps
     files = sorted(p for p in (root.rglob("*") if recursive else root.iterdir()) if p.is_file())
     return digest([[p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
-# %% ../../nbs/judging/03_run.ipynb #4afec57e
+# %% ../../nbs/judging/03_run.ipynb #4a543f77
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
     for kind, given, known in [("task", [task], TASKS), ("part", parts, PARTS), ("scale", [scale], SCALES), ("grid", [grid], GRIDS)]:
@@ -43,7 +43,7 @@ def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> Non
             if name not in known: raise unknown(kind, name, known)
     if not parts: raise InputError("no part to run; choose probe, training or both")
 
-# %% ../../nbs/judging/03_run.ipynb #c0661bea
+# %% ../../nbs/judging/03_run.ipynb #3e3bd6f4
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training")
 
@@ -60,7 +60,7 @@ def write_run(folder: str | Path, meta: dict) -> None:
     "Write run.json atomically."
     with atomic_write(Path(folder)/"run.json") as path: path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
-# %% ../../nbs/judging/03_run.ipynb #5a76458b
+# %% ../../nbs/judging/03_run.ipynb #423de8b5
 def open_run(folder: str | Path,       # the run folder, made if absent
              settings: dict,           # everything that shapes a number, plain values
              resume: bool = False,     # insist that there is something to go on with
@@ -88,7 +88,7 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     write_run(folder, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #9d9c7b3a
+# %% ../../nbs/judging/03_run.ipynb #2f7115a6
 def _children(pid: int) -> list[int]:
     found, parents = [], {}
     for entry in Path("/proc").iterdir():
@@ -110,7 +110,7 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
 
-# %% ../../nbs/judging/03_run.ipynb #e825f25a
+# %% ../../nbs/judging/03_run.ipynb #b615f664
 @contextmanager
 def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
@@ -124,7 +124,7 @@ def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whos
     try: yield seen
     finally: stop.set(); watcher.join()
 
-# %% ../../nbs/judging/03_run.ipynb #ef461429
+# %% ../../nbs/judging/03_run.ipynb #aa373de3
 @dataclass(frozen=True)
 class StudyRun:
     "A run folder and what its run.json says."
@@ -137,16 +137,31 @@ class StudyRun:
         peak = self.meta.get("peak_memory_bytes") or 0
         return f"{self.meta['settings']['task']}: {took}" + (f"; peak memory {peak / 1e9:.2f} GB over all processes" if peak else "")
 
-# %% ../../nbs/judging/03_run.ipynb #3370994a
+# %% ../../nbs/judging/03_run.ipynb #0bbb927c
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #183c0d90
+# %% ../../nbs/judging/03_run.ipynb #8b2e6f14
+def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
+    from invariant_metrics.judging.probe import DEFAULT_METRICS
+    return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
+
+def _check_parts(s: dict, parts: Sequence[str]) -> None:
+    if "probe" in parts:
+        from invariant_metrics.data.photos import folder_photos
+        from invariant_metrics.judging.probe import probe_metrics
+        probe_metrics(_judged(s))
+        if s["data"]: folder_photos(s["data"], s["recursive"], s["regions"])
+    if "training" in parts:
+        from invariant_metrics.judging.study import check_settings
+        check_settings(s)
+
+# %% ../../nbs/judging/03_run.ipynb #19c41069
 def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.probe import probe
-    options = dict(metrics=s["metrics"] or None, scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
+    options = dict(metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
     probe(sources, workers=workers, **options).save(folder)
 
@@ -154,7 +169,7 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.study import train_systems
     train_systems(folder, s, device=device, workers=workers)
 
-# %% ../../nbs/judging/03_run.ipynb #f3d2ef4a
+# %% ../../nbs/judging/03_run.ipynb #da7e259a
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = PARTS,            # "probe", "training"
@@ -183,6 +198,10 @@ def study(task: str = "colorization",
                     regions=regions and str(Path(regions).resolve()), regions_identity=folder_identity(regions), scale=scale, grid=grid,
                     alphas=alphas and list(alphas), seeds=seeds, model=model, metrics=list(metrics), invariants=list(invariants),
                     select=select, seed=seed, device=device or "cpu", version=package_version())
+    held = None if overwrite else read_run(out)
+    if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
+        print(f"{task}: checking the settings", file=sys.stderr, flush=True)
+        _check_parts(settings, parts)
     meta = open_run(out, settings, resume, overwrite)
     for part in PARTS:
         if part not in parts or part in meta["parts"]: continue

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['Points', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of', 'finished', 'enqueue',
-           'work_through', 'points_of', 'random_twin', 'unit_of', 'do_point', 'Task', 'do_stage', 'worker',
-           'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels', 'conclude',
-           'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
+           'work_through', 'points_of', 'random_twin', 'unit_of', 'release_memory', 'do_point', 'Task', 'do_stage',
+           'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels',
+           'conclude', 'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
 
-# %% ../../nbs/judging/01_study.ipynb #3e11a8ef
+# %% ../../nbs/judging/01_study.ipynb #494f4b91
+import ctypes
+import gc
 import json
 import os
 import signal
@@ -40,7 +42,7 @@ from .systems import CHROMA, DEFAULTS, Bench, Plan, Size, Unit, battery, directi
 from .systems import photo_pictures, pretrain, read_unit, run_unit, scene_ranges
 from ..models.colorizer import colorizers
 
-# %% ../../nbs/judging/01_study.ipynb #06258769
+# %% ../../nbs/judging/01_study.ipynb #5ed4257b
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
     "Inside the block Optuna reports errors only."
@@ -70,7 +72,7 @@ def alive(folder: Path, name: str) -> bool:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
 
-# %% ../../nbs/judging/01_study.ipynb #b2ceb9ba
+# %% ../../nbs/judging/01_study.ipynb #94b17da4
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
@@ -96,7 +98,7 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
             if grid_id not in taken: search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
 
-# %% ../../nbs/judging/01_study.ipynb #249b16da
+# %% ../../nbs/judging/01_study.ipynb #a6e96244
 def work_through(folder: Path,
                  stage: str,
                  points: Points,
@@ -112,7 +114,7 @@ def work_through(folder: Path,
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
 
-# %% ../../nbs/judging/01_study.ipynb #127084df
+# %% ../../nbs/judging/01_study.ipynb #f7268737
 def points_of(plan: Plan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # name -> parameters
     "The grid of a stage."
     if stage == "pretraining": return {f"pretrained-s{seed}": {"seed": seed} for seed in range(plan.seeds)}
@@ -127,13 +129,20 @@ def unit_of(plan: Plan, name: str, controls: Mapping[str, float]) -> tuple[Unit,
     unit = units[name]
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
 
+def release_memory() -> None:
+    "Give memory that was freed back to the system, where the C library keeps it (glibc)."
+    if hasattr(library := ctypes.CDLL(None) if os.name == "posix" else None, "malloc_trim"): library.malloc_trim(0)
+
 def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str) -> float:
     "Do one point of a stage; returns the selecting metric on validation (0 for pretraining)."
-    if stage == "pretraining": return float(pretrain(bench, int(name.rpartition("-s")[2])) is None)
+    if stage == "pretraining":
+        pretrain(bench, int(name.rpartition("-s")[2]))
+        return 0.0
     tensors, _ = read_unit(run_unit(bench, *unit_of(bench.plan, name, controls)))
+    release_memory()
     return float(tensors[f"validation@1/{bench.plan.settings['select']}"][0])
 
-# %% ../../nbs/judging/01_study.ipynb #db77a6ff
+# %% ../../nbs/judging/01_study.ipynb #1888ce02
 @dataclass(frozen=True)
 class Task:
     "What a worker is to do."
@@ -153,6 +162,7 @@ def do_stage(task: Task, tick: Callable[[], None] = int) -> None:
     with quiet_optuna(): work_through(task.folder, task.stage, points, partial(do_point, bench, task.stage, task.controls), task.maximize)
 
 def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a process of its own
+    gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
     sys.path[:], sys.stderr = path, open(os.devnull, "w")
     torch.set_num_threads(1)
     def tick() -> None:
@@ -162,7 +172,7 @@ def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a pro
     except KeyboardInterrupt: pass
     except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
 
-# %% ../../nbs/judging/01_study.ipynb #159fa35a
+# %% ../../nbs/judging/01_study.ipynb #890f8ac0
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -184,7 +194,7 @@ def run_processes(task: Task, workers: int, bar) -> None:
         raise InputError(text) if mine else RuntimeError(f"a worker failed: {text}")
     if any(p.exitcode for p in crew): raise RuntimeError(f"a worker ended with exit code {[p.exitcode for p in crew]}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #3531fbd0
+# %% ../../nbs/judging/01_study.ipynb #bd82f400
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -197,7 +207,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
             run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
-# %% ../../nbs/judging/01_study.ipynb #aaf23f17
+# %% ../../nbs/judging/01_study.ipynb #41d2e372
 def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
     "The measurements of all units on one part of the data."
     bank = {}
@@ -222,7 +232,7 @@ def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Ma
                      "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
     return results_table(rows)
 
-# %% ../../nbs/judging/01_study.ipynb #6a9962ac
+# %% ../../nbs/judging/01_study.ipynb #0dcbc180
 @dataclass(frozen=True)
 class StudyResult:
     "The training part of a study, as it lies in its folder."
@@ -247,7 +257,7 @@ class StudyResult:
         "The curve of the saturated baseline: index k, a column per metric, means over seeds."
         return self.results[self.results["system"] == SATURATION].pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
 
-# %% ../../nbs/judging/01_study.ipynb #f282d3ea
+# %% ../../nbs/judging/01_study.ipynb #6f97c7b5
 def gathered_panels(folder: Path, plan: Plan, chosen: Mapping[str, float]) -> dict[str, np.ndarray]:
     "The pictures of seed 0: truth, gray, baseline and each system at its chosen alpha."
     base, _ = read_unit(folder/"runs"/Unit(BASE, 0.0, 0).name/"result.safetensors")
@@ -274,7 +284,7 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     with atomic_write(folder/"study.json") as path: path.write_text(json.dumps({**meta, "chosen": chosen}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
-# %% ../../nbs/judging/01_study.ipynb #1f421da0
+# %% ../../nbs/judging/01_study.ipynb #60232235
 def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, dict[str, bool]]: # plan, and metric -> higher is better
     "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too few photographs."
     plan = make_plan(settings, size)
@@ -295,7 +305,7 @@ def claim(folder: Path, plan: Plan) -> bool: # whether the study is finished
         with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
-# %% ../../nbs/judging/01_study.ipynb #ba9ed399
+# %% ../../nbs/judging/01_study.ipynb #d028c173
 def split_record(plan: Plan) -> dict: # part -> [first, count] of scenes, or names of photographs
     "Which pictures belong to which part, for the record."
     s = plan.settings
@@ -309,7 +319,7 @@ def chosen_controls(folder: Path, plan: Plan, higher: Mapping[str, bool]) -> dic
     validation, select = read_bank(folder, plan.units([system]), "validation"), plan.settings["select"]
     return {random_twin(system): best_alpha(validation, system, select, higher[select])}
 
-# %% ../../nbs/judging/01_study.ipynb #2c0defd3
+# %% ../../nbs/judging/01_study.ipynb #48ff56b4
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # see systems.DEFAULTS; others are ignored
                   *, device: str | None = None, # "cpu", "cuda", …
@@ -320,6 +330,7 @@ def train_systems(folder: str | Path,          # of the training part, made if a
     folder, begun, device = Path(folder), time.perf_counter(), device or "cpu"
     plan, higher = check_settings(settings, size)
     if claim(folder, plan): return StudyResult.load(folder)
+    release_memory()
     if plan.settings["data"]: photo_pictures(plan, folder/"cache", ["train", "validation", "test"])
     stage = lambda name, controls: Task(folder, plan.settings, plan.size, name, controls, device, higher[plan.settings["select"]])
     steps = {"pretraining": plan.size.pretrain * plan.seeds, "systems": plan.size.steps * len(plan.units(list(plan.systems))),

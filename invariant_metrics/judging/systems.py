@@ -8,12 +8,12 @@ __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 
            'gap_of', 'directions', 'Measured', 'measure', 'Bench', 'unit_batches', 'new_model', 'train_unit',
            'pretrain', 'train_fork', 'seen_map', 'panels', 'measured', 'run_unit', 'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #1be00aec
+# %% ../../nbs/judging/04_systems.ipynb #d963c366
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +32,11 @@ from .improvement import BASE
 from ..metrics.base import Metric, Rows, extract, get_metric, replicates, statistic
 from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers
-from ..training.augmented import AugmentedLoss, TargetCache, color_batches, fork
+from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #9963fd1b
+# %% ../../nbs/judging/04_systems.ipynb #eb5de5d1
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -53,7 +53,7 @@ SIZES = {"quick": Size(32, 400, 96, 160, 60, 30, 16, 100),
          "default": Size(32, 2000, 256, 512, 600, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #69a83a1d
+# %% ../../nbs/judging/04_systems.ipynb #fcac4eeb
 GRIDS = {"default": {"alphas": (0.1, 1.0), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.03, 0.1, 0.3, 1.0, 3.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
@@ -66,7 +66,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #4e4ece57
+# %% ../../nbs/judging/04_systems.ipynb #3ea8b75c
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -93,7 +93,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #4fd96754
+# %% ../../nbs/judging/04_systems.ipynb #9127aab6
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -109,7 +109,7 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #512303b1
+# %% ../../nbs/judging/04_systems.ipynb #88fa00d2
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -127,7 +127,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #5fce527a
+# %% ../../nbs/judging/04_systems.ipynb #e64f6307
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -135,14 +135,16 @@ def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first sce
 
 def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
     "The scenes of some parts."
-    out = {}
+    make, out = partial(make_scenes, size=plan.size.side, seed=WORLD + plan.settings["seed"]), {}
     for part in parts:
         start, n = scene_ranges(plan.size)[part]
-        scenes = make_scenes(n, plan.size.side, WORLD + plan.settings["seed"], start)
-        out[part] = Pictures(scenes.rgb, scenes.index.tolist(), truth=None if part == "train" else color_truth(scenes))
+        blocks = [(i, min(256, start + n - i)) for i in range(start, start + n, 256)] # all that is true about a scene takes far more room than its picture
+        if part == "train": rgb, truth = torch.cat([make(count, start=first).rgb for first, count in blocks]), None
+        else: rgb, truth = (scenes := make(n, start=start)).rgb, color_truth(scenes)
+        out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #7d6d90c5
+# %% ../../nbs/judging/04_systems.ipynb #02b12122
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
     few = InputError(f"{len(photos)} photographs are fewer than the split needs: 2 to train on, 1 to choose alpha on, 2 to test on; add photographs")
@@ -166,7 +168,7 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
             raise InputError(f"only {len(np.unique(out[part].cluster))} of {len(own)} photographs to {part} on have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #e02bbddb
+# %% ../../nbs/judging/04_systems.ipynb #a59fc857
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -185,7 +187,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #9c2dc12e
+# %% ../../nbs/judging/04_systems.ipynb #b118a19f
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -197,7 +199,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #b4d7c700
+# %% ../../nbs/judging/04_systems.ipynb #09d70af3
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -216,7 +218,7 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #baa0ebb9
+# %% ../../nbs/judging/04_systems.ipynb #98ccc976
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -246,18 +248,18 @@ class Bench:
         about = {"invariant": str(g.signature), "data": s["data_identity"], "seed": s["seed"], "size": asdict(self.plan.size)}
         return cached_tensors("targets", about, lambda: {"value": TargetCache(g, rgb, limit=limit).values}, self.folder/"cache")["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #eba05a4c
+# %% ../../nbs/judging/04_systems.ipynb #b83613cc
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
-    rgb, size = bench.pictures["train"].rgb, bench.plan.size.batch
-    base, pick = color_batches(rgb, size, seed), batch_indices(len(rgb), size, seed)
-    targets = {label_of(i): t for i in invariants if (t := bench.targets(i)) is not None}
+    rgb = bench.pictures["train"].rgb
+    pick, targets = batch_indices(len(rgb), bench.plan.size.batch, seed), {label_of(i): bench.targets(i) for i in invariants}
     def at(i: int) -> dict:
         bench.tick()
-        return base(i) | {"targets": {name: values[pick(i)].float() for name, values in targets.items()}}
+        L, ab = split_lab(rgb[pick(i)])
+        return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #ae6c03b4
+# %% ../../nbs/judging/04_systems.ipynb #aeee455a
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -284,7 +286,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #8d648bb0
+# %% ../../nbs/judging/04_systems.ipynb #c531a64e
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -308,7 +310,7 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #ba56a867
+# %% ../../nbs/judging/04_systems.ipynb #f9421cbf
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"

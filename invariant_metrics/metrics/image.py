@@ -6,7 +6,7 @@
 __all__ = ['psnr', 'window_means', 'ssim', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
            'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
-# %% ../../nbs/metrics/03_image.ipynb #5242039c
+# %% ../../nbs/metrics/03_image.ipynb #1a3cdf4a
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,7 +16,7 @@ from ..encoders.base import get_encoder
 from .base import metric_factory, pixel_metric
 from .frechet import encoder_rows
 
-# %% ../../nbs/metrics/03_image.ipynb #61bfdf48
+# %% ../../nbs/metrics/03_image.ipynb #4659415a
 def _same_size(pred: Tensor, target: Tensor) -> None:
     if pred.shape != target.shape:
         raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
@@ -32,7 +32,7 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #6c7c442a
+# %% ../../nbs/metrics/03_image.ipynb #8565b677
 def window_means(x: Tensor,            # (N, C, H, W)
                  size: int = 11,       # pixels
                  sigma: float = 1.5,
@@ -57,7 +57,7 @@ def ssim(pred: Tensor,          # (N, C, H, W) in [0, 1], sides of 11 pixels at 
     local = (2*mx*my + 0.01**2)*(2*cov + 0.03**2) / ((mx*mx + my*my + 0.01**2)*(vx + vy + 0.03**2))
     return local.flatten(1).mean(1)
 
-# %% ../../nbs/metrics/03_image.ipynb #2a6cac18
+# %% ../../nbs/metrics/03_image.ipynb #2bba22df
 def unit_maps(maps: list[Tensor], # (N, C, h, w) each
              ) -> tuple[Tensor, ...]:
     "Feature maps with the channel vector at each place scaled to length 1."
@@ -79,7 +79,7 @@ def lpips_embedded(device: str = "cpu", **options) -> dict:
     return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()), compare=map_distance,
                 signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
-# %% ../../nbs/metrics/03_image.ipynb #dd918b2c
+# %% ../../nbs/metrics/03_image.ipynb #4c9e7d79
 def cosine_distance(pred: Tensor,   # (N, d)
                     target: Tensor, # (N, d)
                    ) -> Tensor:     # (N,) in [0, 2]
@@ -94,7 +94,7 @@ def encoder_distance(encoder: str = "embedded", layer: str | None = None, device
     rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=cosine_distance, signature=Signature.of(metric="encoder-distance", **parts))
 
-# %% ../../nbs/metrics/03_image.ipynb #a51585e7
+# %% ../../nbs/metrics/03_image.ipynb #aef2e603
 def opponent_channels(images: Tensor,           # (N, 3, H, W), RGB in [0, 1]
                       absolute: bool = False,   # |R−G| and |(R+G)/2−B|, as colorization code does
                      ) -> Tensor:               # (N, 2, H·W), on the 0–255 scale

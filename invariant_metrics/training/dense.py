@@ -6,7 +6,7 @@
 __all__ = ['WORLDS', 'SIZES', 'LOSSES', 'DENSE', 'fade_factors', 'faded', 'disturbed', 'training_batches', 'segmentation_loss',
            'depth_loss', 'train_dense', 'mean_iou', 'dense_score', 'dense_scores', 'dense_epsilon', 'make_dense']
 
-# %% ../../nbs/training/05_dense.ipynb #f82cfdd8
+# %% ../../nbs/training/05_dense.ipynb #fe80c6e6
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ from ..invariants.depth import silog
 from ..models.dense import OUTPUTS, dense_network
 from .loop import Optim, Turn, fit
 
-# %% ../../nbs/training/05_dense.ipynb #e491d020
+# %% ../../nbs/training/05_dense.ipynb #e4d731bd
 WORLDS = {"invariant": 7001, "judge": 7002, "test": 7003} # seeds of make_scenes
 
 def fade_factors(n: int, generator: torch.Generator) -> Tensor: # (n,), in [0, 1]
@@ -41,7 +41,7 @@ def faded(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W) Lab
     keep = fade_factors(len(lab), generator).view(-1, 1, 1, 1)
     return lab_to_rgb(torch.cat([lab[:, :1], lab[:, 1:]*keep], 1))
 
-# %% ../../nbs/training/05_dense.ipynb #38e4bbce
+# %% ../../nbs/training/05_dense.ipynb #b5d7269a
 def disturbed(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W) Lab -> RGB
     "The augmentation of the judges: turn hues by up to 10°, cast color, fade between 30 and 115 %, add noise; one in ten is gray."
     n, u = len(lab), torch.rand(4, len(lab), 1, 1, generator=generator)
@@ -52,7 +52,7 @@ def disturbed(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W)
     L = 50 + (lab[:, :1] - 50)*(0.85 + 0.3*u[3][:, None]) + torch.randn(lab[:, :1].shape, generator=generator)
     return lab_to_rgb(torch.cat([L, ab], 1))
 
-# %% ../../nbs/training/05_dense.ipynb #f7247c9f
+# %% ../../nbs/training/05_dense.ipynb #2d276930
 SIZES = ((32, 32), (32, 32), (64, 16)) # side in pixels and pictures of every third batch
 
 def training_batches(judge: bool, seed: int) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
@@ -66,7 +66,7 @@ def training_batches(judge: bool, seed: int) -> Callable[[int], tuple[Tensor, Te
         return flip(rgb), flip(scenes.segmentation.long()), flip(scenes.depth)
     return make
 
-# %% ../../nbs/training/05_dense.ipynb #e295c11c
+# %% ../../nbs/training/05_dense.ipynb #8f247b1b
 def segmentation_loss(network: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
     "Cross-entropy, and overlap averaged over the classes each picture has."
     rgb, classes, _ = batch
@@ -84,7 +84,7 @@ def depth_loss(network: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> dict
 
 LOSSES = {"segmentation": segmentation_loss, "depth": depth_loss}
 
-# %% ../../nbs/training/05_dense.ipynb #fcf4cf61
+# %% ../../nbs/training/05_dense.ipynb #da88d172
 def train_dense(kind: str,                   # "segmentation" or "depth"
                 judge: bool = False,         # the other architecture, scenes and augmentation
                 steps: int = 1500,           # of the optimizer
@@ -103,7 +103,7 @@ def train_dense(kind: str,                   # "segmentation" or "depth"
               settings={"kind": kind, "judge": judge})
     return network.eval(), log
 
-# %% ../../nbs/training/05_dense.ipynb #b94ab74b
+# %% ../../nbs/training/05_dense.ipynb #717141b3
 def mean_iou(guess: Tensor,     # (N, H, W) class ids
              truth: Tensor,     # (N, H, W) class ids
              classes: int = len(CLASSES),
@@ -129,12 +129,12 @@ def dense_scores(network: nn.Module, kind: str, n: int = 400) -> dict[str, float
         table |= {f"{size}px {name}": round(dense_score(network, kind, rgb, scenes), 3) for name, rgb in views.items()}
     return table
 
-# %% ../../nbs/training/05_dense.ipynb #d485d1b7
+# %% ../../nbs/training/05_dense.ipynb #0614a527
 def dense_epsilon(invariant: Invariant, n: int = 400) -> dict[str, dict[str, float]]: # by kind of wrong
     "ε of an invariant on held-out scenes, rounded for a card."
     return {kind: {k: round(v, 4) for k, v in e.to_dict().items()} for kind, e in scene_epsilon(invariant, n, seed=WORLDS["test"]).items()}
 
-# %% ../../nbs/training/05_dense.ipynb #24e3ffb0
+# %% ../../nbs/training/05_dense.ipynb #dbdb22c1
 DENSE = {"segmentation": dict(kind="segmentation", judge=False, steps=2000), "depth": dict(kind="depth", judge=False, steps=1500),
          "segmentation-judge": dict(kind="segmentation", judge=True, steps=1200), "depth-judge": dict(kind="depth", judge=True, steps=900)}
 
