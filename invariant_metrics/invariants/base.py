@@ -6,7 +6,7 @@
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'epsilon', 'bled', 'scene_pairs',
            'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'get_invariant']
 
-# %% ../../nbs/invariants/00_base.ipynb #3120b0b3
+# %% ../../nbs/invariants/00_base.ipynb #8fb4a842
 import importlib
 import json
 import pkgutil
@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchvision.transforms.functional import gaussian_blur
 
 from ..core import InputError, Registry, Signature, auc, rng
 from ..data.color import join_lab, split_lab
@@ -25,7 +24,7 @@ from ..data.scenes import make_scenes, recolored, wrong_color
 from ..encoders.base import Preprocess, check_rgb
 from ..encoders.weights import get_card, load_embedded, resolve
 
-# %% ../../nbs/invariants/00_base.ipynb #e419bacd
+# %% ../../nbs/invariants/00_base.ipynb #bbefbfe0
 class Invariant(nn.Module):
     "A frozen map g with a distance on its values; subclasses write `forward` and `distance`."
     def __init__(self, name: str,                  # as in the registry
@@ -72,7 +71,7 @@ class Invariant(nn.Module):
         check_rgb(pred)
         return self.loss(pred, target, target_value)
 
-# %% ../../nbs/invariants/00_base.ipynb #4d4bcdac
+# %% ../../nbs/invariants/00_base.ipynb #c44e0474
 def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
                      t: Tensor,           # the same shape
                      smooth: float = 1.,  # pixels
@@ -80,7 +79,7 @@ def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
     "Dice distance with squared denominators: 0 exactly where the maps are equal, 1 − smoothing where they do not meet."
     return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(smooth)
 
-# %% ../../nbs/invariants/00_base.ipynb #c094de01
+# %% ../../nbs/invariants/00_base.ipynb #79f602db
 @dataclass(frozen=True)
 class Epsilon:
     "What an invariant is worth on pairs that are right against pairs where one is wrong."
@@ -93,7 +92,7 @@ class Epsilon:
         "As a plain dict that goes into JSON."
         return asdict(self)
 
-# %% ../../nbs/invariants/00_base.ipynb #6eb39451
+# %% ../../nbs/invariants/00_base.ipynb #eadf9226
 def violations(invariant: Invariant, pred: Tensor, target: Tensor, # (N, 3, H, W) each
                batch: int = 64,
               ) -> np.ndarray:                                      # (N,)
@@ -111,11 +110,12 @@ def epsilon(invariant: Invariant,
     if not len(near) or not len(far): raise InputError("epsilon needs at least one right and one wrong pair")
     return Epsilon(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
 
-# %% ../../nbs/invariants/00_base.ipynb #f6678ae4
+# %% ../../nbs/invariants/00_base.ipynb #e9b4bd03
 def bled(rgb: Tensor,          # (N, 3, H, W) in [0, 1]
          radius: float = 0.06, # of the Gaussian, as a share of the shorter side
         ) -> Tensor:           # (N, 3, H, W)
     "Pictures whose colors run across outlines: a and b blurred, lightness kept."
+    from torchvision.transforms.functional import gaussian_blur # a second and 90 MB, which most processes can do without
     L, ab = split_lab(rgb)
     sigma = radius*min(rgb.shape[-2:])
     return join_lab(L, gaussian_blur(ab, 2*min(int(2*sigma) + 1, min(rgb.shape[-2:])//2 - 1) + 1, sigma))
@@ -134,7 +134,7 @@ def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int 
     truth, right, wrong = scene_pairs(n, size, seed)
     return {kind: epsilon(invariant, (right, truth), (rgb, truth)) for kind, rgb in wrong.items()}
 
-# %% ../../nbs/invariants/00_base.ipynb #c8f30e9c
+# %% ../../nbs/invariants/00_base.ipynb #ee105f81
 def dense_state(name: str,            # an embedded network, e.g. "segmentation"
                 weights: str | Path,  # "embedded", or a .safetensors file
                ) -> tuple[dict[str, Tensor], str, dict]: # state, revision, scores
@@ -158,13 +158,13 @@ def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
     stats = tuple(said.get("image_mean", usual.stats[0])), tuple(said.get("image_std", usual.stats[1]))
     return Preprocess(size, usual.fit, usual.interpolation, stats)
 
-# %% ../../nbs/invariants/00_base.ipynb #9dcc3d35
+# %% ../../nbs/invariants/00_base.ipynb #2e120611
 def named(factory: Callable[..., Invariant], name: str) -> Callable[..., Invariant]:
     "The factory of one name, out of a factory that takes the name first."
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
     return make
 
-# %% ../../nbs/invariants/00_base.ipynb #701dcf4b
+# %% ../../nbs/invariants/00_base.ipynb #bba2eabe
 invariants = Registry("invariant", group="invariant_metrics.invariants")
 
 def _discover() -> None: # notebooks of this folder register what they define when they are imported
@@ -176,7 +176,7 @@ def invariant_names() -> list[str]:
     _discover()
     return invariants.names()
 
-# %% ../../nbs/invariants/00_base.ipynb #6084b566
+# %% ../../nbs/invariants/00_base.ipynb #5c057959
 def get_invariant(name: str | Invariant,                  # a name, "package.module:object", or an invariant
                   weights: str | Path = "embedded",       # "embedded", a local folder, or a hub id with a pinned revision
                   device: str | torch.device = "cpu",

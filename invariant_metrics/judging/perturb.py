@@ -7,7 +7,7 @@ __all__ = ['perturbations', 'VALID_DRAWS', 'Items', 'put_color', 'Perturbation',
            'chroma_shift', 'region_means', 'bleeding', 'blotches', 'misregistration', 'recoloring', 'Match', 'psnr_to',
            'at_strength', 'match_psnr', 'nearest_step', 'forbidden_color', 'allowed_recoloring']
 
-# %% ../../nbs/judging/00_perturb.ipynb #2af3b7f5
+# %% ../../nbs/judging/00_perturb.ipynb #90348c4d
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +15,14 @@ from functools import cached_property
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.ndimage import gaussian_filter
 from torch import Tensor
-from torchvision.transforms.functional import gaussian_blur
 
 from ..core import InputError, Registry
 from ..data.color import join_lab, split_lab
 from ..data.scenes import recolored, wrong_color
 
-# %% ../../nbs/judging/00_perturb.ipynb #1369742a
+# %% ../../nbs/judging/00_perturb.ipynb #444fc2ec
 @dataclass(frozen=True)
 class Items:
     "A batch of pictures to be perturbed, with what is known about them; raises InputError when the shapes disagree."
@@ -49,7 +49,7 @@ class Items:
     @property
     def ab(self) -> Tensor: return self.L_ab[1]  # (N, 2, H, W)
 
-# %% ../../nbs/judging/00_perturb.ipynb #b69107c4
+# %% ../../nbs/judging/00_perturb.ipynb #56e8ab8f
 def _outside(L: Tensor, ab: Tensor) -> Tensor: # (N, H, W) True where no screen can show the color
     raw = join_lab(L, ab, clamp=False)
     return ((raw < -5e-4) | (raw > 1 + 5e-4)).any(1)
@@ -73,7 +73,7 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
     image[out] = join_lab(L, true + low * far)[0, :, :, 0].T
     return image.movedim(-1, 1).clamp(0, 1)
 
-# %% ../../nbs/judging/00_perturb.ipynb #3e0585ec
+# %% ../../nbs/judging/00_perturb.ipynb #c57b7586
 @dataclass(frozen=True)
 class Perturbation:
     "A registered way to change items: call it with (items, generator) to get (dose, applies)."
@@ -97,7 +97,7 @@ def perturbation(name: str, **fields) -> Callable:
         return function
     return add
 
-# %% ../../nbs/judging/00_perturb.ipynb #04709463
+# %% ../../nbs/judging/00_perturb.ipynb #a96562a9
 def families(task: str = "colorization",
              kind: str | None = None,   # "violation", "valid", or None for both
              source: str | None = None, # "photos", "scenes", or None for all
@@ -110,7 +110,7 @@ def _column(strength: Tensor) -> Tensor: return strength.view(-1, 1, 1, 1)
 
 def _draw(values: np.ndarray, like: Tensor) -> Tensor: return torch.from_numpy(np.asarray(values)).to(like)
 
-# %% ../../nbs/judging/00_perturb.ipynb #cc905752
+# %% ../../nbs/judging/00_perturb.ipynb #d6ca605b
 @perturbation("desaturation", task="colorization", kind="violation", severity="all chroma removed")
 def desaturation(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The color fades towards gray; applies where there is color (mean chroma above 1)."
@@ -123,7 +123,7 @@ def chroma_shift(items: Items, generator: np.random.Generator) -> tuple[Callable
     tint = 60 * torch.stack([angle.cos(), angle.sin()], dim=1)[:, :, None, None]
     return lambda s: items.ab + _column(s) * tint, torch.ones(len(items), dtype=torch.bool)
 
-# %% ../../nbs/judging/00_perturb.ipynb #1f18922d
+# %% ../../nbs/judging/00_perturb.ipynb #50e54ff6
 def region_means(ab: Tensor,      # (N, C, H, W)
                  regions: Tensor, # (N, H, W) integers
                 ) -> Tensor:      # (N, C, H, W), constant in each region
@@ -133,9 +133,8 @@ def region_means(ab: Tensor,      # (N, C, H, W)
     mean = total.scatter_add(2, index, ab.flatten(2)) / total.scatter_add(2, index, torch.ones_like(ab.flatten(2))).clamp(min=1)
     return mean.gather(2, index).view_as(ab)
 
-def _blurred(maps: Tensor, sigma: float) -> Tensor: # two passes of one dimension each
-    width = 2 * min(int(2 * sigma), maps.shape[-1] - 1, maps.shape[-2] - 1) + 1
-    return gaussian_blur(gaussian_blur(maps, [width, 1], [sigma, sigma]), [1, width], [sigma, sigma])
+def _blurred(maps: Tensor, sigma: float) -> Tensor: # (N, C, H, W), float32
+    return torch.from_numpy(gaussian_filter(maps.numpy(), (0, 0, sigma, sigma), mode="mirror", truncate=2.0))
 
 @perturbation("bleeding", task="colorization", kind="violation", severity="region colors blurred with sigma = a quarter of the width")
 def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -151,7 +150,7 @@ def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
         return items.ab + (1 - part) * stack[rows, low.long()] + part * stack[rows, low.long() + 1]
     return dose, items.regions.flatten(1).amax(1) != items.regions.flatten(1).amin(1)
 
-# %% ../../nbs/judging/00_perturb.ipynb #6d6a1a40
+# %% ../../nbs/judging/00_perturb.ipynb #0156d9f6
 @perturbation("blotches", task="colorization", kind="violation", severity="patches displaced by 60 in ab")
 def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Soft patches of foreign color, a third of the area, laid anywhere; always applies."
@@ -176,7 +175,7 @@ def misregistration(items: Items, generator: np.random.Generator) -> tuple[Calla
         return F.grid_sample(items.ab, grid, padding_mode="reflection", align_corners=False)
     return dose, items.ab.flatten(2).std(2).norm(dim=1) > 0.5
 
-# %% ../../nbs/judging/00_perturb.ipynb #613afec5
+# %% ../../nbs/judging/00_perturb.ipynb #84b42e01
 def _chosen(share: Tensor,                   # (N, K) area of each region in [0, 1]
             generator: np.random.Generator,
            ) -> tuple[Tensor, Tensor]:       # (N, K) regions to recolor; (N,) where there are two large ones at least
@@ -208,7 +207,7 @@ def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, 
         return turned + _column(strength) * move
     return dose, applies
 
-# %% ../../nbs/judging/00_perturb.ipynb #3ce43f60
+# %% ../../nbs/judging/00_perturb.ipynb #fa7f8a7a
 @dataclass(frozen=True)
 class Match:
     "Pictures at a wanted PSNR, one per item."
@@ -228,7 +227,7 @@ def at_strength(items: Items,
     out = dose(strength)[part]
     return put_color(items.L[part], items.ab[part], out) if out.shape[1] == 2 else out
 
-# %% ../../nbs/judging/00_perturb.ipynb #fac058a3
+# %% ../../nbs/judging/00_perturb.ipynb #b7f5a3ed
 def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, target: Tensor, halve: bool) -> Tensor:
     "A strength inside the bracket whose PSNR should be nearer the target; ends that were not tried yet have an infinite PSNR."
     up, down = low * 10 ** ((at_low - target) / 20), high * 10 ** ((at_high - target) / 20) # 20 dB per decade
@@ -261,7 +260,7 @@ def match_psnr(items: Items,
         guess = _next_guess(low, high, at_low, at_high, target, halve=step % 3 == 2)
     return Match(rgb, psnr, best)
 
-# %% ../../nbs/judging/00_perturb.ipynb #c45fd1d6
+# %% ../../nbs/judging/00_perturb.ipynb #cddf3275
 def nearest_step(items: Items,
                  dose: Callable,  # as above, but only k/steps mean something
                  target: Tensor,  # (N,) dB
@@ -274,7 +273,7 @@ def nearest_step(items: Items,
     strength = (nearest + 1) / steps
     return Match(at_strength(items, dose, strength), psnr.gather(0, nearest[None])[0], strength)
 
-# %% ../../nbs/judging/00_perturb.ipynb #f53ad112
+# %% ../../nbs/judging/00_perturb.ipynb #2cdf5798
 VALID_DRAWS = 16 # right answers drawn for each scene
 
 def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor: # (N, 3, H, W)
