@@ -8,7 +8,7 @@ __all__ = ['Points', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'poin
            'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels',
            'conclude', 'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
 
-# %% ../../nbs/judging/01_study.ipynb #2faa840f
+# %% ../../nbs/judging/01_study.ipynb #3e26be2f
 import ctypes
 import gc
 import json
@@ -42,7 +42,7 @@ from .systems import CHROMA, DEFAULTS, Bench, Plan, Size, Unit, battery, directi
 from .systems import photo_pictures, pretrain, read_unit, run_unit, scene_ranges
 from ..models.colorizer import colorizers
 
-# %% ../../nbs/judging/01_study.ipynb #5aa6f196
+# %% ../../nbs/judging/01_study.ipynb #947e4fc8
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
     "Inside the block Optuna reports errors only."
@@ -72,7 +72,7 @@ def alive(folder: Path, name: str) -> bool:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
 
-# %% ../../nbs/judging/01_study.ipynb #31f63307
+# %% ../../nbs/judging/01_study.ipynb #03b476d3
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
@@ -98,7 +98,7 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
             if grid_id not in taken: search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
 
-# %% ../../nbs/judging/01_study.ipynb #8a744801
+# %% ../../nbs/judging/01_study.ipynb #34050e71
 def work_through(folder: Path,
                  stage: str,
                  points: Points,
@@ -114,7 +114,7 @@ def work_through(folder: Path,
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
 
-# %% ../../nbs/judging/01_study.ipynb #cf5793c2
+# %% ../../nbs/judging/01_study.ipynb #7039637b
 def points_of(plan: Plan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # name -> parameters
     "The grid of a stage."
     if stage == "pretraining": return {f"pretrained-s{seed}": {"seed": seed} for seed in range(plan.seeds)}
@@ -142,7 +142,7 @@ def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str)
     release_memory()
     return float(tensors[f"validation@1/{bench.plan.settings['select']}"][0])
 
-# %% ../../nbs/judging/01_study.ipynb #05aecb3f
+# %% ../../nbs/judging/01_study.ipynb #c6526bdf
 @dataclass(frozen=True)
 class Task:
     "What a worker is to do."
@@ -172,7 +172,7 @@ def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a pro
     except KeyboardInterrupt: pass
     except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
 
-# %% ../../nbs/judging/01_study.ipynb #d7ea5b5d
+# %% ../../nbs/judging/01_study.ipynb #2bd9add7
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -194,7 +194,7 @@ def run_processes(task: Task, workers: int, bar) -> None:
         raise InputError(text) if mine else RuntimeError(f"a worker failed: {text}")
     if any(p.exitcode for p in crew): raise RuntimeError(f"a worker ended with exit code {[p.exitcode for p in crew]}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #ce85ba6b
+# %% ../../nbs/judging/01_study.ipynb #93171fc3
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -207,7 +207,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
             run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
-# %% ../../nbs/judging/01_study.ipynb #65e13c12
+# %% ../../nbs/judging/01_study.ipynb #1dbae45b
 def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
     "The measurements of all units on one part of the data."
     bank = {}
@@ -221,7 +221,7 @@ def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str,
             if unit.system == BASE: bank[SATURATION, k, unit.seed, metric] = value
     return bank
 
-# %% ../../nbs/judging/01_study.ipynb #ba06f5ac
+# %% ../../nbs/judging/01_study.ipynb #bf14bc06
 def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval over pictures where there are replicates."
     rows = []
@@ -233,7 +233,7 @@ def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Ma
                      "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
     return results_table(rows)
 
-# %% ../../nbs/judging/01_study.ipynb #7499fda7
+# %% ../../nbs/judging/01_study.ipynb #95ef776d
 @dataclass(frozen=True)
 class StudyResult:
     "The training part of a study, as it lies in its folder."
@@ -258,7 +258,7 @@ class StudyResult:
         "The curve of the saturated baseline: index k, a column per metric, means over seeds."
         return self.results[self.results["system"] == SATURATION].pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
 
-# %% ../../nbs/judging/01_study.ipynb #a5478d2b
+# %% ../../nbs/judging/01_study.ipynb #3b0d90f3
 def gathered_panels(folder: Path, plan: Plan, chosen: Mapping[str, float]) -> dict[str, np.ndarray]:
     "The pictures of seed 0: truth, gray, baseline and each system at its chosen alpha."
     base, _ = read_unit(folder/"runs"/Unit(BASE, 0.0, 0).name/"result.safetensors")
@@ -285,7 +285,7 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     with atomic_write(folder/"study.json") as path: path.write_text(json.dumps({**meta, "chosen": chosen}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
-# %% ../../nbs/judging/01_study.ipynb #6570cd7c
+# %% ../../nbs/judging/01_study.ipynb #b61c937c
 def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, dict[str, bool]]: # plan, and metric -> higher is better
     "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too few photographs."
     plan = make_plan(settings, size)
@@ -306,7 +306,7 @@ def claim(folder: Path, plan: Plan) -> bool: # whether the study is finished
         with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
-# %% ../../nbs/judging/01_study.ipynb #34821bc8
+# %% ../../nbs/judging/01_study.ipynb #6ec5942b
 def split_record(plan: Plan) -> dict: # part -> [first, count] of scenes, or names of photographs
     "Which pictures belong to which part, for the record."
     s = plan.settings
@@ -320,7 +320,7 @@ def chosen_controls(folder: Path, plan: Plan, higher: Mapping[str, bool]) -> dic
     validation, select = read_bank(folder, plan.units([system]), "validation"), plan.settings["select"]
     return {random_twin(system): best_alpha(validation, system, select, higher[select])}
 
-# %% ../../nbs/judging/01_study.ipynb #97b70303
+# %% ../../nbs/judging/01_study.ipynb #5796a164
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # see systems.DEFAULTS; others are ignored
                   *, device: str | None = None, # "cpu", "cuda", …

@@ -8,7 +8,7 @@ __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 
            'gap_of', 'directions', 'Measured', 'measure', 'Bench', 'unit_batches', 'new_model', 'train_unit',
            'pretrain', 'train_fork', 'seen_map', 'panels', 'drop_heavy', 'measured', 'run_unit', 'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #796833e2
+# %% ../../nbs/judging/04_systems.ipynb #d1bad0ee
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #99acbbde
+# %% ../../nbs/judging/04_systems.ipynb #de325e75
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -53,11 +53,11 @@ SIZES = {"quick": Size(32, 400, 96, 160, 60, 30, 16, 100),
          "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #d64f1c6b
+# %% ../../nbs/judging/04_systems.ipynb #3a7106de
 GRIDS = {"default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
-CHROMA = (0.85, 1.0, 1.15, 1.3, 1.5) # what the baseline's a and b are multiplied with
+CHROMA = (0.85, 1.0, 1.2, 1.5, 1.8) # what the baseline's a and b are multiplied with
 METRICS = ("fd", "cmmd", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness")
 DEFAULTS = {"data": None, "recursive": False, "data_identity": None, "scale": "default", "grid": "default", "alphas": None, "seeds": None,
             "model": "unet", "metrics": (), "invariants": (), "select": "fd", "seed": 0}
@@ -66,7 +66,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #a1d81986
+# %% ../../nbs/judging/04_systems.ipynb #562a7f08
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -93,7 +93,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #3d6a9fb5
+# %% ../../nbs/judging/04_systems.ipynb #2f4675c2
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -109,7 +109,7 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #e4a2b4c0
+# %% ../../nbs/judging/04_systems.ipynb #f8c1c706
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -127,7 +127,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #1b4b8868
+# %% ../../nbs/judging/04_systems.ipynb #2b199263
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -144,7 +144,7 @@ def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
         out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #3d377263
+# %% ../../nbs/judging/04_systems.ipynb #3e5a77e9
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
     few = InputError(f"{len(photos)} photographs are fewer than the split needs: 2 to train on, 1 to choose alpha on, 2 to test on; add photographs")
@@ -168,7 +168,7 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
             raise InputError(f"only {len(np.unique(out[part].cluster))} of {len(own)} photographs to {part} on have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #c3e8cfd6
+# %% ../../nbs/judging/04_systems.ipynb #255b60dc
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -187,7 +187,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #31cfcc9b
+# %% ../../nbs/judging/04_systems.ipynb #e10a9823
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -199,7 +199,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #d527263d
+# %% ../../nbs/judging/04_systems.ipynb #585a69b7
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -208,7 +208,7 @@ def measure(metrics: Sequence[Metric],
             cache: dict | None = None,    # of the truth's side; the same dict for the same pictures
            ) -> Measured:
     "Every metric's value, its replicates and values per picture; raises InputError on values that are not finite."
-    rows = extract(metrics, pred, pictures.rgb, cache=cache)
+    rows = extract(metrics, pred, pictures.rgb, cache=cache, batch=32)
     if pictures.truth is not None: rows["oracle"] = Rows(oracle_violation(pictures.truth, pred).double())
     weights = bootstrap_weights(len(pred), reps, rng(seed, "study"), pictures.cluster) * pictures.weight
     def stat(m: Metric, r: Rows) -> np.ndarray: return np.r_[statistic(m, r, pictures.weight), replicates(m, r, weights) if reps else []]
@@ -218,7 +218,7 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #ba5bad2e
+# %% ../../nbs/judging/04_systems.ipynb #1e107a73
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -248,7 +248,7 @@ class Bench:
         about = {"invariant": str(g.signature), "data": s["data_identity"], "seed": s["seed"], "size": asdict(self.plan.size)}
         return cached_tensors("targets", about, lambda: {"value": TargetCache(g, rgb, limit=limit).values}, self.folder/"cache")["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #e4b63689
+# %% ../../nbs/judging/04_systems.ipynb #e5a544cc
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
     rgb = bench.pictures["train"].rgb
@@ -259,7 +259,7 @@ def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable
         return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #84e1dcec
+# %% ../../nbs/judging/04_systems.ipynb #7468f530
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -286,7 +286,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #24e88a15
+# %% ../../nbs/judging/04_systems.ipynb #f7bb9abd
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -310,14 +310,14 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
     out, pred, size = {}, None, bench.plan.size
     for part, reps in (("validation", 0), ("test", size.reps)):
         pictures = bench.pictures[part]
-        pred = model.colorize(split_lab(pictures.rgb)[0], chroma)
+        pred = model.colorize(split_lab(pictures.rgb)[0], chroma, batch=32)
         found = measure(bench.metrics, pred, pictures, reps, bench.plan.settings["seed"], bench.caches[part])
         drop_heavy(bench.caches[part])
         out |= {f"{part}@{chroma:g}/{k}": torch.from_numpy(v) for k, v in found.stats.items()}
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #a9c492cb
+# %% ../../nbs/judging/04_systems.ipynb #e31ffcb6
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"
