@@ -18,7 +18,7 @@ from invariant_metrics.judging.improvement import relative_improvement
 from invariant_metrics.judging.study import StudyResult, train_systems
 from invariant_metrics.judging.systems import Size, make_plan, scene_pictures, scene_ranges
 
-TINY = Size(side=32, train=64, validation=24, test=40, pretrain=8, steps=60, batch=4, reps=20)
+TINY = Size(side=32, train=48, validation=16, test=24, pretrain=8, steps=60, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
 TABLES = ("results", "validation", "improvements")
 OWN = '''

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['Points', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of', 'finished', 'enqueue',
-           'work_through', 'points_of', 'random_twin', 'unit_of', 'release_memory', 'do_point', 'Task', 'do_stage',
-           'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels',
-           'conclude', 'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
+           'work_through', 'points_of', 'random_twin', 'unit_of', 'do_point', 'Task', 'do_stage', 'worker',
+           'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels', 'conclude',
+           'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
 
-# %% ../../nbs/judging/01_study.ipynb #3e26be2f
-import ctypes
+# %% ../../nbs/judging/01_study.ipynb #3e85c618
 import gc
 import json
 import os
@@ -39,10 +38,10 @@ from ..data.photos import folder_photos
 from ..invariants.base import get_invariant, invariant_names
 from .improvement import BASE, SATURATION, Bank, best_alpha, improvement_table
 from .systems import CHROMA, DEFAULTS, Bench, Plan, Size, Unit, battery, directions, divided, label_of, make_plan
-from .systems import photo_pictures, pretrain, read_unit, run_unit, scene_ranges
+from .systems import photo_pictures, pretrain, read_unit, release_memory, run_unit, scene_ranges
 from ..models.colorizer import colorizers
 
-# %% ../../nbs/judging/01_study.ipynb #947e4fc8
+# %% ../../nbs/judging/01_study.ipynb #f2100d73
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
     "Inside the block Optuna reports errors only."
@@ -72,7 +71,7 @@ def alive(folder: Path, name: str) -> bool:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
 
-# %% ../../nbs/judging/01_study.ipynb #03b476d3
+# %% ../../nbs/judging/01_study.ipynb #a7b4aad2
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
@@ -98,7 +97,7 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
             if grid_id not in taken: search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
 
-# %% ../../nbs/judging/01_study.ipynb #34050e71
+# %% ../../nbs/judging/01_study.ipynb #6481e5fa
 def work_through(folder: Path,
                  stage: str,
                  points: Points,
@@ -114,7 +113,7 @@ def work_through(folder: Path,
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
 
-# %% ../../nbs/judging/01_study.ipynb #7039637b
+# %% ../../nbs/judging/01_study.ipynb #0bac531f
 def points_of(plan: Plan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # name -> parameters
     "The grid of a stage."
     if stage == "pretraining": return {f"pretrained-s{seed}": {"seed": seed} for seed in range(plan.seeds)}
@@ -129,20 +128,15 @@ def unit_of(plan: Plan, name: str, controls: Mapping[str, float]) -> tuple[Unit,
     unit = units[name]
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
 
-def release_memory() -> None:
-    "Give memory that was freed back to the system, where the C library keeps it (glibc)."
-    if hasattr(library := ctypes.CDLL(None) if os.name == "posix" else None, "malloc_trim"): library.malloc_trim(0)
-
 def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str) -> float:
     "Do one point of a stage; returns the selecting metric on validation (0 for pretraining)."
     if stage == "pretraining":
         pretrain(bench, int(name.rpartition("-s")[2]))
         return 0.0
     tensors, _ = read_unit(run_unit(bench, *unit_of(bench.plan, name, controls)))
-    release_memory()
     return float(tensors[f"validation@1/{bench.plan.settings['select']}"][0])
 
-# %% ../../nbs/judging/01_study.ipynb #c6526bdf
+# %% ../../nbs/judging/01_study.ipynb #e5bd71fb
 @dataclass(frozen=True)
 class Task:
     "What a worker is to do."
@@ -172,7 +166,7 @@ def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a pro
     except KeyboardInterrupt: pass
     except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
 
-# %% ../../nbs/judging/01_study.ipynb #2bd9add7
+# %% ../../nbs/judging/01_study.ipynb #8d10c85d
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -194,7 +188,7 @@ def run_processes(task: Task, workers: int, bar) -> None:
         raise InputError(text) if mine else RuntimeError(f"a worker failed: {text}")
     if any(p.exitcode for p in crew): raise RuntimeError(f"a worker ended with exit code {[p.exitcode for p in crew]}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #93171fc3
+# %% ../../nbs/judging/01_study.ipynb #b71028d4
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -207,7 +201,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
             run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
-# %% ../../nbs/judging/01_study.ipynb #1dbae45b
+# %% ../../nbs/judging/01_study.ipynb #df0f8676
 def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
     "The measurements of all units on one part of the data."
     bank = {}
@@ -221,7 +215,7 @@ def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str,
             if unit.system == BASE: bank[SATURATION, k, unit.seed, metric] = value
     return bank
 
-# %% ../../nbs/judging/01_study.ipynb #bf14bc06
+# %% ../../nbs/judging/01_study.ipynb #e8ff418c
 def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval over pictures where there are replicates."
     rows = []
@@ -233,7 +227,7 @@ def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Ma
                      "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
     return results_table(rows)
 
-# %% ../../nbs/judging/01_study.ipynb #95ef776d
+# %% ../../nbs/judging/01_study.ipynb #10ed49ea
 @dataclass(frozen=True)
 class StudyResult:
     "The training part of a study, as it lies in its folder."
@@ -258,7 +252,7 @@ class StudyResult:
         "The curve of the saturated baseline: index k, a column per metric, means over seeds."
         return self.results[self.results["system"] == SATURATION].pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
 
-# %% ../../nbs/judging/01_study.ipynb #3b0d90f3
+# %% ../../nbs/judging/01_study.ipynb #6ec9c9da
 def gathered_panels(folder: Path, plan: Plan, chosen: Mapping[str, float]) -> dict[str, np.ndarray]:
     "The pictures of seed 0: truth, gray, baseline and each system at its chosen alpha."
     base, _ = read_unit(folder/"runs"/Unit(BASE, 0.0, 0).name/"result.safetensors")
@@ -285,7 +279,7 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     with atomic_write(folder/"study.json") as path: path.write_text(json.dumps({**meta, "chosen": chosen}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
-# %% ../../nbs/judging/01_study.ipynb #b61c937c
+# %% ../../nbs/judging/01_study.ipynb #fbfa54a0
 def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, dict[str, bool]]: # plan, and metric -> higher is better
     "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too few photographs."
     plan = make_plan(settings, size)
@@ -306,7 +300,7 @@ def claim(folder: Path, plan: Plan) -> bool: # whether the study is finished
         with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
-# %% ../../nbs/judging/01_study.ipynb #6ec5942b
+# %% ../../nbs/judging/01_study.ipynb #7e196b58
 def split_record(plan: Plan) -> dict: # part -> [first, count] of scenes, or names of photographs
     "Which pictures belong to which part, for the record."
     s = plan.settings
@@ -320,7 +314,7 @@ def chosen_controls(folder: Path, plan: Plan, higher: Mapping[str, bool]) -> dic
     validation, select = read_bank(folder, plan.units([system]), "validation"), plan.settings["select"]
     return {random_twin(system): best_alpha(validation, system, select, higher[select])}
 
-# %% ../../nbs/judging/01_study.ipynb #5796a164
+# %% ../../nbs/judging/01_study.ipynb #e290bd7c
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # see systems.DEFAULTS; others are ignored
                   *, device: str | None = None, # "cpu", "cuda", …

@@ -5,12 +5,15 @@
 # %% auto #0
 __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 'ORACLE', 'PANELS', 'Size', 'label_of', 'Unit',
            'Plan', 'make_plan', 'Pictures', 'scene_ranges', 'scene_pictures', 'divided', 'photo_pictures', 'battery',
-           'gap_of', 'directions', 'Measured', 'measure', 'Bench', 'unit_batches', 'new_model', 'train_unit',
-           'pretrain', 'train_fork', 'seen_map', 'panels', 'drop_heavy', 'measured', 'run_unit', 'read_unit']
+           'gap_of', 'directions', 'Measured', 'measure', 'release_memory', 'Bench', 'unit_batches', 'new_model',
+           'train_unit', 'pretrain', 'train_fork', 'seen_map', 'panels', 'drop_heavy', 'measured', 'run_unit',
+           'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #d1bad0ee
+# %% ../../nbs/judging/04_systems.ipynb #111d868d
+import ctypes
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -36,7 +40,7 @@ from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #de325e75
+# %% ../../nbs/judging/04_systems.ipynb #12c570fb
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -49,11 +53,11 @@ class Size:
     batch: int      # pictures a step
     reps: int       # bootstrap replicates
 
-SIZES = {"quick": Size(32, 400, 96, 160, 60, 30, 16, 100),
+SIZES = {"quick": Size(32, 256, 48, 96, 40, 20, 16, 60),
          "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #3a7106de
+# %% ../../nbs/judging/04_systems.ipynb #cb960c7f
 GRIDS = {"default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
@@ -66,7 +70,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #562a7f08
+# %% ../../nbs/judging/04_systems.ipynb #83b76078
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -93,7 +97,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #2f4675c2
+# %% ../../nbs/judging/04_systems.ipynb #2d675297
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -102,14 +106,15 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     grid = GRIDS[s["grid"]]
     alphas = tuple(sorted(float(a) for a in (grid["alphas"] if s["alphas"] is None else s["alphas"])))
     seeds = int(grid["seeds"] if s["seeds"] is None else s["seeds"])
-    if not alphas or min(alphas) <= 0 or not all(map(math.isfinite, alphas)): raise InputError(f"alphas must be positive numbers, not {list(alphas)}")
+    if not alphas or min(alphas) <= 0 or not all(map(math.isfinite, alphas)):
+        raise InputError(f"alphas must be positive numbers, not {list(alphas)}")
     if len(set(alphas)) < len(alphas): raise InputError(f"an alpha occurs twice in {list(alphas)}")
     if seeds < 1: raise InputError(f"a study needs one seed at least, not {seeds}")
     named = [*grid["systems"], *((spec,) for spec in dict.fromkeys(s["invariants"]) if (spec,) not in grid["systems"])]
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #f8c1c706
+# %% ../../nbs/judging/04_systems.ipynb #4a2ce203
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -127,7 +132,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #2b199263
+# %% ../../nbs/judging/04_systems.ipynb #5d8082c7
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -138,16 +143,16 @@ def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
     make, out = partial(make_scenes, size=plan.size.side, seed=WORLD + plan.settings["seed"]), {}
     for part in parts:
         start, n = scene_ranges(plan.size)[part]
-        blocks = [(i, min(256, start + n - i)) for i in range(start, start + n, 256)] # all that is true about a scene takes far more room than its picture
+        blocks = [(i, min(256, start + n - i)) for i in range(start, start + n, 256)] # a scene is larger than its picture
         if part == "train": rgb, truth = torch.cat([make(count, start=first).rgb for first, count in blocks]), None
         else: rgb, truth = (scenes := make(n, start=start)).rgb, color_truth(scenes)
         out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #3e5a77e9
+# %% ../../nbs/judging/04_systems.ipynb #bf2fef16
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
-    few = InputError(f"{len(photos)} photographs are fewer than the split needs: 2 to train on, 1 to choose alpha on, 2 to test on; add photographs")
+    few = InputError(f"{len(photos)} photographs are fewer than the split needs: 2 to train on, 1 to choose alpha on, 2 to test on; add some")
     if len({p.cluster for p in photos}) < 5: raise few
     parts = split_photos(photos, PARTS, seed)
     if any(len({p.cluster for p in parts[k]}) < n for k, n in (("train", 2), ("validation", 1), ("test", 2))): raise few
@@ -159,16 +164,19 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
     photos = divided(folder_photos(s["data"], s["recursive"]), s["seed"])
     for part in parts:
         wanted, own = getattr(size, part), photos[part]
-        cut = lambda: tiles(own, size.side, -(-wanted // len(own)), s["seed"])
-        made = lambda: (t := cut()) and {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": torch.tensor([[p.name for p in own].index(n) for n in t.names])}
-        kept = cached_tensors("tiles", {"data": s["data_identity"], "part": part, "photos": [p.name for p in own], "side": size.side, "wanted": wanted,
-                                        "seed": s["seed"]}, made, folder)
-        out[part] = Pictures(kept["rgb"].float()/255, [own[i].name for i in kept["photo"]], kept["cluster"].numpy())
-        if len(np.unique(out[part].cluster)) < (1 if part == "validation" else 2):
-            raise InputError(f"only {len(np.unique(out[part].cluster))} of {len(own)} photographs to {part} on have usable tiles; add photographs in color")
+        names = [p.name for p in own]
+        def cut() -> dict[str, Tensor]:
+            t = tiles(own, size.side, -(-wanted // len(own)), s["seed"])
+            return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": torch.tensor([names.index(n) for n in t.names])}
+        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side, "wanted": wanted, "seed": s["seed"]}
+        kept = cached_tensors("tiles", about, cut, folder)
+        out[part] = Pictures(kept["rgb"].float()/255, [names[i] for i in kept["photo"]], kept["cluster"].numpy())
+        usable = len(np.unique(out[part].cluster))
+        if usable < (1 if part == "validation" else 2):
+            raise InputError(f"only {usable} of {len(own)} photographs for {part} have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #255b60dc
+# %% ../../nbs/judging/04_systems.ipynb #80d1082a
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -187,7 +195,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #e10a9823
+# %% ../../nbs/judging/04_systems.ipynb #afb2213c
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -199,7 +207,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #585a69b7
+# %% ../../nbs/judging/04_systems.ipynb #c8954ad1
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -218,7 +226,13 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #1e107a73
+# %% ../../nbs/judging/04_systems.ipynb #15f2dfc4
+def release_memory() -> None:
+    "Give memory that was freed back to the system, where the C library would keep it (glibc)."
+    library = ctypes.CDLL(None) if os.name == "posix" else None
+    if hasattr(library, "malloc_trim"): library.malloc_trim(0)
+
+# %% ../../nbs/judging/04_systems.ipynb #d8190a16
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -231,7 +245,8 @@ class Bench:
 
     @cached_property
     def pictures(self) -> dict[str, Pictures]:
-        return photo_pictures(self.plan, self.folder/"cache", list(PARTS)) if self.plan.settings["data"] else scene_pictures(self.plan, list(PARTS))
+        if self.plan.settings["data"]: return photo_pictures(self.plan, self.folder/"cache", list(PARTS))
+        return scene_pictures(self.plan, list(PARTS))
 
     @cached_property
     def metrics(self) -> list[Metric]: return battery(self.plan, self.device)
@@ -246,9 +261,12 @@ class Bench:
         one = g.value(rgb[:1].to(self.device))
         if not isinstance(one, Tensor) or 2e-6 * one.numel() * len(rgb) > limit: return None
         about = {"invariant": str(g.signature), "data": s["data_identity"], "seed": s["seed"], "size": asdict(self.plan.size)}
-        return cached_tensors("targets", about, lambda: {"value": TargetCache(g, rgb, limit=limit).values}, self.folder/"cache")["value"]
+        (self.folder/"cache").mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder/"cache"/f"{label_of(spec)}.lock"): # one process computes, the others wait and read
+            compute = lambda: {"value": TargetCache(g, rgb, limit=limit).values}
+            return cached_tensors("targets", about, compute, self.folder/"cache")["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #e5a544cc
+# %% ../../nbs/judging/04_systems.ipynb #c04b13b4
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
     rgb = bench.pictures["train"].rgb
@@ -259,7 +277,7 @@ def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable
         return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #7468f530
+# %% ../../nbs/judging/04_systems.ipynb #e2c9b483
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -267,14 +285,18 @@ def train_unit(bench: Bench, loss: AugmentedLoss, model: nn.Module, batches: Cal
     "Train with checkpoints in `folder`, going on from there if it has been begun; returns the log."
     s, size = bench.plan.settings, bench.plan.size
     about = {**loss.settings, "pictures": digest([s["data_identity"], s["seed"], size.side, size.train]), "batch": size.batch}
-    return fit(Turn(model, loss, optim), batches, steps, folder=folder, save_every=max(50, steps // 10), seed=seed, settings=about, desc=folder.name)
+    log = fit(Turn(model, loss, optim), batches, steps, folder=folder, save_every=max(50, steps // 10), seed=seed, settings=about,
+              desc=folder.name)
+    release_memory()
+    return log
 
 def pretrain(bench: Bench,
              seed: int,
             ) -> Colorizer:
     "The common start of all systems of a seed, trained with the plain loss or read where that is done."
     model, size = new_model(bench, seed), bench.plan.size
-    train_unit(bench, AugmentedLoss(), model, unit_batches(bench, [], seed), size.pretrain, bench.folder/"pretrained"/f"s{seed}", Optim(), seed)
+    folder = bench.folder/"pretrained"/f"s{seed}"
+    train_unit(bench, AugmentedLoss(), model, unit_batches(bench, [], seed), size.pretrain, folder, Optim(), seed)
     return model
 
 def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
@@ -286,7 +308,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #f7bb9abd
+# %% ../../nbs/judging/04_systems.ipynb #36b9112b
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -301,7 +323,8 @@ def panels(bench: Bench, rgb: Tensor, prefix: str) -> dict[str, Tensor]:
 
 def drop_heavy(cache: dict, limit: int = 16384) -> None: # bytes per picture
     "Forget what a cache of `extract` keeps of the truth where it is large: maps are quicker computed again than held in memory."
-    def size(rows) -> float: return sum(t.numel() * t.element_size() / max(len(t), 1) for t in (rows if isinstance(rows, tuple) else (rows,)))
+    def size(rows) -> float:
+        return sum(t.numel() * t.element_size() / max(len(t), 1) for t in (rows if isinstance(rows, tuple) else (rows,)))
     for kept in (v for v in cache.values() if isinstance(v, dict)):
         for key in [k for k, rows in kept.items() if size(rows) > limit]: del kept[key]
 
@@ -313,11 +336,12 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
         pred = model.colorize(split_lab(pictures.rgb)[0], chroma, batch=32)
         found = measure(bench.metrics, pred, pictures, reps, bench.plan.settings["seed"], bench.caches[part])
         drop_heavy(bench.caches[part])
+        release_memory()
         out |= {f"{part}@{chroma:g}/{k}": torch.from_numpy(v) for k, v in found.stats.items()}
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #e31ffcb6
+# %% ../../nbs/judging/04_systems.ipynb #e705652b
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"
@@ -329,8 +353,9 @@ def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
         tensors |= panels(bench, bench.pictures["test"].rgb[:PANELS], "truth")
         for k in CHROMA: tensors |= measured(bench, model, k)[0] if k != 1 else {}
     last = log[log["step"] >= 0.9*log["step"].max()].groupby("term")["value"].mean()
-    about = {"unit": asdict(unit), "n": len(bench.pictures["test"]), "loss": last.to_dict(), "invariants": {i: str(bench.invariant(i).signature) for i in invariants},
-             "signatures": {gap_of(m) or m.name: str(m.signature) for m in bench.metrics} | {m.name: str(m.signature) for m in [*bench.metrics, ORACLE]}}
+    signatures = {name: str(m.signature) for m in [*bench.metrics, ORACLE] for name in (m.name, gap_of(m)) if name}
+    about = {"unit": asdict(unit), "n": len(bench.pictures["test"]), "loss": last.to_dict(), "signatures": signatures,
+             "invariants": {i: str(bench.invariant(i).signature) for i in invariants}}
     with atomic_write(path) as tmp: save_file(tensors, tmp, {"about": json.dumps(about)})
     return path
 
