@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['rgb_to_lab', 'lab_to_rgb', 'split_lab', 'join_lab', 'scale_chroma']
 
-# %% ../../nbs/data/02_color.ipynb #82dab6fc
+# %% ../../nbs/data/02_color.ipynb #13d64dac
 import torch
 from torch import Tensor
 
 from ..core import InputError
 
-# %% ../../nbs/data/02_color.ipynb #a9579665
+# %% ../../nbs/data/02_color.ipynb #c839bad2
 _RGB_TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
 _WHITE = (0.95047, 1.0, 1.08883) # D65, 2 degree observer
 
@@ -25,7 +25,7 @@ def _mix(matrix: Tensor, channels: Tensor) -> Tensor:
 def _check(x: Tensor, channels: int, name: str) -> None:
     if x.ndim != 4 or x.shape[1] != channels: raise InputError(f"{name} takes (N, {channels}, H, W), not {tuple(x.shape)}")
 
-# %% ../../nbs/data/02_color.ipynb #49cf9930
+# %% ../../nbs/data/02_color.ipynb #9a1e525a
 def rgb_to_lab(rgb: Tensor, # (N, 3, H, W), sRGB in [0, 1]
               ) -> Tensor:  # (N, 3, H, W): L in [0, 100], a and b about [-110, 110]
     "CIELAB (D65, 2° observer) of sRGB images; differentiable, raises InputError on other shapes."
@@ -36,7 +36,7 @@ def rgb_to_lab(rgb: Tensor, # (N, 3, H, W), sRGB in [0, 1]
     fx, fy, fz = f.unbind(1)
     return torch.stack([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)], dim=1)
 
-# %% ../../nbs/data/02_color.ipynb #cac6f2ac
+# %% ../../nbs/data/02_color.ipynb #e31e220a
 def lab_to_rgb(lab: Tensor,        # (N, 3, H, W), L in [0, 100]
                clamp: bool = True, # bring colors no screen can show back into [0, 1]
               ) -> Tensor:         # (N, 3, H, W), sRGB
@@ -50,7 +50,7 @@ def lab_to_rgb(lab: Tensor,        # (N, 3, H, W), L in [0, 100]
     rgb = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0.0031308) ** (1 / 2.4) - 0.055, 12.92 * linear)
     return rgb.clamp(0, 1) if clamp else rgb
 
-# %% ../../nbs/data/02_color.ipynb #420d84ed
+# %% ../../nbs/data/02_color.ipynb #faca043a
 def split_lab(rgb: Tensor) -> tuple[Tensor, Tensor]: # L (N, 1, H, W) in [0, 100] and ab (N, 2, H, W)
     "Lightness and color coordinates of sRGB images (N, 3, H, W)."
     lab = rgb_to_lab(rgb)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['cache_folder', 'tensors_sha256', 'cached_tensors', 'list_cache', 'clear_cache']
 
-# %% ../../nbs/encoders/03_cache.ipynb #37ed888f
+# %% ../../nbs/encoders/03_cache.ipynb #0a717e00
 import hashlib
 import json
 import os
@@ -20,13 +20,13 @@ from torch import Tensor
 
 from ..core import InputError, atomic_write, digest
 
-# %% ../../nbs/encoders/03_cache.ipynb #2f1bfb75
+# %% ../../nbs/encoders/03_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet
     "The folder of this user's cache: `INVARIANT_METRICS_CACHE`, else `invariant_metrics` in the system's cache folder."
     if folder := os.environ.get("INVARIANT_METRICS_CACHE"): return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home()/".cache").expanduser()/"invariant_metrics"
 
-# %% ../../nbs/encoders/03_cache.ipynb #328698e5
+# %% ../../nbs/encoders/03_cache.ipynb #8c3f0fa9
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str: # 64 hexadecimal digits
     "The sha256 over names, dtypes, shapes and bytes of some tensors, whatever their order."
     total = hashlib.sha256()
@@ -36,7 +36,7 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str: # 64 hexadecimal digit
         total.update(x.flatten().view(torch.uint8).numpy() if x.numel() else b"")
     return total.hexdigest()
 
-# %% ../../nbs/encoders/03_cache.ipynb #136b3f9f
+# %% ../../nbs/encoders/03_cache.ipynb #85d64e71
 def _read(path: Path, settings: Mapping) -> dict[str, Tensor] | None:
     try:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
@@ -45,7 +45,7 @@ def _read(path: Path, settings: Mapping) -> dict[str, Tensor] | None:
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return None
     return tensors if tensors_sha256(tensors) == meta.get("sha256") else None
 
-# %% ../../nbs/encoders/03_cache.ipynb #e1f3305a
+# %% ../../nbs/encoders/03_cache.ipynb #7ca0b3f8
 def cached_tensors(kind: str,                                 # what is kept, e.g. "targets"; letters, digits, dashes
                    settings: Mapping,                         # everything that shapes the tensors; goes into the name and the file
                    compute: Callable[[], Mapping[str, Tensor]],
@@ -60,7 +60,7 @@ def cached_tensors(kind: str,                                 # what is kept, e.
     with atomic_write(path) as temporary: save_file(tensors, temporary, meta)
     return tensors
 
-# %% ../../nbs/encoders/03_cache.ipynb #aa806709
+# %% ../../nbs/encoders/03_cache.ipynb #86d998ee
 def _entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("*-" + "[0-9a-f]" * 16 + ".safetensors")) if folder.is_dir() else []
 

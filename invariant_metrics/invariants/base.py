@@ -7,7 +7,7 @@ __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations
            'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'get_invariant',
            'invariant_cards']
 
-# %% ../../nbs/invariants/00_base.ipynb #2335d47f
+# %% ../../nbs/invariants/00_base.ipynb #5409a5ac
 import importlib
 import json
 import pkgutil
@@ -25,7 +25,7 @@ from ..data.scenes import make_scenes, recolored, wrong_color
 from ..encoders.base import Preprocess, check_rgb
 from ..encoders.weights import get_card, load_embedded, resolve
 
-# %% ../../nbs/invariants/00_base.ipynb #e62475f1
+# %% ../../nbs/invariants/00_base.ipynb #eceb513b
 class Invariant(nn.Module):
     "A frozen map g with a distance on its values; subclasses write `forward` and `distance`."
     def __init__(self, name: str,                  # as in the registry
@@ -72,7 +72,7 @@ class Invariant(nn.Module):
         check_rgb(pred)
         return self.loss(pred, target, target_value)
 
-# %% ../../nbs/invariants/00_base.ipynb #b5b11878
+# %% ../../nbs/invariants/00_base.ipynb #235e4f45
 def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
                      t: Tensor,           # the same shape
                      smooth: float = 1.,  # pixels
@@ -80,7 +80,7 @@ def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
     "Dice distance with squared denominators: 0 exactly where the maps are equal, 1 − smoothing where they do not meet."
     return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(smooth)
 
-# %% ../../nbs/invariants/00_base.ipynb #830ae560
+# %% ../../nbs/invariants/00_base.ipynb #af4ea64c
 @dataclass(frozen=True)
 class Epsilon:
     "What an invariant is worth on pairs that are right against pairs where one is wrong."
@@ -93,7 +93,7 @@ class Epsilon:
         "As a plain dict that goes into JSON."
         return asdict(self)
 
-# %% ../../nbs/invariants/00_base.ipynb #eebbbb96
+# %% ../../nbs/invariants/00_base.ipynb #bab66132
 def violations(invariant: Invariant, pred: Tensor, target: Tensor, # (N, 3, H, W) each
                batch: int = 64,
               ) -> np.ndarray:                                      # (N,)
@@ -111,7 +111,7 @@ def epsilon(invariant: Invariant,
     if not len(near) or not len(far): raise InputError("epsilon needs at least one right and one wrong pair")
     return Epsilon(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
 
-# %% ../../nbs/invariants/00_base.ipynb #74aa2d07
+# %% ../../nbs/invariants/00_base.ipynb #40624b0b
 def bled(rgb: Tensor,          # (N, 3, H, W) in [0, 1]
          radius: float = 0.06, # of the Gaussian, as a share of the shorter side
         ) -> Tensor:           # (N, 3, H, W)
@@ -135,7 +135,7 @@ def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int 
     truth, right, wrong = scene_pairs(n, size, seed)
     return {kind: epsilon(invariant, (right, truth), (rgb, truth)) for kind, rgb in wrong.items()}
 
-# %% ../../nbs/invariants/00_base.ipynb #87ff348e
+# %% ../../nbs/invariants/00_base.ipynb #178806eb
 def dense_state(name: str,            # an embedded network, e.g. "segmentation"
                 weights: str | Path,  # "embedded", or a .safetensors file
                ) -> tuple[dict[str, Tensor], str, dict]: # state, revision, scores
@@ -159,13 +159,13 @@ def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
     stats = tuple(said.get("image_mean", usual.stats[0])), tuple(said.get("image_std", usual.stats[1]))
     return Preprocess(size, usual.fit, usual.interpolation, stats)
 
-# %% ../../nbs/invariants/00_base.ipynb #941e6a87
+# %% ../../nbs/invariants/00_base.ipynb #472296cb
 def named(factory: Callable[..., Invariant], name: str) -> Callable[..., Invariant]:
     "The factory of one name, out of a factory that takes the name first."
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
     return make
 
-# %% ../../nbs/invariants/00_base.ipynb #01157b50
+# %% ../../nbs/invariants/00_base.ipynb #14a10911
 invariants = Registry("invariant", group="invariant_metrics.invariants")
 
 def _discover() -> None: # notebooks of this folder register what they define when they are imported
@@ -177,7 +177,7 @@ def invariant_names() -> list[str]:
     _discover()
     return invariants.names()
 
-# %% ../../nbs/invariants/00_base.ipynb #02f7e593
+# %% ../../nbs/invariants/00_base.ipynb #d48d293b
 def get_invariant(name: str | Invariant,                  # a name, "package.module:object", or an invariant
                   weights: str | Path = "embedded",       # "embedded", a local folder, or a hub id with a pinned revision
                   device: str | torch.device = "cpu",
@@ -192,7 +192,7 @@ def get_invariant(name: str | Invariant,                  # a name, "package.mod
     if not isinstance(found, Invariant): raise InputError(f"{name!r} gives a {type(found).__name__}, not an Invariant")
     return found.to(device)
 
-# %% ../../nbs/invariants/00_base.ipynb #167e6cf5
+# %% ../../nbs/invariants/00_base.ipynb #f9f8f842
 def invariant_cards() -> list[dict]: # name, keeps, here, max_valid (ε), auc_bleeding, auc_forbidden, signature
     "One row per registered invariant: what it keeps, whether its network is here, and its measured ε and AUC."
     rows = []

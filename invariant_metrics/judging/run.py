@@ -6,7 +6,7 @@
 __all__ = ['TASKS', 'PARTS', 'SCALES', 'GRIDS', 'RUN_SCHEMA', 'folder_identity', 'check_choices', 'read_run', 'write_run',
            'open_run', 'memory_now', 'peak_memory', 'StudyRun', 'versions', 'study']
 
-# %% ../../nbs/judging/03_run.ipynb #58d622cf
+# %% ../../nbs/judging/03_run.ipynb #c6334f52
 import json
 import os
 import platform
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..core import InputError, atomic_write, digest, package_version, unknown
 
-# %% ../../nbs/judging/03_run.ipynb #b21f7b1b
+# %% ../../nbs/judging/03_run.ipynb #25c98eec
 TASKS, PARTS, SCALES, GRIDS = ("colorization",), ("probe", "training"), ("quick", "default", "full"), ("default", "full")
 
 def folder_identity(folder: str | Path | None, # the user's images or label maps
@@ -35,7 +35,7 @@ def folder_identity(folder: str | Path | None, # the user's images or label maps
     files = sorted(p for p in (root.rglob("*") if recursive else root.iterdir()) if p.is_file())
     return digest([[p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
-# %% ../../nbs/judging/03_run.ipynb #180da7cf
+# %% ../../nbs/judging/03_run.ipynb #8b287090
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
     for kind, given, known in [("task", [task], TASKS), ("part", parts, PARTS), ("scale", [scale], SCALES), ("grid", [grid], GRIDS)]:
@@ -43,7 +43,7 @@ def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> Non
             if name not in known: raise unknown(kind, name, known)
     if not parts: raise InputError("no part to run; choose probe, training or both")
 
-# %% ../../nbs/judging/03_run.ipynb #a230fa8e
+# %% ../../nbs/judging/03_run.ipynb #c2fa0379
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training")
 
@@ -60,7 +60,7 @@ def write_run(folder: str | Path, meta: dict) -> None:
     "Write run.json atomically."
     with atomic_write(Path(folder)/"run.json") as path: path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
-# %% ../../nbs/judging/03_run.ipynb #4884da36
+# %% ../../nbs/judging/03_run.ipynb #57d936e4
 def open_run(folder: str | Path,       # the run folder, made if absent
              settings: dict,           # everything that shapes a number, plain values
              resume: bool = False,     # insist that there is something to go on with
@@ -88,7 +88,7 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     write_run(folder, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #cca0ab71
+# %% ../../nbs/judging/03_run.ipynb #8c8057b1
 def _children(pid: int) -> list[int]:
     found, parents = [], {}
     for entry in Path("/proc").iterdir():
@@ -110,7 +110,7 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
 
-# %% ../../nbs/judging/03_run.ipynb #9cbc195f
+# %% ../../nbs/judging/03_run.ipynb #01624809
 @contextmanager
 def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
@@ -124,7 +124,7 @@ def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whos
     try: yield seen
     finally: stop.set(); watcher.join()
 
-# %% ../../nbs/judging/03_run.ipynb #e79e7242
+# %% ../../nbs/judging/03_run.ipynb #6c2b6f16
 @dataclass(frozen=True)
 class StudyRun:
     "A run folder and what its run.json says."
@@ -137,13 +137,13 @@ class StudyRun:
         peak = self.meta.get("peak_memory_bytes") or 0
         return f"{self.meta['settings']['task']}: {took}" + (f"; peak memory {peak / 1e9:.2f} GB over all processes" if peak else "")
 
-# %% ../../nbs/judging/03_run.ipynb #ea88ee68
+# %% ../../nbs/judging/03_run.ipynb #6281e523
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #76da5ffa
+# %% ../../nbs/judging/03_run.ipynb #6ad52dfc
 def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
     from invariant_metrics.judging.probe import DEFAULT_METRICS
     return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
@@ -160,7 +160,7 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
         from invariant_metrics.judging.study import check_settings
         check_settings(s)
 
-# %% ../../nbs/judging/03_run.ipynb #09155c28
+# %% ../../nbs/judging/03_run.ipynb #40561c2e
 def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.probe import probe
     options = dict(metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
@@ -171,7 +171,20 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.study import train_systems
     train_systems(folder, s, device=device, workers=workers)
 
-# %% ../../nbs/judging/03_run.ipynb #51ab2066
+# %% ../../nbs/judging/03_run.ipynb #7c12f70b
+def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None, workers: int) -> dict: # run.json's content
+    for part in PARTS:
+        if part not in parts or part in meta["parts"]: continue
+        print(f"{settings['task']}, {part}: running in {out}", file=sys.stderr, flush=True)
+        start = time.perf_counter()
+        with peak_memory() as seen: {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
+        meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
+        peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
+        meta |= {"status": "finished", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
+        write_run(out, meta)
+    return meta
+
+# %% ../../nbs/judging/03_run.ipynb #b1fee740
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = PARTS,            # "probe", "training"
@@ -204,14 +217,4 @@ def study(task: str = "colorization",
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
         print(f"{task}: checking the settings", file=sys.stderr, flush=True)
         _check_parts(settings, parts)
-    meta = open_run(out, settings, resume, overwrite)
-    for part in PARTS:
-        if part not in parts or part in meta["parts"]: continue
-        print(f"{task}, {part}: running in {out}", file=sys.stderr, flush=True)
-        start = time.perf_counter()
-        with peak_memory() as seen: {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
-        meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
-        peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
-        meta |= {"status": "finished", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
-        write_run(out, meta)
-    return StudyRun(out, meta)
+    return StudyRun(out, _run_parts(out, settings, open_run(out, settings, resume, overwrite), parts, device, workers))

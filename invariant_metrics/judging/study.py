@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['Points', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of', 'finished', 'enqueue',
-           'work_through', 'points_of', 'random_twin', 'unit_of', 'do_point', 'Task', 'do_stage', 'worker',
-           'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels', 'conclude',
-           'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
+           'work_through', 'control_units', 'points_of', 'random_twin', 'unit_of', 'do_point', 'Task', 'do_stage',
+           'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels',
+           'conclude', 'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
 
-# %% ../../nbs/judging/01_study.ipynb #3e85c618
+# %% ../../nbs/judging/01_study.ipynb #201e4810
 import gc
 import json
 import os
@@ -32,8 +32,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from ..core import InputError, atomic_write, digest, interval, load_results, package_version, progress, results_table, save_results
-from ..core import unknown
+from ..core import InputError, atomic_write, interval, load_results, package_version, progress
+from ..core import results_table, save_results, unknown
 from ..data.photos import folder_photos
 from ..invariants.base import get_invariant, invariant_names
 from .improvement import BASE, SATURATION, Bank, best_alpha, improvement_table
@@ -41,7 +41,7 @@ from .systems import CHROMA, DEFAULTS, Bench, Plan, Size, Unit, battery, directi
 from .systems import photo_pictures, pretrain, read_unit, release_memory, run_unit, scene_ranges
 from ..models.colorizer import colorizers
 
-# %% ../../nbs/judging/01_study.ipynb #f2100d73
+# %% ../../nbs/judging/01_study.ipynb #b1f4a871
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
     "Inside the block Optuna reports errors only."
@@ -71,7 +71,7 @@ def alive(folder: Path, name: str) -> bool:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
 
-# %% ../../nbs/judging/01_study.ipynb #a7b4aad2
+# %% ../../nbs/judging/01_study.ipynb #4a12186c
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
@@ -95,9 +95,10 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
             if t.state == TrialState.RUNNING and not (name and alive(folder, name)): search.tell(t.number, state=TrialState.FAIL)
             elif t.state in (TrialState.RUNNING, TrialState.WAITING, TrialState.COMPLETE): taken.add(grid_id)
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
-            if grid_id not in taken: search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
+            if grid_id in taken: continue
+            search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
 
-# %% ../../nbs/judging/01_study.ipynb #6481e5fa
+# %% ../../nbs/judging/01_study.ipynb #e973c818
 def work_through(folder: Path,
                  stage: str,
                  points: Points,
@@ -113,19 +114,21 @@ def work_through(folder: Path,
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
 
-# %% ../../nbs/judging/01_study.ipynb #0bac531f
+# %% ../../nbs/judging/01_study.ipynb #60c933ec
+def control_units(plan: Plan, controls: Mapping[str, float]) -> list[Unit]: # system -> alpha
+    return [Unit(system, alpha, seed) for system, alpha in controls.items() for seed in range(plan.seeds)]
+
 def points_of(plan: Plan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # name -> parameters
     "The grid of a stage."
     if stage == "pretraining": return {f"pretrained-s{seed}": {"seed": seed} for seed in range(plan.seeds)}
-    units = plan.units(list(plan.systems)) if stage == "systems" else [Unit(s, a, seed) for s, a in controls.items() for seed in range(plan.seeds)]
+    units = plan.units(list(plan.systems)) if stage == "systems" else control_units(plan, controls)
     return {u.name: {"arm": f"{u.system}@{u.alpha:g}", "seed": u.seed} for u in units}
 
 def random_twin(system: str) -> str: return f"{system}-random"
 
 def unit_of(plan: Plan, name: str, controls: Mapping[str, float]) -> tuple[Unit, tuple[str, ...]]: # the unit and its invariants
     "The unit of a name."
-    units = {u.name: u for u in [*plan.units(list(plan.systems)), *(Unit(s, a, seed) for s, a in controls.items() for seed in range(plan.seeds))]}
-    unit = units[name]
+    unit = next(u for u in [*plan.units(list(plan.systems)), *control_units(plan, controls)] if u.name == name)
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
 
 def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str) -> float:
@@ -136,7 +139,7 @@ def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str)
     tensors, _ = read_unit(run_unit(bench, *unit_of(bench.plan, name, controls)))
     return float(tensors[f"validation@1/{bench.plan.settings['select']}"][0])
 
-# %% ../../nbs/judging/01_study.ipynb #e5bd71fb
+# %% ../../nbs/judging/01_study.ipynb #fd3b4537
 @dataclass(frozen=True)
 class Task:
     "What a worker is to do."
@@ -166,7 +169,7 @@ def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a pro
     except KeyboardInterrupt: pass
     except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
 
-# %% ../../nbs/judging/01_study.ipynb #8d10c85d
+# %% ../../nbs/judging/01_study.ipynb #fd545a6d
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -186,9 +189,10 @@ def run_processes(task: Task, workers: int, bar) -> None:
     if not errors.empty():
         mine, text = errors.get()
         raise InputError(text) if mine else RuntimeError(f"a worker failed: {text}")
-    if any(p.exitcode for p in crew): raise RuntimeError(f"a worker ended with exit code {[p.exitcode for p in crew]}; run the same command again to go on")
+    codes = [p.exitcode for p in crew]
+    if any(codes): raise RuntimeError(f"a worker ended with exit code {codes}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #b71028d4
+# %% ../../nbs/judging/01_study.ipynb #e253ee22
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -201,7 +205,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
             run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
-# %% ../../nbs/judging/01_study.ipynb #df0f8676
+# %% ../../nbs/judging/01_study.ipynb #efd99e2d
 def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
     "The measurements of all units on one part of the data."
     bank = {}
@@ -215,7 +219,7 @@ def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str,
             if unit.system == BASE: bank[SATURATION, k, unit.seed, metric] = value
     return bank
 
-# %% ../../nbs/judging/01_study.ipynb #e8ff418c
+# %% ../../nbs/judging/01_study.ipynb #e341e76f
 def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval over pictures where there are replicates."
     rows = []
@@ -223,11 +227,12 @@ def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Ma
         ci = interval(x[0], x[1:], method="centered") if len(x) > 1 else None
         rows.append({"task": "colorization", "dataset": dataset, "system": system, "model": plan.settings["model"],
                      "invariants": "+".join(plan.systems.get(system, ())) or ("" if system in (BASE, SATURATION) else system.lstrip("+")),
-                     "alpha": alpha, "seed": seed, "metric": metric, "value": x[0], "ci_low": ci.low if ci else np.nan, "ci_high": ci.high if ci else np.nan,
+                     "alpha": alpha, "seed": seed, "metric": metric, "value": x[0],
+                     "ci_low": ci.low if ci else np.nan, "ci_high": ci.high if ci else np.nan,
                      "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
     return results_table(rows)
 
-# %% ../../nbs/judging/01_study.ipynb #10ed49ea
+# %% ../../nbs/judging/01_study.ipynb #fd48ef12
 @dataclass(frozen=True)
 class StudyResult:
     "The training part of a study, as it lies in its folder."
@@ -242,7 +247,7 @@ class StudyResult:
     def load(cls, folder: str | Path) -> "StudyResult":
         "Read a finished study; raises InputError where there is none."
         folder = Path(folder)
-        if not (folder/"panels.npz").exists() or not (folder/"study.json").exists(): raise InputError(f"no finished training part in {folder}")
+        if not (folder/"study.json").exists(): raise InputError(f"no finished training part in {folder}")
         with np.load(folder/"panels.npz") as file: panels = dict(file)
         frames = (load_results(folder/f"{name}.parquet") for name in ("results", "validation", "improvements"))
         return cls(folder, *frames, panels, json.loads((folder/"study.json").read_text(encoding="utf-8")))
@@ -250,18 +255,21 @@ class StudyResult:
     @property
     def saturation(self) -> pd.DataFrame:
         "The curve of the saturated baseline: index k, a column per metric, means over seeds."
-        return self.results[self.results["system"] == SATURATION].pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
+        rows = self.results[self.results["system"] == SATURATION]
+        return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
 
-# %% ../../nbs/judging/01_study.ipynb #6ec9c9da
+# %% ../../nbs/judging/01_study.ipynb #5367f25d
 def gathered_panels(folder: Path, plan: Plan, chosen: Mapping[str, float]) -> dict[str, np.ndarray]:
     "The pictures of seed 0: truth, gray, baseline and each system at its chosen alpha."
     base, _ = read_unit(folder/"runs"/Unit(BASE, 0.0, 0).name/"result.safetensors")
-    out = {k: v for k, v in base.items() if k.startswith("truth/")} | {k.replace("panel", BASE): v for k, v in base.items() if k.startswith("panel/")}
+    def rows_of(found: Mapping, prefix: str, name: str) -> dict:
+        return {k.replace(prefix, name, 1): v for k, v in found.items() if k.startswith(f"{prefix}/")}
+    out = rows_of(base, "truth", "truth") | rows_of(base, "panel", BASE)
     gray = base["truth/rgb"].astype(float) * np.array([0.299, 0.587, 0.114])[:, None, None]
     out["gray/rgb"] = np.repeat(gray.sum(1, keepdims=True).round().astype(np.uint8), 3, 1)
     for system, alpha in chosen.items():
         found, _ = read_unit(folder/"runs"/Unit(system, alpha, 0).name/"result.safetensors")
-        out |= {k.replace("panel", system): v for k, v in found.items() if k.startswith("panel/")}
+        out |= rows_of(found, "panel", system)
     return out
 
 def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Mapping[str, float], meta: Mapping) -> StudyResult:
@@ -279,7 +287,7 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     with atomic_write(folder/"study.json") as path: path.write_text(json.dumps({**meta, "chosen": chosen}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
-# %% ../../nbs/judging/01_study.ipynb #fbfa54a0
+# %% ../../nbs/judging/01_study.ipynb #1978c713
 def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, dict[str, bool]]: # plan, and metric -> higher is better
     "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too few photographs."
     plan = make_plan(settings, size)
@@ -293,14 +301,15 @@ def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, d
 
 def claim(folder: Path, plan: Plan) -> bool: # whether the study is finished
     "Take a folder for a study; raises InputError where it holds another."
-    mine = json.loads(json.dumps({"settings": {k: v for k, v in plan.settings.items()}, "size": asdict(plan.size), "version": package_version()}))
+    mine = json.loads(json.dumps({"settings": dict(plan.settings), "size": asdict(plan.size), "version": package_version()}))
     path = folder/"settings.json"
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != mine: raise InputError(f"{folder} holds a study with other settings; choose another folder")
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != mine:
+        raise InputError(f"{folder} holds a study with other settings; choose another folder")
     if not path.exists():
         with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
-# %% ../../nbs/judging/01_study.ipynb #7e196b58
+# %% ../../nbs/judging/01_study.ipynb #2216f6b2
 def split_record(plan: Plan) -> dict: # part -> [first, count] of scenes, or names of photographs
     "Which pictures belong to which part, for the record."
     s = plan.settings
@@ -314,14 +323,14 @@ def chosen_controls(folder: Path, plan: Plan, higher: Mapping[str, bool]) -> dic
     validation, select = read_bank(folder, plan.units([system]), "validation"), plan.settings["select"]
     return {random_twin(system): best_alpha(validation, system, select, higher[select])}
 
-# %% ../../nbs/judging/01_study.ipynb #e290bd7c
+# %% ../../nbs/judging/01_study.ipynb #e0279d2f
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # see systems.DEFAULTS; others are ignored
                   *, device: str | None = None, # "cpu", "cuda", …
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: Size | None = None,    # instead of the scale's
                  ) -> StudyResult:
-    "Train and measure all systems, or go on where it was left, or read the result; raises InputError on bad settings or another study's folder."
+    "Train and measure all systems, go on where it was left, or read the result; raises InputError on bad settings or another's folder."
     folder, begun, device = Path(folder), time.perf_counter(), device or "cpu"
     plan, higher = check_settings(settings, size)
     if claim(folder, plan): return StudyResult.load(folder)
@@ -335,7 +344,8 @@ def train_systems(folder: str | Path,          # of the training part, made if a
         for name in ("pretraining", "systems"): run_stage(stage(name, {}), plan, workers, bar)
         controls = chosen_controls(folder, plan, higher)
         run_stage(stage("controls", controls), plan, workers, bar)
-    meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas, "seeds": plan.seeds, "splits": split_record(plan),
-            "systems": {k: list(v) for k, v in plan.systems.items()}, "chroma": CHROMA, "select": plan.settings["select"],
+    meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas, "seeds": plan.seeds,
+            "splits": split_record(plan), "systems": {k: list(v) for k, v in plan.systems.items()}, "chroma": CHROMA,
+            "select": plan.settings["select"],
             "seconds": time.perf_counter() - begun, "device": device, "workers": workers}
     return conclude(folder, plan, higher, controls, meta)

@@ -9,7 +9,7 @@ __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 
            'train_unit', 'pretrain', 'train_fork', 'seen_map', 'panels', 'drop_heavy', 'measured', 'run_unit',
            'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #111d868d
+# %% ../../nbs/judging/04_systems.ipynb #c2af9e10
 import ctypes
 import json
 import math
@@ -40,7 +40,7 @@ from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #12c570fb
+# %% ../../nbs/judging/04_systems.ipynb #24bfe65a
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -57,7 +57,7 @@ SIZES = {"quick": Size(32, 256, 48, 96, 40, 20, 16, 60),
          "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #cb960c7f
+# %% ../../nbs/judging/04_systems.ipynb #2d83a06d
 GRIDS = {"default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
@@ -70,7 +70,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #83b76078
+# %% ../../nbs/judging/04_systems.ipynb #a3b23169
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -97,7 +97,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #2d675297
+# %% ../../nbs/judging/04_systems.ipynb #a0b6a84b
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -114,7 +114,7 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #4a2ce203
+# %% ../../nbs/judging/04_systems.ipynb #def35ce1
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -132,7 +132,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #5d8082c7
+# %% ../../nbs/judging/04_systems.ipynb #4326f207
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -149,10 +149,11 @@ def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
         out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #bf2fef16
+# %% ../../nbs/judging/04_systems.ipynb #680e3b39
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
-    few = InputError(f"{len(photos)} photographs are fewer than the split needs: 2 to train on, 1 to choose alpha on, 2 to test on; add some")
+    needs = "2 to train on, 1 to choose alpha on, 2 to test on"
+    few = InputError(f"{len(photos)} photographs are fewer than the split needs: {needs}; add photographs")
     if len({p.cluster for p in photos}) < 5: raise few
     parts = split_photos(photos, PARTS, seed)
     if any(len({p.cluster for p in parts[k]}) < n for k, n in (("train", 2), ("validation", 1), ("test", 2))): raise few
@@ -176,7 +177,7 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
             raise InputError(f"only {usable} of {len(own)} photographs for {part} have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #80d1082a
+# %% ../../nbs/judging/04_systems.ipynb #8e263805
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -195,7 +196,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #afb2213c
+# %% ../../nbs/judging/04_systems.ipynb #0456b6ea
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -207,7 +208,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #c8954ad1
+# %% ../../nbs/judging/04_systems.ipynb #cff9c37d
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -226,13 +227,13 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #15f2dfc4
+# %% ../../nbs/judging/04_systems.ipynb #8ee733df
 def release_memory() -> None:
     "Give memory that was freed back to the system, where the C library would keep it (glibc)."
     library = ctypes.CDLL(None) if os.name == "posix" else None
     if hasattr(library, "malloc_trim"): library.malloc_trim(0)
 
-# %% ../../nbs/judging/04_systems.ipynb #d8190a16
+# %% ../../nbs/judging/04_systems.ipynb #2ef3f8d0
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -266,7 +267,7 @@ class Bench:
             compute = lambda: {"value": TargetCache(g, rgb, limit=limit).values}
             return cached_tensors("targets", about, compute, self.folder/"cache")["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #c04b13b4
+# %% ../../nbs/judging/04_systems.ipynb #b7d0d512
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
     rgb = bench.pictures["train"].rgb
@@ -277,7 +278,7 @@ def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable
         return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #e2c9b483
+# %% ../../nbs/judging/04_systems.ipynb #c2d9629e
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -308,7 +309,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #36b9112b
+# %% ../../nbs/judging/04_systems.ipynb #9cfd177b
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -341,7 +342,7 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #e705652b
+# %% ../../nbs/judging/04_systems.ipynb #fbeaa0bd
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"
