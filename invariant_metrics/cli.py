@@ -7,7 +7,7 @@ __all__ = ['Pred', 'Target', 'Metrics', 'Invariants', 'Device', 'Seed', 'Out', '
            'weights', 'cache', 'main', 'study', 'score', 'list_metrics', 'list_invariants', 'weights_list',
            'weights_verify', 'weights_fetch', 'weights_train', 'cache_list', 'cache_clear', 'report']
 
-# %% ../nbs/91_cli.ipynb #dfd0dafc
+# %% ../nbs/91_cli.ipynb #d20e4544
 import json
 import os
 import sys
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from .core import InputError, package_version, unknown
 
-# %% ../nbs/91_cli.ipynb #74820f0b
+# %% ../nbs/91_cli.ipynb #e6db52fe
 Pred = Annotated[list[Path], typer.Option("--pred", help="Folder of predictions; repeat it to rank several systems.", show_default=False)]
 Target = Annotated[Path, typer.Option("--target", help="Folder of reference images, matched by file name.", show_default=False)]
 Metrics = Annotated[Optional[list[str]], typer.Option("--metric", help="One more metric: a name, or package.module:object.")]
@@ -33,7 +33,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scale = Annotated[str, typer.Option("--scale", help="Size of the run: quick, default or full.")]
 
-# %% ../nbs/91_cli.ipynb #94466f34
+# %% ../nbs/91_cli.ipynb #2b3eb07f
 SCHEMA = 1 # version of the JSON this module prints
 
 def _print_json(kind: str, payload) -> None:
@@ -52,7 +52,7 @@ def _cell(value) -> str:
     if isinstance(value, float): return f"{value:.4g}"
     return "" if value is None else str(value).replace("[", "\\[")
 
-# %% ../nbs/91_cli.ipynb #90f68ae3
+# %% ../nbs/91_cli.ipynb #9108705e
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False,
                   help="Which metric notices when an output breaks what must not break?")
 
@@ -63,7 +63,7 @@ def _version(show: bool):
 def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False):
     os.environ.setdefault("HF_HUB_OFFLINE", "1") # only `weights fetch` may use the network
 
-# %% ../nbs/91_cli.ipynb #ceb132e8
+# %% ../nbs/91_cli.ipynb #0c03754c
 def _one_line(error: BaseException) -> str:
     if hasattr(error, "format_message"): # a usage error: unknown option, missing argument
         context = getattr(error, "ctx", None)
@@ -85,7 +85,7 @@ def main(args: list[str] | None = None, # default: the process's own arguments
         typer.echo(f"error: {_one_line(error)}", err=True)
         return 2
 
-# %% ../nbs/91_cli.ipynb #243464d8
+# %% ../nbs/91_cli.ipynb #d4eea5d3
 def _names(text: str) -> list[str]: return [part.strip() for part in text.split(",") if part.strip()]
 
 def _numbers(text: str | None, kind: type) -> list | None:
@@ -93,7 +93,7 @@ def _numbers(text: str | None, kind: type) -> list | None:
     try: return [kind(part) for part in _names(text)]
     except ValueError as error: raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
 
-# %% ../nbs/91_cli.ipynb #3cc42ee3
+# %% ../nbs/91_cli.ipynb #4c56c5a8
 @app.command(epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look")
 def study(task: Annotated[str, typer.Argument(help="colorization")],
           parts: Annotated[str, typer.Option("--parts", help="probe, training or both.")] = "probe,training",
@@ -123,7 +123,7 @@ def study(task: Annotated[str, typer.Argument(help="colorization")],
     if as_json: _print_json("study", {"folder": run.folder, "page": page, **run.meta})
     else: typer.echo(f"{run.summary()}\npage: {page}")
 
-# %% ../nbs/91_cli.ipynb #eb94276b
+# %% ../nbs/91_cli.ipynb #68020982
 def _save_per_item(scores: dict, path: Path) -> None:
     import pandas as pd
     from invariant_metrics.core import save_results
@@ -132,7 +132,7 @@ def _save_per_item(scores: dict, path: Path) -> None:
     if not rows: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.DataFrame(rows), path)
 
-# %% ../nbs/91_cli.ipynb #f12f3777
+# %% ../nbs/91_cli.ipynb #0d271977
 @app.command(epilog="Example: invariant-metrics score psnr,fd,violation-edges --pred colorized/ --target truth/")
 def score(metrics: Annotated[str, typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.")],
           pred: Pred, target: Target, metric: Metrics = None,
@@ -156,7 +156,7 @@ def score(metrics: Annotated[str, typer.Argument(help="Comma-separated names; se
                        "signature": str(s.signature)} for name, s in by.items()], system)
     if table is not None: _print_table(table.to_dict("records"), "ranking, differences on the same images")
 
-# %% ../nbs/91_cli.ipynb #cdbd65e3
+# %% ../nbs/91_cli.ipynb #92d7ca48
 @app.command("metrics", epilog="Example: invariant-metrics metrics --json")
 def list_metrics(as_json: AsJson = False, debug: Debug = False):
     "Every metric: what it measures, direction, range, weights, source."
@@ -169,7 +169,7 @@ def list_invariants(as_json: AsJson = False, debug: Debug = False):
     from invariant_metrics.invariants.base import invariant_cards
     _print_json("invariants", invariant_cards()) if as_json else _print_table(invariant_cards())
 
-# %% ../nbs/91_cli.ipynb #5b57f007
+# %% ../nbs/91_cli.ipynb #31ed0c26
 weights = typer.Typer(no_args_is_help=True, help="Networks: where each comes from, whether it is here and whole.")
 app.add_typer(weights, name="weights")
 
@@ -187,7 +187,7 @@ def weights_verify(name: Annotated[Optional[str], typer.Argument(help="One netwo
     rows = verify_weights(name)
     _print_json("weights", rows) if as_json else _print_table(rows)
 
-# %% ../nbs/91_cli.ipynb #074bd19d
+# %% ../nbs/91_cli.ipynb #d9df70ee
 @weights.command("fetch", epilog="Example: invariant-metrics weights fetch dinov2-large")
 def weights_fetch(name: Annotated[str, typer.Argument(help="A network of `weights list`.")], debug: Debug = False):
     "Download one network at its pinned revision; the only command that uses the network."
@@ -205,7 +205,7 @@ def weights_train(name: Annotated[str, typer.Argument(help="An embedded network 
     few_threads()
     typer.echo(f"{name}: {train_embedded(name, out=out, seed=seed)}")
 
-# %% ../nbs/91_cli.ipynb #282a2af1
+# %% ../nbs/91_cli.ipynb #4553a897
 cache = typer.Typer(no_args_is_help=True, help="What was computed once and kept.")
 app.add_typer(cache, name="cache")
 
@@ -223,7 +223,7 @@ def cache_clear(debug: Debug = False):
     from invariant_metrics.encoders.cache import clear_cache
     typer.echo(f"removed {clear_cache()} files")
 
-# %% ../nbs/91_cli.ipynb #9ee4393f
+# %% ../nbs/91_cli.ipynb #fcbec736
 @app.command(epilog="Example: invariant-metrics report runs/colorization")
 def report(folder: Annotated[Path, typer.Argument(help="A run folder of `invariant-metrics study`.")], debug: Debug = False):
     "Write the page of a run again, from its stored results."

@@ -7,7 +7,7 @@ __all__ = ['ENDINGS', 'FORMATS', 'PACKAGED', 'LABEL_MAP', 'FELZENSZWALB', 'MIN_C
            'to_rgb', 'read_photo', 'packaged_photos', 'image_paths', 'folder_photos', 'split_photos', 'shrink',
            'found_regions', 'label_maps', 'given_regions', 'verdict', 'photo_tiles', 'even_weights', 'Tiles', 'tiles']
 
-# %% ../../nbs/data/01_photos.ipynb #251e3c33
+# %% ../../nbs/data/01_photos.ipynb #d9043533
 import glob
 import os
 import re
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, digest, progress, rng
 
-# %% ../../nbs/data/01_photos.ipynb #c0cff603
+# %% ../../nbs/data/01_photos.ipynb #098a324b
 @dataclass(frozen=True, eq=False)
 class Photo:
     "One color photograph: a name, the cluster it belongs to, and its pixels or the file they are in."
@@ -40,7 +40,7 @@ class Photo:
         "The pixels."
         return self.pixels if self.pixels is not None else read_photo(self.path)[0]
 
-# %% ../../nbs/data/01_photos.ipynb #84dc9942
+# %% ../../nbs/data/01_photos.ipynb #0964341f
 def conversions(image: Image.Image) -> list[str]: # one phrase for each thing `to_rgb` will change
     "What has to be converted in an opened image; raises ValueError where that would need a guess."
     if image.mode in ("I", "F"): raise ValueError("32-bit or floating-point pixels; save as 8 or 16 bits")
@@ -53,7 +53,7 @@ def conversions(image: Image.Image) -> list[str]: # one phrase for each thing `t
              "turned upright": image.getexif().get(0x0112, 1) not in (0, 1)}
     return [phrase for phrase, true in found.items() if true]
 
-# %% ../../nbs/data/01_photos.ipynb #2ce98cb0
+# %% ../../nbs/data/01_photos.ipynb #c23fae70
 def to_rgb(image: Image.Image # as opened by PIL
           ) -> tuple[np.ndarray, list[str]]: # (H, W, 3) uint8, and what was converted
     "The pixels of an image as 8-bit RGB, upright, on white; raises ValueError as `conversions` does."
@@ -67,7 +67,7 @@ def to_rgb(image: Image.Image # as opened by PIL
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.array(image.convert("RGB")), notes
 
-# %% ../../nbs/data/01_photos.ipynb #07b0c843
+# %% ../../nbs/data/01_photos.ipynb #5d844fb5
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".jp2", ".avif")
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF")
 
@@ -85,7 +85,7 @@ def read_photo(path: Path,         # an image file
         reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else getattr(error, "strerror", None) or str(error)
         raise InputError(f"{Path(path).name} ({reason})") from error
 
-# %% ../../nbs/data/01_photos.ipynb #d855ec0a
+# %% ../../nbs/data/01_photos.ipynb #679443db
 PACKAGED = ("astronaut", "chelsea", "coffee", "rocket", "hubble_deep_field", "immunohistochemistry", "retina")
 
 def packaged_photos() -> list[Photo]: # 12 photographs in 11 clusters
@@ -100,7 +100,7 @@ def packaged_photos() -> list[Photo]: # 12 photographs in 11 clusters
     with get_sample_data("grace_hopper.jpg") as file: photos["grace_hopper"] = to_rgb(Image.open(file))[0]
     return [Photo(name, name.split("_")[0] if name.startswith("motorcycle") else name, pixels=pixels) for name, pixels in photos.items()]
 
-# %% ../../nbs/data/01_photos.ipynb #d575ecd8
+# %% ../../nbs/data/01_photos.ipynb #051cb7ce
 LABEL_MAP = re.compile(r"(?P<stem>.+)_a(?P<annotator>\d+)\.png")
 
 def image_paths(folder: str | Path,               # where to look
@@ -109,7 +109,7 @@ def image_paths(folder: str | Path,               # where to look
                ) -> list[Path]:                   # sorted, each file once
     "The image files of a folder; raises InputError when it is not a readable folder or holds none."
     folder = Path(folder)
-    if not folder.is_dir(): raise InputError(f"{folder} is not a folder; --data takes a folder of photographs")
+    if not folder.is_dir(): raise InputError(f"{folder} is not a folder; give a folder of images")
     labels = None if regions is None else Path(regions).resolve()
     found, seen = [], Counter()
     for root, below, names in os.walk(folder):
@@ -128,7 +128,7 @@ def _nothing_in(folder: Path, recursive: bool, seen: Counter) -> str:
     hint = f"; photographs in its folders ({', '.join(below[:4])}) are read with --recursive" if below else ""
     return f"no photographs in {folder} ({holds}){hint}; formats: {' '.join(ENDINGS)}"
 
-# %% ../../nbs/data/01_photos.ipynb #2c4852c9
+# %% ../../nbs/data/01_photos.ipynb #d65fe8d2
 def folder_photos(path: str | Path,                 # folder of photographs
                   recursive: bool=False,            # also the folders beneath it
                   regions: str | Path | None=None,  # a folder of label maps, whose files are not photographs
@@ -142,7 +142,7 @@ def folder_photos(path: str | Path,                 # folder of photographs
     if broken: raise InputError(f"{len(broken)} of {len(photos) + len(broken)} images in {path} cannot be read: {'; '.join(broken)}")
     return photos
 
-# %% ../../nbs/data/01_photos.ipynb #4a62a758
+# %% ../../nbs/data/01_photos.ipynb #4512abb6
 def split_photos(photos: Sequence[Photo],      # what to divide
                  parts: Mapping[str, float],   # name of a part -> its share, e.g. {"validation": 1, "test": 2}
                  seed: int=0,                  # of the shuffle
@@ -159,7 +159,7 @@ def split_photos(photos: Sequence[Photo],      # what to divide
     part_of = {clusters[c]: int(np.searchsorted(ends, rank, side="right")) for rank, c in enumerate(order)}
     return {name: [p for p in photos if part_of[p.cluster] == i] for i, name in enumerate(parts)}
 
-# %% ../../nbs/data/01_photos.ipynb #b2a96f62
+# %% ../../nbs/data/01_photos.ipynb #9fd5610c
 def shrink(rgb: np.ndarray, # (H, W, 3) uint8
            short: int,      # length of the short side afterwards, in pixels
           ) -> np.ndarray:  # (h, w, 3) uint8; the same array where it is small enough already
@@ -169,7 +169,7 @@ def shrink(rgb: np.ndarray, # (H, W, 3) uint8
     size = [max(short, round(side * factor)) for side in rgb.shape[1::-1]]
     return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.LANCZOS))
 
-# %% ../../nbs/data/01_photos.ipynb #6c513061
+# %% ../../nbs/data/01_photos.ipynb #de5fbc8e
 FELZENSZWALB = {"scale": 400, "sigma": 0.8, "min_size": 150} # bigger scale, bigger regions; size in pixels of the shrunk photograph
 
 def found_regions(rgb: np.ndarray,    # (H, W, 3) uint8
@@ -179,7 +179,7 @@ def found_regions(rgb: np.ndarray,    # (H, W, 3) uint8
     from skimage.segmentation import felzenszwalb
     return felzenszwalb(rgb, **{**FELZENSZWALB, **parameters}, channel_axis=-1)
 
-# %% ../../nbs/data/01_photos.ipynb #073f5393
+# %% ../../nbs/data/01_photos.ipynb #bdd7f2a2
 def label_maps(photo: Photo,         # one that came from a folder
                folder: str | Path,   # label maps <stem>_a<k>.png; photos in subfolders may have theirs in the same subfolders
               ) -> dict[int, Path]:  # annotator k -> file, in order of k; empty where there is none
@@ -191,7 +191,7 @@ def label_maps(photo: Photo,         # one that came from a folder
         if found: return dict(sorted(found.items()))
     return {}
 
-# %% ../../nbs/data/01_photos.ipynb #417906b1
+# %% ../../nbs/data/01_photos.ipynb #f1d7340c
 def given_regions(photo: Photo,             # the photograph
                   file: Path,               # its label map
                   shape: tuple[int, int],   # (H, W) wanted; labels are resized to it by nearest neighbor
@@ -207,7 +207,7 @@ def given_regions(photo: Photo,             # the photograph
         raise InputError(f"{file.name} ({labels.shape[1]}×{labels.shape[0]} pixels, its photograph {width}×{height})")
     return np.asarray(Image.fromarray(labels).resize(shape[::-1], Image.Resampling.NEAREST))
 
-# %% ../../nbs/data/01_photos.ipynb #9ff39e91
+# %% ../../nbs/data/01_photos.ipynb #62252d33
 MIN_CHROMA, MIN_SECOND = 5.0, 0.02
 
 def verdict(chroma: np.ndarray, # (s, s) distance from gray in Lab units
@@ -218,7 +218,7 @@ def verdict(chroma: np.ndarray, # (s, s) distance from gray in Lab units
     areas = np.sort(np.unique(labels, return_counts=True)[1])[::-1]
     return "used" if len(areas) > 1 and areas[1] >= MIN_SECOND * labels.size else "one region"
 
-# %% ../../nbs/data/01_photos.ipynb #89a2b616
+# %% ../../nbs/data/01_photos.ipynb #73921469
 def photo_tiles(rgb: np.ndarray,                  # (H, W, 3) uint8, shrunk
                 regions: np.ndarray,              # (H, W) int
                 size: int,                        # side of a tile, pixels
@@ -239,7 +239,7 @@ def photo_tiles(rgb: np.ndarray,                  # (H, W, 3) uint8, shrunk
     empty = np.zeros((0, size, size), np.uint8)
     return np.stack([rgb[at] for at in places]) if places else np.stack([empty] * 3, -1), np.stack(labels) if places else empty, tried
 
-# %% ../../nbs/data/01_photos.ipynb #b6d96914
+# %% ../../nbs/data/01_photos.ipynb #5edb4956
 def even_weights(cluster: np.ndarray) -> np.ndarray: # (N,) -> (N,), mean 1
     "Weights under which every cluster counts the same."
     _, inverse, counts = np.unique(cluster, return_inverse=True, return_counts=True)
@@ -269,7 +269,7 @@ class Tiles:
         "The same tiles with their pixels and regions on a device."
         return replace(self, rgb=self.rgb.to(device), regions=self.regions.to(device))
 
-# %% ../../nbs/data/01_photos.ipynb #5b7b8dc4
+# %% ../../nbs/data/01_photos.ipynb #c6f34d9f
 def _regions_of(photo: Photo, small: np.ndarray, maps: Mapping[int, Path] | None, annotator: int | None, seed: int) -> np.ndarray:
     if maps is None: return found_regions(small)
     which = rng(seed, "annotator", photo.name).choice(list(maps)) if annotator is None else annotator
@@ -284,7 +284,7 @@ def _all_maps(photos: Sequence[Photo], regions: str | Path | None) -> dict[str, 
     if bare: raise InputError(f"no label map <stem>_a<k>.png in {regions} for {len(bare)} of {len(photos)} photographs: {', '.join(bare)}")
     return maps
 
-# %% ../../nbs/data/01_photos.ipynb #e245c15c
+# %% ../../nbs/data/01_photos.ipynb #5dbd3bef
 def tiles(photos: Sequence[Photo],              # from `packaged_photos` or `folder_photos`
           size: int=64,                         # side of a tile, pixels
           per_photo: int=24,                    # tiles wanted from each photograph
@@ -315,7 +315,7 @@ def tiles(photos: Sequence[Photo],              # from `packaged_photos` or `fol
                              chroma=MIN_CHROMA, second=MIN_SECOND, tiles_seed=seed)
     return _joined(parts, ledger, signature)
 
-# %% ../../nbs/data/01_photos.ipynb #34424fcf
+# %% ../../nbs/data/01_photos.ipynb #08f547fb
 def _no_tiles(ledger: pd.DataFrame, size: int) -> str:
     if not len(ledger): return "no photographs to cut tiles from"
     small = ledger.loc[ledger["small"], "photo"]
