@@ -8,7 +8,7 @@ __all__ = ['SCHEMA_VERSION', 'RESULT_COLUMNS', 'InputError', 'unknown', 'package
            'Registry', 'import_object', 'rng', 'torch_rng', 'bootstrap_weights', 'interval', 'auc', 'few_threads',
            'progress']
 
-# %% ../nbs/00_core.ipynb #5cbf8ece
+# %% ../nbs/00_core.ipynb #05e3088a
 import difflib
 import hashlib
 import importlib
@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-# %% ../nbs/00_core.ipynb #426f1c51
+# %% ../nbs/00_core.ipynb #3811c608
 class InputError(ValueError):
     "Something the user can mend, said in one line: what, where, what to do."
 
-# %% ../nbs/00_core.ipynb #37d4dbca
+# %% ../nbs/00_core.ipynb #b9022d70
 def unknown(kind: str,             # what was looked up, e.g. "metric"
             name: str,             # what the user wrote
             known: Iterable[str],  # what exists
@@ -42,13 +42,13 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
     offer = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
     return InputError(f"unknown {kind} {name!r}; {offer}")
 
-# %% ../nbs/00_core.ipynb #a89ca918
+# %% ../nbs/00_core.ipynb #15218b72
 def package_version() -> str: # e.g. "0.1.0"
     "The installed version of this package, or `0+source` where it is used without being installed."
     try: return version("invariant_metrics")
     except PackageNotFoundError: return "0+source"
 
-# %% ../nbs/00_core.ipynb #6becbcff
+# %% ../nbs/00_core.ipynb #2f07ffe7
 @dataclass(frozen=True)
 class Signature:
     "Everything that shaped a number, as ordered key–value pairs; `str()` gives `key:value|key:value|…`."
@@ -80,7 +80,7 @@ class Signature:
         keys = [k for k in (*a, *(k for k in b if k not in a)) if k not in ignore]
         return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k)}
 
-# %% ../nbs/00_core.ipynb #8bf30578
+# %% ../nbs/00_core.ipynb #f1efaf77
 @dataclass(frozen=True)
 class Interval:
     "An interval with its level and the way it was computed."
@@ -108,20 +108,20 @@ class Score:
         ci = None if self.ci is None else {"low": self.ci.low, "high": self.ci.high, "level": self.ci.level, "method": self.ci.method}
         return {"value": self.value, "ci": ci, "n": self.n, "higher_is_better": self.higher_is_better, "signature": str(self.signature)}
 
-# %% ../nbs/00_core.ipynb #cc6c7bdc
+# %% ../nbs/00_core.ipynb #70613536
 def comparable(a: Score, b: Score, ignore: Sequence[str] = ("system",)) -> None:
     "Raises InputError, naming what differs, when two scores may not be compared."
     differ = a.signature.differences(b.signature, ignore)
     if differ:
         raise InputError("scores cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
-# %% ../nbs/00_core.ipynb #4eae058f
+# %% ../nbs/00_core.ipynb #793f816f
 SCHEMA_VERSION = 1
 RESULT_COLUMNS = {"task": "str", "dataset": "str", "system": "str", "model": "str", "invariants": "str", "alpha": "float64",
                   "seed": "int64", "metric": "str", "value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "int64",
                   "higher_is_better": "object", "signature": "str"}
 
-# %% ../nbs/00_core.ipynb #146baffb
+# %% ../nbs/00_core.ipynb #b7ac20c7
 def results_table(rows: Iterable[Mapping]) -> pd.DataFrame: # one column per entry of RESULT_COLUMNS
     "The tidy frame of result rows; raises InputError on unknown or missing columns and on values that are not finite."
     frame = pd.DataFrame(list(rows))
@@ -132,7 +132,7 @@ def results_table(rows: Iterable[Mapping]) -> pd.DataFrame: # one column per ent
     if len(bad): raise InputError(f"results table: value is not finite for {bad.iloc[0].to_dict()}")
     return frame
 
-# %% ../nbs/00_core.ipynb #cfcfdb02
+# %% ../nbs/00_core.ipynb #663d51d3
 @contextmanager
 def atomic_write(path: str | Path, # final place; its folder is created
                 ) -> Iterator[Path]: # a temporary path in the same folder, to be written by the caller
@@ -159,7 +159,7 @@ def _umask() -> int:
     mask = os.umask(0); os.umask(mask)
     return mask
 
-# %% ../nbs/00_core.ipynb #5545cb06
+# %% ../nbs/00_core.ipynb #d80d45b0
 def save_results(frame: pd.DataFrame, path: str | Path) -> None:
     "Write a frame as parquet, atomically, with the schema version in its metadata."
     import pyarrow as pa, pyarrow.parquet as pq
@@ -177,7 +177,7 @@ def load_results(path: str | Path) -> pd.DataFrame:
     if found != str(SCHEMA_VERSION): raise InputError(f"{path} has schema version {found}, this package reads {SCHEMA_VERSION}")
     return table.to_pandas()
 
-# %% ../nbs/00_core.ipynb #69185620
+# %% ../nbs/00_core.ipynb #74bea35e
 def digest(value, # anything json can write (dicts, lists, strings, numbers)
           ) -> str: # 16 hexadecimal digits
     "A short, stable name for plain settings: equal values have equal digests in every process."
@@ -187,7 +187,7 @@ def file_sha256(path: str | Path) -> str: # 64 hexadecimal digits
     "The sha256 of a file's bytes."
     with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest()
 
-# %% ../nbs/00_core.ipynb #dda94f8e
+# %% ../nbs/00_core.ipynb #031d3f56
 class Registry:
     "Entries of one kind by name; looks further in entry points and in `package.module:object`."
     def __init__(self, kind: str,               # for messages, e.g. "metric"
@@ -197,9 +197,12 @@ class Registry:
         self.kind, self.group, self.room, self.entries = kind, group, room, {}
 
     def add(self, name: str, entry):
-        "Register `entry` under `name`; raises InputError when another entry has it already."
-        if name in self.entries and self.entries[name] is not entry: raise InputError(f"{self.kind} {name!r} is registered already")
-        self.entries[name] = entry
+        "Register `entry`; raises InputError when another has the name. A notebook's own definition stands in for its module's."
+        old = self.entries.get(name, entry)
+        same = old is entry or getattr(old, "__qualname__", 0) == getattr(entry, "__qualname__", 1)
+        modules = {getattr(e, "__module__", None) for e in (old, entry)}
+        if not (same and (len(modules) == 1 or "__main__" in modules)): raise InputError(f"{self.kind} {name!r} is registered already")
+        self.entries[name] = old if getattr(old, "__module__", None) == "__main__" else entry
         return entry
 
     def _open_room(self) -> None:
@@ -225,7 +228,7 @@ class Registry:
         if name in points: return points[name].load()
         raise unknown(self.kind, name, self.names())
 
-# %% ../nbs/00_core.ipynb #49904375
+# %% ../nbs/00_core.ipynb #f22c36ce
 def import_object(path: str): # "package.module:object"
     "The object that `package.module:object` names; raises InputError when the module or the object does not exist."
     module, _, name = path.partition(":")
@@ -233,7 +236,7 @@ def import_object(path: str): # "package.module:object"
     except ModuleNotFoundError as error: raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
     except AttributeError as error: raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
 
-# %% ../nbs/00_core.ipynb #0e708d70
+# %% ../nbs/00_core.ipynb #e0802896
 def _entropy(seed: int, keys: tuple) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps([seed, *map(str, keys)]).encode()).digest()[:16], "big")
 
@@ -246,7 +249,7 @@ def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
     import torch
     return torch.Generator(device).manual_seed(_entropy(seed, keys) % 2**63)
 
-# %% ../nbs/00_core.ipynb #6d6a1329
+# %% ../nbs/00_core.ipynb #b037ce4d
 def bootstrap_weights(n: int,                              # items
                       reps: int,                           # replicates
                       generator: np.random.Generator,
@@ -258,7 +261,7 @@ def bootstrap_weights(n: int,                              # items
     if len(inverse) != n: raise InputError(f"{len(inverse)} cluster labels for {n} items")
     return generator.multinomial(len(labels), np.full(len(labels), 1/len(labels)), size=reps)[:, inverse]
 
-# %% ../nbs/00_core.ipynb #433641e3
+# %% ../nbs/00_core.ipynb #a60f57cb
 def interval(value: float,             # the statistic on the data
              replicates: np.ndarray,   # (reps,) the statistic on resampled data
              level: float = 0.95,
@@ -272,7 +275,7 @@ def interval(value: float,             # the statistic on the data
     low, high = np.quantile(replicates, [(1 - level)/2, (1 + level)/2]) + shift
     return Interval(float(low), float(high), level, f"bootstrap-{method}-{len(replicates)}")
 
-# %% ../nbs/00_core.ipynb #8554a329
+# %% ../nbs/00_core.ipynb #aff27954
 def auc(positive: np.ndarray,           # (n,) scores that should be higher
         negative: np.ndarray,           # (m,) scores that should be lower
         weights_positive: np.ndarray | None = None, # (n,)
@@ -287,7 +290,7 @@ def auc(positive: np.ndarray,           # (n,) scores that should be higher
     below, upto = mass[np.searchsorted(q, p, "left")], mass[np.searchsorted(q, p, "right")]
     return float((wp * (below + upto)/2).sum() / (wp.sum() * wq.sum()))
 
-# %% ../nbs/00_core.ipynb #287c321b
+# %% ../nbs/00_core.ipynb #d0461469
 def few_threads(limit: int = 4, # machines with at most this many cores run one torch thread per process
                ) -> int:        # torch threads in use
     "Use one torch thread where cores are few (unless OMP_NUM_THREADS says otherwise)."

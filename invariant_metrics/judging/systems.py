@@ -6,10 +6,9 @@
 __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 'ORACLE', 'PANELS', 'Size', 'label_of', 'Unit',
            'Plan', 'make_plan', 'Pictures', 'scene_ranges', 'scene_pictures', 'divided', 'photo_pictures', 'battery',
            'gap_of', 'directions', 'Measured', 'measure', 'release_memory', 'Bench', 'unit_batches', 'new_model',
-           'train_unit', 'pretrain', 'train_fork', 'seen_map', 'panels', 'drop_heavy', 'measured', 'run_unit',
-           'read_unit']
+           'train_unit', 'pretrain', 'train_fork', 'seen_map', 'panels', 'measured', 'run_unit', 'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #c2af9e10
+# %% ../../nbs/judging/04_systems.ipynb #98186650
 import ctypes
 import json
 import math
@@ -40,7 +39,7 @@ from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #24bfe65a
+# %% ../../nbs/judging/04_systems.ipynb #dcb437a6
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -57,7 +56,7 @@ SIZES = {"quick": Size(32, 256, 48, 96, 40, 20, 16, 60),
          "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #2d83a06d
+# %% ../../nbs/judging/04_systems.ipynb #fd9f0ef9
 GRIDS = {"default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
@@ -70,7 +69,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #a3b23169
+# %% ../../nbs/judging/04_systems.ipynb #56882ad3
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -97,7 +96,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #a0b6a84b
+# %% ../../nbs/judging/04_systems.ipynb #34a7d1f8
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -114,7 +113,7 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #def35ce1
+# %% ../../nbs/judging/04_systems.ipynb #663bb8dd
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -132,7 +131,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #4326f207
+# %% ../../nbs/judging/04_systems.ipynb #02f40f70
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -149,7 +148,7 @@ def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
         out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #680e3b39
+# %% ../../nbs/judging/04_systems.ipynb #c640abce
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
     needs = "2 to train on, 1 to choose alpha on, 2 to test on"
@@ -177,7 +176,7 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
             raise InputError(f"only {usable} of {len(own)} photographs for {part} have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #8e263805
+# %% ../../nbs/judging/04_systems.ipynb #ab5ac792
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -196,7 +195,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #0456b6ea
+# %% ../../nbs/judging/04_systems.ipynb #3732d690
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -208,7 +207,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #cff9c37d
+# %% ../../nbs/judging/04_systems.ipynb #5401adc4
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -217,7 +216,9 @@ def measure(metrics: Sequence[Metric],
             cache: dict | None = None,    # of the truth's side; the same dict for the same pictures
            ) -> Measured:
     "Every metric's value, its replicates and values per picture; raises InputError on values that are not finite."
-    rows = extract(metrics, pred, pictures.rgb, cache=cache, batch=32)
+    features = {m.phi_key for m in metrics if m.kind == "set"} # small: the truth's are kept, its maps are not
+    rows = extract([m for m in metrics if m.phi_key in features], pred, pictures.rgb, cache=cache, batch=32) if features else {}
+    rows |= extract([m for m in metrics if m.phi_key not in features], pred, pictures.rgb, batch=32)
     if pictures.truth is not None: rows["oracle"] = Rows(oracle_violation(pictures.truth, pred).double())
     weights = bootstrap_weights(len(pred), reps, rng(seed, "study"), pictures.cluster) * pictures.weight
     def stat(m: Metric, r: Rows) -> np.ndarray: return np.r_[statistic(m, r, pictures.weight), replicates(m, r, weights) if reps else []]
@@ -227,13 +228,13 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #8ee733df
+# %% ../../nbs/judging/04_systems.ipynb #e7619aff
 def release_memory() -> None:
     "Give memory that was freed back to the system, where the C library would keep it (glibc)."
     library = ctypes.CDLL(None) if os.name == "posix" else None
     if hasattr(library, "malloc_trim"): library.malloc_trim(0)
 
-# %% ../../nbs/judging/04_systems.ipynb #2ef3f8d0
+# %% ../../nbs/judging/04_systems.ipynb #1010a6d4
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -267,7 +268,7 @@ class Bench:
             compute = lambda: {"value": TargetCache(g, rgb, limit=limit).values}
             return cached_tensors("targets", about, compute, self.folder/"cache")["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #b7d0d512
+# %% ../../nbs/judging/04_systems.ipynb #027854fa
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
     rgb = bench.pictures["train"].rgb
@@ -278,7 +279,7 @@ def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable
         return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #c2d9629e
+# %% ../../nbs/judging/04_systems.ipynb #246fa37b
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -309,7 +310,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #9cfd177b
+# %% ../../nbs/judging/04_systems.ipynb #720bb0eb
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -322,13 +323,6 @@ def panels(bench: Bench, rgb: Tensor, prefix: str) -> dict[str, Tensor]:
     maps = {label_of(i): seen_map(bench.invariant(i).value(rgb.to(bench.device))) for i in bench.plan.invariants}
     return {f"{prefix}/rgb": (255*rgb).round().byte()} | {f"{prefix}/{k}": v.contiguous() for k, v in maps.items() if v is not None}
 
-def drop_heavy(cache: dict, limit: int = 16384) -> None: # bytes per picture
-    "Forget what a cache of `extract` keeps of the truth where it is large: maps are quicker computed again than held in memory."
-    def size(rows) -> float:
-        return sum(t.numel() * t.element_size() / max(len(t), 1) for t in (rows if isinstance(rows, tuple) else (rows,)))
-    for kept in (v for v in cache.values() if isinstance(v, dict)):
-        for key in [k for k, rows in kept.items() if size(rows) > limit]: del kept[key]
-
 def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[str, Tensor], Tensor]: # tensors to keep, test predictions
     "A network measured on validation and test."
     out, pred, size = {}, None, bench.plan.size
@@ -336,13 +330,12 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
         pictures = bench.pictures[part]
         pred = model.colorize(split_lab(pictures.rgb)[0], chroma, batch=32)
         found = measure(bench.metrics, pred, pictures, reps, bench.plan.settings["seed"], bench.caches[part])
-        drop_heavy(bench.caches[part])
         release_memory()
         out |= {f"{part}@{chroma:g}/{k}": torch.from_numpy(v) for k, v in found.stats.items()}
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #fbeaa0bd
+# %% ../../nbs/judging/04_systems.ipynb #70882525
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"

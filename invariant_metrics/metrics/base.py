@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'extract', 'statistic', 'replicates', 'resampled', 'score_rows',
            'difference', 'MetricRegistry', 'metric_factory', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards']
 
-# %% ../../nbs/metrics/00_base.ipynb #4dccb6b1
+# %% ../../nbs/metrics/00_base.ipynb #da448904
 import importlib
 import inspect
 import pkgutil
@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Registry, Score, Signature, bootstrap_weights, interval, rng
 from ..encoders.base import check_rgb
 
-# %% ../../nbs/metrics/00_base.ipynb #d308c65f
+# %% ../../nbs/metrics/00_base.ipynb #74050fcd
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
-# %% ../../nbs/metrics/00_base.ipynb #07935346
+# %% ../../nbs/metrics/00_base.ipynb #1c444f79
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -65,7 +65,7 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #490fca85
+# %% ../../nbs/metrics/00_base.ipynb #f9ce84db
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
@@ -83,7 +83,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #c14b915a
+# %% ../../nbs/metrics/00_base.ipynb #670b4611
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -109,7 +109,7 @@ def extract(metrics: Sequence[Metric],        # of different names
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-# %% ../../nbs/metrics/00_base.ipynb #9ec07218
+# %% ../../nbs/metrics/00_base.ipynb #f7ad85ec
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -136,7 +136,7 @@ def replicates(metric: Metric,
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 
-# %% ../../nbs/metrics/00_base.ipynb #61680c77
+# %% ../../nbs/metrics/00_base.ipynb #859a2cb4
 def resampled(rows: Rows,
               reps: int,                          # replicates
               seed: int,
@@ -176,7 +176,7 @@ def score_rows(metric: Metric,
     per_item = None if metric.kind == "set" else rows.pred.numpy()
     return Score(value, ci, len(rows), metric.higher_is_better, _with_n(metric, rows, clusters), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #eb67e84c
+# %% ../../nbs/metrics/00_base.ipynb #ff95442b
 def difference(metric: Metric,
                rows_a: Rows,
                rows_b: Rows,                      # of another system on the same items (and the same target set)
@@ -196,9 +196,9 @@ def difference(metric: Metric,
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
     return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
 
-# %% ../../nbs/metrics/00_base.ipynb #a54dbfdb
+# %% ../../nbs/metrics/00_base.ipynb #d9e18c79
 class MetricRegistry(Registry):
-    "Metric factories by name; what a notebook defines while it runs stands in for the module made from it."
+    "Metric factories by name; the room is opened without `streamed`, and violations of anybody's invariant are found."
     def _open_room(self) -> None: # all of the folder but `streamed`, which registers nothing and imports torchmetrics, for seconds
         room, self.room = self.room, None
         found = pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}.") if room else ()
@@ -210,16 +210,6 @@ class MetricRegistry(Registry):
         if not (name.startswith("violation-") and ":" in name): return super().__getitem__(name)
         violation = importlib.import_module("invariant_metrics.metrics.violation").violation_metric
         return partial(violation, name.removeprefix("violation-"))
-
-    def add(self, name: str, entry):
-        "Register `entry`; raises InputError when an entry defined elsewhere has the name."
-        old = self.entries.get(name)
-        same = old is not None and getattr(old, "__qualname__", 0) == getattr(entry, "__qualname__", 1)
-        modules = {getattr(e, "__module__", None) for e in (old, entry)}
-        if same and (len(modules) == 1 or "__main__" in modules):
-            self.entries[name] = old if old.__module__ == "__main__" != entry.__module__ else entry
-            return entry
-        return super().add(name, entry)
 
 metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics")
 
@@ -237,7 +227,7 @@ def metric_factory(name: str,                     # what users write
         return metrics.add(name, factory)
     return wrap
 
-# %% ../../nbs/metrics/00_base.ipynb #17215b3d
+# %% ../../nbs/metrics/00_base.ipynb #c308102b
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -269,7 +259,7 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
 
 paired_metric = partial(pixel_metric, kind="paired")
 
-# %% ../../nbs/metrics/00_base.ipynb #32c920a5
+# %% ../../nbs/metrics/00_base.ipynb #af8074e1
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
@@ -290,7 +280,7 @@ def metric_cards() -> list[dict]: # one per registered metric: name, kind, highe
     entries = [(name, metrics[name]) for name in metrics.names()]
     return [{"name": name, **dict(getattr(getattr(e, "metric", e), "card", {}))} for name, e in entries]
 
-# %% ../../nbs/metrics/00_base.ipynb #d1e4ea9d
+# %% ../../nbs/metrics/00_base.ipynb #9424c8ae
 def __getattr__(name: str):
     if name != "TorchMetric": raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from invariant_metrics.metrics.streamed import TorchMetric
