@@ -6,7 +6,7 @@
 __all__ = ['Bank', 'BASE', 'SATURATION', 'READINGS', 'relative_improvement', 'pooled', 'stacked', 'alphas_of', 'best_alpha',
            'saturation_null', 'null_of', 'improvement_table']
 
-# %% ../../nbs/judging/02_improvement.ipynb #7f96772c
+# %% ../../nbs/judging/02_improvement.ipynb #5bdc58cc
 import math
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from ..core import InputError, Interval, unknown
 
-# %% ../../nbs/judging/02_improvement.ipynb #52d43485
+# %% ../../nbs/judging/02_improvement.ipynb #6e6219c7
 def relative_improvement(base: np.ndarray,        # the baseline's values, any shape
                          new: np.ndarray,         # the system's, of the same shape
                          higher_is_better: bool,
@@ -27,7 +27,7 @@ def relative_improvement(base: np.ndarray,        # the baseline's values, any s
     if (base == 0).any(): raise InputError("the baseline's value is 0: a relative improvement does not exist")
     return (new - base if higher_is_better else base - new) / np.abs(base)
 
-# %% ../../nbs/judging/02_improvement.ipynb #dd804af7
+# %% ../../nbs/judging/02_improvement.ipynb #2501b029
 def pooled(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 0 the value, then replicates over pictures
            level: float = 0.95,
           ) -> tuple[float, Interval]:
@@ -42,7 +42,7 @@ def pooled(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 0 the val
     half = math.sqrt(norm.ppf((1 + level)/2)**2 * pictures + quantile**2 * between)
     return float(value), Interval(float(value - half), float(value + half), level, f"bootstrap-{reps}+t-{seeds}-seeds")
 
-# %% ../../nbs/judging/02_improvement.ipynb #3e25be8b
+# %% ../../nbs/judging/02_improvement.ipynb #61b930c0
 Bank = Mapping[tuple[str, float, int, str], np.ndarray] # (system, alpha, seed, metric) -> (1 + R,)
 BASE, SATURATION = "baseline", "saturation"
 
@@ -65,7 +65,7 @@ def best_alpha(validation: Bank,
     sign = -1 if higher_is_better else 1
     return min(alphas_of(validation, system), key=lambda a: (sign * stacked(validation, system, a, metric)[:, 0].mean(), a))
 
-# %% ../../nbs/judging/02_improvement.ipynb #32922e38
+# %% ../../nbs/judging/02_improvement.ipynb #afb43199
 def _fine(curve: np.ndarray, parts: int) -> np.ndarray: # (S, K, 1 + R) -> (S, (K - 1)·parts + 1, 1 + R)
     at = np.linspace(0, curve.shape[1] - 1, (curve.shape[1] - 1)*parts + 1)
     low = np.minimum(at.astype(int), max(curve.shape[1] - 2, 0))
@@ -84,11 +84,12 @@ def saturation_null(psnr_curve: np.ndarray,   # (S, K, 1 + R) PSNR of the baseli
     if higher_is_better: return np.maximum(np.where(open_, _fine(curve, parts), -np.inf).max(1), base)
     return np.minimum(np.where(open_, _fine(curve, parts), np.inf).min(1), base)
 
-# %% ../../nbs/judging/02_improvement.ipynb #c08e090c
+# %% ../../nbs/judging/02_improvement.ipynb #9df26a1e
 READINGS = ("selected", "best", "beyond saturation")
 
 def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray, higher: bool) -> dict:
-    value, ci = pooled(relative_improvement(base, new, higher))
+    if (base == 0).any(): value, ci = np.nan, Interval(np.nan, np.nan, 0.95, "none:the-baseline-is-0") # of a user's rare-event metric, say
+    else: value, ci = pooled(relative_improvement(base, new, higher))
     return {"reading": reading, "system": system, "metric": metric, "alpha": alpha, "improvement": value,
             "ci_low": ci.low, "ci_high": ci.high, "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
             "higher_is_better": higher, "method": ci.method}
@@ -98,7 +99,7 @@ def null_of(test: Bank, system: str, alpha: float, metric: str, higher: bool) ->
     curve = lambda name: np.stack([stacked(test, SATURATION, k, name) for k in alphas_of(test, SATURATION)], 1)
     return saturation_null(curve("psnr"), curve(metric), stacked(test, system, alpha, "psnr"), stacked(test, BASE, 0.0, metric), higher)
 
-# %% ../../nbs/judging/02_improvement.ipynb #7edf5a41
+# %% ../../nbs/judging/02_improvement.ipynb #4c50991f
 def improvement_table(test: Bank,
                       validation: Bank,
                       directions: Mapping[str, bool],  # metric -> higher is better; metrics not named here have no row

@@ -8,7 +8,7 @@ __all__ = ['LEVELS', 'TOLERANCE', 'NEAR_LEVEL', 'SCALES', 'ORACLE', 'UNTRIED', '
            'oriented', 'measure', 'set_values', 'auc_table', 'ledger_table', 'ProbeResult', 'combine', 'probe_metrics',
            'probe_source', 'probe']
 
-# %% ../../nbs/judging/00_probe.ipynb #7890b1da
+# %% ../../nbs/judging/00_probe.ipynb #9cdc0f0c
 import json
 import time
 import zlib
@@ -32,7 +32,7 @@ from .contrast import cluster_interval, cluster_means, draw_sets, share_interval
 from .perturb import Items, Match, at_strength, families, match_psnr, nearest_step, perturbations, psnr_to
 from ..metrics.base import Metric, Rows, get_metric, replicates, score_rows
 
-# %% ../../nbs/judging/00_probe.ipynb #801b8df7
+# %% ../../nbs/judging/00_probe.ipynb #4a5330eb
 LEVELS = (37.0, 34.0, 31.0, 28.0, 25.0) # dB to the truth
 TOLERANCE = 0.2   # dB by which a violation may miss its valid partner
 NEAR_LEVEL = 1.5  # dB by which a right answer of a scene, which has no dial, may miss the level
@@ -47,7 +47,7 @@ class Size:
 
 SCALES = {"quick": Size(44, 4, 24, 500), "default": Size(176, 16, 60, 1000), "full": Size(2000, 60, 200, 2000)}
 
-# %% ../../nbs/judging/00_probe.ipynb #2cd946b3
+# %% ../../nbs/judging/00_probe.ipynb #6740917f
 def load_items(source: str | Path,                 # "photos" (packaged), "scenes", or a folder of photographs
                size: Size,
                seed: int = 0,
@@ -69,7 +69,7 @@ def load_items(source: str | Path,                 # "photos" (packaged), "scene
     cut = tiles(photos, size=tile, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy()), cut.signature
 
-# %% ../../nbs/judging/00_probe.ipynb #18e66073
+# %% ../../nbs/judging/00_probe.ipynb #fe499771
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
@@ -81,7 +81,7 @@ def sentinels() -> list[Metric]:
     return [Metric("constant", "paired", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
             Metric("random", "paired", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum")]
 
-# %% ../../nbs/judging/00_probe.ipynb #d7c52336
+# %% ../../nbs/judging/00_probe.ipynb #36f55c53
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
 
 @dataclass
@@ -101,7 +101,7 @@ def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metri
     nan = lambda: np.full(shape, np.nan)
     return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if m.kind != "set"})
 
-# %% ../../nbs/judging/00_probe.ipynb #1a917b7a
+# %% ../../nbs/judging/00_probe.ipynb #996dfe07
 def _partner(items: Items, entry, path: tuple, level: float) -> tuple[Match, Tensor]: # the match, and where it may be used
     dose, applies = path
     target = torch.full((len(items),), float(level))
@@ -129,7 +129,7 @@ def pictures(items: Items,
             status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED), NOT_APPLICABLE), NO_PARTNER)
             yield f, l, match, status.numpy()
 
-# %% ../../nbs/judging/00_probe.ipynb #d2177bcb
+# %% ../../nbs/judging/00_probe.ipynb #6c67dcca
 def _map_all(metrics: Sequence[Metric], rgb: Tensor) -> dict: # phi_key -> rows
     return {key: phi(rgb) for key, phi in {m.phi_key: m.phi for m in metrics}.items()}
 
@@ -137,8 +137,10 @@ def _take(rows, index: Tensor): return tuple(r[index] for r in rows) if isinstan
 
 def oriented(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
     "A metric's verdict on each item, turned so that higher is worse; raises InputError when it is not finite."
-    if metric.kind == "single": values = (metric.compare(pred) - metric.compare(target)).abs()
-    else: values = metric.compare(pred, target) * (-1 if metric.higher_is_better else 1)
+    sign = -1 if metric.higher_is_better else 1
+    if metric.kind != "single": values = metric.compare(pred, target) * sign
+    elif metric.higher_is_better is None: values = (metric.compare(pred) - metric.compare(target)).abs()
+    else: values = metric.compare(pred) * sign
     values = torch.as_tensor(values).detach().double().cpu().numpy()
     bad = (~np.isfinite(values)).sum()
     if bad: raise InputError(f"{metric.name}: not finite on {bad} of {len(values)} pictures")
@@ -153,7 +155,7 @@ def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, 
         held[0][at] = truth[m.phi_key].float().cpu().numpy()
         held[1].setdefault(where, np.zeros_like(held[0]))[at] = features
 
-# %% ../../nbs/judging/00_probe.ipynb #ebfd5b8f
+# %% ../../nbs/judging/00_probe.ipynb #57c2ec4d
 @torch.no_grad()
 def measure(items: Items,
             metrics: Sequence[Metric],
@@ -183,7 +185,7 @@ def measure(items: Items,
     bar.close()
     return out
 
-# %% ../../nbs/judging/00_probe.ipynb #3f9ae47b
+# %% ../../nbs/judging/00_probe.ipynb #e4533c06
 def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> None:
     "Keep pictures on which all families were matched, one per photograph."
     good = np.logical_and.reduce([ok for _, ok in shown.values()]).nonzero()[0]
@@ -193,7 +195,7 @@ def _keep_examples(out: Measured, part: Items, shown: dict, limit: int = 4) -> N
         for name, image in {"truth": part.rgb[i], **{n: rgb[i] for n, (rgb, _) in shown.items()}}.items():
             out.examples.setdefault(name, []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
 
-# %% ../../nbs/judging/00_probe.ipynb #06769e79
+# %% ../../nbs/judging/00_probe.ipynb #429598ae
 def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarray, ok: np.ndarray) -> np.ndarray: # (B,)
     "The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8 pictures remain."
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
@@ -207,7 +209,7 @@ def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarra
     values[full] = replicates(metric, rows, weights[full]) * (-1 if metric.higher_is_better else 1)
     return values
 
-# %% ../../nbs/judging/00_probe.ipynb #bacd7401
+# %% ../../nbs/judging/00_probe.ipynb #4873f672
 def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> dict: # metric -> ((F, L, B) own, (F, L, B) the partner's)
     "Every metric over every set, for each family and for the valid partners of exactly the same pictures."
     found = {}
@@ -221,7 +223,7 @@ def set_values(out: Measured, metrics: Sequence[Metric], counts: np.ndarray) -> 
         found[m.name] = own, partner
     return found
 
-# %% ../../nbs/judging/00_probe.ipynb #2b68dc24
+# %% ../../nbs/judging/00_probe.ipynb #fa4457b9
 def _effect(difference: np.ndarray) -> float: # mean over the levels of mean/standard deviation
     rows = [row[np.isfinite(row)] for row in np.atleast_2d(difference)]
     found = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
@@ -248,7 +250,7 @@ def auc_table(out: Measured, sets: dict, drawn: np.ndarray, weights: np.ndarray)
     rows = [row for name in sets for f in range(1, len(out.families)) for row in _auc_rows(out, name, f, sets[name], drawn, weights)]
     return pd.DataFrame(rows)[["metric", "family", "view", "level", "auc", "ci_low", "ci_high", "effect", "n", "n_clusters"]]
 
-# %% ../../nbs/judging/00_probe.ipynb #3aa3049a
+# %% ../../nbs/judging/00_probe.ipynb #7e781353
 def _dose_values(out: Measured, metric: Metric, f: int, weights: np.ndarray, size: Size, seed: int) -> Iterator[tuple]: # value, low, high
     for l in range(len(out.levels)):
         ok = out.status[f, l] == MATCHED
@@ -274,7 +276,7 @@ def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np
                "score_high": score_high, "isotonic": fit[l], "trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1),
                "n": int((out.status[f, l] == MATCHED).sum())}
 
-# %% ../../nbs/judging/00_probe.ipynb #893bf761
+# %% ../../nbs/judging/00_probe.ipynb #22526c66
 def ledger_table(out: Measured) -> pd.DataFrame:
     "Per family and level: matched, no valid partner at this level, not applicable, unmatched; and the largest PSNR difference of a pair."
     rows = []
@@ -288,7 +290,7 @@ def ledger_table(out: Measured) -> pd.DataFrame:
                      "largest_gap_db": gap.max() if len(gap) else np.nan})
     return pd.DataFrame(rows)
 
-# %% ../../nbs/judging/00_probe.ipynb #0328632b
+# %% ../../nbs/judging/00_probe.ipynb #4ceb4e81
 @dataclass
 class ProbeResult:
     "What a probe found; every frame has a column `source`."
@@ -324,7 +326,7 @@ def combine(results: Sequence[ProbeResult]) -> ProbeResult:
     merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
     return ProbeResult(*frames, *merged)
 
-# %% ../../nbs/judging/00_probe.ipynb #04022637
+# %% ../../nbs/judging/00_probe.ipynb #f114820a
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation",
                    "violation-segmentation-judge", "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd",
                    "fd-untrained")
@@ -354,7 +356,7 @@ def _check(source: str, names: Sequence[str] | None, scale: str, levels: Sequenc
         if name not in known: raise unknown(f"violation of {kind}", name, known)
     return families(kind="valid", source=kind)[:1] + [n for n in known if names is None or n in names]
 
-# %% ../../nbs/judging/00_probe.ipynb #7f3b1265
+# %% ../../nbs/judging/00_probe.ipynb #bf468a85
 def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | None, levels: Sequence[float], scale: str, seed: int,
                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
     "The probe of one source; arguments as in `probe`."
@@ -377,7 +379,7 @@ def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | N
     examples = {f"{label}/{name}": np.stack(pictures) for name, pictures in out.examples.items()}
     return ProbeResult(*frames, examples, {label: str(signature)}, {label: time.perf_counter() - began})
 
-# %% ../../nbs/judging/00_probe.ipynb #c2b12bdd
+# %% ../../nbs/judging/00_probe.ipynb #a13c0e8d
 def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
           metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
           *, families: Sequence[str] | None = None, # violations to try; None for all

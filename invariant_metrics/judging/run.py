@@ -6,7 +6,7 @@
 __all__ = ['TASKS', 'PARTS', 'SCALES', 'GRIDS', 'RUN_SCHEMA', 'folder_identity', 'check_choices', 'read_run', 'write_run',
            'open_run', 'memory_now', 'peak_memory', 'StudyRun', 'versions', 'study']
 
-# %% ../../nbs/judging/03_run.ipynb #c6334f52
+# %% ../../nbs/judging/03_run.ipynb #0c50c090
 import json
 import os
 import platform
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..core import InputError, atomic_write, digest, package_version, unknown
 
-# %% ../../nbs/judging/03_run.ipynb #25c98eec
+# %% ../../nbs/judging/03_run.ipynb #d99c5a45
 TASKS, PARTS, SCALES, GRIDS = ("colorization",), ("probe", "training"), ("quick", "default", "full"), ("default", "full")
 
 def folder_identity(folder: str | Path | None, # the user's images or label maps
@@ -35,7 +35,7 @@ def folder_identity(folder: str | Path | None, # the user's images or label maps
     files = sorted(p for p in (root.rglob("*") if recursive else root.iterdir()) if p.is_file())
     return digest([[p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
-# %% ../../nbs/judging/03_run.ipynb #8b287090
+# %% ../../nbs/judging/03_run.ipynb #7793c8f7
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
     for kind, given, known in [("task", [task], TASKS), ("part", parts, PARTS), ("scale", [scale], SCALES), ("grid", [grid], GRIDS)]:
@@ -43,7 +43,7 @@ def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> Non
             if name not in known: raise unknown(kind, name, known)
     if not parts: raise InputError("no part to run; choose probe, training or both")
 
-# %% ../../nbs/judging/03_run.ipynb #c2fa0379
+# %% ../../nbs/judging/03_run.ipynb #8b4130ef
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training")
 
@@ -52,15 +52,16 @@ def read_run(folder: str | Path) -> dict | None: # the content of run.json, None
     path = Path(folder)/"run.json"
     if not path.exists(): return None
     try: meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error: raise InputError(f"{path} cannot be read: {error}; use --overwrite") from error
-    if meta.get("schema") != RUN_SCHEMA: raise InputError(f"{path} has schema {meta.get('schema')}, this package reads {RUN_SCHEMA}")
+    except (OSError, ValueError) as error: raise InputError(f"{path} cannot be read: {error}; choose another --out") from error
+    if not isinstance(meta, dict) or not {"schema", "digest", "settings", "parts"} <= set(meta): raise InputError(f"{path} is no run's; choose another --out")
+    if meta["schema"] != RUN_SCHEMA: raise InputError(f"{path} has schema {meta['schema']}, this package reads {RUN_SCHEMA}")
     return meta
 
 def write_run(folder: str | Path, meta: dict) -> None:
     "Write run.json atomically."
     with atomic_write(Path(folder)/"run.json") as path: path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
-# %% ../../nbs/judging/03_run.ipynb #57d936e4
+# %% ../../nbs/judging/03_run.ipynb #495a9435
 def open_run(folder: str | Path,       # the run folder, made if absent
              settings: dict,           # everything that shapes a number, plain values
              resume: bool = False,     # insist that there is something to go on with
@@ -69,11 +70,8 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     "Claim a folder for a run, by the table above; raises InputError where it belongs to something else."
     folder, settings = Path(folder), json.loads(json.dumps(settings, default=str))
     if folder.exists() and not folder.is_dir(): raise InputError(f"{folder} is a file; choose another --out")
-    try: meta = read_run(folder)
-    except InputError:
-        if not overwrite: raise
-        meta = {"digest": None, "settings": {}}
-    foreign = sorted(p.name for p in folder.iterdir() if p.name not in _OURS) if folder.is_dir() and meta is None else []
+    meta = read_run(folder)
+    foreign = sorted(p.name for p in folder.iterdir()) if folder.is_dir() and meta is None else [] # without run.json nothing in it is ours
     if foreign: raise InputError(f"{folder} holds other files ({', '.join(foreign[:3])}); choose another --out")
     if meta is not None and meta["digest"] == digest(settings) and not overwrite: return meta
     if meta is not None and not overwrite:
@@ -81,14 +79,14 @@ def open_run(folder: str | Path,       # the run folder, made if absent
                   if meta["settings"].get(k) != settings.get(k)]
         raise InputError(f"{folder} holds another run ({'; '.join(differ[:3])}); choose another --out, or --overwrite")
     if resume and meta is None: raise InputError(f"nothing to resume in {folder}; leave --resume out to begin")
-    for name in _OURS:
+    for name in _OURS if meta is not None else ():
         path = folder/name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     meta = {"schema": RUN_SCHEMA, "settings": settings, "digest": digest(settings), "status": "running", "parts": {}}
     write_run(folder, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #8c8057b1
+# %% ../../nbs/judging/03_run.ipynb #f3a5e190
 def _children(pid: int) -> list[int]:
     found, parents = [], {}
     for entry in Path("/proc").iterdir():
@@ -110,7 +108,7 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
 
-# %% ../../nbs/judging/03_run.ipynb #01624809
+# %% ../../nbs/judging/03_run.ipynb #44e44579
 @contextmanager
 def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
@@ -124,7 +122,7 @@ def peak_memory(every: float = 0.5): # seconds between looks; yields a dict whos
     try: yield seen
     finally: stop.set(); watcher.join()
 
-# %% ../../nbs/judging/03_run.ipynb #6c2b6f16
+# %% ../../nbs/judging/03_run.ipynb #61cdd273
 @dataclass(frozen=True)
 class StudyRun:
     "A run folder and what its run.json says."
@@ -137,13 +135,13 @@ class StudyRun:
         peak = self.meta.get("peak_memory_bytes") or 0
         return f"{self.meta['settings']['task']}: {took}" + (f"; peak memory {peak / 1e9:.2f} GB over all processes" if peak else "")
 
-# %% ../../nbs/judging/03_run.ipynb #6281e523
+# %% ../../nbs/judging/03_run.ipynb #2e52e128
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #6ad52dfc
+# %% ../../nbs/judging/03_run.ipynb #e5a1d9c7
 def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
     from invariant_metrics.judging.probe import DEFAULT_METRICS
     return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
@@ -160,7 +158,7 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
         from invariant_metrics.judging.study import check_settings
         check_settings(s)
 
-# %% ../../nbs/judging/03_run.ipynb #40561c2e
+# %% ../../nbs/judging/03_run.ipynb #84bd4bfc
 def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.probe import probe
     options = dict(metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
@@ -171,7 +169,7 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.study import train_systems
     train_systems(folder, s, device=device, workers=workers)
 
-# %% ../../nbs/judging/03_run.ipynb #7c12f70b
+# %% ../../nbs/judging/03_run.ipynb #69600fd6
 def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None, workers: int) -> dict: # run.json's content
     for part in PARTS:
         if part not in parts or part in meta["parts"]: continue
@@ -180,11 +178,11 @@ def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], devi
         with peak_memory() as seen: {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
         meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
         peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
-        meta |= {"status": "finished", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
+        meta |= {"status": "finished" if set(parts) <= set(meta["parts"]) else "running", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
         write_run(out, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #b1fee740
+# %% ../../nbs/judging/03_run.ipynb #c983fc5a
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = PARTS,            # "probe", "training"

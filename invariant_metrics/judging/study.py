@@ -8,7 +8,7 @@ __all__ = ['Points', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'poin
            'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'gathered_panels',
            'conclude', 'check_settings', 'claim', 'split_record', 'chosen_controls', 'train_systems']
 
-# %% ../../nbs/judging/01_study.ipynb #201e4810
+# %% ../../nbs/judging/01_study.ipynb #2adde484
 import gc
 import json
 import os
@@ -41,7 +41,7 @@ from .systems import CHROMA, DEFAULTS, Bench, Plan, Size, Unit, battery, directi
 from .systems import photo_pictures, pretrain, read_unit, release_memory, run_unit, scene_ranges
 from ..models.colorizer import colorizers
 
-# %% ../../nbs/judging/01_study.ipynb #b1f4a871
+# %% ../../nbs/judging/01_study.ipynb #238d9e03
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
     "Inside the block Optuna reports errors only."
@@ -71,7 +71,7 @@ def alive(folder: Path, name: str) -> bool:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
 
-# %% ../../nbs/judging/01_study.ipynb #4a12186c
+# %% ../../nbs/judging/01_study.ipynb #fbbff65d
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
@@ -98,7 +98,7 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
             if grid_id in taken: continue
             search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
 
-# %% ../../nbs/judging/01_study.ipynb #e973c818
+# %% ../../nbs/judging/01_study.ipynb #3a9c2e7c
 def work_through(folder: Path,
                  stage: str,
                  points: Points,
@@ -114,7 +114,7 @@ def work_through(folder: Path,
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
 
-# %% ../../nbs/judging/01_study.ipynb #60c933ec
+# %% ../../nbs/judging/01_study.ipynb #cd05836b
 def control_units(plan: Plan, controls: Mapping[str, float]) -> list[Unit]: # system -> alpha
     return [Unit(system, alpha, seed) for system, alpha in controls.items() for seed in range(plan.seeds)]
 
@@ -139,7 +139,7 @@ def do_point(bench: Bench, stage: str, controls: Mapping[str, float], name: str)
     tensors, _ = read_unit(run_unit(bench, *unit_of(bench.plan, name, controls)))
     return float(tensors[f"validation@1/{bench.plan.settings['select']}"][0])
 
-# %% ../../nbs/judging/01_study.ipynb #fd3b4537
+# %% ../../nbs/judging/01_study.ipynb #98065840
 @dataclass(frozen=True)
 class Task:
     "What a worker is to do."
@@ -169,7 +169,7 @@ def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a pro
     except KeyboardInterrupt: pass
     except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
 
-# %% ../../nbs/judging/01_study.ipynb #fd545a6d
+# %% ../../nbs/judging/01_study.ipynb #8c471788
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -192,7 +192,7 @@ def run_processes(task: Task, workers: int, bar) -> None:
     codes = [p.exitcode for p in crew]
     if any(codes): raise RuntimeError(f"a worker ended with exit code {codes}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #e253ee22
+# %% ../../nbs/judging/01_study.ipynb #179a9c51
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -205,7 +205,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
             run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
-# %% ../../nbs/judging/01_study.ipynb #efd99e2d
+# %% ../../nbs/judging/01_study.ipynb #a420a2e2
 def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
     "The measurements of all units on one part of the data."
     bank = {}
@@ -219,7 +219,7 @@ def read_bank(folder: Path, units: Sequence[Unit], part: str) -> dict[tuple[str,
             if unit.system == BASE: bank[SATURATION, k, unit.seed, metric] = value
     return bank
 
-# %% ../../nbs/judging/01_study.ipynb #e341e76f
+# %% ../../nbs/judging/01_study.ipynb #8daa9a5d
 def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval over pictures where there are replicates."
     rows = []
@@ -232,7 +232,7 @@ def result_rows(bank: Bank, plan: Plan, about: Mapping, dataset: str, higher: Ma
                      "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
     return results_table(rows)
 
-# %% ../../nbs/judging/01_study.ipynb #fd48ef12
+# %% ../../nbs/judging/01_study.ipynb #fb6dcc9d
 @dataclass(frozen=True)
 class StudyResult:
     "The training part of a study, as it lies in its folder."
@@ -258,7 +258,7 @@ class StudyResult:
         rows = self.results[self.results["system"] == SATURATION]
         return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("k")
 
-# %% ../../nbs/judging/01_study.ipynb #5367f25d
+# %% ../../nbs/judging/01_study.ipynb #70a4a7e6
 def gathered_panels(folder: Path, plan: Plan, chosen: Mapping[str, float]) -> dict[str, np.ndarray]:
     "The pictures of seed 0: truth, gray, baseline and each system at its chosen alpha."
     base, _ = read_unit(folder/"runs"/Unit(BASE, 0.0, 0).name/"result.safetensors")
@@ -287,7 +287,7 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     with atomic_write(folder/"study.json") as path: path.write_text(json.dumps({**meta, "chosen": chosen}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
-# %% ../../nbs/judging/01_study.ipynb #1978c713
+# %% ../../nbs/judging/01_study.ipynb #f312a8a3
 def check_settings(settings: Mapping, size: Size | None = None) -> tuple[Plan, dict[str, bool]]: # plan, and metric -> higher is better
     "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too few photographs."
     plan = make_plan(settings, size)
@@ -309,7 +309,7 @@ def claim(folder: Path, plan: Plan) -> bool: # whether the study is finished
         with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
-# %% ../../nbs/judging/01_study.ipynb #2216f6b2
+# %% ../../nbs/judging/01_study.ipynb #8df6fae4
 def split_record(plan: Plan) -> dict: # part -> [first, count] of scenes, or names of photographs
     "Which pictures belong to which part, for the record."
     s = plan.settings
@@ -323,7 +323,7 @@ def chosen_controls(folder: Path, plan: Plan, higher: Mapping[str, bool]) -> dic
     validation, select = read_bank(folder, plan.units([system]), "validation"), plan.settings["select"]
     return {random_twin(system): best_alpha(validation, system, select, higher[select])}
 
-# %% ../../nbs/judging/01_study.ipynb #e0279d2f
+# %% ../../nbs/judging/01_study.ipynb #b73420e2
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # see systems.DEFAULTS; others are ignored
                   *, device: str | None = None, # "cpu", "cuda", …

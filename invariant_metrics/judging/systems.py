@@ -8,7 +8,7 @@ __all__ = ['SIZES', 'GRIDS', 'CHROMA', 'METRICS', 'DEFAULTS', 'PARTS', 'WORLD', 
            'gap_of', 'directions', 'Measured', 'measure', 'release_memory', 'Bench', 'unit_batches', 'new_model',
            'train_unit', 'pretrain', 'train_fork', 'seen_map', 'panels', 'measured', 'run_unit', 'read_unit']
 
-# %% ../../nbs/judging/04_systems.ipynb #98186650
+# %% ../../nbs/judging/04_systems.ipynb #0a9b906c
 import ctypes
 import json
 import math
@@ -29,7 +29,7 @@ from ..core import InputError, Signature, atomic_write, bootstrap_weights, diges
 from ..data.color import split_lab
 from ..data.photos import Photo, even_weights, folder_photos, split_photos, tiles
 from ..data.scenes import ColorTruth, color_truth, make_scenes, oracle_violation
-from ..encoders.cache import cached_tensors
+from ..encoders.cache import cache_folder, cached_tensors, tensors_sha256
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .improvement import BASE
 from ..metrics.base import Metric, Rows, extract, get_metric, replicates, statistic
@@ -39,7 +39,7 @@ from ..training.augmented import AugmentedLoss, TargetCache, fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, batch_indices, fit
 
-# %% ../../nbs/judging/04_systems.ipynb #dcb437a6
+# %% ../../nbs/judging/04_systems.ipynb #8e4a2605
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -56,7 +56,7 @@ SIZES = {"quick": Size(32, 256, 48, 96, 40, 20, 16, 60),
          "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
          "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)}
 
-# %% ../../nbs/judging/04_systems.ipynb #fd9f0ef9
+# %% ../../nbs/judging/04_systems.ipynb #d1e9549b
 GRIDS = {"default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
          "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                   "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}}
@@ -69,7 +69,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/04_systems.ipynb #56882ad3
+# %% ../../nbs/judging/04_systems.ipynb #9c836dde
 @dataclass(frozen=True)
 class Unit:
     "One training run of the study."
@@ -96,7 +96,7 @@ class Plan:
     def units(self, systems: Sequence[str]) -> list[Unit]:
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
 
-# %% ../../nbs/judging/04_systems.ipynb #34a7d1f8
+# %% ../../nbs/judging/04_systems.ipynb #aa31fec8
 def make_plan(settings: Mapping,         # see DEFAULTS
               size: Size | None = None,  # instead of the scale's
              ) -> Plan:
@@ -110,10 +110,12 @@ def make_plan(settings: Mapping,         # see DEFAULTS
     if len(set(alphas)) < len(alphas): raise InputError(f"an alpha occurs twice in {list(alphas)}")
     if seeds < 1: raise InputError(f"a study needs one seed at least, not {seeds}")
     named = [*grid["systems"], *((spec,) for spec in dict.fromkeys(s["invariants"]) if (spec,) not in grid["systems"])]
+    labels = [label_of(i) for i in dict.fromkeys(i for names in named for i in names)]
+    if twice := [x for x in labels if labels.count(x) > 1]: raise InputError(f"two invariants are called {twice[0]!r}; rename one of them")
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in named}}
     return Plan(size or SIZES[s["scale"]], alphas, seeds, systems, s)
 
-# %% ../../nbs/judging/04_systems.ipynb #663bb8dd
+# %% ../../nbs/judging/04_systems.ipynb #b5d4623b
 PARTS = {"train": 3, "validation": 1, "test": 2} # shares of photographs
 WORLD = 52001                                    # seed of the study's scenes; seed + WORLD
 
@@ -131,7 +133,7 @@ class Pictures:
     def weight(self) -> np.ndarray: # (N,), every photograph counts alike
         return np.ones(len(self)) if self.cluster is None else even_weights(self.cluster)
 
-# %% ../../nbs/judging/04_systems.ipynb #02f40f70
+# %% ../../nbs/judging/04_systems.ipynb #3f015202
 def scene_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first scene, scenes)
     "Which scenes belong to which part; no scene to two."
     ends = np.cumsum([0, size.train, size.validation, size.test])
@@ -148,7 +150,7 @@ def scene_pictures(plan: Plan, parts: Sequence[str]) -> dict[str, Pictures]:
         out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #c640abce
+# %% ../../nbs/judging/04_systems.ipynb #880e860f
 def divided(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
     needs = "2 to train on, 1 to choose alpha on, 2 to test on"
@@ -176,7 +178,7 @@ def photo_pictures(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, 
             raise InputError(f"only {usable} of {len(own)} photographs for {part} have usable tiles; add photographs in color")
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #ab5ac792
+# %% ../../nbs/judging/04_systems.ipynb #7f328daf
 def battery(plan: Plan,
             device: str = "cpu",
            ) -> list[Metric]:
@@ -195,7 +197,7 @@ def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single pictures is judged: its distance to the truth's value."
     return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
 
-# %% ../../nbs/judging/04_systems.ipynb #3732d690
+# %% ../../nbs/judging/04_systems.ipynb #c9bc0fa7
 def directions(metrics: Sequence[Metric], scenes: bool) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
@@ -207,7 +209,7 @@ class Measured:
     stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per picture
 
-# %% ../../nbs/judging/04_systems.ipynb #5401adc4
+# %% ../../nbs/judging/04_systems.ipynb #269ce8ee
 def measure(metrics: Sequence[Metric],
             pred: Tensor,                 # (N, 3, H, W) in [0, 1]
             pictures: Pictures,
@@ -228,13 +230,13 @@ def measure(metrics: Sequence[Metric],
     out.items = {name: r.pred.numpy() for name, r in rows.items() if r.pred.ndim == 1}
     return out
 
-# %% ../../nbs/judging/04_systems.ipynb #e7619aff
+# %% ../../nbs/judging/04_systems.ipynb #6ec6ca58
 def release_memory() -> None:
     "Give memory that was freed back to the system, where the C library would keep it (glibc)."
     library = ctypes.CDLL(None) if os.name == "posix" else None
     if hasattr(library, "malloc_trim"): library.malloc_trim(0)
 
-# %% ../../nbs/judging/04_systems.ipynb #1010a6d4
+# %% ../../nbs/judging/04_systems.ipynb #586e6373
 class Bench:
     "Pictures, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -259,16 +261,15 @@ class Bench:
 
     def targets(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16; None where they would take more than `limit` MB
         "g of the truth for the training pictures, from the file if another process has made it."
-        g, rgb, s = self.invariant(spec), self.pictures["train"].rgb, self.plan.settings
+        g, rgb = self.invariant(spec), self.pictures["train"].rgb
         one = g.value(rgb[:1].to(self.device))
         if not isinstance(one, Tensor) or 2e-6 * one.numel() * len(rgb) > limit: return None
-        about = {"invariant": str(g.signature), "data": s["data_identity"], "seed": s["seed"], "size": asdict(self.plan.size)}
-        (self.folder/"cache").mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder/"cache"/f"{label_of(spec)}.lock"): # one process computes, the others wait and read
-            compute = lambda: {"value": TargetCache(g, rgb, limit=limit).values}
-            return cached_tensors("targets", about, compute, self.folder/"cache")["value"]
+        about = {"invariant": str(g.signature), "pictures": tensors_sha256({"rgb": rgb})}
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with FileLock(cache_folder()/f"targets-{digest(about)}.lock"): # one process computes, the others wait and read
+            return cached_tensors("targets", about, lambda: {"value": TargetCache(g, rgb, limit=limit).values})["value"]
 
-# %% ../../nbs/judging/04_systems.ipynb #027854fa
+# %% ../../nbs/judging/04_systems.ipynb #882022b7
 def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed: the same for every system, with the frozen targets the system needs."
     rgb = bench.pictures["train"].rgb
@@ -279,7 +280,7 @@ def unit_batches(bench: Bench, invariants: Sequence[str], seed: int) -> Callable
         return {"L": L, "ab": ab, "targets": {name: values[pick(i)].float() for name, values in targets.items() if values is not None}}
     return at
 
-# %% ../../nbs/judging/04_systems.ipynb #246fa37b
+# %% ../../nbs/judging/04_systems.ipynb #c8fd68ca
 def new_model(bench: Bench, seed: int) -> Colorizer:
     return colorizers[bench.plan.settings["model"]](seed=seed).to(bench.device)
 
@@ -310,7 +311,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_systems.ipynb #720bb0eb
+# %% ../../nbs/judging/04_systems.ipynb #146ae179
 PANELS = 6 # test pictures shown
 
 def seen_map(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
@@ -335,7 +336,7 @@ def measured(bench: Bench, model: Colorizer, chroma: float = 1.0) -> tuple[dict[
         if part == "test": out |= {f"items@{chroma:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
     return out, pred
 
-# %% ../../nbs/judging/04_systems.ipynb #70882525
+# %% ../../nbs/judging/04_systems.ipynb #f3d8e278
 def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = bench.folder/"runs"/unit.name/"result.safetensors"
@@ -357,4 +358,4 @@ def read_unit(path: str | Path) -> tuple[dict[str, np.ndarray], dict]: # arrays 
     "What `run_unit` left; raises InputError where the file is damaged."
     try:
         with safe_open(path, "np") as file: return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["about"])
-    except Exception as error: raise InputError(f"{path} cannot be read ({error}); remove it and run again") from error
+    except Exception as error: raise InputError(f"{path} cannot be read ({error}); run again with --overwrite") from error
