@@ -6,7 +6,7 @@
 __all__ = ['TASKS', 'PARTS', 'SCALES', 'GRIDS', 'RUN_SCHEMA', 'folder_identity', 'check_choices', 'read_run', 'write_run',
            'open_run', 'memory_now', 'peak_memory', 'StudyRun', 'versions', 'study']
 
-# %% ../../nbs/judging/03_run.ipynb #1e4ad877
+# %% ../../nbs/judging/03_run.ipynb #0e379b00
 import json
 import os
 import platform
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..core import InputError, atomic_write, digest, package_version, unknown
 
-# %% ../../nbs/judging/03_run.ipynb #26573840
+# %% ../../nbs/judging/03_run.ipynb #4f67e6a6
 TASKS, PARTS, SCALES, GRIDS = ("colorization",), ("probe", "training"), ("quick", "default", "full"), ("default", "full")
 
 def folder_identity(folder: str | Path | None, # the user's images or label maps
@@ -35,7 +35,7 @@ def folder_identity(folder: str | Path | None, # the user's images or label maps
     files = sorted(p for p in (root.rglob("*") if recursive else root.iterdir()) if p.is_file())
     return digest([[p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
-# %% ../../nbs/judging/03_run.ipynb #99df5c68
+# %% ../../nbs/judging/03_run.ipynb #c299813d
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
     for kind, given, known in [("task", [task], TASKS), ("part", parts, PARTS), ("scale", [scale], SCALES), ("grid", [grid], GRIDS)]:
@@ -43,7 +43,7 @@ def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> Non
             if name not in known: raise unknown(kind, name, known)
     if not parts: raise InputError("no part to run; choose probe, training or both")
 
-# %% ../../nbs/judging/03_run.ipynb #d3749fcb
+# %% ../../nbs/judging/03_run.ipynb #b33d0d87
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training")
 
@@ -61,7 +61,7 @@ def write_run(folder: str | Path, meta: dict) -> None:
     "Write run.json atomically."
     with atomic_write(Path(folder)/"run.json") as path: path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
-# %% ../../nbs/judging/03_run.ipynb #5aedf31d
+# %% ../../nbs/judging/03_run.ipynb #c843f963
 def open_run(folder: str | Path,       # the run folder, made if absent
              settings: dict,           # everything that shapes a number, plain values
              resume: bool = False,     # insist that there is something to go on with
@@ -86,7 +86,7 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     write_run(folder, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #344ad624
+# %% ../../nbs/judging/03_run.ipynb #398e4009
 def _children(pid: int) -> list[int]:
     found, parents = [], {}
     for entry in Path("/proc").iterdir():
@@ -108,7 +108,7 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
 
-# %% ../../nbs/judging/03_run.ipynb #35824334
+# %% ../../nbs/judging/03_run.ipynb #4659b7ad
 @contextmanager
 def peak_memory(every: float = 2.0): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
@@ -122,7 +122,7 @@ def peak_memory(every: float = 2.0): # seconds between looks; yields a dict whos
     try: yield seen
     finally: stop.set(); watcher.join()
 
-# %% ../../nbs/judging/03_run.ipynb #84f4370e
+# %% ../../nbs/judging/03_run.ipynb #948c780d
 @dataclass(frozen=True)
 class StudyRun:
     "A run folder and what its run.json says."
@@ -135,13 +135,13 @@ class StudyRun:
         peak = self.meta.get("peak_memory_bytes") or 0
         return f"{self.meta['settings']['task']}: {took}" + (f"; peak memory {peak / 1e9:.2f} GB over all processes" if peak else "")
 
-# %% ../../nbs/judging/03_run.ipynb #dc79ea8b
+# %% ../../nbs/judging/03_run.ipynb #f86fff9a
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #b924babf
+# %% ../../nbs/judging/03_run.ipynb #9f692282
 def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
     from invariant_metrics.judging.probe import DEFAULT_METRICS
     return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
@@ -158,7 +158,7 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
         from invariant_metrics.judging.study import check_settings
         check_settings(s)
 
-# %% ../../nbs/judging/03_run.ipynb #77d7d21c
+# %% ../../nbs/judging/03_run.ipynb #e4d2abfb
 def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.probe import probe
     options = dict(metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
@@ -169,7 +169,7 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.judging.study import train_systems
     train_systems(folder, s, device=device, workers=workers)
 
-# %% ../../nbs/judging/03_run.ipynb #2268cf07
+# %% ../../nbs/judging/03_run.ipynb #618c3203
 def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None, workers: int) -> dict: # run.json's content
     for part in PARTS:
         if part not in parts or part in meta["parts"]: continue
@@ -182,7 +182,7 @@ def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], devi
         write_run(out, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #eebc1ef7
+# %% ../../nbs/judging/03_run.ipynb #cf6ab473
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = PARTS,            # "probe", "training"
