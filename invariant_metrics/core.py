@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'RESULT_COLUMNS', 'InputError', 'unknown', 'package_version', 'Signature', 'Interval', 'Score',
            'comparable', 'results_table', 'atomic_write', 'save_results', 'load_results', 'digest', 'file_sha256',
-           'Registry', 'import_object', 'rng', 'torch_rng', 'bootstrap_weights', 'interval', 'auc', 'few_threads',
-           'progress']
+           'Registry', 'import_object', 'rng', 'torch_rng', 'bootstrap_weights', 'interval', 'normal_interval', 'auc',
+           'few_threads', 'progress']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -80,7 +80,7 @@ class Signature:
         keys = [k for k in (*a, *(k for k in b if k not in a)) if k not in ignore]
         return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k)}
 
-# %% ../nbs/00_core.ipynb #f1efaf77
+# %% ../nbs/00_core.ipynb #64a03dd3
 @dataclass(frozen=True)
 class Interval:
     "An interval with its level and the way it was computed."
@@ -98,15 +98,19 @@ class Score:
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
     per_item: np.ndarray | None = field(default=None, repr=False) # (n,), or None for distances between sets
+    corrected: float | None = None     # bias-corrected estimate, to which the interval then belongs; may be negative
+    notes: tuple[str, ...] = ()        # what a reader of the number should know, a line each
 
     def __str__(self) -> str:
         ci = f" [{self.ci.low:.4g}, {self.ci.high:.4g}]" if self.ci else ""
-        return f"{self.value:.4g}{ci} n={self.n} {self.signature}"
+        corrected = "" if self.corrected is None else f" corrected {self.corrected:.4g}"
+        return f"{self.value:.4g}{corrected}{ci} n={self.n} {self.signature}"
 
     def to_dict(self) -> dict:
         "A plain dict that goes into JSON."
         ci = None if self.ci is None else {"low": self.ci.low, "high": self.ci.high, "level": self.ci.level, "method": self.ci.method}
-        return {"value": self.value, "ci": ci, "n": self.n, "higher_is_better": self.higher_is_better, "signature": str(self.signature)}
+        return {"value": self.value, "corrected": self.corrected, "ci": ci, "n": self.n, "higher_is_better": self.higher_is_better,
+                "signature": str(self.signature), "notes": list(self.notes)}
 
 # %% ../nbs/00_core.ipynb #70613536
 def comparable(a: Score, b: Score, ignore: Sequence[str] = ("system",)) -> None:
@@ -261,7 +265,7 @@ def bootstrap_weights(n: int,                              # items
     if len(inverse) != n: raise InputError(f"{len(inverse)} cluster labels for {n} items")
     return generator.multinomial(len(labels), np.full(len(labels), 1/len(labels)), size=reps)[:, inverse]
 
-# %% ../nbs/00_core.ipynb #a60f57cb
+# %% ../nbs/00_core.ipynb #65078e75
 def interval(value: float,             # the statistic on the data
              replicates: np.ndarray,   # (reps,) the statistic on resampled data
              level: float = 0.95,
@@ -274,6 +278,18 @@ def interval(value: float,             # the statistic on the data
     shift = value - replicates.mean() if method == "centered" else 0.0
     low, high = np.quantile(replicates, [(1 - level)/2, (1 + level)/2]) + shift
     return Interval(float(low), float(high), level, f"bootstrap-{method}-{len(replicates)}")
+
+def normal_interval(center: float,           # the estimate
+                    se: float,               # its standard error
+                    level: float = 0.95,
+                    method: str = "normal",  # how the standard error was had
+                    df: float | None = None, # Student's degrees of freedom; None for the normal law
+                   ) -> Interval:
+    "Center ± quantile × standard error; raises InputError when either is not finite."
+    from scipy import stats
+    if not (math.isfinite(center) and math.isfinite(se)): raise InputError(f"no interval around {center} with standard error {se}")
+    reach = se * float(stats.norm.ppf((1 + level)/2) if df is None else stats.t.ppf((1 + level)/2, df))
+    return Interval(center - reach, center + reach, level, method)
 
 # %% ../nbs/00_core.ipynb #aff27954
 def auc(positive: np.ndarray,           # (n,) scores that should be higher

@@ -7,7 +7,8 @@ import torch
 import torchmetrics
 
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.metrics.base import Rows, TorchMetric, difference, extract, get_metric, metric_cards, metrics, replicates, resampled, score_rows, statistic
+from invariant_metrics.metrics.base import Rows, TorchMetric, extract, get_metric, metric_cards, metrics, replicates, statistic
+from invariant_metrics.metrics.inference import difference, resampled, score_rows
 
 N = 40
 FROM_THE_HUB = {"violation-segformer", "violation-mask2former", "violation-midas"}  # weights do not come with the package

@@ -30,7 +30,8 @@ from ..data.photos import even_weights, folder_photos, packaged_photos, tiles
 from ..data.scenes import make_scenes, oracle_violation
 from .contrast import cluster_interval, cluster_means, draw_sets, share_interval, trend, wins
 from .perturb import Items, Match, at_strength, families, match_psnr, nearest_step, perturbations, psnr_to
-from ..metrics.base import Metric, Rows, get_metric, replicates, score_rows
+from ..metrics.base import Metric, Rows, get_metric, replicates
+from ..metrics.inference import score_rows
 
 # %% ../../nbs/judging/00_probe.ipynb #4a5330eb
 LEVELS = (37.0, 34.0, 31.0, 28.0, 25.0) # dB to the truth

@@ -6,15 +6,14 @@
 __all__ = ['psnr', 'window_means', 'ssim', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
            'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
-# %% ../../nbs/metrics/03_image.ipynb #1a3cdf4a
+# %% ../../nbs/metrics/03_image.ipynb #024a3d94
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import InputError, Signature
 from ..encoders.base import get_encoder
-from .base import metric_factory, pixel_metric
-from .frechet import encoder_rows
+from .base import encoder_rows, metric_factory, pixel_metric
 
 # %% ../../nbs/metrics/03_image.ipynb #4659415a
 def _same_size(pred: Tensor, target: Tensor) -> None:
