@@ -80,7 +80,7 @@ class Signature:
         keys = [k for k in (*a, *(k for k in b if k not in a)) if k not in ignore]
         return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k)}
 
-# %% ../nbs/00_core.ipynb #64a03dd3
+# %% ../nbs/00_core.ipynb #da1af881
 @dataclass(frozen=True)
 class Interval:
     "An interval with its level and the way it was computed."
@@ -100,6 +100,7 @@ class Score:
     per_item: np.ndarray | None = field(default=None, repr=False) # (n,), or None for distances between sets
     corrected: float | None = None     # bias-corrected estimate, to which the interval then belongs; may be negative
     notes: tuple[str, ...] = ()        # what a reader of the number should know, a line each
+    p_value: float | None = None       # of a permutation test that the two sets have one distribution, where it was asked for
 
     def __str__(self) -> str:
         ci = f" [{self.ci.low:.4g}, {self.ci.high:.4g}]" if self.ci else ""
@@ -110,7 +111,7 @@ class Score:
         "A plain dict that goes into JSON."
         ci = None if self.ci is None else {"low": self.ci.low, "high": self.ci.high, "level": self.ci.level, "method": self.ci.method}
         return {"value": self.value, "corrected": self.corrected, "ci": ci, "n": self.n, "higher_is_better": self.higher_is_better,
-                "signature": str(self.signature), "notes": list(self.notes)}
+                "signature": str(self.signature), "notes": list(self.notes), **({} if self.p_value is None else {"p_value": self.p_value})}
 
 # %% ../nbs/00_core.ipynb #70613536
 def comparable(a: Score, b: Score, ignore: Sequence[str] = ("system",)) -> None:

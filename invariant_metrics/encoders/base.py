@@ -56,9 +56,11 @@ class Preprocess:
         norm = {IMAGENET: "imagenet", CLIP: "clip", PLAIN: "plain"}.get(self.stats, "own")
         return f"{f'{self.size}-{self.fit}-{self.interpolation}' if self.size else 'as-is'}-{norm}"
 
-# %% ../../nbs/encoders/00_base.ipynb #18e449bd
+# %% ../../nbs/encoders/00_base.ipynb #98f8e39b
 class Encoder(nn.Module):
-    "A frozen map from images to one vector per image, with named layers and its own preprocessing."
+    "A frozen map from images (or texts) to one vector per item, with named layers and its own preprocessing."
+    inputs = "images"                        # or "texts", or "text pairs": what `encode` takes
+
     def __init__(self, name: str,            # family, e.g. "dinov2"
                  revision: str,              # what pins the weights
                  layers: tuple[str, ...],    # from early to late; the last is the default
@@ -112,7 +114,7 @@ class MeanColor(Encoder):
     def maps(self, x: Tensor) -> list[Tensor]: return [F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)]
     def embed(self, x: Tensor, layer: str) -> Tensor: return self.maps(x)[self.layers.index(layer)].flatten(1)
 
-# %% ../../nbs/encoders/00_base.ipynb #aac53592
+# %% ../../nbs/encoders/00_base.ipynb #13df0587
 encoders = Registry("encoder", group="invariant_metrics.encoders")
 
 def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
@@ -120,7 +122,8 @@ def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
     return lambda **options: import_object(path)(**options)
 
 encoders.add("mean-color", lambda **_: MeanColor())
-for _name, _module in dict(embedded="image", dinov2="public", clip="public", open_clip="public", inception="inception").items():
+_homes = dict(embedded="image", dinov2="public", clip="public", open_clip="public", inception="inception", bert="text")
+for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
 
 # %% ../../nbs/encoders/00_base.ipynb #2b6fa509

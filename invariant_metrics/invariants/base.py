@@ -7,10 +7,8 @@ __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations
            'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'get_invariant',
            'invariant_cards']
 
-# %% ../../nbs/invariants/00_base.ipynb #5409a5ac
-import importlib
+# %% ../../nbs/invariants/00_base.ipynb #56d7a795
 import json
-import pkgutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -165,19 +163,14 @@ def named(factory: Callable[..., Invariant], name: str) -> Callable[..., Invaria
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
     return make
 
-# %% ../../nbs/invariants/00_base.ipynb #14a10911
-invariants = Registry("invariant", group="invariant_metrics.invariants")
-
-def _discover() -> None: # notebooks of this folder register what they define when they are imported
-    package = importlib.import_module("invariant_metrics.invariants")
-    for module in pkgutil.iter_modules(package.__path__): importlib.import_module(f"{package.__name__}.{module.name}")
+# %% ../../nbs/invariants/00_base.ipynb #74a2f131
+invariants = Registry("invariant", group="invariant_metrics.invariants", room="invariant_metrics.invariants")
 
 def invariant_names() -> list[str]:
     "Names of all invariants: those of this package, then those of other packages."
-    _discover()
     return invariants.names()
 
-# %% ../../nbs/invariants/00_base.ipynb #d48d293b
+# %% ../../nbs/invariants/00_base.ipynb #d43c3a16
 def get_invariant(name: str | Invariant,                  # a name, "package.module:object", or an invariant
                   weights: str | Path = "embedded",       # "embedded", a local folder, or a hub id with a pinned revision
                   device: str | torch.device = "cpu",
@@ -185,7 +178,6 @@ def get_invariant(name: str | Invariant,                  # a name, "package.mod
                  ) -> Invariant:
     "The invariant of a name, frozen, on a device; raises InputError with the closest names, or where the object is not an invariant."
     if isinstance(name, Invariant): return name.to(device)
-    _discover()
     found = invariants[name]
     try: found = found if isinstance(found, Invariant) else found(weights=weights, **options)
     except TypeError as error: raise InputError(f"invariant {name!r} does not take these options: {error}") from error

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['cmmd_distance', 'unit', 'kernel_sums', 'mmd_replicates', 'mmd2', 'mmd', 'mmd_biased', 'cmmd']
 
-# %% ../../nbs/metrics/02_mmd.ipynb #1a686802
+# %% ../../nbs/metrics/02_mmd.ipynb #3fe06cf9
 from functools import partial
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature
 from .base import metric_factory
-from .frechet import encoder_rows
+from .base import encoder_rows
 
 # %% ../../nbs/metrics/02_mmd.ipynb #0588179a
 def unit(x: Tensor) -> Tensor: # (N, d) float64

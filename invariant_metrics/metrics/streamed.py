@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TorchMetric']
 
-# %% ../../nbs/metrics/10_streamed.ipynb #c38dbd96
+# %% ../../nbs/metrics/10_streamed.ipynb #cc9f89be
 from collections.abc import Mapping
 
 import torch
@@ -13,7 +13,8 @@ import torchmetrics
 from torch import Tensor
 
 from ..core import InputError, Score, digest
-from .base import Rows, extract, get_metric, score_rows, statistic
+from .base import Rows, extract, get_metric, statistic
+from .inference import score_rows
 
 # %% ../../nbs/metrics/10_streamed.ipynb #258d8b9f
 class TorchMetric(torchmetrics.Metric):
