@@ -4,7 +4,11 @@ Usage: python benchmarks/coverage.py [--reps 2000] [--out nbs/results/coverage.c
 One row a cell of the map: width d, spectrum (eigenvalues of the covariance fall as i^-decay), n samples on either side. Rows are
 written as they are done and a run resumes where the last one stopped. One thread; every cell has its own seed, whatever the order.
 Estimates: "plain" the plug-in value, "one side" extrapolated by halving the first set alone, "halved" both sets halved, all with the
-standard error of the influence function; "bootstrap" the percentiles of 200 resamples (cells of small d)."""
+standard error of the influence function; "bootstrap" the percentiles of `draws` resamples (cells of small d); "shifted" the halved one
+moved by the skewness of the influences, "wide" with the variance from split to split added. Biases, the mean standard error and the mean
+spread from split to split are in units of the halved estimate's spread. "below": the interval ends below the truth. "rank", "root rank",
+"evenness": medians of (Σσ)²/Σσ², (Σ√σ)²/Σσ and (mean‖c‖²)²/mean‖c‖⁴; "skewness": of the mean of the influences; "shaky": relative
+error of the squared standard error."""
 import argparse
 import time
 from functools import lru_cache
@@ -17,19 +21,22 @@ import torch
 from torch import Tensor
 
 from invariant_metrics.core import atomic_write, torch_rng
+from invariant_metrics.metrics.frechet import frechet_distance
+from invariant_metrics.metrics.frechet_interval import frechet_influence
 
 PARTS, Z = 8, 1.959964
-SIZES = {8: (8, 16, 32, 64, 128, 256, 1024), 32: (16, 32, 48, 64, 128, 256, 1024), 64: (32, 64, 96, 128, 256, 1024), 128: (64, 128, 256, 512)}
+SIZES = {8: (8, 16, 32, 64, 128, 256, 1024), 32: (16, 32, 48, 64, 128, 256, 1024), 64: (32, 64, 96, 128, 256, 1024),
+         128: (64, 128, 256, 512)}
 
 
 def cells() -> list[dict]:
     "The map, and the cells beside it: closer sets, equal sets, other distributions, matched rows, clusters; cheap ones first."
-    usual = {"data": "gauss", "gap": 1.0, "bootstrap": False}
+    usual = {"data": "gauss", "gap": 1.0, "draws": 0}
     grid = [dict(usual, d=d, decay=p, n=n) for d in SIZES for p, n in product((0, 1, 2), SIZES[d])]
     beside = [dict(usual, d=32, decay=p, n=n, gap=gap) for gap in (0.1, 0.0) for p in (0, 1, 2) for n in (128, 1024)]
     beside += [dict(usual, d=32, decay=1, n=256, data=data) for data in ("exponential", "elliptical", "matched", "clustered")]
     beside += [dict(usual, d=32, decay=0, n=n, data=data) for data in ("exponential", "elliptical") for n in (64, 128, 256, 1024)]
-    drawn = [dict(usual, d=8, decay=p, n=n, bootstrap=True) for p in (0, 1, 2) for n in (64, 256)]
+    drawn = [dict(usual, d=8, decay=p, n=n, draws=200) for p in (0, 1, 2) for n in (64, 256)]
     cheap, dear = ([c for c in grid if (c["d"] >= 128) == big] for big in (False, True))
     return [c for c in cheap if c["d"] <= 32] + beside + [c for c in cheap if c["d"] > 32] + drawn + dear
 
@@ -52,8 +59,8 @@ def noise(shape: tuple, data: str, g: torch.Generator) -> Tensor:
     z = torch.randn(shape, generator=g, dtype=torch.float64)
     if data == "exponential": return -torch.rand(shape, generator=g, dtype=torch.float64).log() - 1
     if data == "elliptical": return z * torch.where(torch.rand(*shape[:2], 1, generator=g) < 0.8, 0.5, 2.0)
-    if data == "clustered": return (z + torch.randn(shape[0], shape[1]//4, shape[2], generator=g, dtype=torch.float64).repeat_interleave(4, 1)) / 2**0.5
-    return z
+    if data != "clustered": return z
+    return (z + torch.randn(shape[0], shape[1]//4, shape[2], generator=g, dtype=torch.float64).repeat_interleave(4, 1)) / 2**0.5
 
 
 def draw(cell: dict, count: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -78,7 +85,8 @@ def root(cov: Tensor) -> Tensor:
 def distance(gap: Tensor, cov: Tensor, other: Tensor) -> Tensor:
     "Fréchet distances of a batch of covariances; gap is the difference of the means."
     factor = root(cov)
-    return gap.square().sum(-1) + trace(cov) + trace(other) - 2*torch.linalg.eigvalsh(factor.mT @ other @ factor).clamp(min=0).sqrt().sum(-1)
+    overlap = torch.linalg.eigvalsh(factor.mT @ other @ factor).clamp(min=0).sqrt().sum(-1)
+    return gap.square().sum(-1) + trace(cov) + trace(other) - 2*overlap
 
 
 def small(x: Tensor, y: Tensor) -> Tensor:
@@ -129,14 +137,14 @@ def plain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def standard_error(one: Tensor, two: Tensor, data: str) -> tuple[Tensor, Tensor, Tensor]:
-    "(R,) from the influences of independent sets, matched rows or clusters of four; skewness of the estimate; variation of the squared error."
+    "(R,) from the influences of independent sets, matched rows or clusters of four; skewness; relative error of the square."
     parts = [one + two] if data == "matched" else [one, two]
     if data == "clustered": parts = [z.unflatten(1, (-1, 4)).mean(2) for z in parts]
     n = parts[0].shape[1]
     parts = [z - z.mean(1, keepdim=True) for z in parts]
     variance = sum(z.var(1) / n for z in parts)
     skewness = sum(z.pow(3).mean(1) / n**2 for z in parts) / variance**1.5
-    return variance.sqrt(), skewness, (sum((z.pow(4).mean(1) - z.var(1)**2) / n**3 for z in parts)).sqrt() / variance
+    return variance.sqrt(), skewness, sum((z.pow(4).mean(1) - z.var(1)**2) / n**3 for z in parts).clamp(min=0).sqrt() / variance
 
 
 def evenness(x: Tensor) -> Tensor:
@@ -145,7 +153,7 @@ def evenness(x: Tensor) -> Tensor:
     return far.mean(1)**2 / far.square().mean(1)
 
 
-def percentiles(x: Tensor, y: Tensor, g: torch.Generator, draws: int = 200) -> tuple[Tensor, Tensor]:
+def percentiles(x: Tensor, y: Tensor, g: torch.Generator, draws: int) -> tuple[Tensor, Tensor]:
     "Ends of the percentile bootstrap of each pair of sets."
     n, ends = x.shape[1], []
     for p, q in zip(x, y):
@@ -159,7 +167,7 @@ def percentiles(x: Tensor, y: Tensor, g: torch.Generator, draws: int = 200) -> t
 
 def simulate(cell: dict, reps: int) -> dict:
     "One row of the table."
-    g = torch_rng(1, "coverage", *(str(v) for v in cell.values()))
+    g = torch_rng(1, "coverage", *({**cell, "draws": bool(cell["draws"])}).values())
     truth = problem(cell["d"], cell["decay"], cell["gap"])[3]
     at_once, found = max(1, min(100, int(5e5 / (cell["n"] * cell["d"])))), []
     while sum(len(f["plain"]) for f in found) < reps:
@@ -167,26 +175,37 @@ def simulate(cell: dict, reps: int) -> dict:
         value, one, two, sigma = plain(x, y)
         both, single = halves(x, y)
         (se, skewness, shaky), halved, alone = standard_error(one, two, cell["data"]), 2*value - both.mean(1), 2*value - single
-        row = {"plain": value, "halved": halved, "alone": alone, "se": se, "split": both.std(1), "rank": sigma.sum(1)**2 / sigma.square().sum(1),
-               "root rank": sigma.sqrt().sum(1)**2 / sigma.sum(1), "evenness": evenness(x),
-               "skewness": skewness, "shaky": shaky}
+        row = {"plain": value, "halved": halved, "alone": alone, "se": se, "split": both.std(1), "skewness": skewness, "shaky": shaky,
+               "rank": sigma.sum(1)**2 / sigma.square().sum(1), "root rank": sigma.sqrt().sum(1)**2 / sigma.sum(1), "evenness": evenness(x)}
         row |= {f"in {k}": (v - truth).abs() <= Z*se for k, v in (("plain", value), ("one side", alone), ("halved", halved))}
-        if cell["bootstrap"]: low, high = percentiles(x, y, g); row["in bootstrap"] = (low <= truth) & (truth <= high)
+        if cell["draws"]: low, high = percentiles(x, y, g, cell["draws"]); row["in bootstrap"] = (low <= truth) & (truth <= high)
         found.append({k: v.double().numpy() for k, v in row.items()})
     return {**cell, "reps": reps, "truth": truth, **summary({k: np.concatenate([f[k] for f in found])[:reps] for k in found[0]}, truth)}
 
 
 def summary(found: dict, truth: float) -> dict:
     "Coverage of each interval, and what decides it: bias in units of the spread, standard error over spread, effective widths."
-    spread = found["halved"].std()
-    table = {k.replace("in ", ""): found[k].mean() for k in ("in plain", "in one side", "in halved") + (("in bootstrap",) if "in bootstrap" in found else ())}
-    p, shift = table["halved"], found["se"] * found["skewness"] * (1 + 2*Z**2) / 6
-    return {**table, "margin": Z * (p*(1 - p)/len(found["plain"]))**0.5, "bias plain": (found["plain"].mean() - truth) / spread,
-            "bias one side": (found["alone"].mean() - truth) / spread, "bias halved": (found["halved"].mean() - truth) / spread,
+    spread, off, shift = found["halved"].std(), found["halved"] - truth, found["se"] * found["skewness"] * (1 + 2*Z**2) / 6
+    table = {k.removeprefix("in "): v.mean() for k, v in found.items() if k.startswith("in ")}
+    p = table["halved"]
+    return {**table, "margin": Z * (p*(1 - p)/len(off))**0.5, "bias plain": (found["plain"].mean() - truth) / spread,
+            "bias one side": (found["alone"].mean() - truth) / spread, "bias halved": off.mean() / spread,
             "se ratio": found["se"].mean() / spread, "split ratio": found["split"].mean() / spread, "spread": spread,
-            "below": (found["halved"] + Z*found["se"] < truth).mean(), "rank": np.median(found["rank"]), "root rank": np.median(found["root rank"]),
-            "evenness": np.median(found["evenness"]), "skewness": np.median(found["skewness"]), "shaky": np.median(found["shaky"]),
-            "shifted": (np.abs(found["halved"] + shift - truth) <= Z*found["se"]).mean(), "wide": (np.abs(found["halved"] - truth) <= Z*(found["se"]**2 + found["split"]**2)**0.5).mean()}
+            "below": (off + Z*found["se"] < 0).mean(), "shifted": (np.abs(off + shift) <= Z*found["se"]).mean(),
+            "wide": (np.abs(off) <= Z*(found["se"]**2 + found["split"]**2)**0.5).mean(),
+            **{k: np.median(found[k]) for k in ("rank", "root rank", "evenness", "skewness", "shaky")}}
+
+
+def agree() -> None:
+    "The batched plug-in value and influences are those of the package."
+    cell = cells()[20] | {"n": 96}
+    x, y = draw(cell, 2, torch_rng(2, "coverage"))
+    for route in ((x, y), (x[:, :8], y[:, :8])):
+        value, one, two, _ = plain(*route)
+        for i in range(2):
+            theirs = frechet_influence(route[0][i], route[1][i])
+            assert abs(float(value[i]) - frechet_distance(route[0][i], route[1][i])) < 1e-8
+            assert all(torch.allclose(z[i] - z[i].mean(), t, atol=1e-6) for z, t in zip((one, two), theirs))
 
 
 def main() -> None:
@@ -196,6 +215,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a distribution: gauss, exponential, elliptical, matched, clustered")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    agree()
     done = pd.read_csv(args.out).to_dict("records") if args.out.exists() else []
     known = {tuple(str(r[k]) for k in cells()[0]) for r in done}
     todo = [c for c in cells() if tuple(str(v) for v in c.values()) not in known and args.only in c["data"]]

@@ -1,6 +1,5 @@
 "FID, KID and their encoder against the four public pipelines, on the same images and the same (random) weights."
 from collections import OrderedDict
-from functools import partial
 
 import numpy as np
 import pytest
@@ -8,9 +7,13 @@ import torch
 from PIL import Image
 from real_data import data_path
 
-from invariant_metrics.core import InputError, Signature
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.core import InputError
+from invariant_metrics.encoders.base import IMAGENET, get_encoder
 from invariant_metrics.encoders.inception import TAPS, Inception, InceptionInput, pillow_bicubic, tf1_bilinear
+from invariant_metrics.metrics.base import Rows, get_metric, statistic
+from invariant_metrics.metrics.gaussian import GaussianStats
+from invariant_metrics.metrics.inference import score_rows
+from invariant_metrics.metrics.named import kid_draws, kid_values, stats_signature
 
 SIZES = [(299, 299), (64, 64), (410, 333), (150, 620), (1, 5)]
 
@@ -22,7 +25,7 @@ def image(h, w, seed=0):
     return np.clip(np.asarray(coarse) + r.normal(0, 20, (h, w, 3)), 0, 255).round().astype(np.uint8)
 
 
-def rgb(array): return torch.from_numpy(array).permute(2, 0, 1)[None].float()/255
+def rgb(array): return torch.from_numpy(array.copy()).permute(2, 0, 1)[None].float()/255
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +135,234 @@ def test_the_default_is_fids_layer_and_the_resize_is_in_the_signature(behind):
     told = {name: e.describe()["input"] for name, e in behind.items()}
     assert told == {"tf1": "8bit-299-squash-tf1bilinear", "pytorch": "299-squash-bilinear-pytorch", "clean": "299-squash-pilbicubic-clean"}
     with pytest.raises(InputError, match="did you mean clean"): get_encoder("inception", untrained=True, resize="cleen")
+
+
+# --- the named distances against whole pipelines: folders of files in, one number out
+
+N = 8
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    "Two folders of images of mixed sizes; the second has other ones, darker."
+    root, sizes = tmp_path_factory.mktemp("images"), [(64, 64), (96, 120), (330, 310), (299, 299), (150, 200)]
+    for name, shade in (("made", 0.8), ("real", 1.0)):
+        (root/name).mkdir()
+        for i in range(N): Image.fromarray((shade*image(*sizes[i % 5], seed=i + N*(name == "real"))).round().astype(np.uint8)).save(root/name/f"{i:02}.png")
+    return root/"made", root/"real"
+
+
+def read(folder): return [rgb(np.asarray(Image.open(file))) for file in sorted(folder.iterdir())]
+
+
+@pytest.fixture(scope="module")
+def rows(folders, behind):
+    "Features of both folders by metric name and layer, extracted once."
+    held = {}
+    def get(name, layer="2048"):
+        if (name, layer) not in held:
+            metric = named(name, behind, layer)
+            held[name, layer] = [torch.cat([metric.phi(x) for x in read(folder)]) for folder in folders]
+        return held[name, layer]
+    return get
+
+
+RESIZE = {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean", "kid": "tf1", "kid-full": "tf1"}
+
+
+def named(name, behind, layer="2048", **options):
+    if not name.startswith("kid"): options["layer"] = layer
+    return get_metric(name, encoder=behind[RESIZE[name]], **options)
+
+
+def value(name, behind, rows, layer="2048"): return named(name, behind, layer).compare(*rows(name, layer))
+
+
+def fidelity(folders, weights, **asked):
+    "torch-fidelity's own pipeline on one image at a time, since it wants equal sizes in a batch."
+    import torch_fidelity
+    options = dict(feature_extractor_weights_path=str(weights), cuda=False, cache=False, verbose=False, batch_size=1, save_cpu_ram=True)
+    return torch_fidelity.calculate_metrics(input1=str(folders[0]), input2=str(folders[1]), **options, **asked)
+
+
+def test_fid_is_torch_fidelitys(folders, weights, behind, rows):
+    theirs = fidelity(folders, weights, fid=True, feature_layer_fid="64")["frechet_inception_distance"]
+    assert value("fid", behind, rows, "64") == pytest.approx(theirs, rel=1e-5)
+
+
+def test_fid_at_2048_is_torch_fidelitys_distance(behind, rows):
+    "In the span of the features, which the distance does not notice: their eigenvalues of 2048² take half a minute."
+    from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
+    made, real = rows("fid")
+    span = torch.linalg.qr(torch.cat([made, real]).double().T)[0]
+    theirs = fid_statistics_to_metric(*(fid_features_to_statistics(x.double() @ span) for x in (made, real)), verbose=False)
+    assert value("fid", behind, rows) == pytest.approx(theirs["frechet_inception_distance"], rel=1e-6)
+
+
+def test_fid_is_torchmetrics_without_its_antialiasing(folders, weights, behind, rows):
+    from torchmetrics.image.fid import FrechetInceptionDistance
+    peer = FrechetInceptionDistance(feature=64, antialias=False, feature_extractor_weights_path=str(weights))
+    for folder, real in zip(folders, (False, True)):
+        for x in read(folder): peer.update((255*x).round().to(torch.uint8), real=real)
+    assert value("fid", behind, rows, "64") == pytest.approx(float(peer.compute()), rel=1e-4)   # float32, squares not centered
+
+
+def test_fid_pytorch_is_pytorch_fids(folders, weights, behind, rows):
+    score = pytest.importorskip("pytorch_fid.fid_score")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytorch_fid.inception.load_state_dict_from_url", lambda *_, **__: torch.load(weights, weights_only=True))
+        theirs = score.calculate_fid_given_paths([str(f) for f in folders], 1, "cpu", 64, num_workers=0)
+    assert value("fid-pytorch", behind, rows, "64") == pytest.approx(theirs, rel=1e-4)   # sqrtm of singular matrices has fewer digits
+
+
+def test_fid_clean_is_clean_fids(folders, behind, rows):
+    peer = pytest.importorskip("cleanfid.fid")
+    def first_tap(x): return behind["clean"].embed((x - 128)/128, "64")
+    theirs = peer.compute_fid(*map(str, folders), mode="clean", custom_feat_extractor=first_tap, num_workers=0, batch_size=4,
+                              device=torch.device("cpu"), verbose=False)
+    assert value("fid-clean", behind, rows, "64") == pytest.approx(theirs, rel=1e-4)
+
+
+def test_the_three_resizes_are_three_numbers(behind, rows):
+    values = [value(name, behind, rows, "64") for name in ("fid", "fid-pytorch", "fid-clean")]
+    assert min(abs(a - b) for a in values for b in values if a is not b) > 1e-3*max(values)
+
+
+@pytest.mark.parametrize("name, published", [("fid-pytorch", "FID dist vs ref (legacy_pytorch)"), ("fid-clean", "FID dist vs ref (clean)")])
+def test_published_values_with_the_real_weights(name, published):
+    "Five pairs of TID2013; runs where the weights have been fetched."
+    import json
+    folder = data_path("tid2013_calibration")
+    try: metric = get_metric(name)
+    except InputError as error: pytest.skip(str(error))
+    made, real = (torch.cat([metric.phi(x) for x in read(folder/side)]) for side in ("dist_dir", "ref_dir"))
+    assert metric.compare(made, real) == pytest.approx(json.loads((folder/"expected_fid_is.json").read_text())[published], abs=0.02)
+
+
+# --- what they refuse, and what they say of themselves
+
+@pytest.mark.parametrize("name, instead", [("fid", "fd --encoder"), ("fid-pytorch", "fd --encoder"), ("fid-clean", "fd --encoder"),
+                                           ("fdd", "fd --encoder"), ("kid", "mmd-poly --encoder"), ("kid-full", "mmd-poly --encoder")])
+def test_another_encoder_is_refused_and_the_generic_metric_named(name, instead):
+    for given in ("embedded", "inception", get_encoder("mean-color")):
+        with pytest.raises(InputError, match=instead) as error: get_metric(name, encoder=given)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="takes no option 'sigma'"): get_metric(name, sigma=1.0)
+
+
+def test_another_resize_or_layer_is_refused(behind):
+    with pytest.raises(InputError, match="not on input 299-squash-pilbicubic-clean"): get_metric("fid", encoder=behind["clean"])
+    for layer in ("logits", "1024"):
+        with pytest.raises(InputError, match="unknown layer of fid.*2048"): get_metric("fid", layer=layer, untrained=True)
+
+
+def test_untrained_controls_are_said_to_be_untrained_and_seeded():
+    for name, options in (("fid-clean", dict(seed=3)), ("kid", {})):
+        parts = dict(get_metric(name, untrained=True, **options).signature.items)
+        assert (parts["metric"], parts["weights"], parts["layer"]) == (name, f"untrained-{options.get('seed', 0)}", "2048")
+
+
+def test_signatures_of_files_are_those_of_the_encoders(behind):
+    for name in ("fid", "fid-pytorch", "fid-clean"):
+        assert list(stats_signature(name).differences(behind[RESIZE[name]].signature)) == ["weights"]
+    with pytest.raises(InputError, match="did you mean"): stats_signature("fid-cleen")
+
+
+def test_fdd_is_the_frechet_distance_of_class_tokens_at_224(tmp_path):
+    import transformers
+    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, patch_size=14, image_size=56)
+    torch.manual_seed(0)
+    transformers.Dinov2Model(transformers.Dinov2Config(**small)).save_pretrained(tmp_path)
+    metric, net = get_metric("fdd", weights=str(tmp_path)), transformers.Dinov2Model.from_pretrained(tmp_path).eval()
+    x = torch.cat([rgb(image(224, 224, i)) for i in range(6)])
+    with torch.no_grad(): tokens = net((x - torch.tensor(IMAGENET[0]).view(3, 1, 1))/torch.tensor(IMAGENET[1]).view(3, 1, 1)).last_hidden_state[:, 0]
+    assert relative(metric.phi(x), tokens) < 1e-5
+    assert metric.compare(metric.phi(x[:3]), metric.phi(x[3:])) == pytest.approx(get_metric("fd", encoder=metric.encoder).compare(tokens[:3], tokens[3:]), rel=1e-6)
+    assert dict(metric.signature.items)["input"] == "224-squash-bicubic-imagenet"
+    with pytest.raises(InputError, match="fdd takes no option 'layer'"): get_metric("fdd", layer="block1")
+
+
+# --- KID
+
+def clouds(n=60, m=75, d=12):
+    g = torch.Generator().manual_seed(n*m)
+    return torch.randn(n, d, generator=g), 1.1*torch.randn(m, d, generator=g) + 0.2
+
+
+def test_kid_is_torch_fidelitys_whole_pipeline(folders, weights, behind, rows):
+    theirs = fidelity(folders, weights, kid=True, kid_subsets=10, kid_subset_size=6, rng_seed=2020)
+    ours = kid_values(*rows("kid"), subsets=10, size=6)
+    assert float(ours.mean()) == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-4)
+    assert float(ours.std(correction=0)) == pytest.approx(theirs["kernel_inception_distance_std"], rel=1e-4)
+    assert named("kid", behind, subsets=10, size=6).compare(*rows("kid")) == float(ours.mean())
+
+
+@pytest.mark.parametrize("subsets, size, seed", [(100, 50, 2020), (7, 2, 0), (1, 60, 11)])
+def test_kid_given_the_same_draws_is_torch_fidelitys(subsets, size, seed):
+    from torch_fidelity.metric_kid import kid_features_to_metric
+    p, t = (x.double() for x in clouds())
+    theirs = kid_features_to_metric(p, t, kid_subsets=subsets, kid_subset_size=size, rng_seed=seed, verbose=False)
+    ours = kid_values(p, t, subsets=subsets, size=size, seed=seed)
+    assert float(ours.mean()) == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-10, abs=1e-13)
+    assert float(ours.std(correction=0)) == pytest.approx(theirs["kernel_inception_distance_std"], rel=1e-8, abs=1e-12)
+
+
+def test_kid_full_by_hand(behind):
+    "Two points against two, with kernel (x·y/2 + 1)³: 9/8."
+    p, t = torch.tensor([[1., 0.], [0., 1.]]), torch.tensor([[1., 1.], [2., 0.]])
+    assert named("kid-full", behind).compare(p, t) == pytest.approx(1.125, abs=1e-14)
+    assert named("kid", behind, subsets=3, size=2).compare(p, t) == pytest.approx(1.125, abs=1e-14)   # every subset is everything
+
+
+@pytest.mark.parametrize("name, options", [("kid", dict(subsets=5, size=20)), ("kid-full", {}), ("fid", {})])
+def test_weights_are_copies_and_replicates_are_the_statistic(behind, name, options):
+    metric, (p, t) = named(name, behind, **options), clouds()
+    r = np.random.default_rng(0)
+    w, v = (torch.from_numpy(r.multinomial(len(x), np.full(len(x), 1/len(x)), size=3)).double() for x in (p, t))
+    copies = [metric.compare(p.repeat_interleave(a.long(), 0), t.repeat_interleave(b.long(), 0)) for a, b in zip(w, v)]
+    assert np.allclose([metric.compare(p, t, a, b) for a, b in zip(w, v)], copies, rtol=1e-9)
+    if metric.many: assert np.allclose(metric.many(p, t, w, v), copies, rtol=1e-6)
+
+
+def test_kid_estimate_is_centered_on_all_pairs_and_its_influences_are_those_of_the_u_statistic(behind):
+    kid, full, (p, t) = named("kid", behind, subsets=400, size=30), named("kid-full", behind), clouds()
+    estimate, whole = kid.estimate(p, t), full.estimate(p, t)
+    assert estimate.value == kid.compare(p, t) and estimate.corrected == pytest.approx(full.compare(p, t), rel=1e-12)
+    assert torch.equal(estimate.pred, whole.pred) and torch.equal(estimate.target, whole.target)
+    assert abs(estimate.value - estimate.corrected) < 4*float(kid_values(p, t, subsets=400, size=30).std())/400**0.5
+    score = score_rows(kid, Rows(p, t, matched=False))
+    assert score.ci.low < score.corrected < score.ci.high and score.value == estimate.value
+    parts = dict(score.signature.items)
+    assert {k: parts[k] for k in ("subsets", "size", "seed", "estimator")} == dict(subsets="400", size="30", seed="2020", estimator="subsets")
+
+
+def test_a_set_against_itself(behind):
+    x, _ = clouds()
+    for name, options in (("fid", {}), ("fid-pytorch", {}), ("fid-clean", {})): assert named(name, behind, **options).compare(x, x.clone()) == 0
+    assert named("kid-full", behind).compare(x, x) < 0
+    assert abs(named("kid", behind, subsets=20, size=60).compare(x, x.clone()) - named("kid-full", behind).compare(x, x)) < 1e-12
+
+
+def test_kid_refuses_subsets_it_cannot_draw(behind):
+    p, t = clouds()
+    with pytest.raises(InputError, match="size=60 or less, or use kid-full"): named("kid", behind).compare(p, t)
+    with pytest.raises(InputError, match="two images at least"): kid_draws(10, 10, size=1)
+    with pytest.raises(InputError, match="whole numbers"): named("kid", behind, size=5).compare(p, t, torch.full((60,), 0.5))
+    assert statistic(named("kid", behind, size=60), Rows(p, t, matched=False)) == named("kid", behind, size=60).compare(p, t)
+
+
+def test_statistics_files_serve_the_frechet_names_alone(behind):
+    "Moments determine fid and not kid."
+    p, t = clouds(300, 400)
+    metric = named("fid", behind)
+    found = metric.from_stats(GaussianStats().update(p), GaussianStats().update(t))
+    assert found.value == pytest.approx(metric.compare(p, t), rel=1e-9)
+    assert named("kid", behind).from_stats is None and named("kid-full", behind).from_stats is None
+
+
+def test_features_given_without_an_encoder_stand_in_for_it():
+    "What `score` hands to a metric when both sides are files."
+    from invariant_metrics.metrics.sides import GivenFeatures
+    for told in (None, stats_signature("fid")): assert get_metric("fid", encoder=GivenFeatures(told)).from_stats is not None
+    with pytest.raises(InputError, match="fid is defined on inception.*not on input 299-squash-pilbicubic-clean"):
+        get_metric("fid", encoder=GivenFeatures(stats_signature("fid-clean")))

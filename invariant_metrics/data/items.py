@@ -122,7 +122,7 @@ def _readable(photos: dict[str, Photo], where: str, skip_bad: bool) -> Images:
     if bad and not skip_bad: raise InputError(f"{listed}; replace them, or leave them out with --skip-bad (skip_bad=True)")
     return Images([*kept], [photo for photo, _ in kept.values()], where, bad, {photo.path: sha for photo, sha in kept.values()})
 
-# %% ../../nbs/data/04_items.ipynb #220006df
+# %% ../../nbs/data/04_items.ipynb #e44e2023
 def _folder(source: Path, recursive: bool) -> tuple[list[str], list[Photo]]:
     inside = [p.relative_to(source) for p in image_paths(source, recursive)]
     return [p.with_suffix("").as_posix() for p in inside], [Photo(p.as_posix(), p.as_posix(), source/p) for p in inside]
@@ -144,7 +144,8 @@ def load_images(source,                 # folder, list of files, array or tensor
     paths = isinstance(source, Sequence) and not isinstance(source, str) and all(isinstance(s, (str, Path)) for s in source)
     if paths and not source: raise InputError(f"{where}: no images; the list is empty")
     if not (paths or isinstance(source, (str, Path))):
-        x = as_images(source)
+        ragged = isinstance(source, Sequence) and len({np.shape(s) for s in source}) > 1
+        x = [as_images(torch.as_tensor(s)[None])[0] for s in source] if ragged else as_images(source)
         if not len(x): raise InputError(f"{where}: no images; the array is empty")
         return Images([str(i) for i in range(len(x))], x, where)
     if not paths: where = str(source)

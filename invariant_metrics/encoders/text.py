@@ -6,12 +6,12 @@
 __all__ = ['RUN', 'FAMILY', 'VOCABULARIES', 'split_pairs', 'fingerprint', 'Tokens', 'thirds', 'layer_names', 'pooled', 'padded',
            'runs', 'TextEncoder', 'package_place', 'text_place', 'text_config', 'text_tokens', 'text_network', 'bert']
 
-# %% ../../nbs/encoders/06_text.ipynb #e9cb33dd
+# %% ../../nbs/encoders/06_text.ipynb #240434e8
 import importlib.util
 import json
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from .base import Encoder
 from .image import randomize, seeded
 from .weights import PUBLIC, Card, Place, resolve
 
-# %% ../../nbs/encoders/06_text.ipynb #cd6e5b2f
+# %% ../../nbs/encoders/06_text.ipynb #70173554
 def _legible(x) -> bool:
     if not isinstance(x, str): return False
     try: x.encode()
@@ -40,16 +40,17 @@ def split_pairs(items: Iterable,              # strings, or (query, text) pairs 
     for i, x in enumerate(items):
         fine = _legible(x) if alone[i] else isinstance(x, (tuple, list)) and len(x) == 2 and all(map(_legible, x))
         if not fine: raise InputError(f"item {i} ({type(x).__name__}) is neither a string nor a (query, text) pair of strings in valid Unicode")
-    if any(alone) != all(alone): raise InputError("some items have a query and some have none; give one to all or to none")
+    if items and any(alone) != all(alone): raise InputError("some items have a query and some have none; give one to all or to none")
     if items and pairs and any(alone): raise InputError("these texts come alone, and (query, text) pairs were asked for")
     if items and pairs is False and not any(alone): raise InputError("these texts come with queries, and were asked for alone; to use them: query=True")
     return (items, None) if all(alone) else ([q for q, _ in items], [t for _, t in items])
 
-# %% ../../nbs/encoders/06_text.ipynb #37ffc575
+# %% ../../nbs/encoders/06_text.ipynb #d488f43c
 def fingerprint(tokenizer) -> str: # 8 hexadecimal digits
     "A short name for a tokenizer's vocabulary and behavior, the same in every version of its library."
-    probe = tokenizer("Ünïcode's probe, 12.5 % SURE", "and its second half")["input_ids"]
-    return digest([sorted(tokenizer.get_vocab().items()), probe])[:8]
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    known = " ".join([word for word, _ in vocabulary if word.isalpha()][:50])
+    return digest([vocabulary, tokenizer("Ünïcode's probe, 12.5 % SURE", known.upper())["input_ids"]])[:8]
 
 @dataclass(frozen=True)
 class Tokens:
@@ -201,7 +202,7 @@ def text_tokens(place: Place, config, length: int | None, pairs: bool | None) ->
     keys = Tokens.keys if getattr(config, "type_vocab_size", 2) > 1 else ("input_ids", "attention_mask")
     return Tokens(tokenizer, length or room, fingerprint(tokenizer), pairs, keys)
 
-# %% ../../nbs/encoders/06_text.ipynb #89c6422f
+# %% ../../nbs/encoders/06_text.ipynb #ed9a2e0b
 def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -> tuple[nn.Module, str]:
     "The network of a folder and its revision; raises InputError on files that are missing, damaged or do not fit."
     import transformers
@@ -220,13 +221,16 @@ def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors, {lost[0]} among them; they would be random")
     return net, place.revision
 
-def bert(weights: str = "roberta-base",    # or "minilm", another card, a folder, organization/model@commit
+def bert(weights="roberta-base",           # or "minilm", another card, a folder, organization/model@commit, a TextEncoder to use again
          untrained: bool = False,          # random weights in the architecture of that folder
          seed: int = 0,                    # of the random weights
          length: int | None = None,        # tokens at most; None for all that the model has room for
          pairs: bool | None = None,        # True: (query, text) pairs only; False: texts alone only; None: either
         ) -> Encoder:
     "Features of the BERT family; raises InputError naming the command that brings weights which are not on this machine."
+    if isinstance(weights, TextEncoder):
+        if untrained or length not in (None, weights.prepare.length): raise InputError("an encoder that is used again keeps its weights and length; give their name")
+        return TextEncoder("bert", weights.revision, weights.net, replace(weights.prepare, pairs=pairs))
     place = text_place(weights)
     config = text_config(place)
     tokens = text_tokens(place, config, length, pairs)

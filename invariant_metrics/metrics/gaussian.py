@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'blocks', 'check_finite', 'add_product', 'mirror', 'Moments', 'part_labels',
-           'same_features', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'as_numbers', 'load_stats']
+           'same_features', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats']
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #09976041
+# %% ../../nbs/metrics/01_gaussian.ipynb #933da59f
+import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -21,18 +22,18 @@ from torch import Tensor
 from ..core import InputError, Signature, atomic_write, progress, rng
 from ..encoders.cache import tensors_sha256
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #aa5bbc78
+# %% ../../nbs/metrics/01_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     "A batch of features; raises InputError on anything that is not two-dimensional and numeric."
     try: x = x.detach() if isinstance(x, Tensor) else np.asarray(x)
-    except ValueError as error: raise InputError(f"features must be one array (N, d): {error}") from error
+    except ValueError as error: raise InputError("features must be one array (N, d), with rows of one length") from error
     numeric = (x.dtype != torch.bool and not x.is_complex()) if isinstance(x, Tensor) else x.dtype.kind in "fiu"
     if not numeric: raise InputError(f"features must be real numbers, not {x.dtype}")
     if x.ndim != 2 or not x.shape[1]: raise InputError(f"features must be (N, d), not {tuple(x.shape)}")
     return x
 
-def _tensor(part: "Tensor | np.ndarray") -> Tensor: # without a copy where that is possible
-    if isinstance(part, Tensor): return part
+def _tensor(part: "Tensor | np.ndarray") -> Tensor: # of a common floating type, without a copy where that is possible
+    if isinstance(part, Tensor): return part if part.is_floating_point() and part.element_size() > 1 else part.double()
     known = part.dtype in (np.float16, np.float32, np.float64)
     return torch.from_numpy(np.require(part if known else part.astype(np.float64), requirements=["C", "W"]))
 
@@ -43,18 +44,16 @@ def blocks(x: "Tensor | np.ndarray", # (N, d)
     for start in range(0, len(x), size): yield _tensor(x[start:start + size])
 
 def check_finite(x: "Tensor | np.ndarray", # (B, d)
-                 start: int = 0,           # number of the first row
+                 start: int = 0,           # place of the first row in the stream
                 ) -> None:
     "Raises InputError with the number and places of rows that are not finite."
-    if not len(x): return
-    sums = torch.cat([part.sum(1) if part.is_floating_point() else part[:, 0] for part in blocks(x)])
-    doubtful = (~torch.isfinite(sums)).nonzero().flatten().tolist()
-    bad = [i for i in doubtful if not torch.isfinite(_tensor(x[i:i + 1])).all()]
+    if all(math.isfinite(part.sum()) for part in blocks(x)): return
+    bad = torch.cat([~torch.isfinite(part).all(1) for part in blocks(x)]).nonzero().flatten().tolist()
     if not bad: return
     shown = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
     raise InputError(f"features are not finite in {len(bad)} of {len(x)} rows: {shown} (from 0 at the start of the stream)")
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #9a6492e9
+# %% ../../nbs/metrics/01_gaussian.ipynb #f62e22f3
 def add_product(scatter: Tensor, # (d, d) float64; its lower triangle is updated, the upper is left as it comes
                 rows: Tensor,    # (k, d) float64, contiguous
                ) -> None:
@@ -65,68 +64,72 @@ def add_product(scatter: Tensor, # (d, d) float64; its lower triangle is updated
     out = dsyrk(1.0, rows.numpy().T, beta=1.0, c=held, overwrite_c=1)
     if not np.shares_memory(out, held): held[...] = out
 
-def mirror(scatter: Tensor, # (d, d) with a valid lower triangle
+def mirror(matrix: Tensor, # (d, d) with a valid lower triangle
            tile: int = 256,
-          ) -> Tensor:      # the same tensor, symmetric
-    "Copy the lower triangle onto the upper, tile by tile."
-    for i in range(0, len(scatter), tile):
+          ) -> None:
+    "Copy the lower triangle onto the upper in place, tile by tile."
+    for i in range(0, len(matrix), tile):
         j = i + tile
-        square = scatter[i:j, i:j]
+        square = matrix[i:j, i:j]
         square.copy_(square.tril() + square.tril(-1).T)
-        scatter[i:j, j:] = scatter[j:, i:j].T
-    return scatter
+        matrix[i:j, j:] = matrix[j:, i:j].T
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #317ffedf
+# %% ../../nbs/metrics/01_gaussian.ipynb #2b9c8958
 class Moments:
-    "Number, mean and scatter of the rows absorbed so far; the scatter is valid in its lower triangle."
-    def __init__(self, n: int | None,  # rows; None where nobody knows (then `scatter` is the covariance)
+    "Number, mean and scatter of the rows absorbed so far."
+    def __init__(self, n: int | None,  # rows; None where nobody knows (then the matrix is a covariance)
                  mean: Tensor,         # (d,) float64
-                 scatter: Tensor):     # (d, d) float64
-        self.n, self.mean, self.scatter = n, mean, scatter
+                 lower: Tensor):       # (d, d) float64; the scatter, valid in its lower triangle
+        self.n, self.mean, self.lower, self.whole = n, mean, lower, False
 
     @classmethod
     def empty(cls, width: int, device="cpu") -> "Moments":
         "An accumulator that has seen nothing."
         return cls(0, *(torch.zeros(shape, dtype=torch.float64, device=device) for shape in ((width,), (width, width))))
 
+    @property
+    def scatter(self) -> Tensor: # (d, d); not a copy
+        "The symmetric matrix."
+        if not self.whole: mirror(self.lower); self.whole = True
+        return self.lower
+
+    def _joined(self, n: int, step: Tensor) -> None: # n more rows, whose mean is a step away
+        self.mean += step*(n/(self.n + n)); self.n += n; self.whole = False
+
     def absorb(self, rows: Tensor) -> None: # (k + 1, d) float64; the last row is spare, all are overwritten
         "Take in k rows with one product."
         block, k = rows[:-1], len(rows) - 1
         if not k: return
-        mean, n = block.mean(0), self.n + k
+        mean = block.mean(0)
         block -= mean
-        torch.mul(step := mean - self.mean, (self.n*k/n)**0.5, out=rows[-1])
-        add_product(self.scatter, rows)
-        self.mean += step*(k/n); self.n = n
+        torch.mul(step := mean - self.mean, (self.n*k/(self.n + k))**0.5, out=rows[-1])
+        add_product(self.lower, rows); self._joined(k, step)
 
     def merge(self, other: "Moments") -> None:
         "Take in what another accumulator has seen."
         if not other.n: return
-        n = self.n + other.n
         step = other.mean.to(self.mean) - self.mean
-        row = step*(self.n*other.n/n)**0.5
-        self.scatter += other.scatter.to(self.scatter)
-        self.scatter.addr_(row, row)
-        self.mean += step*(other.n/n); self.n = n
+        row = step*(self.n*other.n/(self.n + other.n))**0.5
+        self.lower += other.lower.to(self.lower)
+        self.lower.addr_(row, row); self._joined(other.n, step)
 
-    def copy(self) -> "Moments": return Moments(self.n, self.mean.clone(), self.scatter.clone())
+    def copy(self) -> "Moments": return Moments(self.n, self.mean.clone(), self.lower.clone())
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #d5d86670
-def part_labels(start: int, # place of the first row in the stream
-                count: int, # rows
-                parts: int, # K
+# %% ../../nbs/metrics/01_gaussian.ipynb #1602ddf9
+def part_labels(start: int,     # place of the first row in the stream
+                count: int,     # rows
+                parts: int,     # K
                 seed: int,
                ) -> np.ndarray: # (count,) in 0 … K−1
     "The part of each row: a function of the seed and of the row's place in the stream alone."
     generator = rng(seed, "parts")
-    generator.bit_generator.advance(start)                              # one step per number drawn
+    generator.bit_generator.advance(start)                              # one step for each number drawn before
     return (generator.random(count)*parts).astype(np.int64)
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #3f3c62a4
+# %% ../../nbs/metrics/01_gaussian.ipynb #0384f217
 BLOCK = 4096 # rows that one product takes in
 
 class _Stream:
-    "The accumulating part of `GaussianStats`: a buffer in front of one accumulator, or of one per part."
     def __init__(self, parts: int = 0,                        # random sub-scatters to keep; 0 for none
                  seed: int = 0,                               # of the parts
                  signature: Signature | None = None,          # of the features
@@ -135,28 +138,18 @@ class _Stream:
         self.count, self.seed, self.signature, self.device = parts, seed, signature, device
         self._held, self._total, self._buffer, self._filled = [], None, None, 0
 
-    @property
-    def n(self) -> int | None:
-        "Rows seen; None for statistics from a file that does not say."
-        counts = [m.n for m in self._held]
-        return None if None in counts else sum(counts) + self._filled
-
-    @property
-    def width(self) -> int | None:
-        "Features per row; None before the first row."
-        return len(self._held[0].mean) if self._held else None
+    n = property(lambda self: None if self._held and self._held[0].n is None else sum(m.n for m in self._held) + self._filled,
+                 doc="Rows seen; None for statistics from a file that does not say.")
+    width = property(lambda self: len(self._held[0].mean) if self._held else None, doc="Features per row; None before the first row.")
 
     def _open(self, x) -> None:
         if self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot take in more rows")
         if x.shape[1] != (self.width or x.shape[1]): raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
         check_finite(x, self.n)
-        if self.device is None: self.device = x.device if isinstance(x, Tensor) and x.device.type != "mps" else torch.device("cpu")
+        if self.device is None: self.device = x.device if isinstance(x, Tensor) and x.device.type != "mps" else "cpu" # mps has no float64
         if not self._held: self._held = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
         if self._buffer is None: self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
-        self._total = None
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #5caa88e2
-class _Filled(_Stream):
     def update(self, x) -> "GaussianStats": # x: (B, d) tensor or array; returns itself
         "Take in a batch, or raise InputError and take in none of it: another width, rows that are not finite."
         self._open(x := as_rows(x))
@@ -168,59 +161,44 @@ class _Filled(_Stream):
         return self
 
     def _flush(self) -> None:
-        if not self._filled: return
-        start, count, rows = self.n - self._filled, self._filled, self._buffer[:self._filled + 1]
-        self._filled = 0
-        if not self.count: self._held[0].absorb(rows); return
-        labels = part_labels(start, count, self.count, self.seed)
-        for k, moments in enumerate(self._held):
-            chosen = np.flatnonzero(labels == k)
-            moments.absorb(rows[torch.from_numpy(np.append(chosen, count))])
+        start, count, self._total, self._filled = (self.n or 0) - self._filled, self._filled, None if self._filled else self._total, 0
+        labels = part_labels(start, count, self.count, self.seed) if self.count else np.zeros(count, int)
+        for k, moments in enumerate(self._held if count else ()):
+            chosen = np.append(np.flatnonzero(labels == k), count)
+            moments.absorb(self._buffer[torch.from_numpy(chosen)] if self.count else self._buffer[:count + 1])
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #abb6fcb4
-class _Readings(_Filled):
+# %% ../../nbs/metrics/01_gaussian.ipynb #5f592ba8
+class _Readings(_Stream):
     def _settled(self) -> Moments:
         if not self._held: raise InputError("no features: nothing has been taken in yet")
         self._flush(); self._buffer = None
+        if not self.count: return self._held[0]
         if self._total is None:
-            self._total = self._held[0].copy() if self.count else self._held[0]
+            self._total = self._held[0].copy()
             for part in self._held[1:]: self._total.merge(part)
-            mirror(self._total.scatter)
         return self._total
 
-    mean = property(lambda self: self._settled().mean, doc="(d,) float64.")
+    mean = property(lambda self: self._settled().mean.clone(), doc="(d,) float64.")
 
     @property
     def scatter(self) -> Tensor: # (d, d) float64
         "Sum of the products of centered rows; raises InputError where n is not known."
         if self.n is None: raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
-        return self._settled().scatter
+        return self._settled().scatter.clone()
 
     @property
     def cov(self) -> Tensor: # (d, d) float64
         "The covariance, scatter/(n − 1); raises InputError below two rows and where squares overflow."
-        if self.n is None: return self._settled().scatter
-        if self._held and self.n < 2: raise InputError(f"a covariance needs two samples at least, found {self.n}")
-        cov = self.scatter/(self.n - 1)
+        moments = self._settled()
+        if moments.n is not None and moments.n < 2: raise InputError(f"a covariance needs two samples at least, found {moments.n}")
+        cov = moments.scatter/(1 if moments.n is None else moments.n - 1)
         if not torch.isfinite(cov.diagonal()).all(): raise InputError("the covariance overflows float64; scale the features down")
         return cov
 
-    @property
-    def parts(self) -> "tuple[GaussianStats, ...]": # of the same memory
-        "The random parts, or () where none are kept."
-        if self._held: self._settled()
-        return tuple(GaussianStats.over([m], self) for m in self._held) if self.count else ()
-
-    def total(self) -> "GaussianStats": # of the same memory
-        "The same statistics without their parts."
-        return GaussianStats.over([self._settled()], self)
-
-# %% ../../nbs/metrics/01_gaussian.ipynb #cddf58e3
-class _Noted(_Readings):
     def constant(self) -> list[int]: # their places, from 0
         "The features that do not vary, up to the rounding of their mean."
         moments, eps = self._settled(), torch.finfo(torch.float64).eps
-        variance = moments.scatter.diagonal()/(1 if self.n is None else max(self.n - 1, 1))
+        variance = moments.lower.diagonal()/(1 if moments.n is None else max(moments.n - 1, 1))
         return (variance <= (16*eps*moments.mean).square()).nonzero().flatten().tolist()
 
     def notes(self) -> tuple[str, ...]:
@@ -229,22 +207,14 @@ class _Noted(_Readings):
         shown = ", ".join(map(str, fixed[:5])) + (", …" if len(fixed) > 5 else "")
         return (f"{len(fixed)} of {self.width} features are constant: {shown}",) if fixed else ()
 
-    def __len__(self) -> int: return self.n or 0
-
-    def __bool__(self) -> bool: return bool(self._held)
-
-    def __repr__(self) -> str:
-        return f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, signature={self.signature})"
-
-# %% ../../nbs/metrics/01_gaussian.ipynb #f2f5f4ac
+# %% ../../nbs/metrics/01_gaussian.ipynb #0dc4cb07
 def same_features(a: Signature | None, b: Signature | None) -> None:
     "Raises InputError, saying what differs, when two sets of features do not come from the same encoder and settings."
     if (a is None) != (b is None): raise InputError(f"one of the two has no signature, the other is {a or b}; set .signature on both")
     differ = a.differences(b) if a else {}
     if differ: raise InputError("features do not belong together: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
-class GaussianStats(_Noted):
-    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
+class _Merging(_Readings):
     def merge(self, other: "GaussianStats") -> "GaussianStats": # itself
         "Take in what another has seen (Chan et al. 1983); raises InputError on other widths, signatures or parts."
         if other.n is None or self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot be merged")
@@ -253,9 +223,9 @@ class GaussianStats(_Noted):
             if not self.count: self.count, self.seed = other.count, other.seed
         same_features(self.signature, other.signature)
         if not other._held: return self
-        if not self._held: self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
-        if self.width != other.width: raise InputError(f"features of different widths: {self.width} against {other.width}")
+        if self.width not in (None, other.width): raise InputError(f"features of different widths: {self.width} against {other.width}")
         if self.count != other.count: raise InputError(f"{self.count} parts cannot be merged with {other.count}; merge the .total() of both")
+        if not self._held: self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
         for stats in (self, other): stats._flush()
         for mine, theirs in zip(self._held, other._held): mine.merge(theirs.copy() if other is self else theirs)
         self._total = None
@@ -264,49 +234,83 @@ class GaussianStats(_Noted):
     @classmethod
     def merged(cls, many: "Iterable[GaussianStats]") -> "GaussianStats": # a new one; those given stay as they are
         "The statistics of all streams together; raises InputError as `merge` does."
-        out = cls()
+        many, out = list(many), cls()
+        if len(many) == 1 and many[0]: many[0]._flush(); return cls.over([m.copy() for m in many[0]._held], many[0])
         for stats in many: out.merge(stats)
         return out
 
     @classmethod
-    def over(cls, held: list[Moments],                   # one, or one per part
-             like: "GaussianStats | None" = None,        # whose seed and signature to take
-            ) -> "GaussianStats":                        # of the same memory
+    def over(cls, held: list[Moments],            # one, or one per part
+             like: "GaussianStats | None" = None, # whose seed and signature to take
+            ) -> "GaussianStats":                 # of the same memory
         "Statistics over accumulators that exist."
         new = cls(len(held) if len(held) > 1 else 0, *((like.seed, like.signature) if like else ()), device=held[0].mean.device)
         new._held = held
         return new
 
-    def to(self, device) -> "GaussianStats": # a new one where the device differs
-        "The same statistics on another device."
+# %% ../../nbs/metrics/01_gaussian.ipynb #38c73eda
+class GaussianStats(_Merging):
+    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
+    @property
+    def parts(self) -> "tuple[GaussianStats, ...]": # of the same memory
+        "The random parts, or () where none are kept."
+        return tuple(self.over([m], self) for m in self.moments()) if self.count else ()
+
+    def moments(self) -> list[Moments]: # not copies
+        "The accumulators: one, or one per part."
         self._flush()
-        moved = [Moments(m.n, m.mean.to(device), m.scatter.to(device)) for m in self._held]
+        return self._held
+
+    def total(self) -> "GaussianStats": # of the same memory
+        "The same statistics without their parts."
+        return self.over([self._settled()], self)
+
+    def to(self, device) -> "GaussianStats": # shares memory where it is there already
+        "The same statistics on another device."
+        moved = [Moments(m.n, m.mean.to(device), m.lower.to(device)) for m in self.moments()]
         return self.over(moved, self) if moved else GaussianStats(self.count, self.seed, self.signature, device)
 
-    of = classmethod(lambda cls, source, *args, **options: stats_of(source, *args, **options))
-    save = lambda self, path: save_stats(self, path)
-    load = classmethod(lambda cls, path, **options: load_stats(path, **options))
+    @classmethod
+    def of(cls, source, encoder=None, layer: str | None = None, **options) -> "GaussianStats":
+        "The statistics of an array, batches, a file or a folder: see `stats_of`."
+        return stats_of(source, encoder, layer, **options)
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #8f896031
+    def save(self, path: "str | Path") -> None:
+        "Write them to a file: see `save_stats`."
+        save_stats(self, path)
+
+    @classmethod
+    def load(cls, path: "str | Path", device=None) -> "GaussianStats":
+        "Read them from a file: see `load_stats`."
+        return load_stats(path, device)
+
+    def __len__(self) -> int: return self.n or 0
+
+    def __bool__(self) -> bool: return bool(self._held)
+
+    def __repr__(self) -> str:
+        return f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, signature={self.signature})"
+
+# %% ../../nbs/metrics/01_gaussian.ipynb #47d446dd
 def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int = 64, store=None, desc: str = "",
                   ) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
     "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
     if encoder is not None:
-        from invariant_metrics.data.items import load_images, load_texts
         from invariant_metrics.encoders.base import get_encoder
         from invariant_metrics.encoders.store import FeatureStore
         net = get_encoder(encoder)
-        load = load_images if getattr(net, "inputs", "images") == "images" else load_texts
-        items = source if hasattr(source, "fingerprints") else load(source)
-        return (store or FeatureStore()).chunks(items, net, layer, batch, desc), Signature.of(**net.describe(layer))
+        return (store or FeatureStore()).chunks(source, net, layer, batch, desc), Signature.of(**net.describe(layer))
+    signature = None
     if isinstance(source, (str, Path)):
         from invariant_metrics.encoders.store import load_features
         if Path(source).is_dir(): raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
         found = load_features(source)
-        return blocks(found.rows), found.signature
-    if isinstance(source, Tensor) or hasattr(source, "__array__"): return blocks(as_rows(source)), None
+        source, signature = found.rows, found.signature
     if not isinstance(source, Iterable): raise InputError(f"features must be an array, a tensor, or batches of them, not {type(source).__name__}")
-    return source, None
+    if isinstance(source, Tensor) or hasattr(source, "__array__"):
+        source = as_rows(source)
+        return progress(blocks(source), desc or "statistics", -(-len(source)//BLOCK), delay=2), signature
+    return progress(source, desc or "statistics", delay=2), signature
 
 def stats_of(source,                              # array, tensor, iterable of batches, file of features; with an encoder: folder or text file
              encoder=None,                        # a name from the encoder registry, or an Encoder
@@ -324,7 +328,7 @@ def stats_of(source,                              # array, tensor, iterable of b
     if not stats.n: raise InputError("no features: the source is empty")
     return stats
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #fe10d3b7
+# %% ../../nbs/metrics/01_gaussian.ipynb #c3869f14
 FORMAT = "invariant_metrics.statistics/1"
 
 def save_stats(stats: GaussianStats,
@@ -335,41 +339,13 @@ def save_stats(stats: GaussianStats,
     if path.suffix == ".npz":
         more = {"n": np.int64(stats.n)} if stats.n else {}
         if stats.signature: more["signature"] = np.array(str(stats.signature))
-        with atomic_write(path) as tmp: np.savez(tmp, mu=moments.mean.cpu().numpy(), sigma=stats.cov.cpu().numpy(), **more)
+        arrays = dict(mu=moments.mean.cpu().numpy(), sigma=stats.cov.cpu().numpy(), **more)
+        with atomic_write(path) as tmp, open(tmp, "wb") as file: np.savez(file, **arrays)
         return
-    tensors = {"n": torch.tensor([-1 if m.n is None else m.n for m in stats._held])}
-    for k, m in enumerate(stats._held): tensors |= {f"mean.{k}": m.mean.cpu(), f"scatter.{k}": mirror(m.scatter).cpu()}
-    meta = {"format": FORMAT, "seed": str(stats.seed), "signature": str(stats.signature or ""), "sha256": tensors_sha256(tensors)}
-    with atomic_write(path) as tmp: save_file(tensors, tmp, meta)
-
-# %% ../../nbs/metrics/01_gaussian.ipynb #9ce7fbad
-def _check_moments(path: Path, n: int | None, mean: Tensor, matrix: Tensor) -> Moments:
-    d = mean.numel()
-    if mean.shape != (d,) or matrix.shape != (d, d) or not d:
-        raise InputError(f"{path}: a mean of shape {tuple(mean.shape)} with a matrix of shape {tuple(matrix.shape)}; expected (d,) and (d, d)")
-    if not (torch.isfinite(mean).all() and torch.isfinite(matrix).all()): raise InputError(f"{path}: statistics are not finite")
-    size, skew = matrix.abs().max(), (matrix - matrix.T).abs().max()
-    if skew > 1e-6*size or (matrix.diagonal() < 0).any(): raise InputError(f"{path}: the matrix is not a covariance (not symmetric, or negative variances)")
-    return Moments(n, mean.double(), matrix.double() if skew == 0 else (matrix.double() + matrix.double().T)/2)
-
-def _read_npz(path: Path) -> GaussianStats:
-    try:
-        with np.load(path, allow_pickle=False) as file: held = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable npz file of numbers: {error}") from error
-    if not {"mu", "sigma"} <= set(held): raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
-    numbers = [as_numbers(path, k, held[k]) for k in ("mu", "sigma")]
-    n = int(held["n"]) if held.get("n", np.array([])).shape == () else None
-    moments = _check_moments(path, n, *numbers)
-    if n: moments.scatter *= n - 1
-    stats = GaussianStats.over([moments])
-    stats.signature = Signature.parse(str(held["signature"])) if "signature" in held else None
-    return stats
-
-def as_numbers(path: Path, name: str, x: np.ndarray) -> Tensor: # float64
-    "An array as a tensor; raises InputError on anything but real numbers."
-    if x.dtype.kind not in "fiu": raise InputError(f"{path}: {name} holds {x.dtype}, not numbers")
-    return torch.from_numpy(x.astype(np.float64))
+    tensors = {"n": torch.tensor([-1 if m.n is None else m.n for m in stats.moments()])}
+    for k, m in enumerate(stats.moments()): tensors |= {f"mean{k or ''}": m.mean.cpu(), f"scatter{k or ''}": m.scatter.cpu()}
+    meta = {"format": FORMAT, "seed": str(stats.seed), "signature": str(stats.signature or "")}
+    with atomic_write(path) as tmp: save_file(tensors, tmp, {**meta, "sha256": tensors_sha256(tensors)})
 
 def _read_safetensors(path: Path) -> GaussianStats:
     try:
@@ -379,11 +355,36 @@ def _read_safetensors(path: Path) -> GaussianStats:
     except (OSError, safetensors.SafetensorError) as error: raise InputError(f"{path} is not a readable statistics file: {error}") from error
     if tensors_sha256(tensors) != meta.get("sha256"): raise InputError(f"{path} is damaged (its checksum does not match); make it again")
     counts = [None if n < 0 else n for n in tensors["n"].tolist()]
-    stats = GaussianStats.over([Moments(n, tensors[f"mean.{k}"], tensors[f"scatter.{k}"]) for k, n in enumerate(counts)])
+    stats = GaussianStats.over([Moments(n, tensors[f"mean{k or ''}"], tensors[f"scatter{k or ''}"]) for k, n in enumerate(counts)])
     stats.seed, stats.signature = int(meta["seed"]), Signature.parse(meta["signature"]) if meta["signature"] else None
     return stats
 
-def load_stats(path: "str | Path", device=None) -> GaussianStats:
+# %% ../../nbs/metrics/01_gaussian.ipynb #ab7bdf9b
+def _read_npz(path: Path) -> GaussianStats:
+    try:
+        with np.load(path, allow_pickle=False) as file: held = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
+    except (OSError, TypeError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a readable npz file of numbers ({type(error).__name__}); make it again") from error
+    if not {"mu", "sigma"} <= set(held): raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
+    n = held.get("n", np.zeros(1))
+    moments = _covariance(path, int(n) if n.shape == () and n.dtype.kind in "iu" and n >= 2 else None, held["mu"], held["sigma"])
+    stats = GaussianStats.over([moments])
+    stats.signature = Signature.parse(str(held["signature"])) if "signature" in held else None
+    return stats
+
+def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) -> Moments:
+    if mu.dtype.kind not in "fiu" or sigma.dtype.kind not in "fiu": raise InputError(f"{path}: mu or sigma does not hold real numbers")
+    if mu.ndim != 1 or not len(mu) or sigma.shape != (len(mu), len(mu)):
+        raise InputError(f"{path}: mu of shape {mu.shape} with sigma of shape {sigma.shape}; expected (d,) and (d, d)")
+    if not (np.isfinite(mu).all() and np.isfinite(sigma).all()): raise InputError(f"{path}: mu or sigma is not finite")
+    mu, sigma = torch.from_numpy(mu.astype(np.float64)), torch.from_numpy(sigma.astype(np.float64))
+    if (sigma - sigma.T).abs().max() > 1e-6*sigma.abs().max() or (sigma.diagonal() < 0).any():
+        raise InputError(f"{path}: sigma is no covariance; it is not symmetric, or has negative variances")
+    return Moments(n, mu, (sigma + sigma.T)*(0.5 if n is None else 0.5*(n - 1)))
+
+def load_stats(path: "str | Path",
+               device=None, # None: CPU
+              ) -> GaussianStats:
     "Statistics from a file of ours, or from a mu/sigma npz; raises InputError on a file that is missing, damaged or foreign."
     path = Path(path)
     if not path.is_file(): raise InputError(f"no statistics file at {path}")
