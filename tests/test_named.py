@@ -10,10 +10,11 @@ from real_data import data_path
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.base import IMAGENET, get_encoder
 from invariant_metrics.encoders.inception import TAPS, Inception, InceptionInput, pillow_bicubic, tf1_bilinear
-from invariant_metrics.metrics.base import Rows, get_metric, statistic
+from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.inference import score_rows
-from invariant_metrics.metrics.named import kid_draws, kid_values, stats_signature
+from invariant_metrics.metrics.mmd import kid_subsets
+from invariant_metrics.metrics.named import kid_distance, stats_signature
 
 SIZES = [(299, 299), (64, 64), (410, 333), (150, 620), (1, 5)]
 
@@ -148,7 +149,9 @@ def folders(tmp_path_factory):
     root, sizes = tmp_path_factory.mktemp("images"), [(64, 64), (96, 120), (330, 310), (299, 299), (150, 200)]
     for name, shade in (("made", 0.8), ("real", 1.0)):
         (root/name).mkdir()
-        for i in range(N): Image.fromarray((shade*image(*sizes[i % 5], seed=i + N*(name == "real"))).round().astype(np.uint8)).save(root/name/f"{i:02}.png")
+        for i in range(N):
+            x = shade*image(*sizes[i % 5], seed=i + N*(name == "real"))
+            Image.fromarray(x.round().astype(np.uint8)).save(root/name/f"{i:02}.png")
     return root/"made", root/"real"
 
 
@@ -178,16 +181,17 @@ def named(name, behind, layer="2048", **options):
 def value(name, behind, rows, layer="2048"): return named(name, behind, layer).compare(*rows(name, layer))
 
 
-def fidelity(folders, weights, **asked):
+@pytest.fixture(scope="module")
+def fidelity(folders, weights):
     "torch-fidelity's own pipeline on one image at a time, since it wants equal sizes in a batch."
     import torch_fidelity
     options = dict(feature_extractor_weights_path=str(weights), cuda=False, cache=False, verbose=False, batch_size=1, save_cpu_ram=True)
-    return torch_fidelity.calculate_metrics(input1=str(folders[0]), input2=str(folders[1]), **options, **asked)
+    return torch_fidelity.calculate_metrics(input1=str(folders[0]), input2=str(folders[1]), fid=True, feature_layer_fid="64",
+                                            kid=True, kid_subsets=10, kid_subset_size=6, rng_seed=2020, **options)
 
 
-def test_fid_is_torch_fidelitys(folders, weights, behind, rows):
-    theirs = fidelity(folders, weights, fid=True, feature_layer_fid="64")["frechet_inception_distance"]
-    assert value("fid", behind, rows, "64") == pytest.approx(theirs, rel=1e-5)
+def test_fid_is_torch_fidelitys(fidelity, behind, rows):
+    assert value("fid", behind, rows, "64") == pytest.approx(fidelity["frechet_inception_distance"], rel=1e-5)
 
 
 def test_fid_at_2048_is_torch_fidelitys_distance(behind, rows):
@@ -257,9 +261,9 @@ def test_another_resize_or_layer_is_refused(behind):
 
 
 def test_untrained_controls_are_said_to_be_untrained_and_seeded():
-    for name, options in (("fid-clean", dict(seed=3)), ("kid", {})):
-        parts = dict(get_metric(name, untrained=True, **options).signature.items)
-        assert (parts["metric"], parts["weights"], parts["layer"]) == (name, f"untrained-{options.get('seed', 0)}", "2048")
+    parts = dict(get_metric("fid-clean", untrained=True, seed=3).signature.items)
+    told = [parts[k] for k in ("metric", "weights", "layer", "input")]
+    assert told == ["fid-clean", "untrained-3", "2048", "299-squash-pilbicubic-clean"]
 
 
 def test_signatures_of_files_are_those_of_the_encoders(behind):
@@ -275,9 +279,11 @@ def test_fdd_is_the_frechet_distance_of_class_tokens_at_224(tmp_path):
     transformers.Dinov2Model(transformers.Dinov2Config(**small)).save_pretrained(tmp_path)
     metric, net = get_metric("fdd", weights=str(tmp_path)), transformers.Dinov2Model.from_pretrained(tmp_path).eval()
     x = torch.cat([rgb(image(224, 224, i)) for i in range(6)])
-    with torch.no_grad(): tokens = net((x - torch.tensor(IMAGENET[0]).view(3, 1, 1))/torch.tensor(IMAGENET[1]).view(3, 1, 1)).last_hidden_state[:, 0]
+    mean, std = (torch.tensor(s).view(3, 1, 1) for s in IMAGENET)
+    with torch.no_grad(): tokens = net((x - mean)/std).last_hidden_state[:, 0]
     assert relative(metric.phi(x), tokens) < 1e-5
-    assert metric.compare(metric.phi(x[:3]), metric.phi(x[3:])) == pytest.approx(get_metric("fd", encoder=metric.encoder).compare(tokens[:3], tokens[3:]), rel=1e-6)
+    generic = get_metric("fd", encoder=metric.encoder).compare(tokens[:3], tokens[3:])
+    assert metric.compare(metric.phi(x[:3]), metric.phi(x[3:])) == pytest.approx(generic, rel=1e-4)
     assert dict(metric.signature.items)["input"] == "224-squash-bicubic-imagenet"
     with pytest.raises(InputError, match="fdd takes no option 'layer'"): get_metric("fdd", layer="block1")
 
@@ -289,12 +295,11 @@ def clouds(n=60, m=75, d=12):
     return torch.randn(n, d, generator=g), 1.1*torch.randn(m, d, generator=g) + 0.2
 
 
-def test_kid_is_torch_fidelitys_whole_pipeline(folders, weights, behind, rows):
-    theirs = fidelity(folders, weights, kid=True, kid_subsets=10, kid_subset_size=6, rng_seed=2020)
-    ours = kid_values(*rows("kid"), subsets=10, size=6)
-    assert float(ours.mean()) == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-4)
-    assert float(ours.std(correction=0)) == pytest.approx(theirs["kernel_inception_distance_std"], rel=1e-4)
-    assert named("kid", behind, subsets=10, size=6).compare(*rows("kid")) == float(ours.mean())
+def test_kid_is_torch_fidelitys_whole_pipeline(fidelity, behind, rows):
+    ours = kid_subsets(*rows("kid"), subsets=10, size=6)
+    assert ours.mean == pytest.approx(fidelity["kernel_inception_distance_mean"], rel=1e-4)
+    assert ours.std == pytest.approx(fidelity["kernel_inception_distance_std"], rel=1e-4)
+    assert named("kid", behind, subsets=10, size=6).compare(*rows("kid")) == ours.mean
 
 
 @pytest.mark.parametrize("subsets, size, seed", [(100, 50, 2020), (7, 2, 0), (1, 60, 11)])
@@ -302,9 +307,7 @@ def test_kid_given_the_same_draws_is_torch_fidelitys(subsets, size, seed):
     from torch_fidelity.metric_kid import kid_features_to_metric
     p, t = (x.double() for x in clouds())
     theirs = kid_features_to_metric(p, t, kid_subsets=subsets, kid_subset_size=size, rng_seed=seed, verbose=False)
-    ours = kid_values(p, t, subsets=subsets, size=size, seed=seed)
-    assert float(ours.mean()) == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-10, abs=1e-13)
-    assert float(ours.std(correction=0)) == pytest.approx(theirs["kernel_inception_distance_std"], rel=1e-8, abs=1e-12)
+    assert kid_distance(p, t, subsets=subsets, size=size, seed=seed) == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-10, abs=1e-13)
 
 
 def test_kid_full_by_hand(behind):
@@ -329,7 +332,7 @@ def test_kid_estimate_is_centered_on_all_pairs_and_its_influences_are_those_of_t
     estimate, whole = kid.estimate(p, t), full.estimate(p, t)
     assert estimate.value == kid.compare(p, t) and estimate.corrected == pytest.approx(full.compare(p, t), rel=1e-12)
     assert torch.equal(estimate.pred, whole.pred) and torch.equal(estimate.target, whole.target)
-    assert abs(estimate.value - estimate.corrected) < 4*float(kid_values(p, t, subsets=400, size=30).std())/400**0.5
+    assert abs(estimate.value - estimate.corrected) < 4*kid_subsets(p, t, subsets=400, size=30).std/400**0.5
     score = score_rows(kid, Rows(p, t, matched=False))
     assert score.ci.low < score.corrected < score.ci.high and score.value == estimate.value
     parts = dict(score.signature.items)
@@ -343,12 +346,13 @@ def test_a_set_against_itself(behind):
     assert abs(named("kid", behind, subsets=20, size=60).compare(x, x.clone()) - named("kid-full", behind).compare(x, x)) < 1e-12
 
 
-def test_kid_refuses_subsets_it_cannot_draw(behind):
+def test_kid_of_few_images_takes_them_all_and_says_so(behind):
     p, t = clouds()
-    with pytest.raises(InputError, match="size=60 or less, or use kid-full"): named("kid", behind).compare(p, t)
-    with pytest.raises(InputError, match="two images at least"): kid_draws(10, 10, size=1)
+    metric = named("kid", behind)
+    assert metric.compare(p, t[:60]) == pytest.approx(named("kid-full", behind).compare(p, t[:60]), rel=1e-12)   # one subset: everything
+    assert any("subsets of 60 instead of 1000" in note for note in score_rows(metric, Rows(p, t, matched=False)).notes)
+    with pytest.raises(InputError, match="two items"): metric.compare(p[:1], t)
     with pytest.raises(InputError, match="whole numbers"): named("kid", behind, size=5).compare(p, t, torch.full((60,), 0.5))
-    assert statistic(named("kid", behind, size=60), Rows(p, t, matched=False)) == named("kid", behind, size=60).compare(p, t)
 
 
 def test_statistics_files_serve_the_frechet_names_alone(behind):

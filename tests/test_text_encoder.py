@@ -412,6 +412,21 @@ def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name
     assert values["people"] < values["shuffled"] and 1.3*values["people"] < values["german"]
 
 
+def test_captions_of_machines_are_further_than_captions_of_people(minilm, capsys):
+    "Captions of the same pictures are halved together, or more bias is taken off than there is; at this size a note says that n is small."
+    rows = real("coco_captions/karpathy_captioners_500.jsonl.gz")[:200]
+    clean = lambda k: [(r["references"][0] if k is None else r["candidates"][k]).lower().rstrip(" .") for r in rows]
+    metric, cache, scores, target = get_metric("fbd", weights=minilm), {}, {}, clean(None)
+    for kind, k in (("human", 0), ("system3", 3)):
+        found = extract([metric], clean(k), target, cache=cache)["fbd"]
+        scores[kind] = score_rows(metric, found)
+        scores[f"{kind}, halved apart"] = score_rows(metric, Rows(found.pred, found.target, False))
+    with capsys.disabled(): print("\n", {k: f"{s.value:.2f}, corrected {s.corrected:.2f} [{s.ci.low:.2f}, {s.ci.high:.2f}]" for k, s in scores.items()})
+    assert scores["human"].ci.high < scores["system3"].ci.low
+    assert scores["human, halved apart"].corrected < scores["human"].corrected
+    assert all(any("n = 200 is small for d = 384" in note for note in s.notes) for s in scores.values())
+
+
 def test_queries_tell_translations_of_other_sentences_apart(minilm, capsys):
     "The same sentences in another order are the same set; only with its source beside it does a translation lose."
     rows = real("wmt/newstest2017_deen.jsonl.gz")[:60]

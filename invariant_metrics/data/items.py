@@ -26,10 +26,11 @@ from torch import Tensor
 from ..core import InputError, file_sha256, progress, unknown
 from .photos import Photo, image_paths, read_photo
 
-# %% ../../nbs/data/04_items.ipynb #b95e4f66
+# %% ../../nbs/data/04_items.ipynb #2da7884c
 def as_images(array) -> Tensor: # NumPy array or tensor -> (N, 3, H, W) float32
     "A stack of images, channels first, in [0, 1]; raises InputError on anything else."
-    x = torch.as_tensor(np.asarray(array) if not isinstance(array, Tensor) else array)
+    try: x = torch.as_tensor(np.asarray(array) if not isinstance(array, Tensor) else array)
+    except (TypeError, ValueError) as error: raise InputError(f"expected an array of images, not {type(array).__name__}") from error
     if x.ndim == 4 and x.shape[1] != 3 and x.shape[-1] == 3: x = x.movedim(-1, 1)
     if x.ndim != 4 or x.shape[1] != 3:
         raise InputError(f"images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; one image is image[None]")
@@ -210,7 +211,7 @@ def batches(images: Sequence[Images],  # sides to be cut at the same places
         held.append(item)
     yield start, [torch.stack(side) for side in zip(*held)]
 
-# %% ../../nbs/data/04_items.ipynb #b1cd93f6
+# %% ../../nbs/data/04_items.ipynb #384bd6cd
 @dataclass(frozen=True, eq=False)
 class Texts:
     "Texts, or pairs of query and text, with the numbers of their lines as names."
@@ -233,13 +234,14 @@ class Texts:
 def read_lines(path: str | Path) -> list[str]:
     "The lines of a UTF-8 file, empty ones included; raises InputError with the number of a line that is not UTF-8."
     try: content = Path(path).read_bytes()
-    except OSError as error: raise InputError(f"cannot read {path}: {error.strerror or error}; give a text file, one item a line") from error
+    except OSError as error: raise InputError(f"cannot read {path} ({error.strerror}); give a text file, one item a line") from error
     rows = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if rows[-1] == b"": rows.pop()
     lines = []
     for number, row in enumerate(rows, 1):
         try: lines.append(row.removesuffix(b"\r").decode())
-        except UnicodeDecodeError as error: raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); save it as UTF-8") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); save it as UTF-8") from error
     return lines
 
 # %% ../../nbs/data/04_items.ipynb #166d90be

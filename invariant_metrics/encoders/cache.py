@@ -48,7 +48,7 @@ def _read(path: Path, settings: Mapping) -> tuple[dict[str, Tensor] | None, str]
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return None, "damaged"
     return (tensors, "kept") if tensors_sha256(tensors) == meta.get("sha256") else (None, "damaged")
 
-# %% ../../nbs/encoders/03_cache.ipynb #f7352f08
+# %% ../../nbs/encoders/03_cache.ipynb #c972e3a1
 def _said(path: Path, found: str) -> None:
     if found == "damaged": warnings.warn(f"{path.name} in the cache is damaged; it was not read and is computed again", stacklevel=3)
 
@@ -73,7 +73,8 @@ def cached_tensors(kind: str,                                 # what is kept, e.
 def check_writable(folder: Path) -> None:
     "Raises InputError, before any work is done, where its result could not be kept."
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error: raise InputError(f"cannot make the cache folder {folder}: {error.strerror}; set INVARIANT_METRICS_CACHE") from error
+    except OSError as error:
+        raise InputError(f"cannot make the cache folder {folder} ({error.strerror}); set INVARIANT_METRICS_CACHE") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"cannot write in the cache folder {folder}; set INVARIANT_METRICS_CACHE to one of yours")
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['transport_factors', 'frechet_influence', 'halving_signs', 'dealt', 'Parts', 'halved_parts', 'halved_rows',
            'tail_weight', 'small_sample_note', 'frechet_estimate', 'frechet_from_stats', 'Line', 'frechet_line',
-           'frechet_infinite', 'infinite_estimate', 'fd_parts', 'fd_inf']
+           'frechet_infinite', 'infinite_estimate', 'fd_parts', 'fd', 'fd_inf']
 
 # %% ../../nbs/metrics/01_frechet_interval.ipynb #0e3641ca
 from functools import partial
@@ -199,7 +199,7 @@ def _equal_note(estimate: Estimate, matched: bool, clusters) -> tuple[str, ...]:
     if not se or estimate.corrected is None or abs(estimate.corrected) > 1.96*se: return ()
     return ("the sets may have one distribution, where the interval is wider than it need be; permutation_test tests that",)
 
-# %% ../../nbs/metrics/01_frechet_interval.ipynb #527ece63
+# %% ../../nbs/metrics/01_frechet_interval.ipynb #fcc7fbda
 def frechet_estimate(a: Tensor,                          # (N, d) features of the first set
                      b: Tensor,                          # (M, d) features of the second set
                      *, matched: bool = False,           # row i of a answers row i of b
@@ -214,6 +214,7 @@ def frechet_estimate(a: Tensor,                          # (N, d) features of th
     if clusters is not None and len(clusters) != len(a): raise InputError(f"{len(clusters)} cluster labels for {len(a)} rows")
     units = min(len(a) if clusters is None else int(clusters.max()) + 1, len(b))
     notes, halved = _data_notes(a, b), _halved(a, b, matched, clusters, seed, parts)
+    if matched and bool((a == b).all()): halved = (0.0, 1.0) if halved else None # exactly, whatever the rounding
     if units < 4: return Estimate(value, notes=(*notes, f"no interval: four samples or clusters are needed to halve the sets, found {units}"))
     corrected = value - (halved[0] - value)/halved[1]
     if note := small_sample_note(sigma, units, a.shape[1], max(tail_weight(a), tail_weight(b))): notes.append(note)
@@ -300,13 +301,18 @@ def infinite_estimate(a: Tensor, b: Tensor, *, matched: bool = False, clusters=N
     more = ("matched sets: fd-inf halves each set by itself; the corrected value of fd halves pairs",) if matched else ()
     return Estimate(frechet_infinite(a, b), None, found.pred, found.target, notes=(*found.notes, *more))
 
-# %% ../../nbs/metrics/01_frechet_interval.ipynb #bdd50237
+# %% ../../nbs/metrics/01_frechet_interval.ipynb #f80a9008
 def fd_parts(name: str, rows: dict, parts: dict, **more) -> dict: # what `encoder_rows` returns; more: further parts of the signature
     "The parts of a Fréchet metric over given features: comparison, replicates, estimate, statistics, signature."
     return dict(**rows, compare=frechet_distance, many=frechet_replicates, estimate=frechet_estimate, from_stats=frechet_from_stats,
                 signature=Signature.of(metric=name, **parts, estimator="plug-in", dtype="float64", **more))
 
-# %% ../../nbs/metrics/01_frechet_interval.ipynb #5cff6154
+@metric_factory("fd", "set", higher_is_better=False, measures="distance of the two feature clouds, each taken for a Gaussian",
+                range="[0, ∞)", inputs="images", weights="the encoder's", cite="Dowson and Landau 1982; Heusel et al. 2017")
+def fd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
+    "The Fréchet distance with any encoder and layer."
+    return fd_parts("fd", *encoder_rows(encoder, layer, device, **options))
+
 @metric_factory("fd-inf", "set", higher_is_better=False, measures="the same at infinitely many samples, by extrapolation",
                 range="(−∞, ∞), 0 for equal distributions", inputs="images", weights="the encoder's", cite="Chong and Forsyth 2020")
 def fd_inf(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:

@@ -6,10 +6,11 @@
 __all__ = ['lengths', 'unit', 'RBF', 'Polynomial', 'kernel_diagonal', 'blocks', 'kernel_tiles', 'kernel_forms', 'Drawn',
            'PairSums', 'pair_labels', 'pair_sums']
 
-# %% ../../nbs/metrics/02_kernel.ipynb #631eb6c7
+# %% ../../nbs/metrics/02_kernel.ipynb #eeb827a1
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -181,7 +182,7 @@ class Drawn:
         out = torch.zeros(len(self.index), rows.stop - rows.start, dtype=torch.float64, device=self.index.device)
         return out.index_put_((draw, self.index[inside] - rows.start), torch.ones((), dtype=torch.float64, device=out.device), accumulate=True)
 
-# %% ../../nbs/metrics/02_kernel.ipynb #e1e0bca9
+# %% ../../nbs/metrics/02_kernel.ipynb #02b6c5a9
 @dataclass(frozen=True)
 class PairSums:
     "What a walk over the kept pairs leaves behind, item by item."
@@ -191,16 +192,16 @@ class PairSums:
     count_y: Tensor  # (M, 2)
     left: Tensor     # (2, 2) sums of k over the pairs left out: within x, across, within y
     diagonal: Tensor # (2,) Σ k(x_i, x_i), Σ k(y_j, y_j)
-    squares: Tensor | None # (2, 2) sums of k² over the kept pairs; (1,) sum of h² for matched items; None: not computed
+    squares: Tensor | None # (2, 2) sums of k² over the kept pairs, for matched items the sum of h² in its first place; None: not collected
 
-def pair_labels(n: int, m: int, matched: bool, clusters: Tensor | None, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
+def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
     "Labels such that items with equal labels may depend on each other; raises InputError where their number does not fit."
     if matched and n != m: raise InputError(f"matched sets have equally many items, not {n} and {m}")
-    own = torch.arange(n) if clusters is None else torch.unique(torch.as_tensor(clusters), return_inverse=True)[1]
+    own = torch.arange(n) if clusters is None else torch.from_numpy(np.unique(np.asarray(clusters), return_inverse=True)[1].reshape(-1))
     if len(own) != n: raise InputError(f"{len(own)} cluster labels for {n} items")
     return own.to(device), (own if matched else n + torch.arange(m)).to(device)
 
-# %% ../../nbs/metrics/02_kernel.ipynb #83cd2e01
+# %% ../../nbs/metrics/02_kernel.ipynb #a1d143a6
 def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor: # (N,) labels -> (N, 2) partners with other labels in each set
     size = int(max(z.max() for z in labels)) + 1
     return torch.stack([len(z) - torch.bincount(z, minlength=size)[own] for z in labels], 1).double()
@@ -213,16 +214,18 @@ def pair_sums(x: Tensor,                     # (N, d) features
               y: Tensor,                     # (M, d)
               kernel,                        # RBF or Polynomial
               *, matched: bool = False,      # item i of x belongs to item i of y
-              clusters: Tensor | None = None, # (N,) integer labels of the items of x
+              clusters=None,                 # (N,) labels of the items of x
+              squares: bool = True,          # collect those too, where there are no clusters
               tile: int = 1024,              # rows of a block
              ) -> PairSums:
     "Sums of the kernel over each item's partners, pairs that may depend on each other left out, in one walk."
-    labels, together = pair_labels(len(x), len(y), matched, clusters, x.device), matched and clusters is None
+    squares = squares and clusters is None
+    labels, together = pair_labels(len(x), len(y), matched, clusters, x.device), matched and squares
     cuts = blocks(len(x), len(y), tile, together)
     tags = [torch.cat([labels[s][rows] for s in held]) for held, rows in cuts]
     ends = [(int(t.min()), int(t.max())) for t in tags]
     sums = [torch.zeros(len(z), 2, dtype=torch.float64, device=x.device) for z in (x, y)]
-    left, squares, own = (torch.zeros(2, 2, dtype=torch.float64, device=x.device) for _ in range(3))
+    left, square, own = (torch.zeros(2, 2, dtype=torch.float64, device=x.device) for _ in range(3))
     for i, j, k in kernel_tiles((x, y), kernel, cuts):
         (a, rows), (b, columns) = cuts[i], cuts[j]
         shape = (len(a), -1, len(b), columns.stop - columns.start)
@@ -237,8 +240,8 @@ def pair_sums(x: Tensor,                     # (N, d) features
             for q, t in enumerate(b):
                 sums[s][rows, t] += across[p, :, q]
                 if i != j: sums[t][columns, s] += down[p, q]
-        if clusters is None: _spread(squares, _squares(k, together), (0,) if together else a, (0,) if together else b, i == j)
-    return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(), None if clusters is not None else squares)
+        if squares: _spread(square, _squares(k, together), (0,) if together else a, (0,) if together else b, i == j)
+    return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(), square if squares else None)
 
 def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None: # add a tile's sums, and those of its mirror image
     for p, s in enumerate(a):

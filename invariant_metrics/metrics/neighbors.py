@@ -35,11 +35,12 @@ def tiles(x: Tensor,   # (N, d) float64
         size = part.square().sum(1)[:, None] + norm
         yield slice(start, start + len(part)), torch.addmm(size, part, y.T, alpha=-2), size.mul_(eps)
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #cf2f4160
+# %% ../../nbs/metrics/04_neighbors.ipynb #e8a4d8d2
 def _nearest(x: Tensor, count: int) -> tuple[Tensor, Tensor]: # squared distances (N, count), indices; itself first
     found = []
-    for rows, square, _ in tiles(x, x):
+    for rows, square, slack in tiles(x, x):
         here = torch.arange(rows.start, rows.stop, device=x.device)
+        square[square <= slack] = 0
         square[here - rows.start, here] = -1
         found.append(square.topk(count, dim=1, largest=False))
     return torch.cat([f.values for f in found]).clamp_(min=0), torch.cat([f.indices for f in found])

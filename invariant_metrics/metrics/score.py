@@ -86,7 +86,7 @@ class Scores(dict):
         if any(isinstance(r, StatsPair) for r in rows) or not (same or metric.estimate) or not self.settings["reps"]: return None
         return difference(metric, *rows, same_items=same, known=known if len(known) == 2 else (), **self.settings)
 
-# %% ../../nbs/metrics/09_score.ipynb #b7a77982
+# %% ../../nbs/metrics/09_score.ipynb #372d4b6f
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -137,7 +137,7 @@ def score(pred,                             # folder, files, array, texts, featu
     settings = dict(level=level, reps=reps if ci else 0, seed=seed, clusters=clusters)
     same = {s: truth is not None and same_content(side, truth) for s, side in sides.items()}
     found, known = {}, {}
-    for s in progress(sides, desc="comparing"):
+    for s in progress(sides, desc="comparing", disable=len(sides) == 1):
         known[s] = {m.name: None if m.kind != "set" or same[s] else _known(m, rows[s][m.name], ci, settings) for m in built}
         found[s] = {m.name: _finished(m, rows[s][m.name], same[s], ci, known[s][m.name], permutations, settings) for m in built}
     board = Scores(found, built, rows, known, {s: getattr(side, "names", None) for s, side in sides.items()}, settings)

@@ -92,7 +92,7 @@ class _States(torchmetrics.Metric):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__({**state, "metric": state["metric"] or get_metric(state["source"][0], **state["source"][1])})
 
-# %% ../../nbs/metrics/10_streamed.ipynb #32bc716a
+# %% ../../nbs/metrics/10_streamed.ipynb #c6e3e1f9
 class _Folding(_States):
     def _fold(self, side: int) -> GaussianStats: # views of this side's pack
         "Everything of one side in one pack."
@@ -115,6 +115,7 @@ class _Folding(_States):
     def merge_state(self, incoming_state) -> None:
         "Take in the state of another, as torchmetrics does."
         super().merge_state(incoming_state)
+        self._computed = None # torchmetrics would go on returning the number from before
         for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
         if self._packs and all(map(self._state, self._rows)): self.stats()
 
