@@ -223,7 +223,8 @@ def main() -> None:
         begun = time.perf_counter()
         done.append(simulate(cell, args.reps))
         with atomic_write(args.out) as path: pd.DataFrame(done).to_csv(path, index=False, float_format="%.5g")
-        print(f"{i + 1}/{len(todo)} {cell} halved {done[-1]['halved']:.3f} ± {done[-1]['margin']:.3f}, {time.perf_counter() - begun:.0f} s", flush=True)
+        found = f"halved {done[-1]['halved']:.3f} ± {done[-1]['margin']:.3f}, {time.perf_counter() - begun:.0f} s"
+        print(f"{i + 1}/{len(todo)} {cell} {found}", flush=True)
 
 
 if __name__ == "__main__": main()

@@ -178,14 +178,14 @@ def _against(scores: dict, path: Path) -> list[dict]:
                              "comparable": f"no: {says}" if says else "yes"})
     return rows
 
-# %% ../nbs/91_cli.ipynb #df0f1e0c
+# %% ../nbs/91_cli.ipynb #2a82c23d
 def _score_row(name: str, s) -> dict:
     ends = {"low": s.ci.low if s.ci else None, "high": s.ci.high if s.ci else None}
-    return {"metric": name, "value": s.value, "corrected": s.corrected, **ends, **({} if s.p_value is None else {"p": s.p_value}), "n": s.n,
-            "signature": str(s.signature)}
+    return {"metric": name, "value": s.value, "corrected": s.corrected, **ends, **({} if s.p_value is None else {"p": s.p_value}), "n": s.n}
 
 def _print_scores(scores: dict, table, against: list[dict]) -> None:
     for system, by in scores.items(): _print_table([_score_row(name, s) for name, s in by.items()], system)
+    for line in dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values()): typer.echo(line)
     if table is not None: _print_table(table.drop(columns="signature").to_dict("records"), "ranking, differences against the same reference")
     if against: _print_table(against, "against the earlier scores")
     notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
@@ -317,13 +317,13 @@ def weights_train(name: Annotated[str, typer.Argument(help="An embedded network 
     few_threads()
     typer.echo(f"{name}: {train_embedded(name, out=out, seed=seed)}")
 
-# %% ../nbs/91_cli.ipynb #4553a897
+# %% ../nbs/91_cli.ipynb #309233ad
 cache = typer.Typer(no_args_is_help=True, help="What was computed once and kept.")
 app.add_typer(cache, name="cache")
 
 @cache.command("list", epilog="Example: invariant-metrics cache list")
 def cache_list(as_json: AsJson = False, debug: Debug = False):
-    "Every cached file: kind, size, age, settings."
+    "Cached files by kind and settings: number, size, age."
     from invariant_metrics.encoders.cache import cache_folder, list_cache
     rows = list_cache()
     if as_json: return _print_json("cache", rows)

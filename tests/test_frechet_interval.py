@@ -17,7 +17,8 @@ from invariant_metrics.metrics.inference import standard_error
 def draw(n, m, d, seed, decay=0.0, scale=1.3, shift=0.2):
     g = torch_rng(seed, "test interval", n, m, d)
     root = torch.arange(1, d + 1, dtype=torch.float64)**(-decay/2)
-    return torch.randn(n, d, generator=g, dtype=torch.float64)*root, scale*torch.randn(m, d, generator=g, dtype=torch.float64)*root + shift*root
+    a, b = (torch.randn(k, d, generator=g, dtype=torch.float64)*root for k in (n, m))
+    return a, scale*b + shift*root
 
 
 def slopes(a, b, step=1e-4):
@@ -223,6 +224,9 @@ def test_notes():
     assert "n = 60 is small for d = 64" in notes(60, 64)
     assert "small" not in notes(140, 64) and "small" not in notes(300, 64, 2)
     assert "small for a spectrum this steep" in notes(100, 64, 3)
+    harmonic = torch.arange(1, 65)**-1.0                          # root width 46
+    assert "may not cover" in small_sample_note(harmonic, 90, 64) and "may not cover" in small_sample_note(harmonic, 127, 64)
+    assert "compare corrected ones" in small_sample_note(torch.arange(1, 65)**-1.4, 100, 64) and small_sample_note(harmonic, 128, 64) is None
     a, b = draw(100, 100, 5, 12)
     flat = torch.cat([a, torch.zeros(100, 2), torch.ones(100, 1)], 1), torch.cat([b, torch.zeros(100, 2), b[:, :1]], 1)
     found = frechet_estimate(*flat)

@@ -185,7 +185,7 @@ def test_against_says_what_differs(folders, tmp_path):
 
 @pytest.mark.parametrize("words, says", [
     ("fd --pred made", "compares with a target"),
-    ("fd --pred made --target empty", "no images"),
+    ("fd --pred made --target empty", "no photographs in empty"),
     ("fd --pred made --target one", "two"),
     ("fd --pred nan.npy --target ok.npy", "1 of 20 rows"),
     ("fd --pred ok.npy --target wide.npy", "widths"),

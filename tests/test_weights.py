@@ -9,7 +9,7 @@ import torch
 
 from invariant_metrics.core import InputError, file_sha256
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.weights import (PUBLIC, Card, assets_folder, cards, fetch_weights, list_weights, load_embedded, resolve, save_embedded,
+from invariant_metrics.encoders.weights import (PUBLIC, Card, assets_folder, cards, fetch_weights, how_to_get, list_weights, load_embedded, resolve, save_embedded,
                                                 verify_weights)
 
 EMBEDDED = [card for card in cards().values() if card.source == "embedded"]
@@ -92,16 +92,17 @@ def bare(tmp_path, monkeypatch):
     import huggingface_hub.constants as hub
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path/"hub"))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path/"torch"))
+    monkeypatch.setattr("invariant_metrics.encoders.weights.package_folder", lambda card: None)
     monkeypatch.setattr("socket.socket.connect", lambda *_: (_ for _ in ()).throw(OSError("no network in tests")))
 
 
 @pytest.mark.parametrize("card", PUBLIC, ids=lambda card: card.name)
 def test_missing_public_weights_name_the_command(bare, card):
     with pytest.raises(InputError) as error: resolve(card.name)
-    assert f"invariant-metrics weights fetch {card.name}" in one_line(error)
+    assert f"run: {how_to_get(card)}" in one_line(error)
 
 
-@pytest.mark.parametrize("family, name", [("dinov2", "dinov2-large"), ("clip", "clip-vit-large-patch14-336"), ("open_clip", "open-clip-vit-b-32"),
+@pytest.mark.parametrize("family, name", [("bert", "roberta-base"), ("dinov2", "dinov2-large"), ("clip", "clip-vit-large-patch14-336"), ("open_clip", "open-clip-vit-b-32"),
                                           ("inception", "inception")])
 def test_encoders_without_weights_name_the_command(bare, family, name):
     with pytest.raises(InputError) as error: get_encoder(family)

@@ -6,8 +6,7 @@
 __all__ = ['RUN', 'FAMILY', 'VOCABULARIES', 'split_pairs', 'fingerprint', 'Tokens', 'thirds', 'layer_names', 'pooled', 'padded',
            'runs', 'TextEncoder', 'package_place', 'text_place', 'text_config', 'text_tokens', 'text_network', 'bert']
 
-# %% ../../nbs/encoders/06_text.ipynb #240434e8
-import importlib.util
+# %% ../../nbs/encoders/06_text.ipynb #312230c4
 import json
 import warnings
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..core import InputError, digest, file_sha256, unknown
 from .base import Encoder
 from .image import randomize, seeded
-from .weights import PUBLIC, Card, Place, resolve
+from .weights import PUBLIC, Card, Place, package_folder, resolve
 
 # %% ../../nbs/encoders/06_text.ipynb #70173554
 def _legible(x) -> bool:
@@ -156,13 +155,11 @@ class TextEncoder(Encoder):
         lost = self.prepare.too_long(items)
         return (f"{len(lost)} of {len(items)} texts have more than {self.prepare.length} tokens and were cut",) if lost else ()
 
-# %% ../../nbs/encoders/06_text.ipynb #a28e2e7d
+# %% ../../nbs/encoders/06_text.ipynb #41bf1a7e
 def package_place(card: Card) -> Place: # of weights that come inside a Python package
     "Where a package keeps its weights, found without importing it; raises InputError where it is missing, incomplete or changed."
-    module, _, inside = card.where.partition("/")
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.origin: raise InputError(f"weights {card.name} come in a package of their own; run: {card.command}")
-    path = Path(spec.origin).parent/inside
+    module, path = card.where.partition("/")[0], package_folder(card)
+    if path is None: raise InputError(f"weights {card.name} come in a package of their own; run: {card.command}")
     lost = [f for f in card.files if not (path/f).is_file()]
     if lost: raise InputError(f"package {module} lacks {', '.join(lost)}; reinstall it: {card.command}")
     if file_sha256(path/card.files[-1]) != card.sha256:

@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['PUBLIC', 'Card', 'assets_folder', 'read_cards', 'cards', 'get_card', 'save_embedded', 'load_embedded', 'Place',
-           'local_place', 'hub_card', 'download_folder', 'resolve', 'list_weights', 'verify_weights', 'fetch_weights']
+           'local_place', 'hub_card', 'download_folder', 'package_folder', 'how_to_get', 'resolve', 'list_weights',
+           'verify_weights', 'fetch_weights']
 
-# %% ../../nbs/encoders/01_weights.ipynb #9004fc5c
+# %% ../../nbs/encoders/01_weights.ipynb #61b6b796
+import importlib.util
 import json
 import re
 import shutil
@@ -22,20 +24,20 @@ from torch import Tensor
 
 from ..core import InputError, atomic_write, digest, file_sha256, unknown
 
-# %% ../../nbs/encoders/01_weights.ipynb #73d319b8
+# %% ../../nbs/encoders/01_weights.ipynb #df8b709c
 @dataclass(frozen=True)
 class Card:
     "What one set of weights is, where it comes from and how good it is."
     name: str                     # what the user writes, e.g. "embedded-image"
     what: str                     # one line for people
-    source: str = "embedded"      # "embedded", "hub" or "url"
-    where: str = ""               # hub id or address
+    source: str = "embedded"      # "embedded", "hub", "url" or "package"
+    where: str = ""               # hub id, address, or module/folder of an installed package
     revision: str = ""            # commit the hub id is pinned to
     files: tuple[str, ...] = ()   # files needed; the last one holds the weights
     license: str = "Apache-2.0"
     size: int | None = None       # bytes of the weights file
     sha256: str = ""              # of the weights file
-    command: str = ""             # makes the weights again
+    command: str = ""             # makes the weights again, or installs them
     data: str = ""                # what they were trained on
     scores: Mapping = field(default_factory=dict) # measured when they were made
 
@@ -126,22 +128,33 @@ def hub_card(name: str) -> Card | None: # None when `name` does not look like a 
     if not found[2]: raise InputError(f"{name} has no pinned revision; write {name}@COMMIT with the 40 digits of a commit")
     return Card(name, "named by its hub id", "hub", found[1], found[2], license="see the model's page")
 
-# %% ../../nbs/encoders/01_weights.ipynb #6c8eaa17
+# %% ../../nbs/encoders/01_weights.ipynb #122eb06c
 def download_folder() -> Path:
     "Where single files from an address are kept: the folder in which torch.hub keeps its own."
     return Path(torch.hub.get_dir())/"checkpoints"
+
+def package_folder(card: Card) -> Path | None: # None where the package is not installed
+    "The folder of weights that come inside an installed package, found without importing it."
+    module, _, inside = card.where.partition("/")
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin).parent/inside if spec and spec.origin else None
+
+def how_to_get(card: Card) -> str:
+    "The command that puts a card's weights on this machine."
+    return card.command if card.source == "package" else f"invariant-metrics weights fetch {card.name}"
 
 def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     "Where a card's files lie on this machine, or None unless all of them are there."
     if card.source == "embedded": path = Path(folder or assets_folder())
     elif card.source == "url": path = download_folder()
+    elif card.source == "package": path = package_folder(card)
     else:
         from huggingface_hub import snapshot_download
         try: path = Path(snapshot_download(card.where, revision=card.revision, local_files_only=True)) if card.revision else None
         except OSError: path = None
     return path if path and all((path/f).is_file() for f in card.files) else None
 
-# %% ../../nbs/encoders/01_weights.ipynb #7a3fb76f
+# %% ../../nbs/encoders/01_weights.ipynb #a326413b
 def resolve(name: str | Path,      # a card's name, a local folder or file, or organization/model@commit
            ) -> Place:             # a folder, or the file of weights that are one file
     "Where weights lie on this machine, without any network; raises InputError naming the command that fetches them."
@@ -150,18 +163,18 @@ def resolve(name: str | Path,      # a card's name, a local folder or file, or o
     card = known or hub_card(str(name))
     if card is None: raise unknown("weights", str(name), cards())
     path = _find(card)
-    if path is None: raise InputError(f"weights {card.name} are not on this machine; run: invariant-metrics weights fetch {card.name}")
+    if path is None: raise InputError(f"weights {card.name} are not on this machine; run: {how_to_get(card)}")
     return _place(card, path)
 
 def _place(card: Card, path: Path) -> Place:
     pin = card.revision if card.source == "hub" else card.sha256
     return Place(path/card.files[-1] if len(card.files) == 1 else path, pin[:12], card.name)
 
-# %% ../../nbs/encoders/01_weights.ipynb #6ef6f526
+# %% ../../nbs/encoders/01_weights.ipynb #e9432a18
 def list_weights(folder: str | Path | None = None, # embedded weights; None for the package's own
                 ) -> list[dict]: # name, what, source, license, size in bytes, sha256, present
     "One row per known set of weights: where it comes from and whether it is on this machine."
-    def source(card): return card.source if card.source == "embedded" else f"{card.where}@{card.revision[:7] or 'unpinned'}"
+    def source(card): return card.source if card.source == "embedded" else card.where if card.source == "package" else f"{card.where}@{card.revision[:7] or 'unpinned'}"
     return [dict(name=c.name, what=c.what, source=source(c), license=c.license, size=c.size, sha256=c.sha256,
                  present=_find(c, folder) is not None) for c in cards(folder).values()]
 
@@ -198,13 +211,13 @@ def _snapshot(card: Card) -> Path:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error
 
-# %% ../../nbs/encoders/01_weights.ipynb #dc5334fe
+# %% ../../nbs/encoders/01_weights.ipynb #c1b349cc
 def fetch_weights(name: str,                   # a card's name or organization/model@commit
                   revision: str | None = None, # commit, for a card that has none
                  ) -> Place:
     "Download public weights at their pinned revision and verify them; raises InputError on no network, no revision or a wrong checksum."
     card = hub_card(name) if "@" in name else get_card(name)
-    if card.source == "embedded": return resolve(name)
+    if card.source in ("embedded", "package"): return resolve(name)
     if card.source == "url": path = download_folder(); _download(card, path/card.files[-1])
     else: path = _snapshot(card := replace(card, revision=revision or card.revision))
     lost = [f for f in card.files if not (path/f).is_file()]

@@ -76,7 +76,7 @@ def moment_corrected(p: UnitMoments, q: UnitMoments) -> float:
 # %% ../../nbs/metrics/02_cmmd.ipynb #24fca139
 _PAIRS = dict(kernel=Polynomial(2, gamma=1.0, coef=1/C, normalize=True), scale=SCALE*math.exp(-C)*C**2/2)
 
-# %% ../../nbs/metrics/02_cmmd.ipynb #82248e53
+# %% ../../nbs/metrics/02_cmmd.ipynb #a2dc6bcf
 def _third(p: UnitMoments, a: Tensor) -> float: # bound on the norm of the third moment about a
     size, moved = float(a @ a), p.second - torch.outer(a, p.mean) - torch.outer(p.mean, a) + torch.outer(a, a)
     fourth = (1 + size)**2 - 4*(1 + size)*float(a @ p.mean) + 4*float(a @ p.second @ a)
@@ -91,6 +91,7 @@ def moment_bound(p: UnitMoments, q: UnitMoments) -> float: # >= 0
     rest = math.expm1(C) - C - C**2/2 - C**3/6
     return SCALE*math.exp(-C)*(C**3/6*min(third**2, all_orders) + rest*all_orders)
 
+# %% ../../nbs/metrics/02_cmmd.ipynb #ea05f5d0
 @dataclass(frozen=True)
 class MomentForm:
     "CMMD from two moments: the published number lies in [value, value + bound]."

@@ -160,14 +160,14 @@ def side(x,                               # (N, d) features, or GaussianStats
     mean, rows = moments(x, weights)
     return Side(mean, rows.square().sum(0), max(1, min(len(rows) - 1, rows.shape[1])), rows, None)
 
-# %% ../../nbs/metrics/01_frechet.ipynb #7a4de779
+# %% ../../nbs/metrics/01_frechet.ipynb #b46d4f15
 ROUTES = {"auto": None, "svd": ("qr",), "cholesky": ("cholesky",), "roots": ("roots",)} # how a covariance with n > d is factored
 
 def _orders(part: Side, route: str) -> tuple[str, ...]: # factors to try, in this order
     if part.rows is not None and len(part.rows) <= part.rows.shape[1] and route != "roots": return ("rows",)
     if ROUTES[route]: return ROUTES[route]
     if part.rows is None: return ("cholesky", "roots")
-    return ("qr",) if part.rows.shape[1] <= 256 else ("cholesky", "qr")
+    return ("qr",) if part.rows.shape[1] <= 64 else ("cholesky", "qr")
 
 def factors(a: Side, b: Side,
             route: str,       # one of ROUTES
@@ -210,7 +210,7 @@ def _shift(a: Side, b: Side) -> float:
 
 def _varying(part: Side) -> Tensor: return part.variance > (16*EPS*part.mean).square() # (d,) bool
 
-# %% ../../nbs/metrics/01_frechet.ipynb #93ce1a7d
+# %% ../../nbs/metrics/01_frechet.ipynb #bee0d3b2
 def frechet_terms(a,                                # (N, d) features of the first set, or GaussianStats
                   b,                                # (M, d) of the second set
                   weights: Tensor | None = None,    # (N,) multiplicities of a
@@ -221,7 +221,7 @@ def frechet_terms(a,                                # (N, d) features of the fir
     if route not in ROUTES: raise InputError(f"unknown route {route!r}; known: {', '.join(ROUTES)}")
     a, b = side(a, weights), side(b, weights_b)
     widths = [len(part.mean) for part in (a, b)]
-    if widths[0] != widths[1]: raise InputError(f"features of different widths: {widths[0]} against {widths[1]}; take both from one encoder and layer")
+    if widths[0] != widths[1]: raise InputError("features of different widths: {} against {}; take both from one encoder".format(*widths))
     if a.mean.device != b.mean.device: b = Side(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
     shift, size = _shift(a, b), float(a.variance.sum() + b.variance.sum())
     if not size + shift < float("inf"): raise InputError("squares of the features overflow float64; scale the features down")
@@ -236,7 +236,7 @@ def frechet_terms(a,                                # (N, d) features of the fir
     overlap, error, how = nuclear_norm(f.rows @ h.rows.T, min(a.rank, b.rank), allowed/2)
     return FrechetTerms(shift, size, overlap, 2*(lost + error) + 16*EPS*size, f"{f.route} and {h.route}, {how}")
 
-# %% ../../nbs/metrics/01_frechet.ipynb #d727b770
+# %% ../../nbs/metrics/01_frechet.ipynb #ac277857
 def frechet_distance(a,                                # (N, d) features of the first set, or GaussianStats
                      b,                                # (M, d) features of the second set, or GaussianStats
                      weights: Tensor | None = None,    # (N,) multiplicities of a
@@ -245,7 +245,7 @@ def frechet_distance(a,                                # (N, d) features of the 
                     ) -> float:                        # >= 0, squared form
     """Squared Fréchet distance between the Gaussians of two sets (Dowson and Landau 1982).
 
-    Raises InputError on unequal widths, fewer than two samples, values that are not finite, and a route that does not exist for the input."""
+    Raises InputError on unequal widths, fewer than two samples, values that are not finite, a route that the input does not have."""
     return frechet_terms(a, b, weights, weights_b, route).value
 
 # %% ../../nbs/metrics/01_frechet.ipynb #7ecd7361

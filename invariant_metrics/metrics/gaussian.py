@@ -207,7 +207,7 @@ class _Readings(_Stream):
         shown = ", ".join(map(str, fixed[:5])) + (", …" if len(fixed) > 5 else "")
         return (f"{len(fixed)} of {self.width} features are constant: {shown}",) if fixed else ()
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #0dc4cb07
+# %% ../../nbs/metrics/01_gaussian.ipynb #a167529e
 def same_features(a: Signature | None, b: Signature | None) -> None:
     "Raises InputError, saying what differs, when two sets of features do not come from the same encoder and settings."
     if (a is None) != (b is None): raise InputError(f"one of the two has no signature, the other is {a or b}; set .signature on both")
@@ -224,7 +224,7 @@ class _Merging(_Readings):
         same_features(self.signature, other.signature)
         if not other._held: return self
         if self.width not in (None, other.width): raise InputError(f"features of different widths: {self.width} against {other.width}")
-        if self.count != other.count: raise InputError(f"{self.count} parts cannot be merged with {other.count}; merge the .total() of both")
+        if self.count != other.count: raise InputError(f"{self.count} parts do not merge with {other.count}; merge the .total() of both")
         if not self._held: self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
         for stats in (self, other): stats._flush()
         for mine, theirs in zip(self._held, other._held): mine.merge(theirs.copy() if other is self else theirs)
@@ -291,7 +291,7 @@ class GaussianStats(_Merging):
     def __repr__(self) -> str:
         return f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, signature={self.signature})"
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #47d446dd
+# %% ../../nbs/metrics/01_gaussian.ipynb #d79b53f9
 def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int = 64, store=None, desc: str = "",
                   ) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
     "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
@@ -306,13 +306,13 @@ def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int
         if Path(source).is_dir(): raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
         found = load_features(source)
         source, signature = found.rows, found.signature
-    if not isinstance(source, Iterable): raise InputError(f"features must be an array, a tensor, or batches of them, not {type(source).__name__}")
+    if not isinstance(source, Iterable): raise InputError(f"features must be an array or batches of them, not {type(source).__name__}")
     if isinstance(source, Tensor) or hasattr(source, "__array__"):
         source = as_rows(source)
         return progress(blocks(source), desc or "statistics", -(-len(source)//BLOCK), delay=2), signature
     return progress(source, desc or "statistics", delay=2), signature
 
-def stats_of(source,                              # array, tensor, iterable of batches, file of features; with an encoder: folder or text file
+def stats_of(source,                              # array, iterable of batches, file of features; with an encoder: folder or text file
              encoder=None,                        # a name from the encoder registry, or an Encoder
              layer: str | None = None,            # one of its layers; None for its default
              *, parts: int = 0,                   # random sub-scatters to keep
@@ -328,7 +328,7 @@ def stats_of(source,                              # array, tensor, iterable of b
     if not stats.n: raise InputError("no features: the source is empty")
     return stats
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #c3869f14
+# %% ../../nbs/metrics/01_gaussian.ipynb #7992bb31
 FORMAT = "invariant_metrics.statistics/1"
 
 def save_stats(stats: GaussianStats,
@@ -352,7 +352,8 @@ def _read_safetensors(path: Path) -> GaussianStats:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
         if meta.get("format") != FORMAT: raise InputError(f"{path} holds no statistics of this package; make them with GaussianStats.save")
         tensors = load_file(path)
-    except (OSError, safetensors.SafetensorError) as error: raise InputError(f"{path} is not a readable statistics file: {error}") from error
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} is not a readable statistics file: {error}") from error
     if tensors_sha256(tensors) != meta.get("sha256"): raise InputError(f"{path} is damaged (its checksum does not match); make it again")
     counts = [None if n < 0 else n for n in tensors["n"].tolist()]
     stats = GaussianStats.over([Moments(n, tensors[f"mean{k or ''}"], tensors[f"scatter{k or ''}"]) for k, n in enumerate(counts)])

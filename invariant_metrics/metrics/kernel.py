@@ -201,7 +201,7 @@ def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor
     if len(own) != n: raise InputError(f"{len(own)} cluster labels for {n} items")
     return own.to(device), (own if matched else n + torch.arange(m)).to(device)
 
-# %% ../../nbs/metrics/02_kernel.ipynb #a1d143a6
+# %% ../../nbs/metrics/02_kernel.ipynb #1e2bec64
 def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor: # (N,) labels -> (N, 2) partners with other labels in each set
     size = int(max(z.max() for z in labels)) + 1
     return torch.stack([len(z) - torch.bincount(z, minlength=size)[own] for z in labels], 1).double()
@@ -210,6 +210,13 @@ def _squares(k: Tensor, matched: bool) -> Tensor: # (A, I, B, J) tile -> (A, B),
     if matched: h = k[0, :, 0] - k[0, :, 1]; h.sub_(k[1, :, 0]).add_(k[1, :, 1]); k = h
     return torch.dot(k.reshape(-1), k.reshape(-1)).view(1, 1)
 
+def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None: # add a tile's sums, and those of its mirror image
+    for p, s in enumerate(a):
+        for q, t in enumerate(b):
+            total[s, t] += part[p, q]
+            if not diagonal: total[t, s] += part[p, q]
+
+# %% ../../nbs/metrics/02_kernel.ipynb #8a7abd5e
 def pair_sums(x: Tensor,                     # (N, d) features
               y: Tensor,                     # (M, d)
               kernel,                        # RBF or Polynomial
@@ -242,9 +249,3 @@ def pair_sums(x: Tensor,                     # (N, d) features
                 if i != j: sums[t][columns, s] += down[p, q]
         if squares: _spread(square, _squares(k, together), (0,) if together else a, (0,) if together else b, i == j)
     return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(), square if squares else None)
-
-def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None: # add a tile's sums, and those of its mirror image
-    for p, s in enumerate(a):
-        for q, t in enumerate(b):
-            total[s, t] += part[p, q]
-            if not diagonal: total[t, s] += part[p, q]

@@ -129,7 +129,7 @@ def expected_coverage(n: int, m: int, k: int = 5) -> float: # predictions, targe
     i = np.arange(1, k + 1)
     return float(1 - np.prod((m - i)/(m + n - i)))
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #6ff5e552
+# %% ../../nbs/metrics/04_neighbors.ipynb #fd6e3be9
 def half_radii(y: Tensor,    # (M, d) float64
                k: int,
                cuts: Tensor, # (R, M) bool: the half of each item in each cut; more than k items in every half
@@ -161,8 +161,8 @@ def half_scores(name: str,      # one of the four statistics
             if by_center: seen[r] += inside.T @ both_x[r, rows]
             else: seen[r, rows] = inside @ both_y[r]
     own = both_y if by_center else both_x
-    value = seen/k if name == "density" else (seen > 0)
-    return (value.double()*own).sum(1)/own.double().sum(1)
+    value = seen.double()/k if name == "density" else (seen > 0).double()
+    return (value*own).sum(1)/own.double().sum(1)
 
 # %% ../../nbs/metrics/04_neighbors.ipynb #85843964
 def _without_center(counts: Tensor, rings: Tensor, owner: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,7 +205,7 @@ def _sole_points(x: Tensor, y: Tensor, radii: Tensor, held: Tensor) -> Tensor: #
     lone = held == 1
     return ball_hits(x, y[lone], radii[lone], closed=False)[0] if lone.any() else torch.zeros(len(x), dtype=torch.float64, device=x.device)
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #c4b8c091
+# %% ../../nbs/metrics/04_neighbors.ipynb #ddbc5fc3
 CUTS = 20 # random cuts into halves
 
 def _cuts(n: int, labels: np.ndarray | None, generator: np.random.Generator) -> Tensor: # (CUTS, n) bool
@@ -230,6 +230,7 @@ def neighbor_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, 
     se = _half_se(name, p, t, k, matched, clusters, seed)
     if se is None: return Estimate(value, notes=(f"no interval: half of the items must be more than k = {k}",))
     swap, units = name == "recall", len(t) if name in ("recall", "coverage") else len(p)
+    if clusters is not None and (matched or name == "precision"): units = int(max(clusters)) + 1
     x, y = (t, p) if swap else (p, t)
     parts = neighbor_influences(name, x, y, k)
     found = Estimate(value, pred=parts[swap], target=parts[not swap], df=CUTS, method=f"half-splits-{CUTS}")

@@ -20,18 +20,19 @@ from .base import Estimate, Metric, Rows, get_metric, metrics as registered
 from .inference import difference, estimate_rows, estimate_score, permutation_test, score_rows
 from .sides import Extraction, GivenFeatures, Noted, Side, StatsPair, is_given, open_side, side_rows
 
-# %% ../../nbs/metrics/09_score.ipynb #8d9c515b
+# %% ../../nbs/metrics/09_score.ipynb #e6037896
 def _takes(name: str, option: str) -> bool: # sets take options freely and say themselves what they refuse
     entry = registered[name]
     factory = getattr(entry, "metric", entry)
     if isinstance(factory, Metric): return False
     known = inspect.signature(factory).parameters
-    free = any(p.kind is p.VAR_KEYWORD for p in known.values()) and getattr(factory, "card", {}).get("kind") == "set"
+    free = option != "query" and any(p.kind is p.VAR_KEYWORD for p in known.values()) and getattr(factory, "card", {}).get("kind") == "set"
     return option in known or free
 
 def build_metrics(asked: Sequence,                       # names, "package.module:object", or Metric objects
                   device: str | None = None,
                   stand_in: GivenFeatures | None = None, # for the encoder, where both sides hold features or statistics
+                  query: bool = False,                   # items are (query, text) pairs
                   **options,                             # encoder, layer, weights: for the metrics that take them
                  ) -> list[Metric]:
     "The metrics of a comparison; raises InputError on unknown names and on options that none of them takes."
@@ -39,6 +40,7 @@ def build_metrics(asked: Sequence,                       # names, "package.modul
     for spec in asked:
         mine = {k: v for k, v in given.items() if isinstance(spec, str) and _takes(spec, k)}
         used |= set(mine)
+        if query and isinstance(spec, str): mine |= {"query": True} if _takes(spec, "query") else {"pairs": True} if mine.get("encoder") == "bert" else {}
         if stand_in and not mine and isinstance(spec, str) and _takes(spec, "encoder"): mine = {"encoder": stand_in}
         out.append(get_metric(spec, **mine, **({"device": device} if device and isinstance(spec, str) else {})))
     if idle := sorted(set(given) - used):
@@ -86,7 +88,7 @@ class Scores(dict):
         if any(isinstance(r, StatsPair) for r in rows) or not (same or metric.estimate) or not self.settings["reps"]: return None
         return difference(metric, *rows, same_items=same, known=known if len(known) == 2 else (), **self.settings)
 
-# %% ../../nbs/metrics/09_score.ipynb #372d4b6f
+# %% ../../nbs/metrics/09_score.ipynb #d936ff02
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -129,7 +131,7 @@ def score(pred,                             # folder, files, array, texts, featu
     if not systems or not asked: raise InputError("nothing to score: give at least one system and one metric")
     if paired and len(systems) != 2: raise InputError(f"a paired comparison needs two systems, and there are {len(systems)}")
     systems, target, stand_in = _stand_in(systems, target)
-    built = build_metrics(asked, device, stand_in, encoder=encoder, layer=layer, weights=weights)
+    built = build_metrics(asked, device, stand_in, query is not None, encoder=encoder, layer=layer, weights=weights)
     if twice := sorted({m.name for m in built if [b.name for b in built].count(m.name) > 1}):
         raise InputError(f"metrics asked for twice: {', '.join(twice)}; score them one after the other")
     sides, truth = _sides(systems, target, built, query, skip_bad, recursive)

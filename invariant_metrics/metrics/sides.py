@@ -115,7 +115,7 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> Tensor:
     if isinstance(side, Texts): return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
     return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
-# %% ../../nbs/metrics/08_sides.ipynb #6403c256
+# %% ../../nbs/metrics/08_sides.ipynb #ad5697f9
 @dataclass(frozen=True)
 class StatsPair:
     "Two sides of which at least one is known by its moments alone."
@@ -132,7 +132,8 @@ class Noted:
 def _notes(metric: Metric, side: Side, where: str) -> tuple[str, ...]:
     if isinstance(side, (Features, GaussianStats)): return check_origin(metric, side.signature, where)
     skipped = getattr(side, "skipped", {})
-    return (f"{len(skipped)} items of {side.where} were left out: {few(list(skipped.values()), 3)}",) if skipped else ()
+    left_out = (f"{len(skipped)} items of {side.where} were left out: {few(list(skipped.values()), 3)}",) if skipped else ()
+    return left_out + (metric.encoder.notes(side.items) if isinstance(side, Texts) and hasattr(metric.encoder, "notes") else ())
 
 def _names(side: Side) -> Sequence[str] | None: return getattr(side, "names", None)
 

@@ -92,7 +92,7 @@ class _States(torchmetrics.Metric):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__({**state, "metric": state["metric"] or get_metric(state["source"][0], **state["source"][1])})
 
-# %% ../../nbs/metrics/10_streamed.ipynb #c6e3e1f9
+# %% ../../nbs/metrics/10_streamed.ipynb #adaee10c
 class _Folding(_States):
     def _fold(self, side: int) -> GaussianStats: # views of this side's pack
         "Everything of one side in one pack."
@@ -108,6 +108,13 @@ class _Folding(_States):
         setattr(self, self._rows[side], []); setattr(self, self._packs[side], [pack])
         return stats
 
+    def rows(self) -> Rows:
+        "The rows seen so far, from all processes once synchronized; raises InputError where they were not kept."
+        if self.streamed: raise InputError(f"{self.metric.name}: a streamed metric keeps no rows")
+        pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None for name in self._rows)
+        if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
+        return Rows(pred, target, matched=target is None or len(pred) == len(target))
+
     def stats(self) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
         "What the streamed states hold, from all processes once synchronized; raises InputError before the first update."
         return self._fold(0), self._fold(1)
@@ -119,7 +126,7 @@ class _Folding(_States):
         for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
         if self._packs and all(map(self._state, self._rows)): self.stats()
 
-# %% ../../nbs/metrics/10_streamed.ipynb #b78e18ec
+# %% ../../nbs/metrics/10_streamed.ipynb #3aef88c1
 class TorchMetric(_Folding):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     def __init__(self, metric,                    # whatever `get_metric` takes
@@ -139,13 +146,6 @@ class TorchMetric(_Folding):
             held.append(part.to(self.device))
             if self.streamed and sum(map(len, held)) >= BLOCK: self._fold(side)
 
-    def rows(self) -> Rows:
-        "The rows seen so far, from all processes once synchronized; raises InputError where they were not kept."
-        if self.streamed: raise InputError(f"{self.metric.name}: a streamed metric keeps no rows")
-        pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None for name in self._rows)
-        if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-        return Rows(pred, target, matched=target is None or len(pred) == len(target))
-
     def compute(self) -> Tensor:
         "The value over everything seen."
         if self.streamed: value = self.metric.from_stats(*(side.total() for side in self.stats())).value
@@ -164,6 +164,6 @@ class TorchMetric(_Folding):
         "The value with its interval, over all processes; raises InputError before the first update."
         with self._everywhere():
             if not self.streamed: return score_rows(self.metric, self.rows(), level=level, **options)
-            if options: raise InputError(f"a streamed metric keeps no rows, so {', '.join(options)} cannot be had; its interval is from the parts")
+            if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
             pred, target = self.stats()
             return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, level=level)
