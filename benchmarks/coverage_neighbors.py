@@ -18,8 +18,9 @@ from invariant_metrics.metrics.base import Estimate, Metric, Rows
 from invariant_metrics.metrics.inference import difference, standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences, neighbor_score
 
-SETTINGS = [dict(n=100, m=100, d=2, shift=1.0, scale=1.0), dict(n=200, m=200, d=8, shift=0.5, scale=1.0), dict(n=200, m=400, d=8, shift=0.5, scale=0.8),
-            dict(n=200, m=200, d=64, shift=2.0, scale=1.0), dict(n=400, m=400, d=8, shift=0.0, scale=0.5)]
+SETTINGS = [dict(n=100, m=100, d=2, shift=1.0, scale=1.0), dict(n=200, m=200, d=8, shift=0.5, scale=1.0),
+            dict(n=200, m=400, d=8, shift=0.5, scale=0.8), dict(n=200, m=200, d=64, shift=2.0, scale=1.0),
+            dict(n=400, m=400, d=8, shift=0.0, scale=0.5)]
 RESAMPLINGS, EVERY = 25, 10
 
 
@@ -33,12 +34,14 @@ def clouds(setting: dict, generator: torch.Generator) -> tuple[torch.Tensor, ...
 
 def errors(name: str, k: int, pred: torch.Tensor, target: torch.Tensor, seed: int) -> dict[str, tuple[float, float, float]]:
     "Value, standard error and half-width in standard errors, by each method."
-    found, units = neighbor_estimate(pred, target, matched=False, clusters=None, seed=seed, name=name, k=k), len(target if name in ("recall", "coverage") else pred)
+    found = neighbor_estimate(pred, target, matched=False, clusters=None, seed=seed, name=name, k=k)
+    units = len(target if name in ("recall", "coverage") else pred)
     swap = name == "recall"
     parts = neighbor_influences(name, *((target, pred) if swap else (pred, target)), k)
     raw = standard_error(Estimate(found.value, pred=parts[swap], target=parts[not swap]))[0]
     conditional = float(parts[0].var()/units)**0.5 if name == "density" else (found.value*(1 - found.value)/units)**0.5
-    out = {"half-splits": (found.value, found.se, 2.086), "delete-one": (found.value, raw, 1.96), "binomial": (found.value, conditional, 1.96)}
+    out = {"half-splits": (found.value, found.se, 2.086), "delete-one": (found.value, raw, 1.96),
+           "binomial": (found.value, conditional, 1.96)}
     if seed % EVERY == 0:
         weights = [bootstrap_weights(len(z), RESAMPLINGS, rng(seed, "simulated", side)) for side, z in enumerate((pred, target))]
         drawn = [neighbor_score(name, pred, target, torch.from_numpy(u), torch.from_numpy(v), k) for u, v in zip(*weights)]
@@ -48,8 +51,8 @@ def errors(name: str, k: int, pred: torch.Tensor, target: torch.Tensor, seed: in
 
 def gap(name: str, k: int, pred: torch.Tensor, other: torch.Tensor, target: torch.Tensor, seed: int) -> tuple[float, float, float]:
     "The paired difference of two systems, its standard error and half-width."
-    options = dict(name=name, k=k)
-    metric = Metric(name, "set", None, None, None, Signature.of(metric=name), estimate=lambda p, t, **more: neighbor_estimate(p, t, **more, **options))
+    def estimate(p, t, **options): return neighbor_estimate(p, t, **options, name=name, k=k)
+    metric = Metric(name, "set", None, None, None, Signature.of(metric=name), estimate=estimate)
     score = difference(metric, Rows(pred, target, matched=False), Rows(other, target, matched=False), seed=seed)
     return score.value, (score.ci.high - score.ci.low)/2, 1.0
 
@@ -67,8 +70,9 @@ def simulate(setting: dict, reps: int, seed: int) -> list[dict]:
         value, se, width = np.array(triples).T
         center = value if method == "difference" else np.array(kept[name, "half-splits"])[:, 0]
         spread, covered = center.std(ddof=1), np.abs(value - center.mean()) <= width*se
-        rows.append(dict(setting=label, statistic=name, method=method, true=center.mean(), sd=spread,
-                         ratio=(np.square(se).mean()**0.5/(1.96 if method == "difference" else 1))/spread, covered=covered.mean(), reps=len(se)))
+        ratio = np.square(se).mean()**0.5/(1.96 if method == "difference" else 1)/spread
+        rows.append(dict(setting=label, statistic=name, method=method, true=center.mean(), sd=spread, ratio=ratio,
+                         covered=covered.mean(), reps=len(se)))
     return rows
 
 
@@ -78,7 +82,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     table = pd.DataFrame([row for setting in SETTINGS for row in simulate(setting, given.reps, given.seed)])
-    with atomic_write(Path(__file__).parent.parent/"nbs"/"results"/"neighbors_coverage.csv") as path: table.to_csv(path, index=False, float_format="%.4g")
+    place = Path(__file__).parent.parent/"nbs"/"results"/"neighbors_coverage.csv"
+    with atomic_write(place) as path: table.to_csv(path, index=False, float_format="%.4g")
     print(table.pivot_table(index=["setting", "statistic"], columns="method", values="covered", sort=False).round(3).to_string())
     print(table.pivot_table(index=["setting", "statistic"], columns="method", values="ratio", sort=False).round(2).to_string())
 

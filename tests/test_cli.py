@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-COMMANDS = ["study", "score", "metrics", "invariants", "report", "weights list", "weights verify", "weights fetch", "weights train",
+COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
             "cache list", "cache clear"]
 
 

@@ -63,7 +63,9 @@ def test_influence_is_the_slope():
 
 
 def test_correction_removes_the_bias():
-    def draw(n, seed): return logits(n, 30, seed, 1.0) + 7*torch.nn.functional.one_hot(torch.randint(30, (n,), generator=torch.Generator().manual_seed(seed + 10**6)), 30)
+    def draw(n, seed):
+        label = torch.randint(30, (n,), generator=torch.Generator().manual_seed(seed + 10**6))
+        return logits(n, 30, seed, 1.0) + 7*torch.nn.functional.one_hot(label, 30)
     truth = inception_score(draw(60_000, 1))
     found = [inception_estimate(draw(200, 10 + i), seed=i) for i in range(80)]
     plain, corrected = (np.mean(values) for values in ([e.value for e in found], [e.corrected for e in found]))
@@ -80,8 +82,9 @@ def test_reproducible_and_clustered():
 
 
 @pytest.mark.parametrize("rows, options, message", [
-    (torch.zeros(3), {}, "must be (N, C)"), (torch.tensor([[0., 1.], [torch.inf, 0.]]), {}, "not finite in 1 of 2 rows: 1"), (torch.zeros(0, 4), {}, "found 0"),
-    (torch.full((3, 4), .3), dict(probabilities=True), "sum to 1 in 3 of 3 rows: 0, 1, 2"), (torch.tensor([[1.5, -.5]]), dict(probabilities=True), "1 of 1"),
+    (torch.zeros(3), {}, "must be (N, C)"), (torch.tensor([[0., 1.], [torch.inf, 0.]]), {}, "not finite in 1 of 2 rows: 1"),
+    (torch.zeros(0, 4), {}, "found 0"), (torch.full((3, 4), .3), dict(probabilities=True), "sum to 1 in 3 of 3 rows: 0, 1, 2"),
+    (torch.tensor([[1.5, -.5]]), dict(probabilities=True), "1 of 1"),
     (torch.zeros(3, 4), dict(weights=torch.zeros(3)), "positive weight"), (torch.zeros(3, 4), dict(weights=torch.ones(2)), "positive weight")])
 def test_bad_input(rows, options, message):
     with pytest.raises(InputError) as error: inception_score(rows, **options)

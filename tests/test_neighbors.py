@@ -11,8 +11,8 @@ from invariant_metrics.core import InputError
 from invariant_metrics.metrics import neighbors
 from invariant_metrics.metrics.base import Estimate, Rows, extract, get_metric, statistic
 from invariant_metrics.metrics.inference import difference, score_rows, standard_error
-from invariant_metrics.metrics.neighbors import (PAPER_K, ball_radii, expected_coverage, half_radii, half_scores, neighbor_estimate, neighbor_influences,
-                                                 neighbor_score, neighbor_scores, tiles)
+from invariant_metrics.metrics.neighbors import (PAPER_K, ball_radii, expected_coverage, half_radii, half_scores, neighbor_estimate,
+                                                 neighbor_influences, neighbor_score, neighbor_scores, tiles)
 
 NAMES = list(PAPER_K)
 
@@ -28,7 +28,8 @@ def naive(p, t, k):
         d = cdist(x, x); np.fill_diagonal(d, np.inf)
         return np.sort(d, 1)[:, k - 1]
     d, rp, rt = cdist(p, t), radii(p), radii(t)
-    return dict(precision=(d <= rt).any(1).mean(), recall=(d.T <= rp).any(1).mean(), density=(d < rt).sum(1).mean()/k, coverage=(d < rt).any(0).mean())
+    return dict(precision=(d <= rt).any(1).mean(), recall=(d.T <= rp).any(1).mean(),
+                density=(d < rt).sum(1).mean()/k, coverage=(d < rt).any(0).mean())
 
 
 @settings(max_examples=40, deadline=None)
@@ -39,7 +40,8 @@ def test_definition(seed, d, n, m, k, shift, scale):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=25, max_size=25), st.lists(st.integers(0, 4), min_size=30, max_size=30), st.sampled_from(NAMES))
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=25, max_size=25), st.lists(st.integers(0, 4), min_size=30, max_size=30),
+       st.sampled_from(NAMES))
 def test_weights_are_copies(seed, u, v, name):
     p, t, u, v = cloud(25, 4, seed), cloud(30, 4, seed + 1), torch.tensor(u), torch.tensor(v)
     if min(int(u.sum()), int(v.sum())) < 6: return
@@ -80,7 +82,7 @@ def test_scikit_learn():
 def test_by_hand():
     t = torch.tensor([[0.], [1.], [3.], [7.]])
     assert np.allclose(ball_radii(t.double(), 1).sqrt(), [1, 1, 2, 4])
-    p = torch.tensor([[2.], [4.5], [11.], [-5.]])       # k = 1: on the rim of 1 (radius 1), inside of 3 (2) and 7 (4); in 3 and 7; on the rim of 7; nowhere
+    p = torch.tensor([[2.], [4.5], [11.], [-5.]])       # in 3 (radius 2), on the rim of 1 (1); in 3 and 7 (4); on the rim of 7; nowhere
     assert neighbor_score("precision", p, t, k=1) == 3/4
     assert neighbor_score("density", p, t, k=1) == (1 + 2 + 0 + 0)/4                   # open balls: 2 is in 3's only, and 5 away from 7
     assert neighbor_score("coverage", p, t, k=1) == 2/4
@@ -126,7 +128,8 @@ def test_float32_far_from_the_origin():
 @pytest.mark.parametrize("n, m, k, d", [(20, 30, 3, 2), (40, 15, 5, 5)])
 def test_laws_of_equal_distributions(n, m, k, d):
     g = torch.Generator().manual_seed(n)
-    found = np.array([[neighbor_score(s, torch.rand(n, d, generator=g), torch.rand(m, d, generator=g), k=k) for s in ("density", "coverage")] for _ in range(300)])
+    pairs = [(torch.rand(n, d, generator=g), torch.rand(m, d, generator=g)) for _ in range(300)]
+    found = np.array([[neighbor_score(s, *pair, k=k) for s in ("density", "coverage")] for pair in pairs])
     error = found.std(0)/300**.5
     assert abs(found[:, 0].mean() - 1) < 4*error[0]
     assert abs(found[:, 1].mean() - expected_coverage(n, m, k)) < 4*error[1]
@@ -214,8 +217,9 @@ def test_metric(name):
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(p=torch.full((20, 6), torch.nan)), "predictions are not finite in 20 of 20 rows: 0, 1, 2, 3, 4, …"), (dict(t=cloud(30, 5)), "predictions 6, targets 5"),
-    (dict(t=cloud(3)), "need 4 items, found 3"), (dict(p=cloud(1)), "two items"), (dict(k=0), "k must be 1"), (dict(p=cloud(20)[0]), "must be (N, d)"),
+    (dict(p=torch.full((20, 6), torch.nan)), "predictions are not finite in 20 of 20 rows: 0, 1, 2, 3, 4, …"),
+    (dict(t=cloud(30, 5)), "predictions 6, targets 5"), (dict(t=cloud(3)), "need 4 items, found 3"), (dict(p=cloud(1)), "two items"),
+    (dict(k=0), "k must be 1"), (dict(p=cloud(20)[0]), "must be (N, d)"),
     (dict(w=-torch.ones(20)), "not negative"), (dict(w=torch.ones(7)), "one weight each")])
 def test_bad_input(change, message):
     given_ = dict(p=cloud(20), t=cloud(30, seed=1), k=3, w=None) | change

@@ -36,7 +36,8 @@ def test_definition_as_a_linear_program(p, q, slope):
 @given(share_lists, share_lists)
 def test_curve_is_monotone_bounded_and_mirrored(p, q):
     alpha, beta = prd_curve(p, q)
-    assert (np.diff(alpha) >= -1e-12).all() and (np.diff(beta) <= 1e-12).all() and 0 <= min(alpha.min(), beta.min()) and max(alpha.max(), beta.max()) <= 1
+    assert (np.diff(alpha) >= -1e-12).all() and (np.diff(beta) <= 1e-12).all()
+    assert 0 <= min(alpha.min(), beta.min()) and max(alpha.max(), beta.max()) <= 1
     assert alpha[-1] == pytest.approx(p[q > 0].sum(), abs=1e-3) or q[q > 0].min() < 1e-3
     mirrored = prd_curve(q, p)
     assert np.allclose(alpha[::-1], mirrored[1], atol=1e-9) and max_f(alpha, beta, 8) == pytest.approx(max_f(*mirrored, 1/8), abs=1e-9)
@@ -48,7 +49,8 @@ def test_by_hand():
     for b in BETAS.values(): assert max_f(*half, b) == pytest.approx(.5, abs=1e-6)
     dropped = prd_curve([1., 0], [.5, .5])               # α = min(λ/2, 1), β = min(1/2, 1/λ): corner (1, 1/2) at λ = 2
     assert max_f(*dropped, 1) == pytest.approx(2/3, abs=5e-4)
-    assert max_f(*dropped, 8) == pytest.approx(65*.5/(64 + .5), abs=1e-3) and max_f(*dropped, 1/8) == pytest.approx((1 + 1/64)*.5/(1/64 + .5), abs=1e-3)
+    assert max_f(*dropped, 8) == pytest.approx(65*.5/(64 + .5), abs=1e-3)
+    assert max_f(*dropped, 1/8) == pytest.approx((1 + 1/64)*.5/(1/64 + .5), abs=1e-3)
     assert max_f(*prd_curve([1., 0], [0, 1.])) == 0
 
 
@@ -99,7 +101,9 @@ def test_influences_are_slopes_of_the_value_with_clusters_held():
         found = prd_estimate(p, t, matched=False, clusters=None, seed=0, b=b, kmeans=20, runs=4)
         assert found.value == pytest.approx(prd_score(p, t, b=b, runs=4), abs=1e-12)
         (label_p, u), (label_t, v) = assign_clusters(p, t, runs=4)
-        def value(u, v): return float(max_f(*np.mean([prd_curve(x, y) for x, y in zip(shares(label_p, u, 20), shares(label_t, v, 20))], axis=0), b))
+        def value(u, v):
+            curves = [prd_curve(x, y) for x, y in zip(shares(label_p, u, 20), shares(label_t, v, 20))]
+            return float(max_f(*np.mean(curves, axis=0), b))
         for i in range(8):
             nudge = lambda w: (w + 1e-7*(np.arange(len(w)) == i))/(w.sum() + 1e-7)
             assert (value(nudge(u), v) - found.value)/1e-7 == pytest.approx(float(found.pred[i]), abs=2e-4)
@@ -107,7 +111,8 @@ def test_influences_are_slopes_of_the_value_with_clusters_held():
 
 
 def test_standard_error_is_that_of_repeated_draws():
-    found = [prd_estimate(cloud(200, 4, 100 + i, shift=.5), cloud(200, 4, 900 + i), matched=False, clusters=None, seed=0, b=1.0, kmeans=20, runs=2) for i in range(50)]
+    options = dict(matched=False, clusters=None, seed=0, b=1.0, kmeans=20, runs=2)
+    found = [prd_estimate(cloud(200, 4, 100 + i, shift=.5), cloud(200, 4, 900 + i), **options) for i in range(50)]
     errors = [standard_error(e)[0] for e in found]
     assert .7 < np.sqrt(np.mean(np.square(errors)))/np.std([e.value for e in found]) < 1.5
 
@@ -125,8 +130,9 @@ def test_metric(name):
 
 
 @pytest.mark.parametrize("p, t, message", [
-    (cloud(5), cloud(5, seed=1), "20 clusters need as many different items, found 10"), (cloud(30), cloud(30, 5), "predictions 4, targets 5"),
-    (cloud(30).index_fill(0, torch.tensor([3]), torch.nan), cloud(30), "predictions are not finite in 1 of 30 rows: 3"), (cloud(1), cloud(30), "two predictions")])
+    (cloud(5), cloud(5, seed=1), "20 clusters need as many different items, found 10"),
+    (cloud(30), cloud(30, 5), "predictions 4, targets 5"), (cloud(1), cloud(30), "two predictions"),
+    (cloud(30).index_fill(0, torch.tensor([3]), torch.nan), cloud(30), "predictions are not finite in 1 of 30 rows: 3")])
 def test_bad_input(p, t, message):
     with pytest.raises(InputError) as error: prd_score(p, t)
     assert message in str(error.value) and "\n" not in str(error.value)

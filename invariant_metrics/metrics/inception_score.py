@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core import InputError, Signature, rng
 from .base import Estimate, encoder_rows, metric_factory
 
-# %% ../../nbs/metrics/05_inception_score.ipynb #d071b7e5
+# %% ../../nbs/metrics/05_inception_score.ipynb #212d90be
 def log_probabilities(rows,                   # (N, C) logits, or probabilities
                       probabilities: bool = False, # what the rows are
                      ) -> Tensor:             # (N, C) float64, log p(y|x)
@@ -27,7 +27,8 @@ def log_probabilities(rows,                   # (N, C) logits, or probabilities
     if probabilities: wrong |= (x < 0).any(1) | ((x.sum(1) - 1).abs() > 1e-3)
     if bad := wrong.nonzero().flatten().tolist():
         few = ", ".join(map(str, bad[:5])) + (", …" if len(bad) > 5 else "")
-        raise InputError(f"class scores are not {'probabilities that sum to 1' if probabilities else 'finite'} in {len(bad)} of {len(x)} rows: {few}")
+        fault = "probabilities that sum to 1" if probabilities else "finite"
+        raise InputError(f"class scores are not {fault} in {len(bad)} of {len(x)} rows: {few}")
     return (x/x.sum(1, keepdim=True)).log() if probabilities else x.log_softmax(1)
 
 def information(logp: Tensor,                   # (N, C) log p(y|x)
@@ -35,7 +36,8 @@ def information(logp: Tensor,                   # (N, C) log p(y|x)
                ) -> tuple[Tensor, Tensor]:      # (N,) KL(p(y|x_i) ‖ p(y)) in nats; (N,) shares
     "How far each image's classes are from the average over images; raises InputError where there is none."
     w = torch.ones(len(logp), dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
-    if w.shape != (len(logp),) or not (w >= 0).all() or not w.sum() > 0: raise InputError(f"an Inception Score needs images of positive weight, found {len(logp)}")
+    if w.shape != (len(logp),) or not (w >= 0).all() or not w.sum() > 0:
+        raise InputError(f"an Inception Score needs images of positive weight, found {len(logp)} images and {len(w)} weights")
     w = (w/w.sum()).to(logp.device)
     mean = (logp + w.log()[:, None]).logsumexp(0)
     gap = torch.where(logp == -torch.inf, 0.0, logp - mean)
@@ -82,13 +84,15 @@ def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: b
         halves += [float(information(logp[side])[0].mean().exp()) for side in (half, ~half)]
     return Estimate(max(value, 1.0), 2*value - float(np.mean(halves)), **parts)
 
-# %% ../../nbs/metrics/05_inception_score.ipynb #1dcf60a5
+# %% ../../nbs/metrics/05_inception_score.ipynb #c4bfeb4f
 def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None, w_target: Tensor | None = None) -> float:
     return inception_score(pred, w_pred)
 
-@metric_factory("inception-score", "set", higher_is_better=True, measures="sure class of each image, many classes in all; looks at no target",
-                range="[1, 1008]", inputs="images", weights="inception", cite="Salimans et al. 2016; Barratt and Sharma 2018")
+@metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images", weights="inception",
+                measures="sure class of each image, many classes in all; looks at no target",
+                cite="Salimans et al. 2016; Barratt and Sharma 2018")
 def inception_metric(device: str | None = None, **options) -> dict:
     "The Inception Score of all images at once, from the 1008 logits of FID's network."
     rows, parts = encoder_rows("inception", "logits", device, **options)
-    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=Signature.of(metric="inception-score", **parts, splits=1, dtype="float64"))
+    signature = Signature.of(metric="inception-score", **parts, splits=1, dtype="float64")
+    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature)

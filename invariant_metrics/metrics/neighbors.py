@@ -77,14 +77,15 @@ def ball_hits(x: Tensor,                        # (N, d) float64 points
         count[rows], any_point = inside.double() @ w, any_point | inside.any(0)
     return count, any_point
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #c7c0b71e
+# %% ../../nbs/metrics/04_neighbors.ipynb #ee4db79b
 PAPER_K = {"precision": 3, "recall": 3, "density": 5, "coverage": 5}
 
 def _side(x, name: str, weights: Tensor | None) -> tuple[Tensor, Tensor]: # (N, d) float64 and (N,) positive weights
     x = torch.as_tensor(x)
     if x.ndim != 2: raise InputError(f"features of {name} must be (N, d), not {tuple(x.shape)}")
-    x, w = x.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if weights is None else torch.as_tensor(weights).to(x.device).double()
-    if w.shape != (len(x),) or not (w >= 0).all(): raise InputError(f"{name} need one weight each, not negative; found {tuple(w.shape)} for {len(x)}")
+    x, w = x.double(), torch.as_tensor(np.ones(len(x)) if weights is None else weights).to(x.device).double()
+    if w.shape != (len(x),) or not (w >= 0).all():
+        raise InputError(f"{name} need one weight each, not negative; found {tuple(w.shape)} for {len(x)}")
     bad = ((~torch.isfinite(x)).any(1) & (w > 0)).nonzero().flatten().tolist()
     if bad:
         few = ", ".join(map(str, bad[:5])) + (", …" if len(bad) > 5 else "")
@@ -98,6 +99,7 @@ def _sides(pred, target, w_pred=None, w_target=None, name: str = "precision") ->
     if min(float(p[1].sum()), float(t[1].sum())) < 2: raise InputError("neighbors need two items in each set at least")
     return (t, p) if name == "recall" else (p, t)
 
+# %% ../../nbs/metrics/04_neighbors.ipynb #8548eaa6
 def neighbor_score(name: str,                       # "precision", "recall", "density" or "coverage"
                    pred: Tensor,                    # (N, d) features of the predictions
                    target: Tensor,                  # (M, d) features of the targets
@@ -164,7 +166,7 @@ def half_scores(name: str,      # one of the four statistics
     value = seen.double()/k if name == "density" else (seen > 0).double()
     return (value*own).sum(1)/own.double().sum(1)
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #85843964
+# %% ../../nbs/metrics/04_neighbors.ipynb #a3ad1e74
 def _without_center(counts: Tensor, rings: Tensor, owner: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
     "For points in at most one ball: how many would be lost without each center, how many gained by the rings that widen."
     m, (at, ring) = len(near), rings.nonzero(as_tuple=True)
@@ -186,7 +188,7 @@ def neighbor_influences(name: str,  # one of the four statistics
     square, index = _nearest(y, min(k + 2, m))
     near, small, large = index[:, 1:k + 1], square[:, k], square[:, k + 1] if m > k + 1 else torch.full_like(square[:, k], torch.inf)
     zeros = lambda size: torch.zeros(size, dtype=torch.float64, device=x.device)
-    count, held, ringed, lost, gained, alone = zeros(n), zeros(m), zeros(m), zeros(m), zeros(m), zeros((n, 2))
+    count, held, ringed, lost, gained = zeros(n), zeros(m), zeros(m), zeros(m), zeros(m)
     for rows, d, slack in tiles(x, y):
         reach = _reach(d, slack, closed)
         inside, ring = _within(reach, small, closed), _within(reach, large, closed) & ~_within(reach, small, closed)
@@ -205,7 +207,7 @@ def _sole_points(x: Tensor, y: Tensor, radii: Tensor, held: Tensor) -> Tensor: #
     lone = held == 1
     return ball_hits(x, y[lone], radii[lone], closed=False)[0] if lone.any() else torch.zeros(len(x), dtype=torch.float64, device=x.device)
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #ddbc5fc3
+# %% ../../nbs/metrics/04_neighbors.ipynb #6e3c70ae
 CUTS = 20 # random cuts into halves
 
 def _cuts(n: int, labels: np.ndarray | None, generator: np.random.Generator) -> Tensor: # (CUTS, n) bool
@@ -237,22 +239,24 @@ def neighbor_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, 
     smooth, notes = (value*units + 1)/(units + 2), ()
     if name != "density":
         se = max(se, (smooth*(1 - smooth)/units)**0.5)
-        if min(value, 1 - value) < 2*se: notes = (f"{name} is within two standard errors of its bound: it cannot tell good systems apart here",)
+        if min(value, 1 - value) < 2*se: notes = (f"{name} is within two standard errors of its bound: it cannot tell systems apart here",)
     raw = standard_error(found, matched, clusters)[0]
     scale = se/raw if raw else 1.0
     return replace(found, pred=found.pred*scale, target=found.target*scale, se=se, notes=notes)
 
-# %% ../../nbs/metrics/04_neighbors.ipynb #50aafc1b
+# %% ../../nbs/metrics/04_neighbors.ipynb #ebb7fa07
 def _neighbor_metric(name: str, encoder, layer: str | None, device: str | None, k: int, options: dict) -> dict:
     if not isinstance(k, int) or k < 1: raise InputError(f"{name}: k must be a whole number of 1 at least, not {k!r}")
     rows, parts = encoder_rows(encoder, layer, device, **options)
     signature = Signature.of(metric=name, **parts, k=k, rim="closed" if name in ("precision", "recall") else "open", dtype="float64")
-    return dict(**rows, compare=partial(neighbor_score, name, k=k), estimate=partial(neighbor_estimate, name=name, k=k), signature=signature)
+    estimate = partial(neighbor_estimate, name=name, k=k)
+    return dict(**rows, compare=partial(neighbor_score, name, k=k), estimate=estimate, signature=signature)
 
 _CARD = dict(inputs="images", weights="the encoder's")
 _K, _N = "Kynkäänniemi et al. 2019", "Naeem et al. 2020"
 
-@metric_factory("precision", "set", higher_is_better=True, measures="share of predictions among the targets", range="[0, 1]", cite=_K, **_CARD)
+@metric_factory("precision", "set", higher_is_better=True, measures="share of predictions among the targets",
+                range="[0, 1]", cite=_K, **_CARD)
 def precision(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["precision"], **options) -> dict:
     "Share of predictions within the k-nearest-neighbor balls of the targets."
     return _neighbor_metric("precision", encoder, layer, device, k, options)
@@ -262,13 +266,14 @@ def recall(encoder="embedded", layer: str | None = None, device: str | None = No
     "Share of targets within the k-nearest-neighbor balls of the predictions."
     return _neighbor_metric("recall", encoder, layer, device, k, options)
 
-@metric_factory("density", "set", higher_is_better=None, measures="how many targets' balls hold a prediction, over k; 1 for equal distributions",
-                range="[0, ∞)", cite=_N, **_CARD)
+@metric_factory("density", "set", higher_is_better=None, range="[0, ∞)", cite=_N,
+                measures="how many targets' balls hold a prediction, over k; 1 for equal distributions", **_CARD)
 def density(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["density"], **options) -> dict:
     "Mean number of targets' balls around a prediction, over k."
     return _neighbor_metric("density", encoder, layer, device, k, options)
 
-@metric_factory("coverage", "set", higher_is_better=True, measures="share of targets with a prediction nearby", range="[0, 1]", cite=_N, **_CARD)
+@metric_factory("coverage", "set", higher_is_better=True, measures="share of targets with a prediction nearby",
+                range="[0, 1]", cite=_N, **_CARD)
 def coverage(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["coverage"], **options) -> dict:
     "Share of targets whose k-nearest-neighbor ball holds a prediction."
     return _neighbor_metric("coverage", encoder, layer, device, k, options)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core import InputError, Signature, rng
 from .base import Estimate, encoder_rows, metric_factory
 
-# %% ../../nbs/metrics/05_prd.ipynb #d1f8ca1d
+# %% ../../nbs/metrics/05_prd.ipynb #6761b81c
 def slopes(angles: int = 1001) -> np.ndarray: # (angles,)
     "Tangents of equally spaced angles between 0 and 90 degrees, both ends a hair off."
     return np.tan(np.linspace(1e-6, np.pi/2 - 1e-6, angles))
@@ -27,8 +27,8 @@ def prd_curve(p: np.ndarray,         # (B,) shares of the predictions, summing t
              ) -> tuple[np.ndarray, np.ndarray]: # precision (angles,), recall (angles,)
     "Attainable precision and recall of one discrete distribution against another (Sajjadi et al. 2018); raises InputError on no shares."
     p, q = np.asarray(p, float), np.asarray(q, float)
-    shares = all(x.ndim == 1 and np.isfinite(x).all() and (x >= 0).all() and abs(x.sum() - 1) < 1e-9 for x in (p, q))
-    if p.shape != q.shape or not shares: raise InputError("a precision-recall curve needs two equally long lists of shares that sum to 1 each")
+    fit = p.shape == q.shape and all(x.ndim == 1 and np.isfinite(x).all() and (x >= 0).all() and abs(x.sum() - 1) < 1e-9 for x in (p, q))
+    if not fit: raise InputError("a precision-recall curve needs two equally long lists of shares that sum to 1 each")
     if angles < 3: raise InputError(f"a precision-recall curve needs 3 angles at least, not {angles}")
     slope = slopes(angles)[:, None]
     precision = np.minimum(slope*q, p).sum(1)
@@ -98,9 +98,15 @@ def prd_score(pred: Tensor, target: Tensor, w_pred=None, w_target=None, *, b: fl
     "The largest F_b along the curve of two sets of features."
     return float(max_f(*prd(pred, target, w_pred, w_target, **options), b))
 
-# %% ../../nbs/metrics/05_prd.ipynb #8fd43826
-def prd_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, seed: int, b: float, kmeans: int, runs: int = 10, cluster_seed: int = 0) -> Estimate:
-    "The largest F_b with the influence of each item, clusters held fixed; `clusters` are labels of items, `kmeans` how many clusters."
+# %% ../../nbs/metrics/05_prd.ipynb #afab3699
+def prd_estimate(pred: Tensor, target: Tensor, # (N, d), (M, d) features
+                 *, matched: bool, clusters, seed: int, # what every estimate is called with; influences need none of it
+                 b: float,               # how many times recall weighs more than precision
+                 kmeans: int = 20,       # clusters of the features
+                 runs: int = 10,         # clusterings
+                 cluster_seed: int = 0,  # of the clusterings
+                ) -> Estimate:
+    "The largest F_b along the curve with the influence of each item, clusters of the features held fixed."
     (label_p, u), (label_t, v) = assign_clusters(pred, target, clusters=kmeans, runs=runs, seed=cluster_seed)
     p, q = shares(label_p, u, kmeans), shares(label_t, v, kmeans)
     alpha, beta = np.mean([prd_curve(x, y) for x, y in zip(p, q)], axis=0)
@@ -113,27 +119,30 @@ def prd_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, seed:
     left, right = count(gradient*share, label_p), count(gradient*slope*(1 - share), label_t)
     return Estimate(float(f[best]), pred=left - left.mean(), target=right - right.mean(), method="influence-fixed-clusters")
 
-# %% ../../nbs/metrics/05_prd.ipynb #fecd51cc
+# %% ../../nbs/metrics/05_prd.ipynb #cf2bfa90
 def _prd_metric(name: str, encoder, layer: str | None, device: str | None, clusters: int, runs: int, seed: int, options: dict) -> dict:
     rows, parts = encoder_rows(encoder, layer, device, **options)
     settings = dict(clusters=clusters, runs=runs, seed=seed)
-    signature = Signature.of(metric=name, **parts, **{("kmeans" if k == "clusters" else k): v for k, v in settings.items()}, angles=1001, dtype="float64")
+    signature = Signature.of(metric=name, **parts, kmeans=clusters, runs=runs, seed=seed, angles=1001, dtype="float64")
     estimate = partial(prd_estimate, b=BETAS[name], kmeans=clusters, runs=runs, cluster_seed=seed)
     return dict(**rows, compare=partial(prd_score, b=BETAS[name], **settings), estimate=estimate, signature=signature)
 
 _CARD = dict(range="[0, 1]", inputs="images", weights="the encoder's", cite="Sajjadi et al. 2018")
 
-@metric_factory("prd-recall", "set", higher_is_better=True, measures="how much of the targets the predictions explain: largest F₈", **_CARD)
-def prd_recall(encoder="embedded", layer: str | None = None, device: str | None = None, clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
+@metric_factory("prd-recall", "set", higher_is_better=True, measures="share of the targets that predictions explain: largest F₈", **_CARD)
+def prd_recall(encoder="embedded", layer: str | None = None, device: str | None = None,
+               clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
     "The largest F₈ of the precision-recall curve over k-means clusters."
     return _prd_metric("prd-recall", encoder, layer, device, clusters, runs, seed, options)
 
-@metric_factory("prd-precision", "set", higher_is_better=True, measures="how much of the predictions the targets explain: largest F⅛", **_CARD)
-def prd_precision(encoder="embedded", layer: str | None = None, device: str | None = None, clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
+@metric_factory("prd-precision", "set", higher_is_better=True, measures="share of predictions that targets explain: largest F⅛", **_CARD)
+def prd_precision(encoder="embedded", layer: str | None = None, device: str | None = None,
+                  clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
     "The largest F⅛ of the precision-recall curve over k-means clusters."
     return _prd_metric("prd-precision", encoder, layer, device, clusters, runs, seed, options)
 
 @metric_factory("prd-f1", "set", higher_is_better=True, measures="overlap of predictions and targets: largest F₁", **_CARD)
-def prd_f1(encoder="embedded", layer: str | None = None, device: str | None = None, clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
+def prd_f1(encoder="embedded", layer: str | None = None, device: str | None = None,
+           clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
     "The largest F₁ of the precision-recall curve over k-means clusters."
     return _prd_metric("prd-f1", encoder, layer, device, clusters, runs, seed, options)

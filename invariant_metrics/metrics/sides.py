@@ -115,7 +115,7 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> Tensor:
     if isinstance(side, Texts): return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
     return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
-# %% ../../nbs/metrics/08_sides.ipynb #ad5697f9
+# %% ../../nbs/metrics/08_sides.ipynb #2dc28c49
 @dataclass(frozen=True)
 class StatsPair:
     "Two sides of which at least one is known by its moments alone."
@@ -150,7 +150,8 @@ def set_rows(metric: Metric,          # of kind set
         if p.shape[1:] != t.shape[1:]: raise InputError(f"{metric.name}: features of different widths, {p.shape[1]} of {where[0]} against {t.shape[1]} of {where[1]}")
         return Noted(Rows(p, t, matched=_names(pred) is not None and _names(pred) == _names(target)), notes)
     if metric.from_stats is None: raise InputError(f"{metric.name} needs samples, and statistics hold only their moments; use fd")
-    sides = [s if isinstance(s, GaussianStats) else GaussianStats.of(extraction(metric, s, w)) for s, w in zip((pred, target), where)]
+    parts = max(s.count for s in (pred, target) if isinstance(s, GaussianStats)) # samples are dealt like the parts they meet
+    sides = [s if isinstance(s, GaussianStats) else GaussianStats.of(extraction(metric, s, w), parts=parts) for s, w in zip((pred, target), where)]
     if sides[0].width != sides[1].width: raise InputError(f"{metric.name}: statistics of different widths, {sides[0].width} against {sides[1].width}")
     return Noted(StatsPair(*sides), notes)
 
