@@ -3,8 +3,9 @@
 Usage: python benchmarks/distances.py [--quick] [--only NAME …]      (writes nbs/results/distances.csv)
 NAME is one of frechet-500, frechet-2000, frechet-10000, interval, kid, cmmd, streaming, accuracy. --quick takes small sizes, asks
 for nothing and writes nothing. With --only the other rows of the table stay as they are. Needs torch-fidelity and pytorch-fid;
-all of it takes about half an hour on two cores. Times are medians of three runs after a first one that does not count, unless `runs`
-says otherwise: what takes a minute or is only there to be compared with runs once."""
+all of it takes about half an hour. Times are medians of three runs (nine of what is short) after warm-up, unless `runs` says
+otherwise: what takes a minute or is only there to be compared with runs once. With OMP_NUM_THREADS=1 every package has one thread, which is
+steadier on few cores."""
 import argparse
 import ctypes
 import gc
@@ -77,7 +78,9 @@ def measure(function, runs: int = 3) -> dict:
         kept.append(function())
         seconds.append(time.perf_counter() - start)
     if runs == 1: return {"added MB": added_memory(once), "runs": 1, "seconds": seconds[0], "value": kept[0]}
-    memory = added_memory(once)  # the first run: not counted in the time
+    memory = added_memory(once)  # the first run: not counted in the time, and neither are those that still pay for fresh memory
+    while len(seconds) < 8 and (len(seconds) < 2 or seconds[-1] < 0.8*seconds[-2]) and sum(seconds) < 2: once()
+    runs = runs if seconds[-1] > 0.5 else 9
     seconds.clear()
     for _ in range(runs): once()
     return {"added MB": memory, "runs": runs, "seconds": statistics.median(seconds), "value": kept[-1]}

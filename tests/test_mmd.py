@@ -223,7 +223,7 @@ def test_cmmd_from_streamed_statistics():
     plain = cmmd_from_stats(GaussianStats().update(unit(a)), q)
     assert plain.se is None and any("no interval" in note for note in plain.notes)
     assert cmmd_from_stats(p, p).value == 0
-    with pytest.raises(InputError, match="mean squared length"): cmmd_from_stats(GaussianStats().update(a), q)
+    with pytest.raises(InputError, match="mean square length"): cmmd_from_stats(GaussianStats().update(a), q)
     with pytest.raises(InputError, match="widths"): cmmd_from_stats(p, GaussianStats().update(unit(b[:, :5])))
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Registry, Signature, unknown
 from ..encoders.base import check_rgb, get_encoder
 
-# %% ../../nbs/metrics/00_base.ipynb #414e6f36
+# %% ../../nbs/metrics/00_base.ipynb #462e3924
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -40,6 +40,12 @@ class Metric:
     from_stats: Callable | None = None # set metrics of Gaussian moments: (GaussianStats, GaussianStats) -> Estimate
     encoder: object = None           # whose features phi gives, so that stored features can stand in for the items
     layer: str | None = None         # of that encoder
+    needs_target: bool = True        # set metrics: False for a property of the predictions as a whole
+
+    @property
+    def compares(self) -> bool:
+        "Whether there is a second side."
+        return self.kind != "single" and self.needs_target
 
     def __post_init__(self):
         if self.kind not in KINDS: raise InputError(f"metric {self.name}: kind {self.kind!r} is none of {', '.join(KINDS)}")
@@ -81,13 +87,13 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #f9ce84db
+# %% ../../nbs/metrics/00_base.ipynb #e8819946
 def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
     if not len(pred): raise InputError("no predictions to score")
     for m in metrics:
-        if m.kind != "single" and target is None: raise InputError(f"{m.name} compares with a target; none was given")
+        if m.compares and target is None: raise InputError(f"{m.name} compares with a target; none was given")
         if m.kind == "paired" and len(pred) != len(target):
             raise InputError(f"{m.name} needs one target per prediction: {len(pred)} against {len(target)}")
     if cache is not None and cache.setdefault("target", target) is not target:
@@ -99,7 +105,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #670b4611
+# %% ../../nbs/metrics/00_base.ipynb #d67c48d6
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
@@ -111,17 +117,17 @@ def extract(metrics: Sequence[Metric],        # of different names
            ) -> dict[str, Rows]:              # metric name -> rows
     "The rows of each metric, each phi run once; raises InputError on values that are not finite, naming the items."
     _check_items(metrics, pred, target, cache)
-    compared, cache = [m for m in metrics if m.kind != "single"], {} if cache is None else cache
+    compared, cache = [m for m in metrics if m.compares], {} if cache is None else cache
     left, right = {m.name: [] for m in metrics}, {m.name: [] for m in metrics}
     for start in range(0, max(len(pred), len(target) if compared else 0), batch):
         p, t = _mapped(metrics, pred, start, batch), dict(cache.get((start, batch), {}))
         if compared: t |= _mapped([m for m in compared if m.phi_key not in t], target, start, batch)
         if "target" in cache: cache[start, batch] = t
         for m in metrics:
-            sides = [x[m.phi_key] for x in ([p] if m.kind == "single" else [p, t]) if x]
+            sides = [x[m.phi_key] for x in ([p, t] if m.compares else [p]) if x]
             if p and m.kind != "set": left[m.name].append(_per_item(m, m.compare(*sides), len(pred[start:start + batch])))
             if p and m.kind == "set": left[m.name].append(p[m.phi_key].cpu())
-            if t and m.kind == "set": right[m.name].append(t[m.phi_key].cpu())
+            if t and m.kind == "set" and m.compares: right[m.name].append(t[m.phi_key].cpu())
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
     return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 

@@ -21,7 +21,7 @@ from .gaussian import GaussianStats, add_product, mirror
 from .kernel import PairSums, Polynomial, RBF, kernel_tiles, blocks, lengths, unit
 from .mmd import estimate_of, mmd2, mmd_estimate, mmd_replicates
 
-# %% ../../nbs/metrics/02_cmmd.ipynb #dfac6b98
+# %% ../../nbs/metrics/02_cmmd.ipynb #b81afce7
 SIGMA, SCALE = 10.0, 1000.0
 C = SIGMA**-2
 
@@ -56,7 +56,7 @@ def moments_of_stats(stats: GaussianStats, # of unit vectors
     if stats.n < 2: raise InputError(f"CMMD needs two items in each set, found {stats.n}")
     second = stats.cov*((stats.n - 1)/stats.n) + torch.outer(stats.mean, stats.mean)
     if abs(size := float(second.trace()) - 1) > 1e-5:
-        raise InputError(f"CMMD needs statistics of unit vectors; these have a mean squared length of {1 + size:.6g}: stream unit(features)")
+        raise InputError(f"CMMD needs statistics of unit vectors; theirs have a mean square length of {1 + size:.6g}; stream unit(rows)")
     return UnitMoments(stats.n, stats.mean, second)
 
 # %% ../../nbs/metrics/02_cmmd.ipynb #c1158cf4

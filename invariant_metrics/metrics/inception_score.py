@@ -84,7 +84,7 @@ def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: b
         halves += [float(information(logp[side])[0].mean().exp()) for side in (half, ~half)]
     return Estimate(max(value, 1.0), 2*value - float(np.mean(halves)), **parts)
 
-# %% ../../nbs/metrics/05_inception_score.ipynb #c4bfeb4f
+# %% ../../nbs/metrics/05_inception_score.ipynb #059cf3b0
 def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None, w_target: Tensor | None = None) -> float:
     return inception_score(pred, w_pred)
 
@@ -95,4 +95,4 @@ def inception_metric(device: str | None = None, **options) -> dict:
     "The Inception Score of all images at once, from the 1008 logits of FID's network."
     rows, parts = encoder_rows("inception", "logits", device, **options)
     signature = Signature.of(metric="inception-score", **parts, splits=1, dtype="float64")
-    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature)
+    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature, needs_target=False)

@@ -64,7 +64,7 @@ class RBF:
 
     def parts(self) -> dict: return dict(kernel="rbf", sigma=float(self.sigma), normalized="yes" if self.normalize else "no")
 
-# %% ../../nbs/metrics/02_kernel.ipynb #d3690bee
+# %% ../../nbs/metrics/02_kernel.ipynb #7fa2b83a
 @dataclass(frozen=True)
 class Polynomial:
     "The polynomial kernel (γ x·y + coef)^degree; by default that of KID."
@@ -72,14 +72,17 @@ class Polynomial:
     gamma: float | None = None   # None: 1/d, d the width of the features
     coef: float = 1.0
     normalize: bool = False      # scale features to length 1 first
+    fast: bool = False           # inner products of centered features in float32, see below
     dtype = torch.float64        # of the tiles
 
     def __post_init__(self):
         if self.degree < 1 or self.degree != int(self.degree): raise InputError(f"degree must be 1, 2, 3, …, not {self.degree}")
         if self.gamma is not None and not self.gamma > 0: raise InputError(f"gamma must be above 0, not {self.gamma}")
 
+    def factor(self, width: int) -> float: return 1/width if self.gamma is None else self.gamma
+
     def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: # as for RBF
-        root = (1/width if self.gamma is None else self.gamma)**0.5
+        root = self.factor(width)**0.5
         if self.normalize: return root/_nonzero(length, where), torch.full_like(length, root**2)
         return torch.full_like(length, root), (root*length).square()
 
@@ -96,7 +99,7 @@ def kernel_diagonal(x: Tensor, kernel, where: str = "features") -> Tensor: # (N,
     "The kernel of each row with itself, as it stands in the tiles."
     return kernel.diagonal(kernel.prepare(lengths(x, where), x.shape[1], where)[1])
 
-# %% ../../nbs/metrics/02_kernel.ipynb #dcf76e02
+# %% ../../nbs/metrics/02_kernel.ipynb #44549274
 def blocks(n: int, m: int,           # rows of x, rows of y
            tile: int,                # at most so many rows in a block
            together: bool = False,   # the same rows of both sets in one block (n = m)
@@ -106,6 +109,29 @@ def blocks(n: int, m: int,           # rows of x, rows of y
     if together: return [((0, 1), rows) for rows in cut(n, max(tile//2, 1))]
     return [((0,), rows) for rows in cut(n, tile)] + [((1,), rows) for rows in cut(m, tile)]
 
+def _views(buffer: Tensor, rows: Tensor, other: Tensor) -> Tensor: return buffer[:len(rows)*len(other)].view(len(rows), len(other))
+
+def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: int): # functions: a block's rows; two blocks' inner products
+    buffer = torch.empty(most*most, dtype=kernel.dtype, device=sets[0].device)
+    def load(cut):
+        parts = [(sets[s][cut[1]].detach()*scaled[s][0][cut[1], None]).to(kernel.dtype) for s in cut[0]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return load, lambda i, j, rows, other: torch.mm(rows, other.T, out=_views(buffer, rows, other))
+
+# %% ../../nbs/metrics/02_kernel.ipynb #9d6d058d
+def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as `_products`
+    gamma, total = kernel.factor(sets[0].shape[1]), sum(len(z) for z in sets)
+    center = (sum(part.sum(0, dtype=torch.float64) for z in sets for part in z.split(4096))/total).float()
+    exact = center.double()
+    offset = [torch.cat([part.double() @ exact for part in z.split(4096)]).sub_(exact @ exact/2).mul_(gamma) for z in sets]
+    offset = [torch.cat([offset[s][rows] for s in held]) for held, rows in cuts]
+    small, large = torch.empty(most*most), torch.empty(most*most, dtype=torch.float64)
+    def load(cut): return torch.cat([(sets[s][cut[1]].detach() - (exact if sets[s].dtype == torch.float64 else center)).float() for s in cut[0]])
+    def multiply(i, j, rows, other):
+        inner = torch.mm(rows, other.T, out=_views(small, rows, other))
+        return torch.add(offset[i][:, None], inner, alpha=gamma, out=_views(large, rows, other)).add_(offset[j])
+    return load, multiply
+
 @torch.no_grad()
 def kernel_tiles(sets: Sequence[Tensor],  # x (N, d) and y (M, d); or x alone
                  kernel,                  # RBF or Polynomial
@@ -114,19 +140,16 @@ def kernel_tiles(sets: Sequence[Tensor],  # x (N, d) and y (M, d); or x alone
                 ) -> Iterator[tuple[int, int, Tensor]]: # which two blocks, i <= j, and their tile, good until the next one
     "Every tile on and above the diagonal, float64, on the device of the features; raises InputError on bad rows."
     scaled = [kernel.prepare(lengths(z, name), z.shape[1], name) for z, name in zip(sets, names)]
-    def load(cut):
-        parts = [(sets[s][cut[1]].detach()*scaled[s][0][cut[1], None]).to(kernel.dtype) for s in cut[0]]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
     square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
     most = max(map(len, square))
-    buffer = torch.empty(most*most, dtype=kernel.dtype, device=sets[0].device)
+    fast = getattr(kernel, "fast", False) and not kernel.normalize and sets[0].device.type == "cpu"
+    load, multiply = _fast_products(sets, kernel, cuts, most) if fast else _products(sets, kernel, cuts, scaled, most)
     with progress(total=len(cuts)*(len(cuts) + 1)//2, desc="pairs", leave=False, delay=2) as bar:
         for i, left in enumerate(cuts):
             rows = load(left)
             for j in range(i, len(cuts)):
                 other = rows if j == i else load(cuts[j])
-                tile = torch.mm(rows, other.T, out=buffer[:len(rows)*len(other)].view(len(rows), len(other)))
-                kernel.tile_(tile, square[i], square[j])
+                tile = kernel.tile_(multiply(i, j, rows, other), square[i], square[j])
                 if j == i: tile.diagonal().copy_(kernel.diagonal(square[i]))
                 yield i, j, tile
                 bar.update()

@@ -159,7 +159,7 @@ def mmd_interval(a: Tensor,                  # (N, d) features
     "An interval for the squared MMD that holds near equality too; raises InputError below four items."
     return score_interval(pair_sums(a, _check_sets(a, b), kernel, matched=matched, tile=tile), matched, scale, level)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #7a8b0711
+# %% ../../nbs/metrics/02_mmd.ipynb #5afd9ba2
 @dataclass(frozen=True)
 class SubsetScore:
     "Mean and standard deviation over subsets. The latter is no standard error: it is that of one subset."
@@ -186,13 +186,14 @@ def kid_draws(n: int,            # items of the first set
     pairs = [[generator.choice(count, size, replace=False) for count in (n, m)] for _ in range(subsets)]
     return tuple(torch.from_numpy(np.stack(side)) for side in zip(*pairs))
 
+# %% ../../nbs/metrics/02_mmd.ipynb #dcafc842
 def kid_subsets(a: Tensor,                 # (N, d) features
                 b: Tensor,                 # (M, d)
                 subsets: int = 100,
                 size: int = 1000,          # reduced to the smaller set where that has fewer, with a note
                 draws=None,                # a pair of (subsets, size) indices; None: those of `seed`
                 seed: int = 2020,
-                kernel=Polynomial(),
+                kernel=Polynomial(fast=True), # right to about 1e-11 of the kernel; Polynomial() for all in float64
                 tile: int = 1024,          # rows of the kernel in memory together
                ) -> SubsetScore:
     "Kernel distance over random subsets (Bińkowski et al. 2018); raises InputError on sets or subsets below two items."
@@ -209,7 +210,7 @@ def kid_subsets(a: Tensor,                 # (N, d) features
     notes.append("the standard deviation over subsets is that of one subset, not the standard error of the mean")
     return SubsetScore(float(values.mean()), float(values.std(correction=0)), values, index[0].shape[1], source, tuple(notes))
 
-# %% ../../nbs/metrics/02_mmd.ipynb #7d98204b
+# %% ../../nbs/metrics/02_mmd.ipynb #c2279d55
 def kernel_metric(name: str,
                   kernel,                   # RBF or Polynomial
                   unbiased: bool,
@@ -227,6 +228,7 @@ def kernel_metric(name: str,
     return dict(**rows, compare=partial(mmd2, **settings), many=partial(mmd_replicates, **settings),
                 estimate=partial(mmd_estimate, **settings), signature=signature)
 
+# %% ../../nbs/metrics/02_mmd.ipynb #a36adfce
 _CARD = dict(inputs="images", weights="the encoder's")
 
 @metric_factory("mmd", "set", higher_is_better=False, measures="difference of the two feature distributions, unbiased",

@@ -47,7 +47,7 @@ def build_metrics(asked: Sequence,                       # names, "package.modul
         raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out, or ask for fd or mmd")
     return out
 
-# %% ../../nbs/metrics/09_score.ipynb #a8931211
+# %% ../../nbs/metrics/09_score.ipynb #c257a576
 def same_content(pred: Side, target: Side) -> bool:
     "Whether both sides hold the same items or features."
     if type(pred) is not type(target) or not isinstance(pred, (Images, Texts, Features)): return pred is target
@@ -63,7 +63,7 @@ def _score(metric: Metric, noted: Noted, ci, known: Estimate | None, permutation
         return estimate_score(metric, known, n, m, level=settings["level"], **({} if n else {"n": "unknown"}))
     method = {True: "auto", False: None, None: None}.get(ci, ci)
     score = score_rows(metric, rows, method=method, known=known, **settings)
-    if not permutations or metric.kind != "set": return score
+    if not permutations or metric.kind != "set" or metric.higher_is_better is not False: return score
     p = permutation_test(metric, rows, reps=permutations, seed=settings["seed"], clusters=settings["clusters"] if rows.matched else None)
     return replace(score, p_value=p)
 
@@ -72,6 +72,14 @@ def _known(metric: Metric, noted: Noted, ci, settings: Mapping) -> Estimate | No
     if isinstance(rows, StatsPair): return metric.from_stats(rows.pred, rows.target)
     wanted = ci in (True, "auto", "influence", "bootstrap") and settings["reps"] and metric.estimate
     return estimate_rows(metric, rows, settings["seed"], settings["clusters"]) if wanted and len(rows) > 1 else None
+
+def _finished(metric: Metric, noted: Noted, same: bool, ci, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
+    if same and metric.kind == "set" and metric.higher_is_better is False:
+        n = len(noted.rows)
+        return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *noted.notes))
+    score = _score(metric, noted, ci, known, permutations, settings)
+    notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.compares else ()), *noted.notes, *score.notes)
+    return replace(score, notes=tuple(dict.fromkeys(notes)))
 
 # %% ../../nbs/metrics/09_score.ipynb #95696dae
 class Scores(dict):
@@ -88,7 +96,7 @@ class Scores(dict):
         if any(isinstance(r, StatsPair) for r in rows) or not (same or metric.estimate) or not self.settings["reps"]: return None
         return difference(metric, *rows, same_items=same, known=known if len(known) == 2 else (), **self.settings)
 
-# %% ../../nbs/metrics/09_score.ipynb #d936ff02
+# %% ../../nbs/metrics/09_score.ipynb #c802e7da
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -107,6 +115,7 @@ def _sides(systems: Mapping, target, metrics: Sequence[Metric], query, skip_bad:
     if skip_bad and truth is not None and any(m.kind == "paired" for m in metrics): *kept, truth = without_partners(*sides.values(), truth); sides = dict(zip(sides, kept))
     return sides, truth
 
+# %% ../../nbs/metrics/09_score.ipynb #243ebbeb
 def score(pred,                             # folder, files, array, texts, features, statistics; or a dict of them, one per system
           target=None,                      # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
@@ -145,14 +154,6 @@ def score(pred,                             # folder, files, array, texts, featu
     board = Scores(found, built, rows, known, {s: getattr(side, "names", None) for s, side in sides.items()}, settings)
     if paired: return {m.name: board.difference(m, *systems) for m in built}
     return board if isinstance(pred, Mapping) else found[""]
-
-def _finished(metric: Metric, noted: Noted, same: bool, ci, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
-    if same and metric.kind == "set" and metric.higher_is_better is False:
-        n = len(noted.rows)
-        return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *noted.notes))
-    score = _score(metric, noted, ci, known, permutations, settings)
-    notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.kind != "single" else ()), *noted.notes, *score.notes)
-    return replace(score, notes=tuple(dict.fromkeys(notes)))
 
 # %% ../../nbs/metrics/09_score.ipynb #c98d07a7
 def _best_guess(score: Score) -> float: return score.value if score.corrected is None else score.corrected

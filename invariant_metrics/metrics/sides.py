@@ -115,7 +115,7 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> Tensor:
     if isinstance(side, Texts): return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
     return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
-# %% ../../nbs/metrics/08_sides.ipynb #2dc28c49
+# %% ../../nbs/metrics/08_sides.ipynb #a544e03f
 @dataclass(frozen=True)
 class StatsPair:
     "Two sides of which at least one is known by its moments alone."
@@ -139,11 +139,14 @@ def _names(side: Side) -> Sequence[str] | None: return getattr(side, "names", No
 
 def set_rows(metric: Metric,          # of kind set
              pred: Side,
-             target: Side,
+             target: Side | None,     # None for a metric that needs none
              extraction: Extraction,
              where: tuple[str, str] = ("pred", "target"), # for messages
             ) -> Noted:
     "Features of both sides, or moments where that is all there is; raises InputError where the metric needs more than moments."
+    if target is None:
+        if isinstance(pred, GaussianStats): raise InputError(f"{metric.name} needs samples, and statistics hold only their moments")
+        return Noted(Rows(extraction(metric, pred, where[0])), _notes(metric, pred, where[0]))
     notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1])]))
     if not any(isinstance(side, GaussianStats) for side in (pred, target)):
         p, t = extraction(metric, pred, where[0]), extraction(metric, target, where[1])
@@ -181,17 +184,17 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
             bar.update(len(stacks[0]))
     return {s: {name: _joined(rows) for name, rows in by.items()} for s, by in parts.items()}
 
-# %% ../../nbs/metrics/08_sides.ipynb #825ba2ee
+# %% ../../nbs/metrics/08_sides.ipynb #b64b4b6e
 def side_rows(systems: Mapping[str, Side],
               target: Side | None,          # None where all metrics are single
               metrics: Sequence[Metric],
               extraction: Extraction,
              ) -> dict[str, dict[str, Noted]]: # system -> metric name -> rows and notes
     "Rows of each system and metric; raises InputError where a side cannot give what a metric needs."
-    needy = [m.name for m in metrics if m.kind != "single"]
+    needy = [m.name for m in metrics if m.compares]
     if target is None and needy: raise InputError(f"{needy[0]} compares with a target; none was given")
     sets, items = [m for m in metrics if m.kind == "set"], [m for m in metrics if m.kind != "set"]
-    out = {s: {m.name: set_rows(m, pred, target, extraction, (s or "pred", "target")) for m in sets} for s, pred in systems.items()}
+    out = {s: {m.name: set_rows(m, pred, target if m.compares else None, extraction, (s or "pred", "target")) for m in sets} for s, pred in systems.items()}
     if not items: return out
     paired = next((m.name for m in items if m.kind == "paired"), "")
     if paired:
