@@ -8,7 +8,7 @@ __all__ = ['Pred', 'Target', 'Encoder', 'Layer', 'Weights', 'SkipBad', 'Recursiv
            'stats', 'net_signature', 'list_metrics', 'list_invariants', 'weights_list', 'weights_verify',
            'weights_fetch', 'weights_train', 'cache_list', 'cache_clear', 'report']
 
-# %% ../nbs/91_cli.ipynb #139f6085
+# %% ../nbs/91_cli.ipynb #706de2cb
 import json
 import os
 import re
@@ -19,6 +19,7 @@ from typing import Annotated, Optional
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .core import InputError, package_version, unknown
@@ -41,16 +42,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scale = Annotated[str, typer.Option("--scale", help="Size of the run: quick, default or full.")]
 
-# %% ../nbs/91_cli.ipynb #2b3eb07f
+# %% ../nbs/91_cli.ipynb #6a44972a
 SCHEMA = 1 # version of the JSON this module prints
 
 def _print_json(kind: str, payload) -> None:
-    typer.echo(json.dumps({"schema": SCHEMA, "kind": kind, "version": package_version(), "result": payload}, indent=1, default=str))
+    typer.echo(json.dumps({"schema": SCHEMA, "kind": kind, "version": package_version(), "result": payload}, indent=1, default=str, allow_nan=False))
 
 def _print_table(rows: list[dict], title: str | None = None) -> None:
     "Rows as a table, one column per key; on a terminal it wraps, in a pipe it keeps its width."
     console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(title=title and escape(title), title_justify="left", header_style="bold", box=None, pad_edge=False)
     for key in (rows[0] if rows else {}): table.add_column(str(key).replace("_", " "), overflow="fold")
     for row in rows: table.add_row(*(_cell(v) for v in row.values()))
     console.print(table)
@@ -71,7 +72,7 @@ def _version(show: bool):
 def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False):
     os.environ.setdefault("HF_HUB_OFFLINE", "1") # only `weights fetch` may use the network
 
-# %% ../nbs/91_cli.ipynb #0c03754c
+# %% ../nbs/91_cli.ipynb #a2104b5d
 def _one_line(error: BaseException) -> str:
     if hasattr(error, "format_message"): # a usage error: unknown option, missing argument
         context = getattr(error, "ctx", None)
@@ -83,15 +84,15 @@ def main(args: list[str] | None = None, # default: the process's own arguments
         ) -> int:                       # exit code: 0, 2 for an error, 130 when interrupted
     "Run one command; errors come out as a single line on standard error."
     args = sys.argv[1:] if args is None else args
-    try: return app(args, standalone_mode=False, prog_name="invariant-metrics") or 0
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted; the same command goes on where it stopped", err=True)
-        return 130
+    try: code = app(args, standalone_mode=False, prog_name="invariant-metrics") or 0
+    except (KeyboardInterrupt, typer.Abort): code = 130
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError": return 0 # the help has been printed
         if "--debug" in args: traceback.print_exc()
         typer.echo(f"error: {_one_line(error)}", err=True)
         return 2
+    if code == 130: typer.echo("interrupted; the same command goes on where it stopped", err=True)
+    return code
 
 # %% ../nbs/91_cli.ipynb #d4eea5d3
 def _names(text: str) -> list[str]: return [part.strip() for part in text.split(",") if part.strip()]
@@ -140,7 +141,7 @@ def _save_per_item(scores: dict, path: Path) -> None:
     if not rows: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.DataFrame(rows), path)
 
-# %% ../nbs/91_cli.ipynb #ba24b56b
+# %% ../nbs/91_cli.ipynb #1216fba4
 def _expanded(path: str | Path): # a path, or the list of what a quoted pattern stands for
     path = Path(path)
     if path.exists() or not any(c in path.name for c in "*?["): return path
@@ -149,7 +150,10 @@ def _expanded(path: str | Path): # a path, or the list of what a quoted pattern 
     return found
 
 def _shards(stats: list[Path]) -> list[Path]:
-    return [f for found in map(_expanded, stats) for f in (found if isinstance(found, list) else [found])]
+    files = [f for found in map(_expanded, stats) for f in (found if isinstance(found, list) else [found])]
+    if wrong := [f for f in files if f.suffix not in (".safetensors", ".npz")]:
+        raise InputError(f"--stats {wrong[0]} is no statistics file; make one with: invariant-metrics stats {wrong[0]} --out FILE.safetensors")
+    return files
 
 def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]: # metric names, sources by name
     files = [Path(w) for w in words if Path(w).suffix in (".safetensors", ".npz")]
@@ -160,22 +164,23 @@ def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[lis
     if not systems: raise InputError("nothing to score: give --pred or --stats")
     return names or (["fd"] if stats else []), systems
 
-def _earlier(path: Path) -> dict: # system -> metric -> value and signature of an earlier --json output
-    try: return json.loads(path.read_text())["result"]["scores"]
-    except (OSError, ValueError, KeyError, TypeError) as error: raise InputError(f"{path} is not the --json output of an earlier score") from error
-
-def _against(scores: dict, path: Path) -> list[dict]:
+def _earlier(path: Path) -> list[tuple]: # system, metric, value, signature of an earlier --json output
     from invariant_metrics.core import Signature
-    old = [(s, m, x) for s, by in _earlier(path).items() for m, x in by.items()]
+    try:
+        held = json.loads(path.read_text())["result"]["scores"]
+        return [(s, m, x["value"], Signature.parse(x["signature"])) for s, by in held.items() for m, x in by.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not the --json output of an earlier score") from error
+
+def _against(scores: dict, old: list[tuple]) -> list[dict]:
     rows = []
     for system, by in scores.items():
         for name, score in by.items():
-            for was, metric, x in old:
-                if metric != name: continue
-                differ = Signature.parse(x["signature"]).differences(score.signature)
-                says = ", ".join(f"{k} was {a}, is {b}" for k, (a, b) in differ.items())
-                rows.append({"metric": name, "system": system, "value": score.value, "earlier": was, "earlier value": x["value"],
+            for was, _, value, signature in (row for row in old if row[1] == name):
+                says = ", ".join(f"{k} was {a}, is {b}" for k, (a, b) in signature.differences(score.signature).items())
+                rows.append({"metric": name, "system": system, "value": score.value, "earlier": was, "earlier value": value,
                              "comparable": f"no: {says}" if says else "yes"})
+    if old and not rows: raise InputError(f"--against: no metric in common; the earlier scores are of {', '.join(dict.fromkeys(m for _, m, _, _ in old))}")
     return rows
 
 # %% ../nbs/91_cli.ipynb #2a82c23d
@@ -191,7 +196,7 @@ def _print_scores(scores: dict, table, against: list[dict]) -> None:
     notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
     for note in notes: typer.echo(note, err=True)
 
-# %% ../nbs/91_cli.ipynb #aafd4928
+# %% ../nbs/91_cli.ipynb #39b907c0
 @app.command(epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/")
 def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
           pred: Pred = [], target: Target = None, metric: Metrics = None,
@@ -210,24 +215,27 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
           batch: Batch = 64, device: Device = None, seed: Seed = 0, as_json: AsJson = False, debug: Debug = False):
     "Score images, texts, features or statistics with intervals; rank several systems."
     from invariant_metrics.core import few_threads
+    from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.metrics.score import ranking, score as score_systems
     few_threads()
     names, systems = _systems(metrics or [], pred, stats)
     if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
+    old = _earlier(against) if against else []
+    if per_item: check_writable(per_item.parent)
     scores = score_systems(systems, None if target is None else _expanded(target), [*names, *(metric or [])], encoder=encoder, layer=layer,
                            weights=weights, ci={"auto": True, "none": False}.get(ci, ci), level=level, reps=reps, permutations=permutations,
                            seed=seed, device=device, query=query, skip_bad=skip_bad, recursive=recursive, cache=not no_cache, batch=batch)
-    table = ranking(scores) if len(systems) > 1 and not paired else None
+    table = ranking(scores).astype(object) if len(systems) > 1 and not paired else None
+    if table is not None: table = table.where(table.notna(), None)
     if per_item: _save_per_item(scores, per_item)
-    shown = dict(scores)
-    if paired: shown[" − ".join(systems)] = {m.name: gap for m in scores.metrics if (gap := scores.difference(m, *systems)) is not None}
-    compared = _against(scores, against) if against else []
+    shown = {**scores, **({" − ".join(systems): scores.paired(*systems)} if paired else {})}
+    compared = _against(scores, old)
     if not as_json: return _print_scores(shown, table, compared)
     payload = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
     _print_json("score", {"scores": payload, "ranking": None if table is None else table.to_dict("records"), "against": compared})
 
-# %% ../nbs/91_cli.ipynb #e7c82033
-def _shard_of(items, shard: str | None): # every N-th item from the i-th on, for "i/N"
+# %% ../nbs/91_cli.ipynb #4cd3264a
+def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for "i/N"
     if shard is None: return items
     found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", shard)
     if not found or int(found[1]) > int(found[2]): raise InputError(f"--shard {shard!r} is not like 2/8, the second of eight")
@@ -245,14 +253,20 @@ def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text fi
           skip_bad: SkipBad = False, recursive: Recursive = False, batch: Batch = 64, device: Device = None, seed: Seed = 0,
           as_json: AsJson = False, debug: Debug = False):
     "Extract features once and keep their statistics (or themselves) for later scores."
-    from invariant_metrics.core import few_threads
+    from invariant_metrics.core import check_device, few_threads
     from invariant_metrics.data.items import load_items
     from invariant_metrics.encoders.base import get_encoder
-    from invariant_metrics.encoders.store import FeatureStore, load_features, save_features
+    from invariant_metrics.encoders.cache import check_writable
+    from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
     from invariant_metrics.metrics.gaussian import GaussianStats
     few_threads()
-    if source.suffix in (".npy", ".npz", ".safetensors"):
-        if encoder or shard or features: raise InputError("features are there already: --encoder, --shard and --features have no effect on them")
+    if out.suffix not in (".safetensors", ".npz"): raise unknown("ending of a statistics file", out.suffix or str(out), [".safetensors", ".npz"])
+    check_writable(out.parent)
+    check_device(device)
+    items = None
+    if source.suffix in FILES:
+        given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": shard, "--features": features, "--skip-bad": skip_bad}
+        if idle := [k for k, v in given.items() if v]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
         net = get_encoder(encoder or "embedded", device=device, **({"weights": weights} if weights else {}))
@@ -261,7 +275,10 @@ def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text fi
         if features: save_features(out, FeatureStore().features(items, net, layer, batch), net_signature(net, layer), items.names)
         else: made = GaussianStats.of(items, net, layer, parts=0 if out.suffix == ".npz" else parts, seed=seed, batch=batch)
     if features: found = {"file": str(out), "n": len(items), "signature": str(net_signature(net, layer))}
-    else: made.save(out); found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
+    else:
+        made.save(out)
+        found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
+    for name, reason in getattr(items, "skipped", {}).items(): typer.echo(f"note: left out: {reason}", err=True)
     _print_json("stats", found) if as_json else _print_table([found])
 
 def net_signature(net, layer: str | None): # the signature that a metric would expect of its features

@@ -6,7 +6,7 @@
 __all__ = ['SCHEMA_VERSION', 'RESULT_COLUMNS', 'InputError', 'unknown', 'package_version', 'Signature', 'Interval', 'Score',
            'comparable', 'results_table', 'atomic_write', 'save_results', 'load_results', 'digest', 'file_sha256',
            'Registry', 'import_object', 'rng', 'torch_rng', 'bootstrap_weights', 'interval', 'normal_interval', 'auc',
-           'few_threads', 'progress']
+           'few_threads', 'check_device', 'progress']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -307,13 +307,21 @@ def auc(positive: np.ndarray,           # (n,) scores that should be higher
     below, upto = mass[np.searchsorted(q, p, "left")], mass[np.searchsorted(q, p, "right")]
     return float((wp * (below + upto)/2).sum() / (wp.sum() * wq.sum()))
 
-# %% ../nbs/00_core.ipynb #d0461469
+# %% ../nbs/00_core.ipynb #60b1760d
 def few_threads(limit: int = 4, # machines with at most this many cores run one torch thread per process
                ) -> int:        # torch threads in use
     "Use one torch thread where cores are few (unless OMP_NUM_THREADS says otherwise)."
     import torch
     if "OMP_NUM_THREADS" not in os.environ and (os.cpu_count() or 1) <= limit: torch.set_num_threads(1)
     return torch.get_num_threads()
+
+def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or None
+    "Raises InputError on a device that torch does not know or that is not here."
+    if device is None: return
+    import torch
+    try: torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {str(device)!r} cannot be used here ({str(error).splitlines()[0]}); use cpu") from error
 
 def progress(items: Iterable | None = None, # what to iterate over, or None for a bar moved by hand
              desc: str = "",                # what is being done

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core import InputError, Registry, Signature, unknown
 from ..encoders.base import check_rgb, get_encoder
 
-# %% ../../nbs/metrics/00_base.ipynb #462e3924
+# %% ../../nbs/metrics/00_base.ipynb #9743fa68
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Rows:
 
     def __len__(self) -> int: return len(self.pred)
 
+# %% ../../nbs/metrics/00_base.ipynb #444faab1
 @dataclass(frozen=True)
 class Estimate:
     "What a set metric knows about its own number: the plug-in value, its bias, and what each item did to it."
@@ -69,6 +70,7 @@ class Estimate:
     se: float | None = None          # standard error, where it does not come from influences
     df: float | None = None          # Student's degrees of freedom of `se`; None: many
     method: str = "influence"        # how the standard error was had
+    interval: Callable | None = None # level -> Interval, where the metric knows a better one than center ± quantile × SE
     notes: tuple[str, ...] = ()      # for the reader of the number, a line each
 
 # %% ../../nbs/metrics/00_base.ipynb #1c444f79

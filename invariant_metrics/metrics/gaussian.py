@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'blocks', 'check_finite', 'add_product', 'mirror', 'Moments', 'part_labels',
-           'same_features', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats']
+           'same_features', 'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats']
 
 # %% ../../nbs/metrics/01_gaussian.ipynb #933da59f
 import math
@@ -207,13 +207,19 @@ class _Readings(_Stream):
         shown = ", ".join(map(str, fixed[:5])) + (", …" if len(fixed) > 5 else "")
         return (f"{len(fixed)} of {self.width} features are constant: {shown}",) if fixed else ()
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #a167529e
+# %% ../../nbs/metrics/01_gaussian.ipynb #52799d94
 def same_features(a: Signature | None, b: Signature | None) -> None:
     "Raises InputError, saying what differs, when two sets of features do not come from the same encoder and settings."
     if (a is None) != (b is None): raise InputError(f"one of the two has no signature, the other is {a or b}; set .signature on both")
     differ = a.differences(b) if a else {}
     if differ: raise InputError("features do not belong together: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
+def same_source(a: Signature | None, b: Signature | None) -> None:
+    "Raises InputError, saying what differs, where two known signatures differ in more than n and version; an unknown one may pass."
+    differ = a.differences(b, ("system", "n", "version")) if a and b else {}
+    if differ: raise InputError("features cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
+
+# %% ../../nbs/metrics/01_gaussian.ipynb #e2cd5718
 class _Merging(_Readings):
     def merge(self, other: "GaussianStats") -> "GaussianStats": # itself
         "Take in what another has seen (Chan et al. 1983); raises InputError on other widths, signatures or parts."
@@ -248,9 +254,8 @@ class _Merging(_Readings):
         new._held = held
         return new
 
-# %% ../../nbs/metrics/01_gaussian.ipynb #38c73eda
-class GaussianStats(_Merging):
-    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
+# %% ../../nbs/metrics/01_gaussian.ipynb #77c3a68c
+class _Views(_Merging):
     @property
     def parts(self) -> "tuple[GaussianStats, ...]": # of the same memory
         "The random parts, or () where none are kept."
@@ -268,8 +273,11 @@ class GaussianStats(_Merging):
     def to(self, device) -> "GaussianStats": # shares memory where it is there already
         "The same statistics on another device."
         moved = [Moments(m.n, m.mean.to(device), m.lower.to(device)) for m in self.moments()]
-        return self.over(moved, self) if moved else GaussianStats(self.count, self.seed, self.signature, device)
+        return self.over(moved, self) if moved else type(self)(self.count, self.seed, self.signature, device)
 
+# %% ../../nbs/metrics/01_gaussian.ipynb #b48649a4
+class GaussianStats(_Views):
+    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
     @classmethod
     def of(cls, source, encoder=None, layer: str | None = None, **options) -> "GaussianStats":
         "The statistics of an array, batches, a file or a folder: see `stats_of`."
