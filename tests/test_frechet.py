@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.image.fid import _compute_fid
 
-from invariant_metrics.core import InputError
+from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
 from invariant_metrics.metrics.frechet import deflated, frechet_distance, frechet_replicates, frechet_terms, nuclear_norm, product, root_sum
 from invariant_metrics.metrics.gaussian import GaussianStats
@@ -100,6 +100,30 @@ def test_equal_to_sixty_digits_on_every_route(n, m, d, power, turned):
 def test_equal_to_forty_digits_with_64_features():
     a, b = sets(24, 20, 64, 2, turned=True)
     assert abs(frechet_distance(a, b) - by_mpmath(a, b, 40)) <= 1e-12*size(a, b)
+
+
+def by_mpmath_covariances(a, b, digits=40):
+    "The same from covariances, for more samples than features."
+    with mpmath.workdps(digits):
+        def moments(x):
+            x = mpmath.matrix(x.tolist())
+            mean = [mpmath.fsum(x[:, j])/x.rows for j in range(x.cols)]
+            c = mpmath.matrix([[x[i, j] - mean[j] for j in range(x.cols)] for i in range(x.rows)])
+            return mean, (c.T*c)/(x.rows - 1)
+        (p, s), (q, t) = moments(a), moments(b)
+        lower = mpmath.cholesky(s)
+        overlap = mpmath.fsum(mpmath.sqrt(v) for v in mpmath.eigsy(lower.T*t*lower, eigvals_only=True))
+        traces = mpmath.fsum(s[i, i] + t[i, i] for i in range(s.rows))
+        return float(mpmath.fsum((x - y)**2 for x, y in zip(p, q)) + traces - 2*overlap)
+
+
+@pytest.mark.parametrize("d", [32, 64])
+def test_equal_to_forty_digits_with_more_samples_than_features(d):
+    a, b = sets(80, 70, d, 2, turned=True)
+    exact, scale = by_mpmath_covariances(a, b), size(a, b)
+    for route in ("auto", "cholesky", "svd"): assert abs(frechet_distance(a, b, route=route) - exact) <= 1e-12*scale
+    terms = frechet_terms(stats(a), stats(b), route="cholesky")
+    assert abs(terms.value - exact) <= min(terms.error, 1e-12*scale)
 
 
 def test_known_gaussians_converge_to_the_closed_form():
@@ -318,6 +342,15 @@ def test_what_is_refused():
                         (lambda: frechet_distance(1e200*a, b), "overflow"), (lambda: frechet_distance(stats(a), stats(b[:, :3])), "different widths")):
         with pytest.raises(InputError, match=words): call()
     assert frechet_distance(a, bad, weights_b=torch.isfinite(bad).all(1)) == pytest.approx(frechet_distance(a, bad[torch.isfinite(bad).all(1)]), rel=1e-12)
+
+
+def test_statistics_of_two_encoders_are_refused():
+    x = sets(30, 30, 4, 0)[0]
+    def signed(**more): return GaussianStats(signature=Signature.of(**{"encoder": "embedded", "layer": "late", **more})).update(x)
+    with pytest.raises(InputError, match="layer is late against early"): frechet_distance(signed(), signed(layer="early"))
+    with pytest.raises(InputError, match="encoder is embedded against dinov2"): frechet_distance(signed(), signed(encoder="dinov2"))
+    with pytest.raises(InputError, match="resize is None against 64"): frechet_distance(signed(), signed(resize=64))
+    for other in (signed(), signed(n=7), signed(version="0.0.1"), stats(x), x): assert frechet_distance(signed(), other) == 0
 
 
 def test_numpy_arrays_are_features_too():

@@ -5,13 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invariant_metrics.core import InputError, torch_rng
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.core import InputError, Signature, torch_rng
+from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.frechet_interval import (dealt, frechet_estimate, frechet_from_stats, frechet_infinite, frechet_influence,
                                                         frechet_line, halving_signs, small_sample_note, tail_weight, transport_factors)
 from invariant_metrics.metrics.gaussian import GaussianStats
-from invariant_metrics.metrics.inference import standard_error
+from invariant_metrics.metrics.inference import score_rows, standard_error
 
 
 def draw(n, m, d, seed, decay=0.0, scale=1.3, shift=0.2):
@@ -251,6 +251,61 @@ def test_identical_sets():
     found = frechet_estimate(a, a, matched=True)
     assert (found.value, found.corrected) == (0.0, 0.0) and standard_error(found, True)[0] < 1e-10
     assert any("same rows" in n for n in found.notes)
+
+
+def test_the_same_items_have_no_interval_but_when_matched():
+    "Neither in another order, nor unmatched: halves of unmatched sets differ where the sets do not."
+    z, order = torch.randn(200, 8, generator=torch_rng(21, "same")), torch.randperm(200, generator=torch_rng(21, "order"))
+    fd, infinite = (get_metric(name, encoder="mean-color") for name in ("fd", "fd-inf"))
+    for other, matched in ((z[order], False), (z[order], True), (z.clone(), False)):
+        found = frechet_estimate(z, other, matched=matched)
+        assert found.value == 0 and found.corrected is None and found.pred is None and found.se is None
+        assert found.notes[-1].startswith("no interval: means and covariances agree")
+        score = score_rows(fd, Rows(z, other, matched=matched))
+        assert (score.value, score.corrected, score.ci) == (0.0, None, None) and score.notes == found.notes
+    for other, matched in ((z[order], False), (z, True)): assert score_rows(infinite, Rows(z, other, matched=matched)).ci is None
+    exact = score_rows(fd, Rows(z, z.clone(), matched=True))
+    assert (exact.value, exact.corrected) == (0.0, 0.0) and exact.ci.high - exact.ci.low < 1e-9
+    streams = [GaussianStats(parts=8, seed=k).update(x) for k, x in enumerate((z, z[order]))]
+    assert frechet_from_stats(*streams).se is None and "do both sets hold the same items" in frechet_from_stats(*streams).notes[-1]
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-4, 1e-2])
+def test_near_copies_are_told(noise):
+    "A corrected value where no distance can be says that the sets are not independent."
+    z, w = torch.randn(2, 200, 8, generator=torch_rng(22, "near"), dtype=torch.float64)
+    near = z + noise*w
+    found = frechet_estimate(z, near)
+    assert 0 < found.value < 0.01 and found.corrected < -3*standard_error(found)[0]
+    assert found.notes[-1] == "the corrected value is far below 0: the sets share items or are matched (matched=True)"
+    assert not any("far below 0" in n for n in frechet_estimate(z, near, matched=True).notes)
+    reordered = frechet_estimate(z, near[torch.randperm(200, generator=torch_rng(22, "order"))], matched=True)
+    assert any("share items in another order" in n for n in reordered.notes)
+    streams = [GaussianStats(parts=8, seed=k).update(x) for k, x in enumerate((z, near))]
+    assert any("far below 0" in n for n in frechet_from_stats(*streams).notes)
+
+
+def test_independent_sets_of_one_distribution_are_not_told_so():
+    for n, d, decay in ((40, 8, 0), (100, 8, 1), (60, 30, 0), (200, 16, 2)):
+        found = [frechet_estimate(*draw(n, n, d, i, decay, scale=1, shift=0)) for i in range(20)]
+        assert not any("far below 0" in note for e in found for note in e.notes) and all(e.pred is not None for e in found)
+
+
+def test_statistics_of_two_encoders_are_refused():
+    x = draw(40, 40, 3, 23)[0]
+    one, two = (GaussianStats(8, signature=Signature.of(encoder="embedded", layer=layer)).update(x) for layer in ("late", "early"))
+    with pytest.raises(InputError, match="layer is late against early"): frechet_from_stats(one, two)
+
+
+@pytest.mark.parametrize("convert", [lambda x: x.numpy(), lambda x: x.numpy().astype(np.int32), lambda x: x.long(), lambda x: x.half()])
+def test_arrays_and_integers_are_features_too(convert):
+    a, b = ((5*x).round() for x in draw(60, 50, 4, 24))
+    p, q = convert(a), convert(b)
+    found, wanted = frechet_estimate(p, q), frechet_estimate(a, b)
+    assert (found.value, found.corrected) == (wanted.value, wanted.corrected) and torch.equal(found.pred, wanted.pred)
+    assert frechet_infinite(p, q) == frechet_infinite(a, b)
+    assert frechet_infinite(p, q, np.arange(60) % 3) == frechet_infinite(a, b, torch.arange(60) % 3)
+    assert frechet_line(p, q).infinite == frechet_line(a, b).infinite
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -7,8 +7,8 @@ __all__ = ['mmd_replicates', 'mmd2', 'estimate_of', 'mmd_estimate', 'second_orde
            'SubsetScore', 'kid_draws', 'kid_subsets', 'kernel_metric', 'mmd', 'mmd_biased', 'mmd_poly',
            'mmd_poly_biased']
 
-# %% ../../nbs/metrics/02_mmd.ipynb #6fb45464
-from dataclasses import dataclass
+# %% ../../nbs/metrics/02_mmd.ipynb #5be6bb43
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
 
@@ -18,20 +18,31 @@ from torch import Tensor
 
 from ..core import InputError, Interval, Signature
 from .base import Estimate, encoder_rows, metric_factory
+from .gaussian import as_rows
 from .kernel import Drawn, PairSums, Polynomial, RBF, kernel_forms, pair_sums
 
-# %% ../../nbs/metrics/02_mmd.ipynb #d7c51c6e
-def _check_sets(a: Tensor, b: Tensor) -> Tensor: # the second set; the very object a where the two are equal
+# %% ../../nbs/metrics/02_mmd.ipynb #927a64f1
+def _check_sets(a, b) -> tuple[Tensor, Tensor]: # both sets as tensors, one object where the two are equal
+    same, a = a is b, _floats(a)
+    b = a if same else _floats(b)
     for z, name in ((a, "first set"), (b, "second set")):
         if z.ndim != 2: raise InputError(f"features of the {name} must be (N, d), not {tuple(z.shape)}")
     if a.shape[1] != b.shape[1]:
         raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}; use one encoder and layer for both")
-    return a if a is b or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)) else b
+    return a, a if same or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)) else b
+
+def _floats(x) -> Tensor:
+    x = torch.as_tensor(as_rows(x))
+    return x if x.is_floating_point() else x.double()
+
+def _check_value(value: Tensor) -> Tensor:
+    if not torch.isfinite(value).all(): raise InputError("the kernel overflows float64 on these features; scale them down")
+    return value
 
 def _check_counts(n: float, m: float) -> None:
     if min(n, m) < 2: raise InputError(f"MMD needs two items in each set, found {n:g} and {m:g}")
 
-# %% ../../nbs/metrics/02_mmd.ipynb #d69b7a86
+# %% ../../nbs/metrics/02_mmd.ipynb #906dcb50
 def mmd_replicates(a: Tensor,                # (N, d) features
                    b: Tensor,                # (M, d)
                    weights,                  # (R, N) multiplicities of a, or `Drawn`
@@ -42,13 +53,13 @@ def mmd_replicates(a: Tensor,                # (N, d) features
                    tile: int = 1024,         # rows of the kernel in memory together
                   ) -> Tensor:               # (R,) float64
     "Squared MMD under each pair of rows of weights (Gretton et al. 2012); raises InputError below two items."
-    b = _check_sets(a, b)
+    a, b = _check_sets(a, b)
     u, v = (w if isinstance(w, Drawn) else w.to(a.device, torch.float64) for w in (weights, weights_b))
     n, m = u.sum(1), v.sum(1)
     _check_counts(float(n.min()), float(m.min()))
     xx, yy, xy, own_x, own_y = kernel_forms(a, b, u, v, kernel, tile)
-    if not unbiased: return scale*(xx/n**2 + yy/m**2 - 2*xy/(n*m))
-    return scale*((xx - own_x)/(n*(n - 1)) + (yy - own_y)/(m*(m - 1)) - 2*xy/(n*m))
+    if not unbiased: return _check_value(scale*(xx/n**2 + yy/m**2 - 2*xy/(n*m)))
+    return _check_value(scale*((xx - own_x)/(n*(n - 1)) + (yy - own_y)/(m*(m - 1)) - 2*xy/(n*m)))
 
 def mmd2(a: Tensor,                        # (N, d) features
          b: Tensor,                        # (M, d)
@@ -87,7 +98,7 @@ def _influences(s: PairSums, mean: _Means) -> tuple[Tensor, Tensor]: # (N,), (M,
         return 2*(each[0] - each[1])
     return one(s.x, s.count_x, (mean.xx, mean.xy)), one(s.y.flip(1), s.count_y.flip(1), (mean.yy, mean.xy))
 
-# %% ../../nbs/metrics/02_mmd.ipynb #172ade66
+# %% ../../nbs/metrics/02_mmd.ipynb #e0497c69
 def estimate_of(s: PairSums,
                 *, unbiased: bool,     # what `value` is
                 scale: float = 1.0,
@@ -98,6 +109,7 @@ def estimate_of(s: PairSums,
     pred, target = _influences(s, mean)
     all_kept = unbiased and float(s.count_x[:, 0].min()) == len(s.x) - 1 and float(s.count_x[:, 1].min()) == len(s.y)
     value = value if unbiased else max(value, 0.0)
+    _check_value(torch.tensor(value))
     return Estimate(scale*value, None if all_kept else scale*mean.distance, scale*pred, scale*target, notes=notes)
 
 def mmd_estimate(a: Tensor,                      # (N, d) features
@@ -111,10 +123,20 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
                  tile: int = 1024,
                 ) -> Estimate:
     "Squared MMD with what an interval needs, in one walk over all pairs; raises InputError below two items or clusters."
-    b = _check_sets(a, b)
+    a, b = _check_sets(a, b)
     _check_counts(len(a), len(b))
-    sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=False, tile=tile)
-    return estimate_of(sums, unbiased=unbiased, scale=scale)
+    better = clusters is None and min(len(a), len(b)) >= 4        # an interval that holds near equality too, see below
+    sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=better, tile=tile)
+    found = estimate_of(sums, unbiased=unbiased, scale=scale, notes=_shared_items(sums, matched))
+    if better: found = replace(found, interval=lambda level: score_interval(sums, matched, scale, level))
+    return replace(found, value=0.0) if a is b and not unbiased else found
+
+def _shared_items(s: PairSums, matched: bool) -> tuple[str, ...]: # a note where an unbiased value lies far below 0
+    mean = _kept(s)
+    pred, target = _influences(s, mean)
+    se = float((pred + target).var()/len(pred) if matched else pred.var()/len(pred) + target.var()/len(target))**0.5
+    few = mean.distance < -5*se
+    return ("the value is far below 0: the sets share items, or their items belong together in pairs",) if few else ()
 
 # %% ../../nbs/metrics/02_mmd.ipynb #9b553a8a
 def _spread_inside(squares: float, sums: Tensor, n: int) -> float: # variance of the twice centered kernel, from Σk² and row sums
@@ -133,11 +155,11 @@ def second_order(s: PairSums,    # with squares
     inside = [_spread_inside(float(s.squares[k, k]), (s.x, s.y)[k][:, k], size) for k, size in ((0, n), (1, m))]
     return max(2*inside[0]/(n*(n - 1)) + 2*inside[1]/(m*(m - 1)) + 4*across/(n*m), 0.0)
 
-# %% ../../nbs/metrics/02_mmd.ipynb #e8957ea1
+# %% ../../nbs/metrics/02_mmd.ipynb #dca7a2ea
 def score_interval(s: PairSums,         # with squares
                    matched: bool,       # the squares are those of h
-                   scale: float = 1.0,
-                   level: float = 0.95,
+                   scale: float,        # 1, 1000 for CMMD
+                   level: float,        # such as 0.95
                   ) -> Interval:
     "The interval that inverts the test with the candidate's own variance, around the unbiased value."
     second, mean = second_order(s, matched), _kept(s)
@@ -156,7 +178,7 @@ def mmd_interval(a: Tensor,                  # (N, d) features
                  tile: int = 1024,
                 ) -> Interval:               # around the unbiased value
     "An interval for the squared MMD that holds near equality too; raises InputError below four items."
-    return score_interval(pair_sums(a, _check_sets(a, b), kernel, matched=matched, tile=tile), matched, scale, level)
+    return score_interval(pair_sums(*_check_sets(a, b), kernel, matched=matched, tile=tile), matched, scale, level)
 
 # %% ../../nbs/metrics/02_mmd.ipynb #5afd9ba2
 @dataclass(frozen=True)
