@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torchmetrics.image.fid import _compute_fid
 
@@ -159,6 +159,7 @@ def test_routes_agree_within_their_bounds(n, m, d, power, turned):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(-9, 0), st.integers(1, 19), st.floats(-3, 3))
+@example(1, -6.0, 1, 0.0)
 def test_the_loss_of_cholesky_covers_its_error_next_to_singular(seed, depth, low, scale):
     g = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(60, 20, generator=g, dtype=F64) for _ in range(2))
@@ -169,7 +170,10 @@ def test_the_loss_of_cholesky_covers_its_error_next_to_singular(seed, depth, low
     except InputError: return                                      # not positive definite: nothing is claimed
     assert abs(found.value - exact.value) <= found.error + exact.error
     best = frechet_terms(stats(a), stats(b))
-    assert abs(best.value - exact.value) <= best.error + exact.error and best.error <= 1.01*found.error
+    assert abs(best.value - exact.value) <= best.error + exact.error
+    try: alone = frechet_terms(stats(a), stats(b), route="cholesky")   # of the same covariances: those of rows differ by their rounding
+    except InputError: return
+    assert best.error <= 1.01*alone.error
 
 
 def test_cholesky_is_left_when_its_loss_is_too_large(monkeypatch):

@@ -308,7 +308,7 @@ def test_kid_given_the_same_draws_is_torch_fidelitys(subsets, size, seed):
     p, t = (x.double() for x in clouds())
     theirs = kid_features_to_metric(p, t, kid_subsets=subsets, kid_subset_size=size, rng_seed=seed, verbose=False)
     ours = kid_distance(p, t, subsets=subsets, size=size, seed=seed)
-    assert ours == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-10, abs=1e-13)
+    assert ours == pytest.approx(theirs["kernel_inception_distance_mean"], rel=1e-6, abs=2e-8)  # inner products in float32: see 02_kernel
 
 
 def test_kid_full_by_hand(behind):
