@@ -362,3 +362,29 @@ def test_files_that_hold_no_features_are_one_line(tmp_path):
 def test_checked_features_change_no_number(n, d, kind):
     x = (10*np.random.default_rng(n*7 + d).standard_normal((n, d))).astype(kind)
     assert np.array_equal(checked_features(x, "x").numpy(), x.astype(np.float64))
+
+
+def test_an_encoder_of_ones_own_is_seen_as_a_whole(tmp_path, monkeypatch):
+    "A constant beside the class, a helper or a plain attribute changes the features, and so the shard."
+    import importlib
+    monkeypatch.syspath_prepend(tmp_path)
+    source = ("from invariant_metrics.encoders.base import Encoder, Preprocess\nFACTOR = {}\ndef helper(x): return x.mean((2, 3))*FACTOR\n"
+              "class Mine(Encoder):\n    def __init__(self, power=1):\n        super().__init__('mine', 'none', ('out',), Preprocess()); self.power = power\n"
+              "    def embed(self, x, layer): return helper(x)**self.power\n")
+    images, store, rows = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)), FeatureStore(tmp_path/"store"), []
+    for factor, power in ((1, 1), (10, 1), (10, 2), (10, 2)):
+        (tmp_path/"my_encoder.py").write_text(source.format(factor))
+        importlib.invalidate_caches()
+        module = importlib.reload(importlib.import_module("my_encoder"))
+        rows.append(store.features(load_images(images), module.Mine(power)))
+    assert torch.allclose(rows[1], 10*rows[0]) and torch.allclose(rows[2], rows[1]**2) and torch.equal(rows[3], rows[2])
+    assert store.found == {"kept": 1, "absent": 3, "damaged": 0}
+
+
+def test_an_interrupted_small_folder_keeps_its_whole_shards(tmp_path, monkeypatch):
+    images, store = load_images(torch.rand(300, 3, 8, 8, generator=torch.Generator().manual_seed(0))), FeatureStore(tmp_path/"store")
+    chunks = store.chunks(images, "mean-color")
+    assert len(next(chunks)) == 128
+    chunks.close()
+    again = FeatureStore(tmp_path/"store")
+    assert len(again.features(images, "mean-color")) == 300 and again.found == {"kept": 1, "absent": 2, "damaged": 0}

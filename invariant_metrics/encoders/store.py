@@ -6,7 +6,7 @@
 __all__ = ['RECIPE', 'FILES', 'device_of', 'layer_of', 'checked_rows', 'extract_features', 'source_digest', 'encoder_settings',
            'decoding', 'FeatureStore', 'Features', 'checked_features', 'save_features', 'load_features']
 
-# %% ../../nbs/encoders/07_store.ipynb #d69b09a0
+# %% ../../nbs/encoders/07_store.ipynb #04629da9
 import hashlib
 import inspect
 import json
@@ -25,7 +25,7 @@ from PIL import features as codecs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..core import InputError, Signature, atomic_write, digest, package_version, progress, unknown
+from ..core import InputError, Signature, atomic_write, digest, file_sha256, package_version, progress, unknown
 from ..data.items import PIXELS, Images, Texts, ahead, few, load_items, strict_decoding
 from .base import Encoder, get_encoder
 from .cache import cache_folder, cached_tensors, tensors_sha256
@@ -124,7 +124,7 @@ def extract_features(items,                    # Images, Texts, or what `load_it
     with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
         return _rows(items, encoder, layer, batch, bar.update)
 
-# %% ../../nbs/encoders/07_store.ipynb #c8516d5c
+# %% ../../nbs/encoders/07_store.ipynb #5e832ac9
 RECIPE = 1 # changes whenever this package reads or prepares items in another way
 
 def source_digest(objects: Sequence) -> str: # classes or functions
@@ -132,11 +132,19 @@ def source_digest(objects: Sequence) -> str: # classes or functions
     def text(o):
         try: return inspect.getsource(o)
         except (OSError, TypeError): return ""
-    return digest([(getattr(o, "__module__", ""), getattr(o, "__qualname__", ""), text(o)) for o in objects])
+    def whole(o): # a user's module counts as a whole: helpers and constants beside the class
+        if getattr(o, "__module__", "").split(".")[0] in ("invariant_metrics", "torch", "builtins", "__main__"): return ""
+        try: return file_sha256(inspect.getsourcefile(o))
+        except (OSError, TypeError): return ""
+    return digest([(getattr(o, "__module__", ""), getattr(o, "__qualname__", ""), text(o), whole(o)) for o in objects])
 
 def _steady(x) -> str: # what an object says of itself, without its address, which differs in every process
     told = f"{repr(x)} {vars(x)}" if type(x).__repr__ is object.__repr__ and hasattr(x, "__dict__") else repr(x)
     return re.sub(r" at 0x[0-9a-f]+", "", told)
+
+def _state(encoder: Encoder) -> dict[str, str]: # plain attributes; lists and dicts are not, for encoders keep notes in them
+    kept = {k: v for k, v in vars(encoder).items() if not k.startswith("_") and k != "training"}
+    return {k: _steady(v) for k, v in kept.items() if isinstance(v, (bool, int, float, str, tuple))}
 
 def _device_words(device: torch.device) -> str:
     if device.type == "cpu": return "cpu"
@@ -150,7 +158,7 @@ def encoder_settings(encoder: Encoder,
     told = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in encoder.describe(layer_of(encoder, layer)).items()}
     return {**told, "inputs": encoder.inputs, "prepare": _steady(prepare),
             "code": source_digest([*own, prepare if inspect.isroutine(prepare) else type(prepare)]),
-            "tensors": tensors_sha256(encoder.state_dict()), "recipe": f"{RECIPE}-{package_version()}",
+            "state": digest(_state(encoder)), "tensors": tensors_sha256(encoder.state_dict()), "recipe": f"{RECIPE}-{package_version()}",
             "torch": torch.__version__.split("+")[0], "device": _device_words(device_of(encoder))}
 
 def decoding() -> str:
@@ -158,11 +166,11 @@ def decoding() -> str:
     versions = {"pillow": PIL.__version__, **{name: codecs.version(name) for name in ("libjpeg_turbo", "webp", "zlib", "libtiff")}}
     return "-".join(f"{name}-{version}" for name, version in versions.items() if version)
 
-# %% ../../nbs/encoders/07_store.ipynb #67bc267c
+# %% ../../nbs/encoders/07_store.ipynb #389bc813
 class FeatureStore:
     "Features on disk, in shards of items; `found` counts the shards that were kept, absent or damaged."
     def __init__(self, folder: str | Path | None = None, # default: the user's cache
-                 shard: int = 1024,                      # items in one file
+                 shard: int = 128,                       # items in one file
                 ):
         if shard < 1: raise InputError(f"a shard holds at least one item, not {shard}")
         self.folder, self.shard, self.found = Path(folder or cache_folder()), shard, {"kept": 0, "absent": 0, "damaged": 0}
@@ -258,7 +266,7 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
         elif path.suffix == ".npz": np.savez(temporary, features=rows.numpy(), **{k: np.array(v) for k, v in meta.items()})
         else: save_file({"features": rows}, temporary, meta)
 
-# %% ../../nbs/encoders/07_store.ipynb #336d96a8
+# %% ../../nbs/encoders/07_store.ipynb #919fd734
 def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and our own metadata if it is there
     if path.suffix == ".safetensors":
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
@@ -280,8 +288,8 @@ def load_features(path: str | Path) -> Features:
         raise InputError(f"{path.name} holds a mean and a covariance, not features; GaussianStats.load reads it")
     if "features" not in arrays and len(arrays) != 1:
         raise InputError(f"{path.name} holds {few(sorted(arrays)) or 'nothing'}; expected one array, or one named features")
-    rows = checked_features(arrays.get("features", next(iter(arrays.values()))), path.name)
-    if not meta: return Features(rows, None, None, path.name)
+    rows = checked_features(arrays.get("features", next(iter(arrays.values()))), str(path))
+    if not meta: return Features(rows, None, None, str(path))
     if meta["seal"] != _seal(rows, meta.get("signature", ""), meta.get("names", "")):
         raise InputError(f"{path.name} is damaged: its checksum does not match; make it again")
-    return Features(rows, Signature.parse(meta["signature"]) if meta["signature"] else None, json.loads(meta["names"]), path.name)
+    return Features(rows, Signature.parse(meta["signature"]) if meta["signature"] else None, json.loads(meta["names"]), str(path))
