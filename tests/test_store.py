@@ -388,3 +388,33 @@ def test_an_interrupted_small_folder_keeps_its_whole_shards(tmp_path, monkeypatc
     chunks.close()
     again = FeatureStore(tmp_path/"store")
     assert len(again.features(images, "mean-color")) == 300 and again.found == {"kept": 1, "absent": 2, "damaged": 0}
+
+
+def test_a_key_is_made_of_a_routine_without_a_module():
+    assert torch.sigmoid.__module__ is None and keys(Plain(torch.sigmoid)) != keys(Plain(torch.tanh))
+
+
+@pytest.mark.parametrize("harm", ["cut", "start", "empty", "stream"])
+@pytest.mark.parametrize("ending", [".npz", ".npy"])
+def test_damaged_arrays_are_one_line_with_the_path_as_given(tmp_path, monkeypatch, ending, harm):
+    (tmp_path/"sub").mkdir(); monkeypatch.chdir(tmp_path)
+    path, x = f"sub/f{ending}", np.random.default_rng(0).random((200, 50))
+    np.savez_compressed(path, features=x) if ending == ".npz" else np.save(path, x)
+    content = (tmp_path/path).read_bytes()
+    stream = content[:300] + b"\xff"*200 + content[500:] if ending == ".npz" else content[:20]
+    (tmp_path/path).write_bytes({"cut": content[:len(content)//2], "start": content[:4], "empty": b"", "stream": stream}[harm])
+    with pytest.raises(InputError, match=f"^{path} is not a readable {ending} file: .") as error: load_features(path)
+    assert "\n" not in str(error.value)
+
+
+def test_messages_and_features_name_the_path_as_given(tmp_path, monkeypatch):
+    (tmp_path/"sub").mkdir(); monkeypatch.chdir(tmp_path)
+    x = np.ones((4, 3))
+    for ending in (".npz", ".npy", ".safetensors"):
+        save_features(f"sub/f{ending}", x)
+        assert load_features(f"sub/f{ending}").where == f"sub/f{ending}"
+    with np.load("sub/f.npz") as file: sealed = dict(file)
+    np.savez("sub/seal.npz", **{**sealed, "features": x + 1}); np.savez("sub/stats.npz", mu=x[0], sigma=np.eye(3)); np.savez("sub/two.npz", a=x, b=x); np.save("sub/nan.npy", x*np.nan)
+    for name in ("seal.npz", "stats.npz", "two.npz", "nan.npy"):
+        with pytest.raises(InputError, match=f"^sub/{name}"): load_features(f"sub/{name}")
+    with pytest.raises(InputError, match="^sub/new.npz: 2 names"): save_features("sub/new.npz", x, None, ["a", "b"])

@@ -124,7 +124,7 @@ def extract_features(items,                    # Images, Texts, or what `load_it
     with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
         return _rows(items, encoder, layer, batch, bar.update)
 
-# %% ../../nbs/encoders/07_store.ipynb #5e832ac9
+# %% ../../nbs/encoders/07_store.ipynb #b36bffa0
 RECIPE = 1 # changes whenever this package reads or prepares items in another way
 
 def source_digest(objects: Sequence) -> str: # classes or functions
@@ -133,7 +133,7 @@ def source_digest(objects: Sequence) -> str: # classes or functions
         try: return inspect.getsource(o)
         except (OSError, TypeError): return ""
     def whole(o): # a user's module counts as a whole: helpers and constants beside the class
-        if getattr(o, "__module__", "").split(".")[0] in ("invariant_metrics", "torch", "builtins", "__main__"): return ""
+        if (getattr(o, "__module__", None) or "").split(".")[0] in ("invariant_metrics", "torch", "builtins", "__main__"): return ""
         try: return file_sha256(inspect.getsourcefile(o))
         except (OSError, TypeError): return ""
     return digest([(getattr(o, "__module__", ""), getattr(o, "__qualname__", ""), text(o), whole(o)) for o in objects])
@@ -153,7 +153,7 @@ def _device_words(device: torch.device) -> str:
 def encoder_settings(encoder: Encoder,
                      layer: str | None = None, # None: the last
                     ) -> dict[str, str]:
-    "Everything on the encoder's side that shapes a feature: description, code, exact preprocessing, weights, libraries, device."
+    "Everything on the encoder's side that shapes a feature: description, code, exact preprocessing, plain attributes, weights, device; not modules that the code imports."
     prepare, own = encoder.prepare, [c for c in type(encoder).__mro__ if c not in Encoder.__mro__]
     told = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in encoder.describe(layer_of(encoder, layer)).items()}
     return {**told, "inputs": encoder.inputs, "prepare": _steady(prepare),
@@ -235,7 +235,7 @@ def checked_features(rows,         # (N, d) array or tensor
     if bad: raise InputError(f"{where}: {len(bad)} of {len(x)} rows hold NaN or infinite numbers: {few(bad)} (counted from 0)")
     return x
 
-# %% ../../nbs/encoders/07_store.ipynb #17db6479
+# %% ../../nbs/encoders/07_store.ipynb #1a08fc99
 FILES = (".safetensors", ".npz", ".npy")
 
 def _ending(path: Path) -> str:
@@ -257,16 +257,16 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
     "Write features with their signature, names and checksum, atomically; raises InputError on rows that are not finite."
     path = Path(path)
     if _ending(path) == ".npy" and (signature or names is not None):
-        raise InputError(f"{path.name}: .npy holds nothing but numbers; use .safetensors to keep signature and names")
-    rows = checked_features(features, path.name)
-    meta = {"signature": str(signature or ""), "names": json.dumps(_counted(names, rows, path.name))}
+        raise InputError(f"{path}: .npy holds nothing but numbers; use .safetensors to keep signature and names")
+    rows = checked_features(features, str(path))
+    meta = {"signature": str(signature or ""), "names": json.dumps(_counted(names, rows, str(path)))}
     meta["seal"] = _seal(rows, **meta)
     with atomic_write(path) as temporary:
         if path.suffix == ".npy": np.save(temporary, rows.numpy())
         elif path.suffix == ".npz": np.savez(temporary, features=rows.numpy(), **{k: np.array(v) for k, v in meta.items()})
         else: save_file({"features": rows}, temporary, meta)
 
-# %% ../../nbs/encoders/07_store.ipynb #919fd734
+# %% ../../nbs/encoders/07_store.ipynb #0ff2f302
 def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and our own metadata if it is there
     if path.suffix == ".safetensors":
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
@@ -285,11 +285,11 @@ def load_features(path: str | Path) -> Features:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"{path} is not a readable {path.suffix} file: {reason}") from error
     if {"mu", "sigma"} <= arrays.keys() or {"mean", "scatter"} <= arrays.keys():
-        raise InputError(f"{path.name} holds a mean and a covariance, not features; GaussianStats.load reads it")
+        raise InputError(f"{path} holds a mean and a covariance, not features; GaussianStats.load reads it")
     if "features" not in arrays and len(arrays) != 1:
-        raise InputError(f"{path.name} holds {few(sorted(arrays)) or 'nothing'}; expected one array, or one named features")
+        raise InputError(f"{path} holds {few(sorted(arrays)) or 'nothing'}; expected one array, or one named features")
     rows = checked_features(arrays.get("features", next(iter(arrays.values()))), str(path))
     if not meta: return Features(rows, None, None, str(path))
     if meta["seal"] != _seal(rows, meta.get("signature", ""), meta.get("names", "")):
-        raise InputError(f"{path.name} is damaged: its checksum does not match; make it again")
+        raise InputError(f"{path} is damaged: its checksum does not match; make it again")
     return Features(rows, Signature.parse(meta["signature"]) if meta["signature"] else None, json.loads(meta["names"]), str(path))
