@@ -124,7 +124,7 @@ def extract_features(items,                    # Images, Texts, or what `load_it
     with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
         return _rows(items, encoder, layer, batch, bar.update)
 
-# %% ../../nbs/encoders/07_store.ipynb #b36bffa0
+# %% ../../nbs/encoders/07_store.ipynb #58c59a33
 RECIPE = 1 # changes whenever this package reads or prepares items in another way
 
 def source_digest(objects: Sequence) -> str: # classes or functions
@@ -153,7 +153,7 @@ def _device_words(device: torch.device) -> str:
 def encoder_settings(encoder: Encoder,
                      layer: str | None = None, # None: the last
                     ) -> dict[str, str]:
-    "Everything on the encoder's side that shapes a feature: description, code, exact preprocessing, plain attributes, weights, device; not modules that the code imports."
+    "What shapes a feature, on the encoder's side; modules that its file imports and attributes that are objects or lists are not seen."
     prepare, own = encoder.prepare, [c for c in type(encoder).__mro__ if c not in Encoder.__mro__]
     told = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in encoder.describe(layer_of(encoder, layer)).items()}
     return {**told, "inputs": encoder.inputs, "prepare": _steady(prepare),
