@@ -350,7 +350,7 @@ def test_a_set_against_itself(behind):
 def test_kid_of_few_images_takes_them_all_and_says_so(behind):
     p, t = clouds()
     metric = named("kid", behind)
-    assert metric.compare(p, t[:60]) == pytest.approx(named("kid-full", behind).compare(p, t[:60]), rel=1e-12)   # one subset: everything
+    assert metric.compare(p, t[:60]) == pytest.approx(named("kid-full", behind).compare(p, t[:60]), rel=1e-6)   # one subset: everything
     assert any("subsets of 60 instead of 1000" in note for note in score_rows(metric, Rows(p, t, matched=False)).notes)
     with pytest.raises(InputError, match="two items"): metric.compare(p[:1], t)
     with pytest.raises(InputError, match="whole numbers"): named("kid", behind, size=5).compare(p, t, torch.full((60,), 0.5))

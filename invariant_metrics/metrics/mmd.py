@@ -42,7 +42,7 @@ def _check_value(value: Tensor) -> Tensor:
 def _check_counts(n: float, m: float) -> None:
     if min(n, m) < 2: raise InputError(f"MMD needs two items in each set, found {n:g} and {m:g}")
 
-# %% ../../nbs/metrics/02_mmd.ipynb #906dcb50
+# %% ../../nbs/metrics/02_mmd.ipynb #885ee5b6
 def mmd_replicates(a: Tensor,                # (N, d) features
                    b: Tensor,                # (M, d)
                    weights,                  # (R, N) multiplicities of a, or `Drawn`
@@ -54,6 +54,7 @@ def mmd_replicates(a: Tensor,                # (N, d) features
                   ) -> Tensor:               # (R,) float64
     "Squared MMD under each pair of rows of weights (Gretton et al. 2012); raises InputError below two items."
     a, b = _check_sets(a, b)
+    if isinstance(weights, Drawn): b = b[:]   # drawn rows know nothing of the short cut for one set
     u, v = (w if isinstance(w, Drawn) else w.to(a.device, torch.float64) for w in (weights, weights_b))
     n, m = u.sum(1), v.sum(1)
     _check_counts(float(n.min()), float(m.min()))
