@@ -344,7 +344,7 @@ def test_a_set_against_itself(behind):
     x, _ = clouds()
     for name in ("fid", "fid-pytorch", "fid-clean"): assert named(name, behind).compare(x, x.clone()) == 0
     assert named("kid-full", behind).compare(x, x) < 0
-    assert abs(named("kid", behind, subsets=20, size=60).compare(x, x.clone()) - named("kid-full", behind).compare(x, x)) < 1e-12
+    assert abs(named("kid", behind, subsets=20, size=60).compare(x, x.clone()) - named("kid-full", behind).compare(x, x)) < 2e-8
 
 
 def test_kid_of_few_images_takes_them_all_and_says_so(behind):
