@@ -83,8 +83,8 @@ def deflated(c: Tensor,        # (n, m)
     rest -= coupling @ wt
     return float(s.sum()), float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
 
-# %% ../../nbs/metrics/01_frechet.ipynb #27100d40
-LARGE = 768 # rows above which singular values are slow
+# %% ../../nbs/metrics/01_frechet.ipynb #88e90c04
+LARGE = 384 # rows above which singular values are slow
 
 def nuclear_norm(c: Tensor,                  # (n, m) float64
                  rank: int | None = None,    # at most so many singular values differ from 0
