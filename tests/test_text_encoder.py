@@ -254,7 +254,7 @@ def test_weights_that_are_not_here_name_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="invariant-metrics weights fetch roberta-base"): bert()
     with pytest.raises(InputError, match="pinned revision"): bert("someone/bert")
-    monkeypatch.setattr(text_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[text\]'"): bert("minilm")
 
 
@@ -262,7 +262,7 @@ def test_the_package_must_be_whole(monkeypatch, tmp_path):
     card = get_card("minilm")
     (tmp_path/"model").mkdir()
     spec = type("Spec", (), {"origin": str(tmp_path/"__init__.py")})
-    monkeypatch.setattr(text_module.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(InputError, match="lacks config.json"): text_place("minilm")
     for name in card.files: (tmp_path/"model"/name).write_text("{}")
     with pytest.raises(InputError, match="sha256"): text_place("minilm")
