@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Pred', 'Target', 'Encoder', 'Layer', 'Weights', 'SkipBad', 'Recursive', 'Batch', 'Metrics', 'Invariants', 'Device',
-           'Seed', 'Out', 'AsJson', 'Debug', 'Scale', 'SCHEMA', 'app', 'weights', 'cache', 'main', 'study', 'score',
-           'stats', 'net_signature', 'list_metrics', 'list_invariants', 'weights_list', 'weights_verify',
+           'Seed', 'Out', 'AsJson', 'Debug', 'Scale', 'SCHEMA', 'app', 'STATS_FILES', 'OUT_FOLDER', 'weights', 'cache',
+           'main', 'study', 'score', 'stats', 'list_metrics', 'list_invariants', 'weights_list', 'weights_verify',
            'weights_fetch', 'weights_train', 'cache_list', 'cache_clear', 'report']
 
 # %% ../nbs/91_cli.ipynb #706de2cb
@@ -141,7 +141,10 @@ def _save_per_item(scores: dict, path: Path) -> None:
     if not rows: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.DataFrame(rows), path)
 
-# %% ../nbs/91_cli.ipynb #1216fba4
+# %% ../nbs/91_cli.ipynb #f0951666
+STATS_FILES = (".safetensors", ".npz")
+OUT_FOLDER = ("the folder", "choose another one") # what a message says of a folder that somebody named
+
 def _expanded(path: str | Path): # a path, or the list of what a quoted pattern stands for
     path = Path(path)
     if path.exists() or not any(c in path.name for c in "*?["): return path
@@ -151,14 +154,14 @@ def _expanded(path: str | Path): # a path, or the list of what a quoted pattern 
 
 def _shards(stats: list[Path]) -> list[Path]:
     files = [f for found in map(_expanded, stats) for f in (found if isinstance(found, list) else [found])]
-    if wrong := [f for f in files if f.suffix not in (".safetensors", ".npz")]:
+    if wrong := [f for f in files if f.suffix not in STATS_FILES]:
         raise InputError(f"--stats {wrong[0]} is no statistics file; make one with: invariant-metrics stats {wrong[0]} --out FILE.safetensors")
     return files
 
 def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]: # metric names, sources by name
-    files = [Path(w) for w in words if Path(w).suffix in (".safetensors", ".npz")]
+    files = [Path(w) for w in words if Path(w).suffix in STATS_FILES]
     if files and not stats: raise InputError(f"{files[0]} is no metric; give files with --pred or --stats")
-    names = [n for w in words if Path(w).suffix not in (".safetensors", ".npz") for n in _names(w)]
+    names = [n for w in words if Path(w).suffix not in STATS_FILES for n in _names(w)]
     systems = {str(p): _expanded(p) for p in pred}
     if stats: systems["--stats"] = _shards([*stats, *files])
     if not systems: raise InputError("nothing to score: give --pred or --stats")
@@ -196,7 +199,7 @@ def _print_scores(scores: dict, table, against: list[dict]) -> None:
     notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
     for note in notes: typer.echo(note, err=True)
 
-# %% ../nbs/91_cli.ipynb #39b907c0
+# %% ../nbs/91_cli.ipynb #d189cf85
 @app.command(epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/")
 def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
           pred: Pred = [], target: Target = None, metric: Metrics = None,
@@ -221,7 +224,7 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
     names, systems = _systems(metrics or [], pred, stats)
     if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
     old = _earlier(against) if against else []
-    if per_item: check_writable(per_item.parent)
+    if per_item: check_writable(per_item.parent, *OUT_FOLDER)
     scores = score_systems(systems, None if target is None else _expanded(target), [*names, *(metric or [])], encoder=encoder, layer=layer,
                            weights=weights, ci={"auto": True, "none": False}.get(ci, ci), level=level, reps=reps, permutations=permutations,
                            seed=seed, device=device, query=query, skip_bad=skip_bad, recursive=recursive, cache=not no_cache, batch=batch)
@@ -234,7 +237,7 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
     payload = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
     _print_json("score", {"scores": payload, "ranking": None if table is None else table.to_dict("records"), "against": compared})
 
-# %% ../nbs/91_cli.ipynb #4cd3264a
+# %% ../nbs/91_cli.ipynb #24729eaf
 def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for "i/N"
     if shard is None: return items
     found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", shard)
@@ -243,6 +246,11 @@ def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for 
     if edges[0] == edges[1]: raise InputError(f"--shard {shard} of {len(items)} items is empty")
     return items.part(*edges)
 
+def _net_signature(net, layer: str | None): # the signature that a metric would expect of its features
+    from invariant_metrics.core import Signature
+    return Signature.of(**net.describe(layer))
+
+# %% ../nbs/91_cli.ipynb #744c9731
 @app.command(epilog="Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors")
 def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
           out: Annotated[Path, typer.Option("--out", help="File to write: .safetensors, or .npz with mu and sigma.", show_default=False)],
@@ -260,8 +268,8 @@ def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text fi
     from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
     from invariant_metrics.metrics.gaussian import GaussianStats
     few_threads()
-    if out.suffix not in (".safetensors", ".npz"): raise unknown("ending of a statistics file", out.suffix or str(out), [".safetensors", ".npz"])
-    check_writable(out.parent)
+    if out.suffix not in STATS_FILES: raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
+    check_writable(out.parent, *OUT_FOLDER)
     check_device(device)
     items = None
     if source.suffix in FILES:
@@ -272,18 +280,14 @@ def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text fi
         net = get_encoder(encoder or "embedded", device=device, **({"weights": weights} if weights else {}))
         options = dict(skip_bad=skip_bad, recursive=recursive) if net.inputs == "images" else {}
         items = _shard_of(load_items(source, net.inputs, str(source), **options), shard)
-        if features: save_features(out, FeatureStore().features(items, net, layer, batch), net_signature(net, layer), items.names)
+        if features: save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer), items.names)
         else: made = GaussianStats.of(items, net, layer, parts=0 if out.suffix == ".npz" else parts, seed=seed, batch=batch)
-    if features: found = {"file": str(out), "n": len(items), "signature": str(net_signature(net, layer))}
+    if features: found = {"file": str(out), "n": len(items), "signature": str(_net_signature(net, layer))}
     else:
         made.save(out)
         found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
     for name, reason in getattr(items, "skipped", {}).items(): typer.echo(f"note: left out: {reason}", err=True)
     _print_json("stats", found) if as_json else _print_table([found])
-
-def net_signature(net, layer: str | None): # the signature that a metric would expect of its features
-    from invariant_metrics.core import Signature
-    return Signature.of(**net.describe(layer))
 
 # %% ../nbs/91_cli.ipynb #92d7ca48
 @app.command("metrics", epilog="Example: invariant-metrics metrics --json")

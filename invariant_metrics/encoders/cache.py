@@ -48,7 +48,7 @@ def _read(path: Path, settings: Mapping) -> tuple[dict[str, Tensor] | None, str]
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return None, "damaged"
     return (tensors, "kept") if tensors_sha256(tensors) == meta.get("sha256") else (None, "damaged")
 
-# %% ../../nbs/encoders/03_cache.ipynb #c972e3a1
+# %% ../../nbs/encoders/03_cache.ipynb #f4ed136a
 def _said(path: Path, found: str) -> None:
     if found == "damaged": warnings.warn(f"{path.name} in the cache is damaged; it was not read and is computed again", stacklevel=3)
 
@@ -70,13 +70,13 @@ def cached_tensors(kind: str,                                 # what is kept, e.
     with atomic_write(path) as temporary: save_file(tensors, temporary, meta)
     return tensors
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path,
+                   what: str = "the cache folder",                                     # for messages
+                   advice: str = "set INVARIANT_METRICS_CACHE to one of yours") -> None:
     "Raises InputError, before any work is done, where its result could not be kept."
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the cache folder {folder} ({error.strerror}); set INVARIANT_METRICS_CACHE") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write in the cache folder {folder}; set INVARIANT_METRICS_CACHE to one of yours")
+    except OSError as error: raise InputError(f"cannot make {what} {folder} ({error.strerror}); {advice}") from error
+    if not os.access(folder, os.W_OK | os.X_OK): raise InputError(f"cannot write in {what} {folder}; {advice}")
 
 # %% ../../nbs/encoders/03_cache.ipynb #26a94509
 def _entries(folder: Path) -> list[Path]:

@@ -37,7 +37,7 @@ def cluster_labels(clusters: Sequence | None, n: int) -> np.ndarray | None: # (n
     if len(labels) != n: raise InputError(f"{len(labels)} cluster labels for {n} items")
     return labels
 
-# %% ../../nbs/metrics/00_inference.ipynb #cdac4d54
+# %% ../../nbs/metrics/00_inference.ipynb #45f823d6
 def _variance(x: Tensor, labels: np.ndarray | None) -> tuple[float, float | None]: # of the mean of x; degrees of freedom
     x = x.double().cpu() - x.double().mean().cpu()
     if labels is None: return float(x.square().sum())/(len(x)*max(len(x) - 1, 1)), None
@@ -58,6 +58,11 @@ def standard_error(estimate: Estimate,
         if estimate.target is not None: var += _variance(estimate.target, None)[0]
     return var**0.5, df
 
+def _count(clusters: Sequence) -> int: return len(set(np.asarray(clusters).tolist()))
+
+def _counted(metric: Metric, n: int, n_target: int | None, clusters: Sequence | None, **more) -> Signature: # with how much was seen
+    return metric.signature.extended(n=n, n_target=None if n_target == n else n_target, clusters=None if clusters is None else _count(clusters), **more)
+
 def estimate_score(metric: Metric,
                    estimate: Estimate,
                    n: int,                             # predictions
@@ -72,9 +77,7 @@ def estimate_score(metric: Metric,
     center = estimate.value if estimate.corrected is None else estimate.corrected
     ci = None if se is None else normal_interval(center, se, level, estimate.method, df)
     if estimate.interval is not None: ci = estimate.interval(level)
-    signature = metric.signature.extended(n=n, n_target=None if n_target == n else n_target,
-                                          clusters=None if clusters is None else len(set(np.asarray(clusters).tolist())), **more)
-    return Score(estimate.value, ci, n, metric.higher_is_better, signature, None, estimate.corrected, tuple(estimate.notes))
+    return Score(estimate.value, ci, n, metric.higher_is_better, _counted(metric, n, n_target, clusters, **more), None, estimate.corrected, tuple(estimate.notes))
 
 # %% ../../nbs/metrics/00_inference.ipynb #e4b422a6
 def check_level(level: float) -> None:
@@ -107,14 +110,8 @@ def jackknife(metric: Metric,
         bias += (len(keep) - 1)*(found.mean() - value)
     return Estimate(value, float(value - bias), se=float(variance**0.5), df=min(map(len, sides)) - 1, method=f"jackknife-{len(sides[0])}")
 
-# %% ../../nbs/metrics/00_inference.ipynb #a93c68ac
+# %% ../../nbs/metrics/00_inference.ipynb #94f3a42d
 METHODS = ("auto", "influence", "bootstrap", "jackknife")
-
-def _count(clusters: Sequence) -> int: return len(set(np.asarray(clusters).tolist()))
-
-def _with_n(metric: Metric, rows: Rows, clusters, **more) -> Signature:
-    target = len(rows.target) if rows.target is not None and len(rows.target) != len(rows) else None
-    return metric.signature.extended(n=len(rows), n_target=target, clusters=None if clusters is None else _count(clusters), **more)
 
 def _method(metric: Metric, method: str | None, weights) -> str | None:
     if method is None: return None
@@ -138,7 +135,7 @@ def _enough(metric: Metric, rows: Rows, clusters: Sequence | None) -> None:
     if len(rows) < 2 or (clusters is not None and _count(clusters) < 2):
         raise InputError(f"{metric.name}: an interval needs two items or clusters at least; ask for the value alone")
 
-# %% ../../nbs/metrics/00_inference.ipynb #cf79bcbd
+# %% ../../nbs/metrics/00_inference.ipynb #934bc5b5
 def score_rows(metric: Metric,
                rows: Rows,
                *, method: str | None = "auto",    # "influence", "bootstrap", "jackknife"; None for the value alone
@@ -158,7 +155,7 @@ def score_rows(metric: Metric,
         score = estimate_score(metric, found, len(rows), n_target, matched=rows.matched, clusters=clusters, level=level)
         return score if metric.kind == "set" else Score(score.value, score.ci, score.n, score.higher_is_better, score.signature, rows.pred.numpy())
     base = weights if weights is None or rows.matched else (weights, np.ones(len(rows.target)))
-    value, signature = statistic(metric, rows, base), _with_n(metric, rows, clusters)
+    value, signature = statistic(metric, rows, base), _counted(metric, len(rows), n_target, clusters)
     if not how:
         notes = ("no interval: none was asked for",) if metric.kind == "set" else ()
         return Score(value, None, len(rows), metric.higher_is_better, signature, None if metric.kind == "set" else rows.pred.numpy(), notes=notes)
@@ -170,7 +167,7 @@ def score_rows(metric: Metric,
     ci = interval(center, draws, level, "centered")
     return Score(value, ci, len(rows), metric.higher_is_better, signature, None, known.corrected, tuple(known.notes))
 
-# %% ../../nbs/metrics/00_inference.ipynb #48efbfce
+# %% ../../nbs/metrics/00_inference.ipynb #4e82661b
 def _influence_difference(a: Estimate, b: Estimate, matched: bool, same_items: bool, clusters) -> Estimate:
     corrected = None if a.corrected is None or b.corrected is None else a.corrected - b.corrected
     parts = Estimate(a.value - b.value, corrected, a.pred - b.pred if same_items else a.pred, a.target - b.target,
@@ -211,7 +208,9 @@ def difference(metric: Metric,
     found = replicates(metric, rows_a, draws) - replicates(metric, rows_b, draws) if how else None
     ci = interval(value, found, level, "centered" if metric.kind == "set" else "percentile") if how else None
     per_item = None if metric.kind == "set" else (rows_a.pred - rows_b.pred).numpy()
-    return Score(value, ci, len(rows_a), metric.higher_is_better, _with_n(metric, rows_a, clusters, difference="paired"), per_item)
+    n_target = None if rows_a.target is None else len(rows_a.target)
+    signature = _counted(metric, len(rows_a), n_target, clusters, difference="paired")
+    return Score(value, ci, len(rows_a), metric.higher_is_better, signature, per_item)
 
 # %% ../../nbs/metrics/00_inference.ipynb #0a085354
 def _shuffled(rows: Rows, reps: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray: # (reps, N + M) 1 = prediction

@@ -7,7 +7,7 @@ __all__ = ['mmd_replicates', 'mmd2', 'estimate_of', 'mmd_estimate', 'second_orde
            'SubsetScore', 'kid_draws', 'kid_subsets', 'kernel_metric', 'mmd', 'mmd_biased', 'mmd_poly',
            'mmd_poly_biased']
 
-# %% ../../nbs/metrics/02_mmd.ipynb #5be6bb43
+# %% ../../nbs/metrics/02_mmd.ipynb #ca96690c
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -19,6 +19,7 @@ from torch import Tensor
 from ..core import InputError, Interval, Signature
 from .base import Estimate, encoder_rows, metric_factory
 from .gaussian import as_rows
+from .inference import standard_error
 from .kernel import Drawn, PairSums, Polynomial, RBF, kernel_forms, pair_sums
 
 # %% ../../nbs/metrics/02_mmd.ipynb #927a64f1
@@ -99,7 +100,7 @@ def _influences(s: PairSums, mean: _Means) -> tuple[Tensor, Tensor]: # (N,), (M,
         return 2*(each[0] - each[1])
     return one(s.x, s.count_x, (mean.xx, mean.xy)), one(s.y.flip(1), s.count_y.flip(1), (mean.yy, mean.xy))
 
-# %% ../../nbs/metrics/02_mmd.ipynb #e0497c69
+# %% ../../nbs/metrics/02_mmd.ipynb #6fcf7125
 def estimate_of(s: PairSums,
                 *, unbiased: bool,     # what `value` is
                 scale: float = 1.0,
@@ -128,16 +129,15 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
     _check_counts(len(a), len(b))
     better = clusters is None and min(len(a), len(b)) >= 4        # an interval that holds near equality too, see below
     sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=better, tile=tile)
-    found = estimate_of(sums, unbiased=unbiased, scale=scale, notes=_shared_items(sums, matched))
+    found = estimate_of(sums, unbiased=unbiased, scale=scale)
+    found = replace(found, notes=_shared_items(found, matched))
     if better: found = replace(found, interval=lambda level: score_interval(sums, matched, scale, level))
     return replace(found, value=0.0) if a is b and not unbiased else found
 
-def _shared_items(s: PairSums, matched: bool) -> tuple[str, ...]: # a note where an unbiased value lies far below 0
-    mean = _kept(s)
-    pred, target = _influences(s, mean)
-    se = float((pred + target).var()/len(pred) if matched else pred.var()/len(pred) + target.var()/len(target))**0.5
-    few = mean.distance < -5*se
-    return ("the value is far below 0: the sets share items, or their items belong together in pairs",) if few else ()
+def _shared_items(found: Estimate, matched: bool) -> tuple[str, ...]: # a note where an unbiased value lies far below 0
+    unbiased = found.value if found.corrected is None else found.corrected
+    if unbiased >= -5*standard_error(found, matched)[0]: return ()
+    return ("the value is far below 0: the sets share items, or their items belong together in pairs",)
 
 # %% ../../nbs/metrics/02_mmd.ipynb #9b553a8a
 def _spread_inside(squares: float, sums: Tensor, n: int) -> float: # variance of the twice centered kernel, from Σk² and row sums

@@ -6,11 +6,11 @@
 __all__ = ['Side', 'is_given', 'open_side', 'side_name', 'check_origin', 'GivenFeatures', 'Extraction', 'StatsPair', 'Noted',
            'set_rows', 'item_rows', 'side_rows']
 
-# %% ../../nbs/metrics/08_sides.ipynb #7c2d0608
+# %% ../../nbs/metrics/08_sides.ipynb #e753e21a
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,9 @@ from ..encoders.store import FILES, Features, FeatureStore, checked_features, ex
 from .base import Metric, Rows, extract
 from .gaussian import GaussianStats
 
-# %% ../../nbs/metrics/08_sides.ipynb #b0685d79
+# %% ../../nbs/metrics/08_sides.ipynb #9ba8a292
 Side = Images | Texts | Features | GaussianStats
+
 def is_given(source) -> bool:
     "Whether a source holds features or statistics rather than items, told without reading it."
     if isinstance(source, (Features, GaussianStats)): return True
@@ -53,6 +54,7 @@ def _check_shards(paths: Sequence[Path], where: str) -> None:
         if (twin := seen.setdefault(file_sha256(path), path)) is not path:
             raise InputError(f"{where}: {path} and {twin} are the same shard; each part of a set may be given once")
 
+# %% ../../nbs/metrics/08_sides.ipynb #29d1c354
 def open_side(source,                 # folder, files, array, texts, features, statistics: or a side already
               where: str = "pred",    # for messages
               inputs: str = "images", # what the metrics look at: "images", "texts" or "text pairs"
@@ -96,15 +98,13 @@ class GivenFeatures(Encoder):
     def embed(self, x: Tensor, layer: str) -> Tensor:
         raise InputError(f"features of {self.name} were given; name the encoder to make more")
 
-# %% ../../nbs/metrics/08_sides.ipynb #1bc85e55
+# %% ../../nbs/metrics/08_sides.ipynb #5f5e011e
 @dataclass
 class Extraction:
     "How features are made and kept during one comparison."
     batch: int = 64               # items at a time
     store: FeatureStore | None = None # None: features are not kept between calls
-    held: dict = None             # (side, phi_key) -> features
-
-    def __post_init__(self): self.held = {}
+    held: dict = field(default_factory=dict) # (side, phi_key) -> features
 
     def __call__(self, metric: Metric, side: Side, where: str) -> Tensor: # (N, d)
         "One vector per item of a side."
@@ -124,13 +124,12 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> Tensor:
     if isinstance(side, Texts): return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
     return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
-# %% ../../nbs/metrics/08_sides.ipynb #cf4d44cb
+# %% ../../nbs/metrics/08_sides.ipynb #9a7f449d
 @dataclass(frozen=True)
 class StatsPair:
     "Two sides of which at least one is known by its moments alone."
     pred: GaussianStats
     target: GaussianStats
-    notes: tuple[str, ...] = ()
 
 @dataclass(frozen=True)
 class Noted:
@@ -156,6 +155,7 @@ def _constant(x: Tensor, where: str) -> tuple[str, ...]:
     fixed = (x == x[0]).all(0).nonzero().flatten().tolist()
     return (f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",) if fixed else ()
 
+# %% ../../nbs/metrics/08_sides.ipynb #c68ee351
 def set_rows(metric: Metric,          # of kind set
              pred: Side,
              target: Side | None,     # None for a metric that needs none
