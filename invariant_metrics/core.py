@@ -6,7 +6,7 @@
 __all__ = ['SCHEMA_VERSION', 'RESULT_COLUMNS', 'InputError', 'unknown', 'package_version', 'Signature', 'Interval', 'Score',
            'comparable', 'results_table', 'atomic_write', 'save_results', 'load_results', 'digest', 'file_sha256',
            'Registry', 'import_object', 'rng', 'torch_rng', 'bootstrap_weights', 'interval', 'normal_interval', 'auc',
-           'few_threads', 'check_device', 'progress']
+           'few_threads', 'check_device', 'progress', 'few']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -307,7 +307,7 @@ def auc(positive: np.ndarray,           # (n,) scores that should be higher
     below, upto = mass[np.searchsorted(q, p, "left")], mass[np.searchsorted(q, p, "right")]
     return float((wp * (below + upto)/2).sum() / (wp.sum() * wq.sum()))
 
-# %% ../nbs/00_core.ipynb #60b1760d
+# %% ../nbs/00_core.ipynb #3312a98b
 def few_threads(limit: int = 4, # machines with at most this many cores run one torch thread per process
                ) -> int:        # torch threads in use
     "Use one torch thread where cores are few (unless OMP_NUM_THREADS says otherwise)."
@@ -330,3 +330,9 @@ def progress(items: Iterable | None = None, # what to iterate over, or None for 
     "A tqdm bar on standard error that stays quiet for work under half a second."
     from tqdm import tqdm
     return tqdm(items, desc=desc, total=total, **{"delay": 0.5, "dynamic_ncols": True, **options})
+
+def few(names: Sequence,  # what to list
+        most: int = 5,    # of them
+       ) -> str:
+    "The first names, and how many there are where some were left out: for messages."
+    return ", ".join(map(str, names[:most])) + (f", … ({len(names)} in all)" if len(names) > most else "")

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.items import (Images, Texts, ahead, as_images, batches, load_images, load_items, load_texts, matching, read_lines,
-                                          without_partners)
+from invariant_metrics.data.items import Images, ahead, as_images, batches, load_images, load_items, matching, without_partners
+from invariant_metrics.data.texts import Texts, load_texts, read_lines
 from real_data import data_path
 
 TMP = dict(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.data.items import Images, load_images, load_texts
+from invariant_metrics.data.items import Images, load_images
+from invariant_metrics.data.texts import load_texts
 from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
 from invariant_metrics.encoders.store import FeatureStore, checked_features, encoder_settings, extract_features, load_features, save_features

@@ -6,7 +6,7 @@
 __all__ = ['RECIPE', 'FILES', 'device_of', 'layer_of', 'checked_rows', 'extract_features', 'source_digest', 'encoder_settings',
            'decoding', 'FeatureStore', 'Features', 'checked_features', 'save_features', 'load_features']
 
-# %% ../../nbs/encoders/07_store.ipynb #04629da9
+# %% ../../nbs/encoders/07_store.ipynb #3d22bf29
 import hashlib
 import inspect
 import json
@@ -25,8 +25,9 @@ from PIL import features as codecs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..core import InputError, Signature, atomic_write, digest, file_sha256, package_version, progress, unknown
-from ..data.items import PIXELS, Images, Texts, ahead, few, load_items, strict_decoding
+from ..core import InputError, Signature, atomic_write, digest, few, file_sha256, package_version, progress, unknown
+from ..data.items import PIXELS, Images, ahead, load_items, strict_decoding
+from ..data.texts import Texts
 from .base import Encoder, get_encoder
 from .cache import cache_folder, cached_tensors, tensors_sha256
 

@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'metrics', 'paired_metric', 'Metric', 'Rows', 'Estimate', 'extract', 'statistic', 'replicates',
            'MetricRegistry', 'metric_factory', 'encoder_rows', 'pixels', 'pixel_metric', 'get_metric', 'metric_cards']
 
-# %% ../../nbs/metrics/00_base.ipynb #d0e5ca18
+# %% ../../nbs/metrics/00_base.ipynb #30d9efc0
 import importlib
 import inspect
 import pkgutil
@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Registry, Signature, unknown
+from ..data.texts import load_references, load_texts
 from ..encoders.base import check_rgb, get_encoder
 
-# %% ../../nbs/metrics/00_base.ipynb #9743fa68
+# %% ../../nbs/metrics/00_base.ipynb #7411f94f
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Metric:
     name: str
     kind: str                        # "paired", "set" or "single"
     phi: Callable                    # batch of items -> Tensor or tuple of Tensors, first dimension N
-    compare: Callable                # paired (p, t) -> (N,); single (p) -> (N,); set (p, t, w_p=None, w_t=None) -> float
+    compare: Callable                # paired (p, t) -> (N,) or (N, k); single (p) -> the same; set (p, t, w_p=None, w_t=None) -> float
     higher_is_better: bool | None    # None: neither direction is good in itself
     signature: Signature             # everything that shapes the number, except the data
     phi_key: str = "pixels"          # metrics with the same key share the same phi
@@ -41,6 +42,15 @@ class Metric:
     encoder: object = None           # whose features phi gives, so that stored features can stand in for the items
     layer: str | None = None         # of that encoder
     needs_target: bool = True        # set metrics: False for a property of the predictions as a whole
+    whole: bool = False              # phi(pred, target, source) sees whole sides of texts; compare(what it made) -> (N,) or (N, k)
+    corpus: bool = False             # whole: an item's row depends on the other items, so states must keep the texts
+    pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
+    per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
+    notes: Callable | None = None    # whole: what phi made -> lines for the reader of the number
+
+    def values(self, rows: Tensor) -> Tensor: # (N,) or (N, k) -> (N,)
+        "What the rows of a paired or single metric say item by item."
+        return rows if self.pool is None else self.per_item(rows)
 
     @property
     def compares(self) -> bool:
@@ -49,13 +59,15 @@ class Metric:
 
     def __post_init__(self):
         if self.kind not in KINDS: raise InputError(f"metric {self.name}: kind {self.kind!r} is none of {', '.join(KINDS)}")
+        if (self.pool is None) != (self.per_item is None): raise InputError(f"metric {self.name}: pool and per_item belong together")
 
 @dataclass(frozen=True)
 class Rows:
     "What a metric keeps of the data: enough to compute its value under any weights."
-    pred: Tensor                     # (N,) values of a paired or single metric, (N, d) features of a set metric
+    pred: Tensor                     # (N,) values or (N, k) summands of a paired or single metric, (N, d) features of a set metric
     target: Tensor | None = None     # (M, d) features of a set metric
     matched: bool = True             # item i of the predictions answers item i of the targets: resampled together
+    notes: tuple[str, ...] = ()      # for the reader of the number
 
     def __len__(self) -> int: return len(self.pred)
 
@@ -73,7 +85,7 @@ class Estimate:
     interval: Callable | None = None # level -> Interval, where the metric knows a better one than center ± quantile × SE
     notes: tuple[str, ...] = ()      # for the reader of the number, a line each
 
-# %% ../../nbs/metrics/00_base.ipynb #1c444f79
+# %% ../../nbs/metrics/00_base.ipynb #51df9109
 def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None) -> None:
     bad = (~torch.isfinite(rows.reshape(len(rows), -1))).any(1).nonzero().flatten().tolist()
     if not bad: return
@@ -81,16 +93,17 @@ def _finite(metric: Metric, rows: Tensor, side: str, names: Sequence[str] | None
     raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: {shown}{', …' if len(bad) > 5 else ''}")
 
 def _per_item(metric: Metric, values: Tensor, n: int) -> Tensor:
-    values = torch.as_tensor(values)
-    if values.shape != (n,): raise InputError(f"{metric.name}: compare must return one value per item ({n},), not {tuple(values.shape)}")
+    values, wanted = torch.as_tensor(values), f"({n}, k)" if metric.pool else f"({n},)"
+    if values.ndim != (2 if metric.pool else 1) or len(values) != n:
+        raise InputError(f"{metric.name}: compare must return one value per item, {wanted}, not {tuple(values.shape)}")
     return values.detach().double().cpu()
 
 def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: # phi_key -> rows of this batch
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #e8819946
-def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) -> None:
+# %% ../../nbs/metrics/00_base.ipynb #751d64bf
+def _check_items(metrics: Sequence[Metric], pred, target, source, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
     if not len(pred): raise InputError("no predictions to score")
@@ -98,6 +111,10 @@ def _check_items(metrics: Sequence[Metric], pred, target, cache: dict | None) ->
         if m.compares and target is None: raise InputError(f"{m.name} compares with a target; none was given")
         if m.kind == "paired" and len(pred) != len(target):
             raise InputError(f"{m.name} needs one target per prediction: {len(pred)} against {len(target)}")
+        if m.whole and m.card.get("source") and source is None:
+            raise InputError(f"{m.name} needs the {m.card['source']} that the predictions were made from; give source")
+        if m.whole and m.card.get("source") and len(source) != len(pred):
+            raise InputError(f"{m.name} needs one source per prediction: {len(source)} for {len(pred)}")
     if cache is not None and cache.setdefault("target", target) is not target:
         raise InputError("this cache holds the rows of another target; pass a new dict")
 
@@ -107,18 +124,33 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
     return Rows(pred, target, matched or target is None)
 
-# %% ../../nbs/metrics/00_base.ipynb #d67c48d6
+def _whole_rows(metrics: Sequence[Metric], pred, target, source, names: Sequence[str] | None) -> dict[str, Rows]:
+    if not metrics: return {}
+    pred = load_texts(pred, alone=True).items
+    target = load_references(target).items if target is not None else None
+    made, out = {}, {}
+    for m in metrics:
+        if m.phi_key not in made: made[m.phi_key] = m.phi(pred, target if m.compares else None, source)
+        values = _per_item(m, m.compare(made[m.phi_key]), len(pred))
+        _finite(m, values, "values", names)
+        out[m.name] = Rows(values, notes=tuple(m.notes(made[m.phi_key])) if m.notes else ())
+    return out
+
+# %% ../../nbs/metrics/00_base.ipynb #38bbe71c
 @torch.no_grad()
 def extract(metrics: Sequence[Metric],        # of different names
             pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
-            target=None,                      # the same for the targets; set metrics take another number of them
+            target=None,                      # the same for the targets; set metrics take another number; lists of references for metrics of whole texts
+            source=None,                      # what predictions were made from, for the metrics that look at it
             *, cache: dict | None = None,     # pass the same dict again to reuse the target's side
             batch: int = 64,                  # items at a time
             names: Sequence[str] | None = None, # (N,) for messages
             matched: bool | None = None,      # item i answers target i; None: when there are equally many
            ) -> dict[str, Rows]:              # metric name -> rows
     "The rows of each metric, each phi run once; raises InputError on values that are not finite, naming the items."
-    _check_items(metrics, pred, target, cache)
+    _check_items(metrics, pred, target, source, cache)
+    out, metrics = _whole_rows([m for m in metrics if m.whole], pred, target, source, names), [m for m in metrics if not m.whole]
+    if not metrics: return out
     compared, cache = [m for m in metrics if m.compares], {} if cache is None else cache
     left, right = {m.name: [] for m in metrics}, {m.name: [] for m in metrics}
     for start in range(0, max(len(pred), len(target) if compared else 0), batch):
@@ -131,9 +163,9 @@ def extract(metrics: Sequence[Metric],        # of different names
             if p and m.kind == "set": left[m.name].append(p[m.phi_key].cpu())
             if t and m.kind == "set" and m.compares: right[m.name].append(t[m.phi_key].cpu())
     matched = (target is not None and len(pred) == len(target)) if matched is None else matched
-    return {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
+    return out | {m.name: _rows(m, left[m.name], right[m.name], matched, names) for m in metrics}
 
-# %% ../../nbs/metrics/00_base.ipynb #f7ad85ec
+# %% ../../nbs/metrics/00_base.ipynb #b4351b25
 def _weight_pair(rows: Rows, weights) -> tuple:
     if weights is None or isinstance(weights, tuple): return weights or (None, None)
     if rows.target is not None and not rows.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
@@ -143,9 +175,10 @@ def statistic(metric: Metric,
               rows: Rows,               # from `extract`
               weights=None,             # (N,) multiplicities, or a pair (N,), (M,) for sets that are not matched
              ) -> float:
-    "The metric's value on these rows: their weighted mean, or the distance between the weighted sets."
+    "The metric's value on these rows: their weighted mean, a function of their weighted sum, or the distance of weighted sets."
     w, v = (None if x is None else torch.as_tensor(x, dtype=torch.float64) for x in _weight_pair(rows, weights))
     if metric.kind == "set": value = float(metric.compare(rows.pred, rows.target, w, v))
+    elif metric.pool: value = float(metric.pool((rows.pred.sum(0) if w is None else w @ rows.pred)[None])[0])
     else: value = float(rows.pred.mean() if w is None else (w @ rows.pred)/w.sum())
     if not np.isfinite(value): raise InputError(f"{metric.name}: the value is {value} on {len(rows)} items")
     return value
@@ -156,7 +189,7 @@ def replicates(metric: Metric,
               ) -> np.ndarray:          # (R,)
     "The value under each row of weights; equal to `statistic` row by row, but vectorized where the metric knows how."
     w, v = (torch.as_tensor(x, dtype=torch.float64) for x in _weight_pair(rows, weights))
-    if metric.kind != "set": return (w @ rows.pred / w.sum(1)).numpy()
+    if metric.kind != "set": return (metric.pool(w @ rows.pred) if metric.pool else w @ rows.pred / w.sum(1)).numpy()
     if metric.many is not None: return torch.as_tensor(metric.many(rows.pred, rows.target, w, v)).numpy()
     return np.array([float(metric.compare(rows.pred, rows.target, a, b)) for a, b in zip(w, v)])
 

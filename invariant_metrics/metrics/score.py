@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['build_metrics', 'same_content', 'reference_digest', 'tested', 'Scores', 'check_settings', 'score', 'ranking']
 
-# %% ../../nbs/metrics/09_score.ipynb #11b20d05
+# %% ../../nbs/metrics/09_score.ipynb #44b249bd
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,8 @@ import pandas as pd
 import torch
 
 from ..core import InputError, Score, check_device, digest, progress
-from ..data.items import Images, Texts, without_partners
+from ..data.items import Images, intersected, without_partners
+from ..data.texts import Texts, is_text_file
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
 from .base import Estimate, Metric, get_metric, metrics as registered
@@ -147,7 +148,7 @@ def check_settings(level: float, reps: int, permutations: int, batch: int, devic
     if batch < 1: raise InputError(f"a batch holds at least one item, not {batch}")
     check_device(device)
 
-# %% ../../nbs/metrics/09_score.ipynb #9dc6d635
+# %% ../../nbs/metrics/09_score.ipynb #c09abe52
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -155,29 +156,51 @@ def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeature
     if not all(is_given(side) for side in sides): return systems, target, None
     return systems, target, GivenFeatures(next((side.signature for side in sides if side.signature), None))
 
-def _sides(systems: Mapping, target, metrics: Sequence[Metric], query, skip_bad: bool, recursive: bool) -> tuple[dict, Side | None]:
+def _kind(metrics: Sequence[Metric]) -> str: # what the predictions are
     kinds = {getattr(m.encoder, "inputs", None) or m.card.get("inputs", "images") for m in metrics}
     texts = {k for k in kinds if k.startswith("text")}
     if texts and kinds - texts:
         raise InputError(f"{' and '.join(m.name for m in metrics)} do not look at the same kind of thing; score texts and images apart")
-    if query is not None and not texts: raise InputError("queries are for metrics of texts")
-    options = dict(query=query) if texts else dict(skip_bad=skip_bad, recursive=recursive)
-    lines = [x for x in (*systems.values(), target) if isinstance(x, (str, Path)) and Path(x).suffix == ".txt"]
-    if lines and not texts:
-        raise InputError(f"{lines[0]} is a text file, and {metrics[0].name} looks at images; for texts ask for fbd, or for --encoder bert")
-    sides = {s: open_side(x, s or "pred", min(texts) if texts else "images", **options) for s, x in systems.items()}
-    truth = None if target is None else open_side(target, "target", min(texts) if texts else "images", **options)
+    return min(texts) if texts else "images"
+
+def _source_side(source, metrics: Sequence[Metric], **options) -> Images | Texts | None:
+    wanted = {m.card["source"]: m.name for m in metrics if m.card.get("source")}
+    if len(wanted) > 1: raise InputError(f"{' and '.join(wanted.values())} look at different sources, {' and '.join(wanted)}; score them apart")
+    if source is None:
+        for kind, name in wanted.items(): raise InputError(f"{name} needs the {kind} that the predictions were made from: give --source (source=)")
+        return None
+    if not wanted: raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
+    kind = next(iter(wanted))
+    return open_side(source, "source", kind, **(options if kind == "images" else {}))
+
+def _sides(systems: Mapping, target, source, metrics: Sequence[Metric], query, skip_bad: bool, recursive: bool, intersect: bool) -> tuple:
+    kind = _kind(metrics)
+    if query is not None and kind == "images": raise InputError("queries are for metrics of texts")
+    looks = dict(skip_bad=skip_bad, recursive=recursive)
+    options = looks if kind == "images" else dict(query=query)
+    lines = [x for x in (*systems.values(), target) if is_text_file(x)]
+    if lines and kind == "images":
+        raise InputError(f"{lines[0]} is a text file, and {metrics[0].name} looks at images; for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
+    sides = {s: open_side(x, s or "pred", kind, **options) for s, x in systems.items()}
+    several = any(m.card.get("target") == "references" for m in metrics)
+    truth = None if target is None else open_side(target, "target", "references" if several else kind, **({} if several else options))
+    made_from = _source_side(source, metrics, **looks)
     names = {tuple(sorted({*side.names, *side.skipped})) for side in (*sides.values(), truth) if isinstance(side, Images)}
     if skip_bad and isinstance(truth, Images) and (len(names) == 1 or any(m.kind == "paired" for m in metrics)):
         *kept, truth = without_partners(*sides.values(), truth)
         sides = dict(zip(sides, kept))
-    return sides, truth
+    if intersect:
+        *kept, truth = [*intersected(*sides.values(), *([truth] if truth is not None else [])), *([None] if truth is None else [])]
+        sides = dict(zip(sides, kept))
+    return sides, truth, made_from
 
-# %% ../../nbs/metrics/09_score.ipynb #bfafc232
+# %% ../../nbs/metrics/09_score.ipynb #96cd5b93
 def score(pred,                             # folder, files, array, texts, features, statistics; or a dict of them, one per system
           target=None,                      # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
-          *, encoder=None, layer: str | None = None, weights: str | None = None, # for the metrics that take them
+          *, source=None,                   # what the predictions were made from: images of captions, sentences of translations
+          encoder=None, layer: str | None = None, weights: str | None = None, # for the metrics that take them
+          options: Mapping | None = None,   # more of them, e.g. {"tokenizer": "intl"}
           ci: bool | str = True,            # False for values alone; "influence", "bootstrap", "jackknife"
           level: float = 0.95,              # of the intervals
           reps: int = 1000,                 # bootstrap replicates, where the bootstrap is used; 0 for values alone
@@ -189,6 +212,7 @@ def score(pred,                             # folder, files, array, texts, featu
           query=None,                       # text file or list, line by line, for metrics of (query, text) pairs
           skip_bad: bool = False,           # leave out images that do not decode, and say how many
           recursive: bool = False,          # also the folders beneath a folder
+          intersect: bool = False,          # where sides do not have the same names: score what all of them have, and say so
           cache: bool = True,               # keep features of files for the next time
           batch: int = 64,                  # items at a time, at most
          ):                                 # dict metric name -> Score; for a dict of systems, `Scores`: system -> the same
@@ -199,13 +223,13 @@ def score(pred,                             # folder, files, array, texts, featu
     if not systems or not asked: raise InputError("nothing to score: give at least one system and one metric")
     if paired and len(systems) != 2: raise InputError(f"a paired comparison needs two systems, and there are {len(systems)}")
     systems, target, stand_in = _stand_in(systems, target)
-    built = build_metrics(asked, device, stand_in, query is not None, encoder=encoder, layer=layer, weights=weights)
+    built = build_metrics(asked, device, stand_in, query is not None, **{**(options or {}), "encoder": encoder, "layer": layer, "weights": weights})
     if twice := sorted({m.name for m in built if [b.name for b in built].count(m.name) > 1}):
         raise InputError(f"metrics asked for twice: {', '.join(twice)}; score them one after the other")
-    sides, truth = _sides(systems, target, built, query, skip_bad, recursive)
+    sides, truth, made_from = _sides(systems, target, source, built, query, skip_bad, recursive, intersect)
     if permutations and not any(map(tested, built)):
         raise InputError(f"permutations test distances between sets, and {', '.join(m.name for m in built)} are none")
-    rows = side_rows(sides, truth, built, Extraction(batch, FeatureStore() if cache else None))
+    rows = side_rows(sides, truth, built, Extraction(batch, FeatureStore() if cache else None), made_from)
     method = {True: "auto", False: None, None: None}.get(ci, ci)
     settings = dict(method=method, level=level, reps=reps if method else 0, seed=seed, clusters=clusters)
     board = _board(sides, truth, built, rows, permutations, settings)

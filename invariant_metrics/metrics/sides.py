@@ -6,7 +6,7 @@
 __all__ = ['Side', 'is_given', 'open_side', 'side_name', 'check_origin', 'GivenFeatures', 'Extraction', 'StatsPair', 'Noted',
            'set_rows', 'item_rows', 'side_rows']
 
-# %% ../../nbs/metrics/08_sides.ipynb #e753e21a
+# %% ../../nbs/metrics/08_sides.ipynb #79c9bb79
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,9 @@ import safetensors
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature, file_sha256, progress
-from ..data.items import Images, Texts, batches, check_sizes, few, load_items, matching
+from ..core import InputError, Signature, few, file_sha256, progress
+from ..data.items import Images, batches, check_sizes, load_items, matching, sources_of
+from ..data.texts import References, Texts, load_references
 from ..encoders.base import Encoder, Preprocess
 from ..encoders.store import FILES, Features, FeatureStore, checked_features, extract_features, load_features
 from .base import Metric, Rows, extract
@@ -181,20 +182,26 @@ def set_rows(metric: Metric,          # of kind set
     if sides[0].width != sides[1].width: raise InputError(f"{metric.name}: statistics of different widths, {sides[0].width} against {sides[1].width}")
     return Noted(StatsPair(*sides), notes)
 
-# %% ../../nbs/metrics/08_sides.ipynb #ed18c624
+# %% ../../nbs/metrics/08_sides.ipynb #f4fab35b
 def _joined(parts: Sequence[Rows]) -> Rows: return Rows(torch.cat([p.pred for p in parts]))
+
+def _text_rows(systems: Mapping[str, Texts], target: Texts | None, metrics: Sequence[Metric], source, batch: int) -> dict[str, dict[str, Rows]]:
+    truth, out = None if target is None else load_references(target).items, {}
+    for name, pred in progress(systems.items(), desc="scoring", disable=len(systems) == 1):
+        out[name] = extract(metrics, pred.items, truth, source.items if isinstance(source, Texts) else source, batch=batch, names=pred.names)
+    return out
 
 def item_rows(systems: Mapping[str, Images | Texts], # of the same names
               target: Images | Texts | None,
               metrics: Sequence[Metric],             # paired or single
               batch: int = 64,
+              source: Images | Texts | None = None,  # what the predictions were made from, of the same names
              ) -> dict[str, dict[str, Rows]]:        # system -> metric name -> rows
     "A value per item of each system and metric; raises InputError on unequal sizes and on sides that are not items."
     sides = [*systems.values(), *([target] if target is not None else [])]
     if bad := [s for s in sides if not isinstance(s, (Images, Texts))]:
         raise InputError(f"{metrics[0].name} looks at items, and was given {'features' if isinstance(bad[0], Features) else 'statistics'}")
-    if isinstance(sides[0], Texts):
-        return {s: extract(metrics, pred.items, None if target is None else target.items, batch=batch) for s, pred in systems.items()}
+    if isinstance(sides[0], Texts): return _text_rows(systems, target, metrics, source, batch)
     if any(m.kind == "paired" for m in metrics):
         for pred in systems.values(): check_sizes(pred, target)
     parts = {s: {m.name: [] for m in metrics} for s in systems}
@@ -214,21 +221,23 @@ def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]: # a n
     many = f"{min(common)} to {max(common)}" if len(set(common)) > 1 else common[0]
     return (f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",)
 
-# %% ../../nbs/metrics/08_sides.ipynb #145a6403
+# %% ../../nbs/metrics/08_sides.ipynb #d37e1819
 def side_rows(systems: Mapping[str, Side],
               target: Side | None,          # None where all metrics are single
               metrics: Sequence[Metric],
               extraction: Extraction,
+              source: Images | Texts | None = None, # what the predictions were made from
              ) -> dict[str, dict[str, Noted]]: # system -> metric name -> rows and notes
     "Rows of each system and metric; raises InputError where a side cannot give what a metric needs."
     needy = [m.name for m in metrics if m.compares]
     if target is None and needy: raise InputError(f"{needy[0]} compares with a target; none was given")
     sets, items = [m for m in metrics if m.kind == "set"], [m for m in metrics if m.kind != "set"]
-    matched = target is not None and all(_agree(pred, target) for pred in systems.values()) # all systems alike, or none
-    partly = () if target is None or matched else _partly(systems, target)
+    truths = target.flat() if isinstance(target, References) else target # a set of texts has every reference in it
+    matched = target is not None and all(_agree(pred, truths) for pred in systems.values()) # all systems alike, or none
+    partly = () if target is None or matched else _partly(systems, truths)
     def rows(metric, s):
         where = s or side_name(systems[s], "pred"), side_name(target, "target")
-        found = set_rows(metric, systems[s], target if metric.compares else None, extraction, where, matched)
+        found = set_rows(metric, systems[s], truths if metric.compares else None, extraction, where, matched)
         return replace(found, notes=(*found.notes, *partly)) if metric.compares else found
     out = {s: {m.name: rows(m, s) for m in sets} for s in systems}
     if not items: return out
@@ -240,7 +249,8 @@ def side_rows(systems: Mapping[str, Side],
     alike = len({tuple(_names(pred) or ()) for pred in systems.values()}) == 1
     groups = [dict(systems)] if alike else [{s: pred} for s, pred in systems.items()]
     for group in groups:
-        for s, by in item_rows(group, truth, items, extraction.batch).items():
+        from_what = None if source is None else sources_of(next(iter(group.values())), source)
+        for s, by in item_rows(group, truth, items, extraction.batch, from_what).items():
             skipped = _notes(items[0], systems[s], s or "pred")
             out[s] |= {name: Noted(rows, skipped) for name, rows in by.items()}
     return out

@@ -1,0 +1,110 @@
+"Diversity: hand-computed values, a plain count by dictionary, what pooling and the corpus change, and the metrics' contract."
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from invariant_metrics.core import InputError
+from invariant_metrics.metrics.base import extract, get_metric, metric_cards, replicates, statistic
+from invariant_metrics.metrics.diversity import corpus_distinct, distinct_n, div_n, diversity, gram_counts, rep_n
+from invariant_metrics.metrics.inference import score_rows
+
+NAMES = ["div-2", "div-3", "div-4", "diversity", "repetition", "distinct-1", "distinct-2"]
+texts_of_few_words = st.lists(st.lists(st.sampled_from("a b c d".split()), max_size=12).map(" ".join), min_size=1, max_size=8)
+FAST = settings(max_examples=60, deadline=None)
+
+
+def plain(text: str, n: int) -> tuple[int, int]: # distinct, all
+    words, seen = text.split(), {}
+    for i in range(len(words) - n + 1): seen[" ".join(words[i:i + n])] = seen.get(" ".join(words[i:i + n]), 0) + 1
+    return len(seen), sum(seen.values())
+
+
+def test_the_oracle_of_three_alternations():
+    "div 2/5, 2/4, 2/3 and their product 2/15 = 0.1333, not the product of rep-n 0.1."
+    text = ["a b a b a b"]
+    assert [div_n(text, n).item() for n in (2, 3, 4)] == [2/5, 2/4, pytest.approx(2/3, abs=1e-15)]
+    assert diversity(text).item() == pytest.approx(2/15, abs=1e-15)
+    assert np.prod([rep_n(text, n).item() for n in (2, 3, 4)]) == pytest.approx(0.1, abs=1e-12)
+    assert distinct_n(text, 2).item() == 2/6 and distinct_n(text, 2, denominator="ngrams").item() == 2/5 and distinct_n(text, 1).item() == 2/6
+
+
+@FAST
+@given(texts_of_few_words)
+def test_every_share_is_a_count_by_dictionary(texts):
+    for n in (1, 2, 3, 4, 6):
+        counts = [plain(text, n) for text in texts]
+        assert gram_counts(texts, (n,)).tolist() == [list(map(float, pair)) for pair in counts]
+        assert div_n(texts, n).tolist() == [u/t if t else 1.0 for u, t in counts]
+        assert distinct_n(texts, n).tolist() == [u/len(text.split()) if t else 0.0 for (u, t), text in zip(counts, texts)]
+        assert np.array_equal(rep_n(texts, n), 1 - div_n(texts, n))
+    assert np.allclose(diversity(texts), np.prod([div_n(texts, n) for n in (2, 3, 4)], 0), rtol=1e-15)
+
+
+@FAST
+@given(texts_of_few_words)
+def test_the_corpus_counts_what_the_joined_set_holds(texts):
+    for n in (1, 2):
+        kinds = {tuple(words[i:i + n]) for words in map(str.split, texts) for i in range(len(words) - n + 1)}
+        tokens, grams = sum(len(text.split()) for text in texts), sum(plain(text, n)[1] for text in texts)
+        assert corpus_distinct(texts, n) == (len(kinds)/tokens if tokens else 0.0)
+        assert corpus_distinct(texts, n, denominator="ngrams") == (len(kinds)/grams if grams else 0.0)
+        assert corpus_distinct(texts + texts, n) == pytest.approx(corpus_distinct(texts, n)/2) # saying it again adds nothing
+
+
+def test_short_texts_and_options():
+    short = ["", "one", "one two"]
+    assert div_n(short, 3).tolist() == [1, 1, 1] and rep_n(short, 3).tolist() == [0, 0, 0] and distinct_n(short, 2).tolist() == [0, 0, 1/2]
+    assert div_n(["A a A a"], 2, lowercase=True).item() == 1/3 and div_n(["A a A a"], 2).item() == 2/3
+    assert div_n(["abab"], 2, tokenizer=list).item() == 2/3
+    assert div_n(["a dog. A dog!"], 2, tokenizer="ptb").item() == 2/3
+
+
+@FAST
+@given(texts_of_few_words, st.booleans())
+def test_metrics_say_what_the_functions_say_and_rows_add_up(texts, pooled):
+    metrics = [get_metric(name, **({} if name.startswith("distinct") else {"pooled": pooled})) for name in NAMES]
+    rows = extract(metrics, texts)
+    for m in metrics:
+        ours = {"diversity": lambda: diversity(texts), "repetition": lambda: rep_n(texts)}.get(
+            m.name, lambda: (div_n if m.name.startswith("div") else distinct_n)(texts, int(m.name[-1])))()
+        assert np.allclose(m.values(rows[m.name].pred).numpy(), ours, atol=1e-15), m.name
+        if not m.pool: assert statistic(m, rows[m.name]) == pytest.approx(ours.mean())
+        twice, weights = extract([m], texts + texts)[m.name], torch.full((len(texts),), 2.0)
+        assert statistic(m, twice) == pytest.approx(statistic(m, rows[m.name], weights), abs=1e-12)
+        alone = torch.cat([extract([m], [text])[m.name].pred for text in texts])
+        assert torch.equal(alone, rows[m.name].pred)               # a text's row knows no other text
+
+
+def test_pooled_sums_before_it_divides():
+    texts, pooled = ["a b a b a b", "a b c d e f g h i j"], get_metric("div-2", pooled=True)
+    rows = extract([pooled], texts)["div-2"]
+    assert statistic(pooled, rows) == pytest.approx((2 + 9)/(5 + 9)) != pytest.approx(div_n(texts).mean())
+    assert replicates(pooled, rows, torch.tensor([[1., 0], [0, 1.], [2, 1]])) == pytest.approx([2/5, 1, (2*2 + 9)/(2*5 + 9)])
+
+
+def test_metrics_that_share_options_share_the_count():
+    metrics = [get_metric(name) for name in NAMES]
+    assert len({m.phi_key for m in metrics}) == 1 and len({str(m.signature) for m in metrics}) == len(metrics)
+    assert get_metric("div-2", lowercase=True).phi_key != metrics[0].phi_key
+    assert get_metric("repetition", order=6).phi_key != metrics[0].phi_key
+    assert {get_metric("distinct-2", denominator=d).signature for d in ("tokens", "ngrams")}.__len__() == 2
+    cards = {card["name"]: card for card in metric_cards()}
+    assert all(cards[name]["inputs"] == "texts" and cards[name]["kind"] == "single" for name in NAMES)
+
+
+def test_a_score_has_an_interval():
+    words = np.random.default_rng(0).choice(list("abcdefgh"), (60, 14))
+    texts = [" ".join(row) for row in words]
+    for name, options in (("diversity", {}), ("diversity", {"pooled": True}), ("distinct-2", {})):
+        metric = get_metric(name, **options)
+        score = score_rows(metric, extract([metric], texts)[name])
+        assert score.ci.low < score.value < score.ci.high and score.n == 60
+
+
+@pytest.mark.parametrize("call", [lambda: div_n("a b"), lambda: div_n([]), lambda: div_n(["a", 3]), lambda: div_n(["a"], 0), lambda: div_n(["a"], True),
+                                  lambda: distinct_n(["a"], denominator="word"), lambda: div_n(["a"], tokenizer="nothing"), lambda: corpus_distinct(["a"], 1.5),
+                                  lambda: corpus_distinct([]), lambda: get_metric("div-2", tokenizer="nothing"), lambda: get_metric("distinct-1", denominator="x")])
+def test_mistakes_are_one_line(call):
+    with pytest.raises(InputError) as error: call()
+    assert "\n" not in str(error.value)

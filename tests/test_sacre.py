@@ -1,0 +1,110 @@
+"chrF and TER: sacreBLEU's numbers from sums that can be weighted, and its published values on real systems."
+import gzip
+import json
+from itertools import zip_longest
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics import CHRF, TER
+
+from invariant_metrics.core import InputError
+from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
+from invariant_metrics.metrics.sacre import chrf_rows, chrf_score, ter_rows, ter_score
+from real_data import data_path
+
+words = st.lists(st.sampled_from("a ab Ab the cat, sat. on (mat) ß 漢字 :".split()), max_size=7).map(" ".join)
+corpora = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=3)), min_size=1, max_size=5)
+CHRF_OPTIONS = [{}, dict(word_order=2), dict(char_order=3, beta=1), dict(lowercase=True), dict(whitespace=True), dict(eps_smoothing=True),
+                dict(word_order=2, eps_smoothing=True, beta=3)]
+TER_OPTIONS = [{}, dict(normalized=True), dict(no_punct=True), dict(case_sensitive=True), dict(normalized=True, no_punct=True, asian_support=True)]
+
+
+def both(name: str, options: dict, pred: list[str], target: list[list[str]]) -> tuple[float, np.ndarray]:
+    "Corpus value and values per item, by the registered metric."
+    metric = get_metric(name, **options)
+    rows = extract([metric], pred, target)[name]
+    return statistic(metric, rows), metric.per_item(rows.pred).numpy()
+
+
+@pytest.mark.parametrize("name,library,options", [*(("chrf", CHRF, o) for o in CHRF_OPTIONS), *(("ter", TER, o) for o in TER_OPTIONS)])
+@settings(max_examples=25, deadline=None)
+@given(corpus=corpora)
+def test_equal_to_the_library_with_any_number_of_references(name, library, options, corpus):
+    pred, target = [p for p, _ in corpus], [t for _, t in corpus]
+    value, items = both(name, options, pred, target)
+    theirs = library(**options)
+    assert value == pytest.approx(theirs.corpus_score(pred, list(zip_longest(*target))).score, abs=1e-9)
+    assert items == pytest.approx([theirs.sentence_score(p, t).score for p, t in corpus], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["chrf", "chrf++", "ter"])
+def test_weights_are_repetitions_and_shards_add_up(name):
+    pred, target = ["the cat sat", "a dog", "", "on the mat"], [["the cat sat down"], ["a dog", "the dog"], ["x"], ["on a mat", "mat"]]
+    metric, counts = get_metric(name), [2, 0, 1, 3]
+    rows = extract([metric], pred, target)[name]
+    again = extract([metric], [p for p, n in zip(pred, counts) for _ in range(n)], [t for t, n in zip(target, counts) for _ in range(n)])[name]
+    assert replicates(metric, rows, np.array([counts]))[0] == pytest.approx(statistic(metric, again), abs=1e-9)
+    parts = [extract([metric], pred[i:i + 2], target[i:i + 2])[name].pred for i in (0, 2)]
+    assert torch.equal(torch.cat(parts), rows.pred)
+
+
+@pytest.mark.parametrize("name", ["chrf", "chrf++", "ter"])
+def test_derivatives_are_those_of_the_pool(name):
+    metric = get_metric(name)
+    sums = extract([metric], ["the cat sat", "a dog"], [["the cat sat down"], ["the dog"]])[name].pred.sum(0, keepdim=True).requires_grad_()
+    assert torch.autograd.gradcheck(metric.pool, (sums,))
+    empty = torch.zeros_like(sums).requires_grad_()
+    assert torch.autograd.grad(metric.pool(empty).sum(), empty)[0].isfinite().all()
+
+
+def test_empty_texts_have_defined_values():
+    pred, target = ["", "a", ""], [["a"], [""], [""]]
+    assert chrf_score(chrf_rows(pred, target)).tolist() == [0, 0, 0]
+    assert ter_score(ter_rows(pred, target)).tolist() == [100, 100, 0]
+    assert both("chrf", {}, [""], [[""]])[0] == 0 and both("ter", {}, [""], [[""]])[0] == 0
+
+
+def test_sacrebleus_own_cases():
+    cases = json.loads(data_path("parity/sacrebleu_small.json").read_text())
+    eps = dict(char_order=6, word_order=0, beta=3, eps_smoothing=True)
+    for pred, target, expected in cases["chrf_corpus_eps_smoothing(char6,word0,beta3)"]:
+        assert both("chrf", eps, pred, [[t] for t in target])[0] == pytest.approx(expected, abs=1e-4)
+    for pred, target, expected in cases["chrf_corpus_effective_order"]:
+        assert both("chrf", dict(beta=3), pred, [[t] for t in target])[0] == pytest.approx(expected, abs=1e-4)
+    for pred, target, expected in cases["chrf_keep_whitespace"]:
+        assert both("chrf", dict(beta=3, whitespace=True), pred, [[t] for t in target])[0] == pytest.approx(expected, abs=1e-4)
+    for pred, target, expected in cases["chrf_sentence(eps_smoothing)"]:
+        assert both("chrf", dict(eps_smoothing=True), [pred], [target])[1][0] == pytest.approx(expected, abs=1e-6)
+    for pred, target, expected in cases["ter_fraction(times 100 in score)"]:
+        assert both("ter", {}, pred, [[t] for t in target])[0] == pytest.approx(100*expected, abs=0.06)
+
+
+def test_published_chrf_of_translation_systems():
+    folder = data_path("parity/sacrebleu_wmt17_ende")
+    expected = json.loads((folder/"expected.json").read_text())
+    with gzip.open(folder/"newstest2017_ende.jsonl.gz", "rt", encoding="utf-8") as file: rows = [json.loads(line) for line in file]
+    target = [[row["ref"]] for row in rows]
+    for name, key in (("chrf", "chrF_official_script"), ("chrf++", "chrFpp_official_script")):
+        for system, value in expected[key].items():
+            pred = [row["sys"][expected["systems"].index(system)] for row in rows]
+            found = statistic(metric := get_metric(name, eps_smoothing=True), extract([metric], pred, target)[name])
+            assert round(found, 4) == value, (name, system, found)
+
+
+def test_what_is_refused():
+    with pytest.raises(InputError, match="item 1 has no reference"): chrf_rows(["a", "b"], [["a"], []])
+    with pytest.raises(InputError, match="must be texts"): ter_rows(["a", "b"], [["a"], [None]])
+    with pytest.raises(InputError, match="must be texts"): chrf_rows([3], [["a"]])
+    with pytest.raises(InputError, match="also where there is one"): chrf_rows(["a"], ["a"])
+    with pytest.raises(InputError, match="no predictions"): ter_rows([], [])
+    with pytest.raises(InputError, match="char_order must be 1"): get_metric("chrf", char_order=0)
+    with pytest.raises(InputError, match="beta"): get_metric("chrf", beat=1)
+
+
+def test_the_signature_names_every_option():
+    assert len({str(get_metric("chrf", **o).signature) for o in CHRF_OPTIONS}) == len(CHRF_OPTIONS)
+    assert len({get_metric("ter", **o).phi_key for o in TER_OPTIONS}) == len(TER_OPTIONS)
+    assert "sacrebleu:" in str(get_metric("chrf++").signature)
