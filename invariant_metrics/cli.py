@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['Pred', 'Target', 'Source', 'Options', 'Encoder', 'Layer', 'Weights', 'SkipBad', 'Recursive', 'Batch', 'Metrics',
            'Invariants', 'Device', 'Seed', 'Out', 'AsJson', 'Debug', 'Scale', 'SCHEMA', 'app', 'MANY', 'STATS_FILES',
-           'OUT_FOLDER', 'weights', 'cache', 'main', 'study', 'score', 'stats', 'list_metrics', 'list_invariants',
-           'weights_list', 'weights_verify', 'weights_fetch', 'weights_train', 'cache_list', 'cache_clear', 'report']
+           'OUT_FOLDER', 'weights', 'wordnet', 'cache', 'main', 'study', 'score', 'stats', 'list_metrics',
+           'list_invariants', 'weights_list', 'weights_verify', 'weights_fetch', 'weights_train', 'wordnet_build',
+           'cache_list', 'cache_clear', 'report']
 
-# %% ../nbs/91_cli.ipynb #706de2cb
+# %% ../nbs/91_cli.ipynb #57748249
 import json
 import os
 import re
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -44,7 +46,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scale = Annotated[str, typer.Option("--scale", help="Size of the run: quick, default or full.")]
 
-# %% ../nbs/91_cli.ipynb #6a44972a
+# %% ../nbs/91_cli.ipynb #b3d20dda
 SCHEMA = 1 # version of the JSON this module prints
 
 def _print_json(kind: str, payload) -> None:
@@ -54,7 +56,7 @@ def _print_table(rows: list[dict], title: str | None = None) -> None:
     "Rows as a table, one column per key; on a terminal it wraps, in a pipe it keeps its width."
     console = Console(width=None if sys.stdout.isatty() else 160)
     table = Table(title=title and escape(title), title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for key in (rows[0] if rows else {}): table.add_column(str(key).replace("_", " "), overflow="fold")
+    for i, key in enumerate(rows[0] if rows else {}): table.add_column(str(key).replace("_", " "), overflow="fold", no_wrap=i == 0 and key == "metric")
     for row in rows: table.add_row(*(_cell(v) for v in row.values()))
     console.print(table)
 
@@ -316,25 +318,35 @@ def stats(source: Annotated[Path, typer.Argument(help="Folder of images, text fi
     for name, reason in getattr(items, "skipped", {}).items(): typer.echo(f"note: left out: {reason}", err=True)
     _print_json("stats", found) if as_json else _print_table([found])
 
-# %% ../nbs/91_cli.ipynb #43302d84
-_ARROWS = {True: "higher", False: "lower", None: "neither"}
+# %% ../nbs/91_cli.ipynb #b3b104aa
+_BETTER = {True: "higher", False: "lower", None: "neither"}
+
+def _with_presence(weights: str, present: dict) -> str: # "roberta-large (missing), minilm (here), or a folder"
+    return re.sub(r"[\w.-]+", lambda m: f"{m[0]} ({'here' if present[m[0]] else 'missing'})" if m[0] in present else m[0], weights or "")
+
+def _takes(card: dict) -> str: # what a metric looks at
+    source = f"source {card['source']}" if card.get("source") else None
+    sides = [side for side in (card.get("inputs", "images"), card.get("target"), source) if side]
+    how = {"set": "as a set", "single": "alone"}.get(card.get("kind"), "")
+    return " + ".join(sides) + (f", {how}" if how and len(sides) == 1 else "")
 
 def _metric_row(card: dict) -> dict:
-    takes = " + ".join(x for x in (card.get("inputs"), card.get("target"), card.get("source") and f"source {card['source']}") if x)
-    return {"metric": card["name"], "measures": card.get("measures"), "inputs": takes, "better": _ARROWS[card.get("higher_is_better")],
-            "range": card.get("range"), "weights": card.get("weights"), "here": card["here"], "cite": card.get("cite")}
+    return {"metric": card["name"], "measures": card.get("measures"), "better": _BETTER[card.get("higher_is_better")], "range": card.get("range"),
+            "weights": card["weights"], "cite": card.get("cite")}
 
+# %% ../nbs/91_cli.ipynb #c5ec0a77
 @app.command("metrics", epilog="Example: invariant-metrics metrics caption")
 def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those with this word in their name, inputs or description.", show_default=False)] = None,
                  as_json: AsJson = False, debug: Debug = False):
     "Every metric: what it measures, inputs, direction, range, weights and whether they are on this machine, source."
     from invariant_metrics.encoders.weights import list_weights
     from invariant_metrics.metrics.base import metric_cards
-    present = {w["name"]: w["present"] for w in list_weights()}
-    cards = [{**card, "here": present.get(card.get("weights"))} for card in metric_cards()]
+    present = {w["name"]: w["present"] for w in list_weights()} | {"Java": shutil.which("java") is not None}
+    cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)} for card in metric_cards()]
     cards = [card for card in cards if not find or find.lower() in " ".join(map(str, card.values())).lower()]
     if not cards: raise InputError(f"no metric has {find!r} in its name, inputs or description; leave it out to see all")
-    _print_json("metrics", cards) if as_json else _print_table([*map(_metric_row, cards)])
+    if as_json: return _print_json("metrics", cards)
+    for takes in dict.fromkeys(card["takes"] for card in cards): _print_table([_metric_row(c) for c in cards if c["takes"] == takes], f"\n{takes}")
 
 @app.command("invariants", epilog="Example: invariant-metrics invariants")
 def list_invariants(as_json: AsJson = False, debug: Debug = False):
@@ -377,6 +389,19 @@ def weights_train(name: Annotated[str, typer.Argument(help="An embedded network 
     from invariant_metrics.training.embedded import train_embedded
     few_threads()
     typer.echo(f"{name}: {train_embedded(name, out=out, seed=seed)}")
+
+# %% ../nbs/91_cli.ipynb #f936a2d6
+wordnet = typer.Typer(no_args_is_help=True, help="The graph of words behind METEOR.")
+app.add_typer(wordnet, name="wordnet")
+
+@wordnet.command("build", epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
+def wordnet_build(folder: Annotated[Path, typer.Argument(help="WordNet's own files: data.noun, index.noun, noun.exc, …")],
+                  out: Annotated[Path, typer.Option("--out", help="File to write, *.npz; card and license go beside it.", show_default=False)],
+                  as_json: AsJson = False, debug: Debug = False):
+    "Make the compact graph from a WordNet folder, for `--option wordnet=FILE`."
+    from invariant_metrics.data.wordnet import build_wordnet
+    card = build_wordnet(folder, out)
+    _print_json("wordnet", card) if as_json else _print_table([{k: card[k] for k in ("name", "edition", "synsets", "senses", "sha256")}])
 
 # %% ../nbs/91_cli.ipynb #309233ad
 cache = typer.Typer(no_args_is_help=True, help="What was computed once and kept.")

@@ -37,7 +37,8 @@ def mini_clip(folder, end=None):
     config = transformers.CLIPConfig(text_config=text, vision_config=dict(small, patch_size=14, image_size=56), projection_dim=16)
     with seeded(0): net = transformers.CLIPModel(config).eval()
     with torch.no_grad():  # pictures lean toward the mean caption, so that cosines are positive
-        said = torch.cat([net.text_projection(net.text_model(torch.tensor([tokenizer(c)["input_ids"]])).last_hidden_state[:, -1]) for c in CAPTIONS]).mean(0)
+        ends = [net.text_model(torch.tensor([tokenizer(c)["input_ids"]])).last_hidden_state[:, -1] for c in CAPTIONS]
+        said = net.text_projection(torch.cat(ends)).mean(0)
         seen = net.vision_model(torch.zeros(1, 3, 56, 56)).pooler_output[0]
         net.visual_projection.weight += net.visual_projection(seen).norm()*torch.outer(said/said.norm(), seen/(seen @ seen))
     net.save_pretrained(folder)
@@ -89,7 +90,8 @@ def direct(family, folder, texts, picture, prefix=PREFIX):
     "Unit vectors by the library alone, one at a time."
     prepared = image_text(folder).prepare(picture[None])
     if family == "clip":
-        net, tokenizer = transformers.CLIPModel.from_pretrained(folder, local_files_only=True).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+        net = transformers.CLIPModel.from_pretrained(folder, local_files_only=True).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         words = [net.get_text_features(**tokenizer([prefix + t], return_tensors="pt")).pooler_output[0] for t in texts]
         return unit(net.get_image_features(prepared).pooler_output[0]), [unit(w) for w in words]
     net, tokenizer = open_clip.create_model(f"local-dir:{folder}").eval(), open_clip.get_tokenizer(f"local-dir:{folder}")
@@ -203,7 +205,8 @@ def test_torchmetrics_gives_different_long_captions_one_score_and_ours_does_not(
 
 def test_an_end_token_inside_a_caption_is_refused(family, folder):
     word = {"clip": "<|endoftext|>", "open_clip": "<end_of_text>"}[family]
-    with pytest.raises(InputError, match="1 texts contain the model's end token as a word: .*a cat"): image_text(folder).texts([f"a cat {word} a dog", "a dog"])
+    with pytest.raises(InputError, match="1 texts contain the model's end token as a word: .*a cat"):
+        image_text(folder).texts([f"a cat {word} a dog", "a dog"])
 
 
 @pytest.mark.parametrize("end", [5, 0, 2])

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
-            "cache list", "cache clear"]
+            "cache list", "cache clear", "wordnet build"]
 
 
 def cli(*words, cwd, timeout=300, **env):

@@ -56,7 +56,8 @@ def test_ciede2000_of_an_image_is_the_mean_over_pixels_in_either_direction():
     pred, target = pair(16, 20, 0.2)
     for p, t, value in zip(pred, target, ciede2000(pred, target)):
         lab = [skimage.color.rgb2lab(x.movedim(0, -1).numpy()) for x in (p, t)]
-        assert value.item() == pytest.approx(np.mean([skimage.color.deltaE_ciede2000(a, b) for a, b in zip(*(x.reshape(-1, 3) for x in lab))]), abs=1e-9)
+        each = [skimage.color.deltaE_ciede2000(a, b) for a, b in zip(*(x.reshape(-1, 3) for x in lab))]
+        assert value.item() == pytest.approx(np.mean(each), abs=1e-9)
     assert torch.allclose(ciede2000(pred, target), ciede2000(target, pred), atol=1e-9) and (ciede2000(pred, pred) == 0).all()
     with pytest.raises(InputError, match="different sizes"): ciede2000(pred, target[..., 1:])
 
@@ -94,7 +95,8 @@ def test_pooled_psnr_of_identical_images_is_the_cap_only_where_all_are_and_its_d
     assert statistic(metric, extract([metric], target, target)["psnr-pooled"]) == 100
     assert statistic(get_metric("psnr-pooled", cap=80.0), extract([metric], target, target)["psnr-pooled"]) == 80
     some = torch.cat([pred[:1], target[1:]])
-    assert statistic(metric, extract([metric], some, target)["psnr-pooled"]) == pytest.approx(psnr(pred[:1], target[:1]).item() + 10*np.log10(3), abs=1e-5)
+    expected = psnr(pred[:1], target[:1]).item() + 10*np.log10(3)
+    assert statistic(metric, extract([metric], some, target)["psnr-pooled"]) == pytest.approx(expected, abs=1e-5)
     for rows in (squared_errors(target, target), squared_errors(some, target)):
         sums = rows.sum(0)[None].requires_grad_()
         decibels(sums).sum().backward()
@@ -143,7 +145,8 @@ def test_ms_ssim_is_near_to_torchmetrics_where_that_takes_the_image_and_finds_id
     with pytest.raises(ValueError): tm.multiscale_structural_similarity_index_measure(pred[..., :170], target[..., :170], data_range=1.0)
 
 
-@pytest.mark.parametrize("size, options, said", [((160, 200), {}, "161 pixels at least, not 160 × 200"), ((200, 200), {"channels": "gray"}, "unknown channels"),
+@pytest.mark.parametrize("size, options, said", [((160, 200), {}, "161 pixels at least, not 160 × 200"),
+                                                 ((200, 200), {"channels": "gray"}, "unknown channels"),
                                                  ((200, 200), {"combine": "mean"}, "unknown combine")])
 def test_ms_ssim_refuses_in_one_line(size, options, said):
     pred, target = pair(*size, 0.1, n=1)

@@ -12,7 +12,8 @@ from invariant_metrics.metrics.inference import difference, resampled, score_row
 
 N = 40
 FROM_THE_HUB = {"violation-segformer", "violation-mask2former", "violation-midas",  # weights do not come with the package
-                "fid", "fid-pytorch", "fid-clean", "fdd", "kid", "kid-full", "inception-score"}
+                "fid", "fid-pytorch", "fid-clean", "fdd", "kid", "kid-full", "inception-score", "lpips-alex", "lpips-vgg", "lpips-squeeze"}
+LARGER = {"ms-ssim"}  # than these small images; tests/test_image_battery.py
 OF_TEXTS = {name for name in metrics.names() if (getattr(metrics[name], "card", None) or {}).get("inputs", "").startswith("text")}
 UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased", "fd-inf"}  # of identical sets not 0 but below it
 OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap"]
@@ -43,7 +44,8 @@ def rows(name: str, which: int) -> Rows:
 @pytest.fixture(params=NAMES)
 def name(request):
     if request.param in FROM_THE_HUB: pytest.skip("needs hub weights, which no default test has")
-    if request.param in OF_TEXTS: pytest.skip("a metric of texts: tests/test_text_encoder.py")
+    if request.param in OF_TEXTS: pytest.skip("a metric of texts: tests/test_text_contract.py, tests/test_text_encoder.py")
+    if request.param in LARGER: pytest.skip("needs larger images: tests/test_image_battery.py")
     return request.param
 
 
@@ -137,7 +139,7 @@ def test_values_that_are_not_finite_are_refused(name):
 def test_a_collection_of_all_keeps_them_apart():
     "torchmetrics shares states that look alike after one batch; on identical images many are 0 at once."
     target, light, _ = images()
-    here = [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS]
+    here = [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS | LARGER]
     together = torchmetrics.MetricCollection({n.replace(":", "-").replace(".", "-"): TorchMetric(built(n)) for n in here})
     together.update(target[:20], target[:20]); together.update(light[20:], target[20:])
     found = together.compute()
@@ -148,10 +150,10 @@ def test_a_collection_of_all_keeps_them_apart():
 
 def test_all_at_once_equals_one_by_one_and_shares_the_work():
     target, light, _ = images()
-    here = [built(n) for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS]
+    here = [built(n) for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS | LARGER]
     cache = {}
     together = extract(here, light, target, cache=cache)
     again = extract(here, light, target, cache=cache)
-    for metric, n in zip(here, [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS]):
+    for metric, n in zip(here, [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS | LARGER]):
         close(statistic(metric, together[metric.name]), statistic(metric, rows(n, 1)))
         assert statistic(metric, again[metric.name]) == statistic(metric, together[metric.name])

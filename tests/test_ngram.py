@@ -19,6 +19,8 @@ from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, 
 SMOOTHINGS = [("none", None), ("exp", None), ("floor", None), ("floor", 0.3), ("add-k", None), ("add-k", 2.0)]
 WORDS = "a b c d the cat . , It's café ÜBER 3.5 don't (x) \"q\" 日本 &amp; well-known".split()
 
+WORDS_ABC = st.lists(st.sampled_from("abc"), max_size=12)
+
 
 def corpus(seed: int, n: int = 40, longest: int = 9) -> tuple[list[str], list[list[str]]]:
     "Texts with unequal numbers of references, ties in length, repeated words, and empty texts on both sides."
@@ -178,8 +180,7 @@ def test_empty_texts_have_defined_values():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.lists(st.sampled_from("abc"), max_size=12), min_size=1, max_size=4)),
-                min_size=1, max_size=6))
+@given(st.lists(st.tuples(WORDS_ABC, st.lists(WORDS_ABC, min_size=1, max_size=4)), min_size=1, max_size=6))
 def test_any_texts_equal_sacrebleu(items):
     hypotheses, references = [" ".join(h) for h, _ in items], [[" ".join(r) for r in refs] for _, refs in items]
     theirs = sacrebleu.corpus_bleu(hypotheses, streams(references), tokenize="none").score
@@ -208,8 +209,9 @@ def test_signature_tells_what_shapes_the_number():
     assert str(get_metric("bleu", smoothing="add-k").signature) == str(get_metric("bleu", smoothing="add-k", smooth_value=1.0).signature)
 
 
-@pytest.mark.parametrize("sides,said", [((["a"], ["a"]), "item 0"), (("a", [["a"]]), "one string"), ((["a"], [[]]), "no reference"), (([], []), "no hypotheses"),
-                                        ((["a", "b"], [["a"]]), "2 hypotheses"), (([None], [["a"]]), "hypothesis 0"), ((["a"], [["a", None]]), "item 0")])
+@pytest.mark.parametrize("sides,said", [
+    ((["a"], ["a"]), "item 0"), (("a", [["a"]]), "one string"), ((["a"], [[]]), "no reference"), (([], []), "no hypotheses"),
+    ((["a", "b"], [["a"]]), "2 hypotheses"), (([None], [["a"]]), "hypothesis 0"), ((["a"], [["a", None]]), "item 0")])
 def test_sides_that_cannot_be_meant_are_refused(sides, said):
     for score in (corpus_bleu, coco_bleu):
         with pytest.raises(InputError, match=said): score(*sides)

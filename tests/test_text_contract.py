@@ -21,7 +21,7 @@ def card(name: str) -> dict: return getattr(metrics[name], "card", None) or {}
 NAMES = [n for n in metrics.names() if card(n).get("inputs") == "texts" and card(n).get("kind") != "set"]
 APART = {"bleurt": "needs a checkpoint", "comet": "needs an environment of its own", "meteor-1.5": "needs Java",
          "clipscore": "needs images", "refclipscore": "needs images"}  # each has a test file of its own
-WITH = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-p", "bertscore-r")}
+WITH = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")}
 PEOPLE = [("a brown dog runs along the beach", "the dog is running on the sand", "a dog at the sea"), ("two children sit on a red bench",),
           ("a cat sleeps on the old couch", "a cat is lying on a couch"), ("a man rides a bicycle down the street", "someone cycles along a road"),
           ("three boats in the harbor at night", "boats lie in a harbor"), ("a woman cuts bread in the kitchen",),

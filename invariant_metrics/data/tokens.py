@@ -34,7 +34,7 @@ def _readable(text: str) -> str:
     if text.isascii() and text.isprintable(): return text
     return re.sub("(?<=\\w)\xad(?=\\w)", "", _UNREAD.sub(" ", text.translate(_WINDOWS)))
 
-# %% ../../nbs/data/05_tokens.ipynb #582ba5e3
+# %% ../../nbs/data/05_tokens.ipynb #60a45446
 _L, _A = f"[{_LETTERS}]", f"[{_LETTERS}{_DIGITS}]"           # a letter; a letter or digit
 _Q, _QUOTE = "(?:['’]|&apos;)", "(?:['’`‘‛]|&apos;)"          # an apostrophe; whatever else is typed for one
 _WORD = f"{_A}+(?:[-_‐‑]{_A}+)*"
@@ -54,14 +54,15 @@ _WORDS = {
     "word": _WORD,
 }
 _ADDRESSES = {
-    "tag": rf"<(?:[A-Za-z][\w.:@-]*(?:\s+[\w.:-]+\s*=\s*{_VALUE})*(?:\s+[\w.:-]+)*\s*/?|/[A-Za-z][\w.:-]*\s*|!--.*?--|[!?][A-Za-z][^>]*)>",
+    "tag": rf"<(?:[A-Za-z][\w.:@-]*(?:\s+[\w.:-]+\s*=\s*{_VALUE})*(?:\s+[\w.:-]+)*\s*/?"
+           r"|/[A-Za-z][\w.:-]*\s*|!--.*?--|[!?][A-Za-z][^>]*)>",
     "url": rf"(?i:https?)://[^\s\"<>|()]+{_ADDRESS_END}",
     "host": rf"(?:www\.(?:[A-Za-z0-9]+\.)+[A-Za-z]{{2,4}}|(?:[A-Za-z0-9]+\.)+(?:com|net|org|edu))/[^\s\"<>|()]+{_ADDRESS_END}",
     "mail": r"[A-Za-z0-9][^\s\"<>|(){}]*@[^\s\"<>|(){}]*[^\s\"<>|(){}.!?]",
     "phone": r"\(\d{2,3}\)\s?\d{3,4}[-\s]?\d{3,5}(?!\d)",
 }
 
-# %% ../../nbs/data/05_tokens.ipynb #4621b076
+# %% ../../nbs/data/05_tokens.ipynb #7be632a0
 _TAIL = "(?:[sSmMdD]|[lL]{2}|[rRvV][eE])"
 _CONTRACTIONS = {
     "not": rf"[A-Za-z]*[A-MO-Za-mo-z](?=[nN]{_QUOTE}[tT])|[nN]{_QUOTE}[tT](?!{_L})",
@@ -69,7 +70,8 @@ _CONTRACTIONS = {
     "it": r"'[tT](?=(?i:is|was))",
     "tail": rf"'{_TAIL}(?![A-Za-z])|(?:’|&apos;){_TAIL}",
     "apostrophe": rf"{_Q}[nN]{_Q}|{_Q}(?i:em|till?|cause)|'[nN](?!{_L})|(?:’|&apos;)[nN]|{_Q}[2-9]0s|{_Q}\d\d(?!{_A}|['’])"
-                  rf"|[A-HJ-XZdln]{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{{2,}}|o{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{_L}{_A}*|(?i:c{_Q}mon|s{_Q}mores|ev{_Q}ry|nat{_Q}l|li{_Q}l|nor{_Q}easter|e{_Q}er)"
+                  rf"|[A-HJ-XZdln]{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{{2,}}|o{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{_L}{_A}*"
+                  rf"|(?i:c{_Q}mon|s{_Q}mores|ev{_Q}ry|nat{_Q}l|li{_Q}l|nor{_Q}easter|e{_Q}er)"
                   rf"|(?i:ol|dunkin|somethin){_Q}(?!{_L})|[dDjJlL]{_Q}(?!{_TAIL}(?!{_L}))|[yY]{_Q}(?={_L})|[qQ]u{_Q}{_L}+"
                   rf"|{_L}+[aeiouyAEIOUY]{_QUOTE}(?!{_TAIL}(?!{_L}))[aeiouA-Z]{_L}*",
 }

@@ -94,12 +94,13 @@ class PillowCrop(Preprocess):
 
     def __str__(self) -> str: return super().__str__() + "-8bit-pillow"
 
-# %% ../../nbs/encoders/08_image_text.ipynb #98c3427f
+# %% ../../nbs/encoders/08_image_text.ipynb #4a89d746
 def _unit(x: Tensor) -> Tensor: return x/x.norm(dim=-1, keepdim=True).clamp(min=1e-30)
 
 def _digest(x: Tensor) -> str:
     return hashlib.sha256(f"{x.dtype}{tuple(x.shape)}".encode() + x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
+# %% ../../nbs/encoders/08_image_text.ipynb #145800cc
 @dataclass(eq=False)
 class ImageText:
     "Two towers and one space: unit vectors of pictures and texts, each encoded once as long as this lives."
@@ -113,15 +114,14 @@ class ImageText:
     batch: int = 32                               # pictures, and texts, that go through at once
     held: dict = field(default_factory=dict, repr=False)
 
-    def _encode(self, keys: list, run: Callable[[], Tensor]) -> None:
-        if keys: self.held.update(zip(keys, _unit(run().double()).cpu()))
+    def _keep(self, keys: list, vectors: Tensor) -> None: self.held.update(zip(keys, _unit(vectors.double()).cpu()))
 
     @torch.no_grad()
-    def images(self, pictures: Sequence,          # N of (3, H, W) in [0, 1], sizes may differ
-              ) -> Tensor:                        # (N, d) float64, of length 1
+    def images(self, pictures: Sequence) -> Tensor: # N of (3, H, W) in [0, 1], sizes may differ -> (N, d) float64, of length 1
         "One unit vector per picture; raises InputError on what is no picture."
         keys, waiting = [], {}
-        def flush(): self._encode([*waiting], lambda: self.image(torch.cat([*waiting.values()]))); waiting.clear()
+        def flush():
+            if waiting: self._keep([*waiting], self.image(torch.cat([*waiting.values()]))); waiting.clear()
         for i in range(len(pictures)):
             keys.append(key := _digest(pictures[i]))
             if key in self.held or key in waiting: continue
@@ -131,8 +131,7 @@ class ImageText:
         return torch.stack([self.held[key] for key in keys])
 
     @torch.no_grad()
-    def texts(self, texts: Sequence[str],
-              prefix: str = "", long: str = "refuse", # as in `fitted`
+    def texts(self, texts: Sequence[str], prefix: str = "", long: str = "refuse", # as in `fitted`
              ) -> tuple[Tensor, int]:             # (N, d) float64, of length 1; and how many were too long
         "One unit vector per text; raises InputError on long ones where they are refused, and on end tokens inside a text."
         pieces, over = fitted(texts, self.tokens, prefix, long)
@@ -140,7 +139,7 @@ class ImageText:
         rows = sorted(zip(new, self.tokens.rows(new)), key=lambda pair: len(pair[1]))
         while rows:
             run = [pair for pair in rows[:self.batch] if len(pair[1]) == len(rows[0][1])]
-            self._encode([p for p, _ in run], lambda: self.text([row for _, row in run]))
+            self._keep([p for p, _ in run], self.text([row for _, row in run]))
             rows = rows[len(run):]
         return _unit(torch.stack([torch.stack([self.held[p] for p in parts]).mean(0) for parts in pieces])), over
 
@@ -148,7 +147,7 @@ class ImageText:
         "What goes into a metric's signature."
         return {"encoder": self.name, "weights": self.revision, "input": str(self.prepare), "tokens": f"{self.tokens.mark}-{self.tokens.limit}"}
 
-# %% ../../nbs/encoders/08_image_text.ipynb #c2d2c2d5
+# %% ../../nbs/encoders/08_image_text.ipynb #4dda8927
 def clip_tokens(place: Place,
                 config,         # transformers' CLIPTextConfig
                ) -> TextTokens:
@@ -158,13 +157,14 @@ def clip_tokens(place: Place,
         raise InputError(f"{place.name} has no tokenizer: none of {', '.join(VOCABULARIES)}; texts cannot be read")
     tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
     largest = max(tokenizer.get_vocab().values())
-    if largest >= config.vocab_size: raise InputError(f"{place.name}: the tokenizer has {largest + 1} tokens and the network {config.vocab_size}; it belongs to another model")
+    if largest >= config.vocab_size:
+        raise InputError(f"{place.name}: the tokenizer has {largest + 1} tokens and the network {config.vocab_size}; it belongs to another model")
     def ids(texts): return tokenizer(texts, verbose=False)["input_ids"] if texts else []
     last, end = ids(["a"])[0][-1], config.eos_token_id
     if last != (largest if end == 2 else end):
         where = f"at token {end}" if end != 2 else f"at the largest token, {largest}"
-        raise InputError(f"{place.name}: the network reads a text {where}, and the tokenizer ends it with {last}: different texts would get one vector; "
-                         f"set eos_token_id of text_config in config.json")
+        raise InputError(f"{place.name}: the network reads a text {where}, and the tokenizer ends it with {last}: "
+                         f"different texts would get one vector; set eos_token_id of text_config in config.json")
     return TextTokens(ids, min(config.max_position_embeddings, tokenizer.model_max_length), fingerprint(tokenizer))
 
 def _clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
@@ -173,14 +173,15 @@ def _clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     def text(rows): return encoder.net.get_text_features(input_ids=torch.tensor(rows, device=device)).pooler_output
     return ImageText("clip", encoder.revision, prepare(encoder.prepare), tokens, lambda x: encoder.embed(x, "projection"), text, device)
 
-# %% ../../nbs/encoders/08_image_text.ipynb #670d2588
+# %% ../../nbs/encoders/08_image_text.ipynb #50f83ee6
 def open_clip_tokens(place: Place, net: nn.Module) -> TextTokens:
     "open_clip's own tokenizer at the model's length; raises InputError on models with another one."
     import open_clip as library
     tokenizer, tower = library.get_tokenizer(f"local-dir:{place.path}"), getattr(net, "text", net)
-    if not isinstance(tokenizer, library.SimpleTokenizer): raise InputError(f"{place.name}: only open_clip models with CLIP's own tokenizer are supported")
+    if not isinstance(tokenizer, library.SimpleTokenizer):
+        raise InputError(f"{place.name}: only open_clip models with CLIP's own tokenizer are supported")
     if tokenizer.vocab_size > tower.vocab_size:
-        raise InputError(f"{place.name}: the tokenizer has {tokenizer.vocab_size} tokens and the network {tower.vocab_size}; it belongs to another model")
+        raise InputError(f"{place.name}: the tokenizer has {tokenizer.vocab_size} tokens, the network {tower.vocab_size}; it belongs to another model")
     def ids(texts): return [[tokenizer.sot_token_id, *tokenizer.encode(t), tokenizer.eot_token_id] for t in texts]
     return TextTokens(ids, tower.context_length, f"clip-bpe-{tokenizer.vocab_size}")
 

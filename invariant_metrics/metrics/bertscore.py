@@ -25,10 +25,10 @@ from ..encoders.text import RUN, TextEncoder, Tokens, padded, runs, text_config,
 from ..encoders.weights import PUBLIC
 from .base import metric_factory
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #69a4680c
-LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5, "bert-base-uncased": 9, "bert-large-uncased": 18,
-          "bert-base-multilingual-cased": 9, "bert-base-chinese": 8, "distilbert-base-uncased": 5, "xlm-roberta-base": 9, "xlm-roberta-large": 17,
-          "deberta-large-mnli": 18, "deberta-xlarge-mnli": 40, "mpnet-base": 8}
+# %% ../../nbs/metrics/05_bertscore.ipynb #9463b50f
+LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5, "bert-base-uncased": 9,
+          "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8, "distilbert-base-uncased": 5, "xlm-roberta-base": 9,
+          "xlm-roberta-large": 17, "deberta-large-mnli": 18, "deberta-xlarge-mnli": 40, "mpnet-base": 8}
 
 def chosen_layer(weights,           # as for `TokenReader.open`
                  depth: int,        # layers of the network
@@ -53,7 +53,14 @@ def shortened(net: nn.Module, layer: int) -> Callable[[dict], Tensor]: # padded 
     setattr(short.get_submodule(parent), name, short.get_submodule(plain[0])[:layer])
     return lambda x: short(**x).last_hidden_state
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #48dfefb4
+# %% ../../nbs/metrics/05_bertscore.ipynb #46192920
+def _located(weights, device: str) -> tuple: # configuration, tokens, revision, loader
+    try: place = text_place(weights)
+    except InputError as error: raise InputError(f"{error}; or another model with other numbers: --weights minilm") from error
+    config = text_config(place)
+    return config, text_tokens(place, config, None, False), place.revision, lambda: text_network(place, config)[0].to(device)
+
+# %% ../../nbs/metrics/05_bertscore.ipynb #cdd0b6c5
 @dataclass(frozen=True)
 class TokenReader:
     "Texts to one unit vector per token, from one layer of a network of the BERT family."
@@ -71,15 +78,11 @@ class TokenReader:
              device: str = "cpu") -> "TokenReader":
         "The reader of these weights; raises InputError naming the command that brings weights which are not on this machine."
         if isinstance(weights, TextEncoder):
-            net, config, tokens, revision, device = weights.net, weights.net.config, weights.prepare, weights.revision, str(next(weights.parameters()).device)
-        else:
-            try: place = text_place(weights)
-            except InputError as error: raise InputError(f"{error}; or another model with other numbers: --weights minilm") from error
-            config, net, revision = text_config(place), None, place.revision
-            tokens = text_tokens(place, config, None, False)
+            config, device = weights.net.config, next(weights.parameters()).device
+            tokens, revision, load = weights.prepare, weights.revision, lambda: weights.net
+        else: config, tokens, revision, load = _located(weights, device)
         layer = chosen_layer(weights, config.num_hidden_layers, layer)
-        load = cache(lambda: shortened((net if net is not None else text_network(place, config)[0].to(device)).eval(), layer))
-        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), load)
+        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), cache(lambda: shortened(load().eval(), layer)))
 
     def rows(self, texts: Sequence[str]) -> list[dict[str, list[int]]]: # one per text
         "Token numbers as bert-score makes them; raises InputError on what is no text."
@@ -237,7 +240,7 @@ def _notes(reader: TokenReader, names: list[str], texts: Texts, pred: list[int],
              "have no token that idf gives weight; their scores are 0 (before rescaling)": light}
     return tuple(note for what, which in cases.items() for note in _counted(what, sum(i in which for i in pred), sum(i in which for i in refs)))
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #a9043481
+# %% ../../nbs/metrics/05_bertscore.ipynb #7b1c4d9d
 def check_options(idf, special: str, references: str) -> None: # of `bert_scores`
     "Raises InputError on options that BERTScore does not have."
     if special not in ("bert_score", "none"): raise unknown("choice of special tokens", special, ["bert_score", "none"])
@@ -252,7 +255,7 @@ def bert_scores(pred: Sequence[str],             # (N,) candidates
                 references: str = "maxima",      # or "best-f"
                 baseline: Tensor | None = None,  # (3,) from `read_baseline`
                ) -> BertScores:
-    "BERTScore of each item (Zhang et al. 2020); raises InputError on what is no list of texts, on unknown options, or where idf has nothing to weigh."
+    "BERTScore of each item (Zhang et al. 2020); raises InputError on what is no list of texts, on other options, or where idf weighs nothing."
     check_options(idf, special, references)
     groups = as_references(pred, target)
     number = {}

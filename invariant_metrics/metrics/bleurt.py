@@ -75,7 +75,7 @@ class PairScorer:
                 bar.update(len(batch))
         return out[which]
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #27ee568c
+# %% ../../nbs/metrics/05_bleurt.ipynb #9b33a8e2
 class PairScores(NamedTuple):
     "One number per item, and what a reader of it should know."
     values: Tensor          # (N,) float32
@@ -92,16 +92,18 @@ def bleurt_scores(pred: Sequence[str],       # (N,) candidates
     if references not in POOL: raise unknown("way with references", references, POOL)
     if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are lists of strings, not one string; one text is [text]")
     groups = [(t,) if isinstance(t, str) else tuple(t) for t in target]
-    if len(groups) != len(pred) or not groups: raise InputError(f"{len(pred)} texts against references of {len(groups)}; give one entry for each text")
+    if len(groups) != len(pred) or not groups:
+        raise InputError(f"{len(pred)} texts against references of {len(groups)}; give one entry for each text")
     if lost := [i for i, group in enumerate(groups) if not group]: raise InputError(f"item {lost[0]} has no reference; give one at least")
     pairs = [(r, p) for p, group in zip(pred, groups) for r in group]
     values = torch.stack([POOL[references](x, 0) for x in scorer(pairs).split([len(g) for g in groups])])
     cut = len(scorer.tokens.too_long(pairs))
     return PairScores(values, (f"{cut} of {len(pairs)} pairs have more than {scorer.tokens.length} tokens and were cut",) if cut else ())
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #a966e5a4
-@metric_factory("bleurt", "paired", True, measures="a trained network's judgment of a candidate beside its reference; unverified: no published checkpoint was run",
-                range="that of the checkpoint, mostly [-2, 1.5]", inputs="texts", target="references", weights="bleurt-base-128, or a folder", cite="Sellam et al. 2020")
+# %% ../../nbs/metrics/05_bleurt.ipynb #7cc1a1d0
+@metric_factory("bleurt", "paired", True, range="that of the checkpoint, mostly [-2, 1.5]", inputs="texts", target="references",
+                measures="a trained network's judgment of a candidate beside its reference; unverified: no published checkpoint was run",
+                weights="bleurt-base-128, or a folder", cite="Sellam et al. 2020")
 def bleurt(weights="bleurt-base-128",     # card, folder, or organization/model@commit: a sequence classifier with one label
            length: int | None = None,     # tokens of a pair at most; None: all that the network has room for
            references: str = "max",       # or "mean"

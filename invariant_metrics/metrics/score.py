@@ -148,7 +148,7 @@ def check_settings(level: float, reps: int, permutations: int, batch: int, devic
     if batch < 1: raise InputError(f"a batch holds at least one item, not {batch}")
     check_device(device)
 
-# %% ../../nbs/metrics/09_score.ipynb #c09abe52
+# %% ../../nbs/metrics/09_score.ipynb #c32a92d0
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -182,7 +182,7 @@ def _sides(systems: Mapping, target, source, metrics: Sequence[Metric], query, s
     if lines and kind == "images":
         raise InputError(f"{lines[0]} is a text file, and {metrics[0].name} looks at images; for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
     sides = {s: open_side(x, s or "pred", kind, **options) for s, x in systems.items()}
-    several = any(m.card.get("target") == "references" for m in metrics)
+    several = any(m.whole for m in metrics) # metrics of sets then see every reference
     truth = None if target is None else open_side(target, "target", "references" if several else kind, **({} if several else options))
     made_from = _source_side(source, metrics, **looks)
     names = {tuple(sorted({*side.names, *side.skipped})) for side in (*sides.values(), truth) if isinstance(side, Images)}
