@@ -225,8 +225,8 @@ def _print_scores(scores: dict, table, against: list[dict]) -> None:
     notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
     for note in notes: typer.echo(note, err=True)
 
-# %% ../nbs/91_cli.ipynb #8a620d63
-@app.command(epilog="Examples: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
+# %% ../nbs/91_cli.ipynb #a132b0fe
+@app.command(epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
                     "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt --per-item values.parquet")
 def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
           pred: Pred = [], target: Target = [], metric: Metrics = None,

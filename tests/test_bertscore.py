@@ -313,8 +313,8 @@ def test_cut_and_empty_texts_are_noted(reader):
 
 
 @pytest.mark.parametrize("pred, target, options, said", [
-    (["a"], ["a", "b"], {}, "1 texts against references of 2"), ([], [], {}, "no texts"), (["a"], [[]], {}, "item 0 has no reference"),
-    ("a", ["a"], {}, "not one string"), (["a"], "a", {}, "not one string"), ([3], ["a"], {}, "neither a string"), (["a"], [[None]], {}, "neither a string"),
+    (["a"], ["a", "b"], {}, "1 predictions against references of 2"), ([], [], {}, "no texts"), (["a"], [[]], {}, "no reference: 1"),
+    ("a", ["a"], {}, "not one string"), (["a"], "a", {}, "not one string"), ([3], ["a"], {}, "not texts: 1"), (["a"], [[None]], {}, "not texts: 1"),
     (["a"], ["a"], {"special": "all"}, "special tokens"), (["a"], ["a"], {"references": "mean"}, "way with references"),
     (["a"], ["a"], {"idf": "yes"}, "list of sentences"), (["a"], ["a"], {"idf": []}, "needs sentences")])
 def test_refused(reader, pred, target, options, said):

@@ -119,8 +119,8 @@ def test_a_checkpoint_without_its_head_is_refused(tmp_path, checkpoint):
     with pytest.raises(InputError, match="cannot load"): PairScorer.open(tmp_path)(PAIRS)
 
 
-@pytest.mark.parametrize("pred, target, said", [(["a"], [], "1 texts against references of 0"), (["a"], [[]], "no reference"), ("a", ["a"], "not one string"),
-                                                ([1], ["a"], "neither a string")])
+@pytest.mark.parametrize("pred, target, said", [(["a"], [], "no texts"), (["a"], [[]], "no reference"), ("a", ["a"], "not one string"),
+                                                ([1], ["a"], "not texts: 1")])
 def test_refused(scorer, pred, target, said):
     with pytest.raises(InputError, match=said): bleurt_scores(pred, target, scorer)
     with pytest.raises(InputError, match="way with references"): bleurt_scores(["a"], ["a"], scorer, "median")

@@ -221,7 +221,7 @@ def test_folders_that_cannot_be_used_are_refused_in_one_line(tmp_path):
     for file in ("tokenizer.json", "vocab.json", "merges.txt"): (bare/file).unlink(missing_ok=True)
     with pytest.raises(InputError, match="bare has no tokenizer"): image_text(bare)
     with pytest.raises(InputError, match="different texts get one vector"): image_text(mini_open_clip(tmp_path/"first", pool="first"))
-    with pytest.raises(InputError, match="belongs to another model"): image_text(mini_open_clip(tmp_path/"small", words=500))
+    with pytest.raises(InputError, match="do not belong together"): image_text(mini_open_clip(tmp_path/"small", words=500))
     with pytest.raises(InputError, match="unknown resize"): image_text(bare, resize="nearest")
 
 

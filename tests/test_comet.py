@@ -167,8 +167,8 @@ def test_the_recipe_pins_what_was_found_to_work():
     assert f"export {PYTHON_VARIABLE}=" in recipe() and "setuptools<81" in REQUIREMENTS
 
 
-@pytest.mark.parametrize("pred, target, source, said", [(["a"], ["a"], [], "0 sources"), (["a"], [[]], ["a"], "no reference"), ("a", ["a"], ["a"], "not one string"),
-                                                        (["a"], [[None]], ["a"], "this is none"), ([], [], [], "0 translations")])
+@pytest.mark.parametrize("pred, target, source, said", [(["a"], ["a"], [], "source: no texts"), (["a"], [[]], ["a"], "no reference"), ("a", ["a"], ["a"], "not one string"),
+                                                        (["a"], [[None]], ["a"], "not texts: 1"), ([], [], [], "no texts")])
 def test_lists_that_do_not_fit(pred, target, source, said):
     refused(lambda: comet_scores(pred, target, source, lambda triples: torch.zeros(len(triples))), said)
     refused(lambda: comet_scores(["a"], ["a"], ["a"], None, "best"), "way with references")

@@ -210,8 +210,8 @@ def test_signature_tells_what_shapes_the_number():
 
 
 @pytest.mark.parametrize("sides,said", [
-    ((["a"], ["a"]), "item 0"), (("a", [["a"]]), "one string"), ((["a"], [[]]), "no reference"), (([], []), "no hypotheses"),
-    ((["a", "b"], [["a"]]), "2 hypotheses"), (([None], [["a"]]), "hypothesis 0"), ((["a"], [["a", None]]), "item 0")])
+    (("a", [["a"]]), "not one string"), ((["a"], [[]]), "no reference: 1"), (([], []), "no texts"),
+    ((["a", "b"], [["a"]]), "2 predictions against references of 1"), (([None], [["a"]]), "not texts: 1"), ((["a"], [["a", None]]), "not texts: 1")])
 def test_sides_that_cannot_be_meant_are_refused(sides, said):
     for score in (corpus_bleu, coco_bleu):
         with pytest.raises(InputError, match=said): score(*sides)

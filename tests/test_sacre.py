@@ -95,11 +95,11 @@ def test_published_chrf_of_translation_systems():
 
 
 def test_what_is_refused():
-    with pytest.raises(InputError, match="item 1 has no reference"): chrf_rows(["a", "b"], [["a"], []])
-    with pytest.raises(InputError, match="must be texts"): ter_rows(["a", "b"], [["a"], [None]])
-    with pytest.raises(InputError, match="must be texts"): chrf_rows([3], [["a"]])
-    with pytest.raises(InputError, match="also where there is one"): chrf_rows(["a"], ["a"])
-    with pytest.raises(InputError, match="no predictions"): ter_rows([], [])
+    with pytest.raises(InputError, match="no reference: 2"): chrf_rows(["a", "b"], [["a"], []])
+    with pytest.raises(InputError, match="not texts: 2"): ter_rows(["a", "b"], [["a"], [None]])
+    with pytest.raises(InputError, match="not texts: 1"): chrf_rows([3], [["a"]])
+    with pytest.raises(InputError, match="not one string"): chrf_rows(["a"], "a")
+    with pytest.raises(InputError, match="no texts"): ter_rows([], [])
     with pytest.raises(InputError, match="char_order must be 1"): get_metric("chrf", char_order=0)
     with pytest.raises(InputError, match="beta"): get_metric("chrf", beat=1)
 

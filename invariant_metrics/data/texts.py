@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['IDS', 'SINGLE', 'SEVERAL', 'TEXT_FILES', 'Texts', 'read_lines', 'read_records', 'is_text_file', 'load_texts',
-           'References', 'load_references']
+           'References', 'load_references', 'check_sides']
 
 # %% ../../nbs/data/03_texts.ipynb #af02fb4d
 import gzip
@@ -195,3 +195,13 @@ def load_references(source,                # text file, list of text files, .jso
 
 def _are_files(source) -> bool:
     return isinstance(source, Sequence) and len(source) > 0 and all(isinstance(s, Path) or is_text_file(s) and Path(s).is_file() for s in source)
+
+# %% ../../nbs/data/03_texts.ipynb #c77ea7a3
+def check_sides(pred: Sequence[str],             # a list of texts
+                target: Sequence,                # the reference of each, or several
+               ) -> tuple[list[str], list[tuple[str, ...]]]:
+    "Predictions and the references of each; raises InputError, naming the items, on what is no text, has no reference, or does not match."
+    if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are a list of strings, not one string; one text is [text]")
+    pred, target = load_texts(pred, alone=True).items, load_references(target).items
+    if len(pred) != len(target): raise InputError(f"{len(pred)} predictions against references of {len(target)}; give one entry for each")
+    return pred, target

@@ -100,7 +100,7 @@ def _unit(x: Tensor) -> Tensor: return x/x.norm(dim=-1, keepdim=True).clamp(min=
 def _digest(x: Tensor) -> str:
     return hashlib.sha256(f"{x.dtype}{tuple(x.shape)}".encode() + x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
-# %% ../../nbs/encoders/08_image_text.ipynb #145800cc
+# %% ../../nbs/encoders/08_image_text.ipynb #3dd9bbfd
 @dataclass(eq=False)
 class ImageText:
     "Two towers and one space: unit vectors of pictures and texts, each encoded once as long as this lives."
@@ -124,8 +124,7 @@ class ImageText:
             if waiting: self._keep([*waiting], self.image(torch.cat([*waiting.values()]))); waiting.clear()
         for i in range(len(pictures)):
             keys.append(key := _digest(pictures[i]))
-            if key in self.held or key in waiting: continue
-            waiting[key] = self.prepare(pictures[i][None].float().to(self.device))
+            if key not in self.held and key not in waiting: waiting[key] = self.prepare(pictures[i][None].float().to(self.device))
             if len(waiting) == self.batch: flush()
         flush()
         return torch.stack([self.held[key] for key in keys])
@@ -173,7 +172,7 @@ def _clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     def text(rows): return encoder.net.get_text_features(input_ids=torch.tensor(rows, device=device)).pooler_output
     return ImageText("clip", encoder.revision, prepare(encoder.prepare), tokens, lambda x: encoder.embed(x, "projection"), text, device)
 
-# %% ../../nbs/encoders/08_image_text.ipynb #50f83ee6
+# %% ../../nbs/encoders/08_image_text.ipynb #1897e8c9
 def open_clip_tokens(place: Place, net: nn.Module) -> TextTokens:
     "open_clip's own tokenizer at the model's length; raises InputError on models with another one."
     import open_clip as library
@@ -181,7 +180,7 @@ def open_clip_tokens(place: Place, net: nn.Module) -> TextTokens:
     if not isinstance(tokenizer, library.SimpleTokenizer):
         raise InputError(f"{place.name}: only open_clip models with CLIP's own tokenizer are supported")
     if tokenizer.vocab_size > tower.vocab_size:
-        raise InputError(f"{place.name}: the tokenizer has {tokenizer.vocab_size} tokens, the network {tower.vocab_size}; it belongs to another model")
+        raise InputError(f"{place.name}: tokenizer of {tokenizer.vocab_size} tokens, the network {tower.vocab_size}; they do not belong together")
     def ids(texts): return [[tokenizer.sot_token_id, *tokenizer.encode(t), tokenizer.eot_token_id] for t in texts]
     return TextTokens(ids, tower.context_length, f"clip-bpe-{tokenizer.vocab_size}")
 

@@ -22,7 +22,7 @@ from ..core import InputError, Registry, Signature, unknown
 from ..data.texts import load_references, load_texts
 from ..encoders.base import check_rgb, get_encoder
 
-# %% ../../nbs/metrics/00_base.ipynb #7411f94f
+# %% ../../nbs/metrics/00_base.ipynb #f4f29ce2
 KINDS = ("paired", "set", "single")
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Metric:
     corpus: bool = False             # whole: an item's row depends on the other items, so states must keep the texts
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
     per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
-    notes: Callable | None = None    # whole: what phi made -> lines for the reader of the number
+    notes: Callable | None = None    # lines for the reader of the number, from what phi made (whole) or from the rows (the others)
 
     def values(self, rows: Tensor) -> Tensor: # (N,) or (N, k) -> (N,)
         "What the rows of a paired or single metric say item by item."
@@ -102,7 +102,7 @@ def _mapped(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: #
     part, unique = items[start:start + batch], {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-# %% ../../nbs/metrics/00_base.ipynb #751d64bf
+# %% ../../nbs/metrics/00_base.ipynb #ae8067a4
 def _check_items(metrics: Sequence[Metric], pred, target, source, cache: dict | None) -> None:
     names = [m.name for m in metrics]
     if twice := sorted({n for n in names if names.count(n) > 1}): raise InputError(f"metrics asked for twice: {', '.join(twice)}")
@@ -122,7 +122,7 @@ def _rows(metric: Metric, left: list, right: list, matched: bool, names: Sequenc
     pred, target = torch.cat(left), torch.cat(right) if right else None
     _finite(metric, pred, "values" if target is None else "features of predictions", names)
     if target is not None: _finite(metric, target, "features of targets", names if matched else None)
-    return Rows(pred, target, matched or target is None)
+    return Rows(pred, target, matched or target is None, tuple(metric.notes(pred)) if metric.notes else ())
 
 def _whole_rows(metrics: Sequence[Metric], pred, target, source, names: Sequence[str] | None) -> dict[str, Rows]:
     if not metrics: return {}
@@ -238,7 +238,7 @@ def encoder_rows(encoder="embedded",            # a name from the encoder regist
     def phi(items): return net.encode(items.to(place) if isinstance(items, Tensor) else items, layer)
     return dict(phi=phi, phi_key="|".join(parts.values()), encoder=net, layer=layer), parts
 
-# %% ../../nbs/metrics/00_base.ipynb #c308102b
+# %% ../../nbs/metrics/00_base.ipynb #ee411e6d
 def pixels(images: Tensor,       # (N, 3, H, W): float in [0, 1], or uint8
            device: str = "cpu",
           ) -> Tensor:           # float
@@ -253,6 +253,7 @@ def _defaults(function: Callable, skip: int) -> dict:
 
 def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paired",
                  settings: Mapping = {}, # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
+                 notes: Callable | None = None, # (rows, **options) -> lines for the reader of the number
                  **card: str,            # measures, range, inputs, weights, cite
                 ) -> Callable:
     "Registers a function (pred, target, **options) -> (N,) of images (kind `single`: without target); returns it unchanged."
@@ -262,7 +263,8 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
             if extra := [k for k in options if k not in known]:
                 raise InputError(f"metric {name} takes no option {extra[0]!r}; it takes {', '.join(['device', *known])}")
             return dict(phi=partial(pixels, device=device), compare=partial(function, **options),
-                        signature=Signature.of(metric=name, **{**settings, **known, **options}))
+                        signature=Signature.of(metric=name, **{**settings, **known, **options}),
+                        notes=partial(notes, **{**known, **options}) if notes else None)
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         function.metric = metric_factory(name, kind, higher_is_better, **{"inputs": "images", "weights": "none", **card})(build)
         return function

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LAYERS', 'HELD', 'REFERENCES', 'bertscore', 'bertscore_f', 'bertscore_p', 'bertscore_r', 'chosen_layer', 'shortened',
            'TokenReader', 'idf_weights', 'greedy', 'Texts', 'match_pairs', 'portions', 'score_pairs', 'read_baseline',
-           'as_references', 'BertScores', 'check_options', 'bert_scores']
+           'BertScores', 'check_options', 'bert_scores']
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #21defae9
+# %% ../../nbs/metrics/05_bertscore.ipynb #6baca49d
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, Signature, digest, file_sha256, progress, unknown
+from ..data.texts import check_sides
 from ..encoders.text import RUN, TextEncoder, Tokens, padded, runs, text_config, text_network, text_place, text_tokens
 from ..encoders.weights import PUBLIC
 from .base import metric_factory
@@ -186,7 +187,7 @@ def score_pairs(reader: TokenReader, pairs: Sequence[tuple[int, int]], texts: Te
             held = {i: x for i, x in held.items() if last[i] > n}
     return out
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #b43dc013
+# %% ../../nbs/metrics/05_bertscore.ipynb #8c13e67e
 def read_baseline(path: str | Path, # lines LAYER,P,R,F
                   layer: int,
                  ) -> Tensor:       # (3,) float32
@@ -202,15 +203,6 @@ def read_baseline(path: str | Path, # lines LAYER,P,R,F
     return torch.tensor(known[layer])
 
 REFERENCES = {"maxima": lambda x: x.amax(0), "best-f": lambda x: x[x[:, 2].argmax()]} # (references, 3) -> (3,)
-
-def as_references(pred: Sequence[str], target: Sequence) -> list[tuple[str, ...]]:
-    "The references of each candidate; raises InputError where there is none or where the two lists differ in length."
-    if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are lists of strings, not one string; one text is [text]")
-    out = [(t,) if isinstance(t, str) else tuple(t) for t in target]
-    if len(out) != len(pred): raise InputError(f"{len(pred)} texts against references of {len(out)}; give one entry for each text")
-    if not out: raise InputError("no texts to score")
-    if empty := [i for i, t in enumerate(out) if not t]: raise InputError(f"item {empty[0]} has no reference; give one at least")
-    return out
 
 # %% ../../nbs/metrics/05_bertscore.ipynb #48d87998
 class BertScores(NamedTuple):
@@ -240,7 +232,7 @@ def _notes(reader: TokenReader, names: list[str], texts: Texts, pred: list[int],
              "have no token that idf gives weight; their scores are 0 (before rescaling)": light}
     return tuple(note for what, which in cases.items() for note in _counted(what, sum(i in which for i in pred), sum(i in which for i in refs)))
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #7b1c4d9d
+# %% ../../nbs/metrics/05_bertscore.ipynb #3263d4a1
 def check_options(idf, special: str, references: str) -> None: # of `bert_scores`
     "Raises InputError on options that BERTScore does not have."
     if special not in ("bert_score", "none"): raise unknown("choice of special tokens", special, ["bert_score", "none"])
@@ -257,7 +249,7 @@ def bert_scores(pred: Sequence[str],             # (N,) candidates
                ) -> BertScores:
     "BERTScore of each item (Zhang et al. 2020); raises InputError on what is no list of texts, on other options, or where idf weighs nothing."
     check_options(idf, special, references)
-    groups = as_references(pred, target)
+    pred, groups = check_sides(pred, target)
     number = {}
     refs = [[number.setdefault(t, len(number)) for t in group] for group in groups]
     pairs = [(number.setdefault(p, len(number)), r) for p, group in zip(pred, refs) for r in group]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POOL', 'regression_config', 'regression_network', 'PairScorer', 'PairScores', 'bleurt_scores', 'bleurt']
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #ec0c7e58
+# %% ../../nbs/metrics/05_bleurt.ipynb #cbf37500
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, progress, unknown
+from ..data.texts import check_sides
 from ..encoders.text import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
 from ..encoders.weights import Place
 from .base import metric_factory
@@ -75,7 +76,7 @@ class PairScorer:
                 bar.update(len(batch))
         return out[which]
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #9b33a8e2
+# %% ../../nbs/metrics/05_bleurt.ipynb #c37de753
 class PairScores(NamedTuple):
     "One number per item, and what a reader of it should know."
     values: Tensor          # (N,) float32
@@ -90,11 +91,7 @@ def bleurt_scores(pred: Sequence[str],       # (N,) candidates
                  ) -> PairScores:
     "What the scorer says of each item (Sellam et al. 2020); raises InputError on lists that do not fit or on items without a reference."
     if references not in POOL: raise unknown("way with references", references, POOL)
-    if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are lists of strings, not one string; one text is [text]")
-    groups = [(t,) if isinstance(t, str) else tuple(t) for t in target]
-    if len(groups) != len(pred) or not groups:
-        raise InputError(f"{len(pred)} texts against references of {len(groups)}; give one entry for each text")
-    if lost := [i for i, group in enumerate(groups) if not group]: raise InputError(f"item {lost[0]} has no reference; give one at least")
+    pred, groups = check_sides(pred, target)
     pairs = [(r, p) for p, group in zip(pred, groups) for r in group]
     values = torch.stack([POOL[references](x, 0) for x in scorer(pairs).split([len(g) for g in groups])])
     cut = len(scorer.tokens.too_long(pairs))

@@ -7,7 +7,7 @@ __all__ = ['ORDER', 'FORMAT', 'document_counts', 'DocumentFrequencies', 'documen
            'save_frequencies', 'load_frequencies', 'cider_rows', 'cider_notes', 'cider_d', 'cider', 'cider_d_metric',
            'cider_metric']
 
-# %% ../../nbs/metrics/04_cider.ipynb #c3fbd41a
+# %% ../../nbs/metrics/04_cider.ipynb #7e3e2df2
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from ..core import InputError, Signature, atomic_write
+from ..data.texts import check_sides, load_references
 from .base import metric_factory
-from .ngram import Interned, check_sides, intern, interned, run_starts
+from .ngram import Interned, intern, interned, run_starts
 
 # %% ../../nbs/metrics/04_cider.ipynb #eaed95f3
 ORDER = 4 # longest n-gram
@@ -59,7 +60,7 @@ class DocumentFrequencies:
         found = np.searchsorted(keys, want)
         return np.where(np.append(keys, -1)[found] == want, found, -1)
 
-# %% ../../nbs/metrics/04_cider.ipynb #8f0fc241
+# %% ../../nbs/metrics/04_cider.ipynb #9a22fbf4
 def _joined(documents: int, tokenizer: str, parts: Sequence[tuple]) -> DocumentFrequencies: # parts: words, [(prefix, word, count) of each length]
     words = sorted(set().union(*(part[0] for part in parts)))
     number = {w: i for i, w in enumerate(words)}
@@ -78,7 +79,7 @@ def document_frequencies(references: Sequence[Sequence[str]], # of each item; on
                          tokenizer: str | Callable = "ptb",
                         ) -> DocumentFrequencies:
     "Counts in how many items' references each n-gram stands; raises InputError on items without references."
-    check_sides([""]*len(references), references)
+    references = load_references(references).items
     text = intern([""]*len(references), references, tokenizer)
     levels = [(level.prefix, level.word, document_counts(text, n)) for n in range(1, ORDER + 1) for level in [text.grams(n)]]
     return _joined(text.n, text.tokenizer, [(text.vocabulary, levels)])
@@ -143,7 +144,7 @@ def cider_rows(text: Interned,
     if sigma is not None: alike = alike*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
     return 10/ORDER*np.bincount(item, alike, text.n)/np.bincount(item, minlength=text.n)
 
-# %% ../../nbs/metrics/04_cider.ipynb #238ac5d9
+# %% ../../nbs/metrics/04_cider.ipynb #4d37071f
 def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[str, ...]:
     "A line where all n-grams are in all documents or in none, so that CIDEr is 0 whatever the text says."
     documents = text.n if df is None else df.documents
@@ -165,7 +166,7 @@ def cider_d(hypotheses: Sequence[str], references: Sequence[Sequence[str]], toke
             sigma: float = 6.0,
            ) -> np.ndarray:                                     # (N,) in [0, 10]
     "CIDEr-D of each item (Vedantam et al. 2015); raises InputError on sides that do not match and on df of another tokenizer."
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, sigma=sigma)
 
@@ -173,7 +174,7 @@ def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokeni
           df: DocumentFrequencies | str | Path | None = None,
          ) -> np.ndarray:                                       # (N,) in [0, 10]
     "CIDEr of each item without clipping and length penalty (Vedantam et al. 2015); raises InputError as `cider_d` does."
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, clip=False, sigma=None)
 

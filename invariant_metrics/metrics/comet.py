@@ -6,7 +6,7 @@
 __all__ = ['PYTHON_VARIABLE', 'REQUIREMENTS', 'RUNNER_PARTS', 'RUNNER', 'POOL', 'recipe', 'ask', 'CometProcess', 'comet_scores',
            'comet']
 
-# %% ../../nbs/metrics/05_comet.ipynb #0767a1e7
+# %% ../../nbs/metrics/05_comet.ipynb #655baa7a
 import json
 import os
 import signal
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, progress, unknown
+from ..data.texts import check_sides, load_texts
 from .base import metric_factory
 
 # %% ../../nbs/metrics/05_comet.ipynb #8f12f3c8
@@ -164,7 +165,7 @@ class CometProcess:
         if len(scores) != len(number): raise InputError(f"COMET under {self.python} gave {len(scores)} scores for {len(number)} texts")
         return torch.tensor(scores, dtype=torch.float64)[which]
 
-# %% ../../nbs/metrics/05_comet.ipynb #016942f0
+# %% ../../nbs/metrics/05_comet.ipynb #60b1c189
 POOL = {"max": torch.amax, "mean": torch.mean}
 
 def comet_scores(pred: Sequence[str],       # (N,) translations
@@ -175,14 +176,10 @@ def comet_scores(pred: Sequence[str],       # (N,) translations
                 ) -> Tensor:                # (N,) float64
     "What COMET says of each item (Rei et al. 2020); raises InputError on lists that do not fit, items without reference, or what is no text."
     if references not in POOL: raise unknown("way with references", references, POOL)
-    if any(isinstance(x, str) for x in (pred, target, source)): raise InputError("texts are lists of strings, not one string; one text is [text]")
-    groups = [(t,) if isinstance(t, str) else tuple(t) for t in target]
-    if not len(pred) == len(groups) == len(source) or not groups:
-        raise InputError(f"{len(pred)} translations, references of {len(groups)} and {len(source)} sources; give one entry for each")
-    if lost := [i for i, group in enumerate(groups) if not group]: raise InputError(f"item {lost[0]} has no reference; give one at least")
+    pred, groups = check_sides(pred, target)
+    source = load_texts(source, "source", alone=True).items
+    if len(source) != len(pred): raise InputError(f"{len(pred)} predictions against {len(source)} sources; give one entry for each")
     triples = [(s, p, r) for s, p, group in zip(source, pred, groups) for r in group]
-    wrong = [t for t in triples if not all(isinstance(x, str) for x in t)]
-    if wrong: raise InputError(f"COMET takes texts, and this is none: {wrong[0]!r:.100}")
     return torch.stack([POOL[references](x, 0) for x in scorer(triples).split([len(g) for g in groups])])
 
 # %% ../../nbs/metrics/05_comet.ipynb #47b38ba8

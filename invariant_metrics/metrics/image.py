@@ -20,13 +20,17 @@ from ..data.color import rgb_to_lab
 from ..encoders.base import get_encoder
 from .base import encoder_rows, metric_factory, pixel_metric, pixels
 
-# %% ../../nbs/metrics/03_image.ipynb #4659415a
+# %% ../../nbs/metrics/03_image.ipynb #1837f26a
 def _same_size(pred: Tensor, target: Tensor) -> None:
     if pred.shape != target.shape:
         raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
 
+def _identical(decibels: Tensor, cap: float) -> tuple[str, ...]: # a note where images equal their targets
+    same = int((decibels >= cap).sum())
+    return (f"{same} of {len(decibels)} images equal their target and count as {cap:g} dB",) if same else ()
+
 @pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images",
-              settings={"mean": "images"}, cite="none")
+              settings={"mean": "images"}, notes=_identical, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          target: Tensor,        # the same shape
          cap: float = 100.0,    # dB; the value of identical images
@@ -36,7 +40,7 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #d1d0ac5d
+# %% ../../nbs/metrics/03_image.ipynb #c0dd4760
 def squared_errors(pred: Tensor,   # (N, C, H, W) in [0, 1]
                    target: Tensor, # the same shape
                   ) -> Tensor:     # (N, 2): mean squared error of each image, and 1
@@ -56,7 +60,8 @@ def decibels(sums: Tensor,       # (R, 2) sums of rows of `squared_errors`, weig
 def psnr_pooled(device: str = "cpu", cap: float = 100.0) -> dict:
     "PSNR of the pooled error; `cap` in dB."
     pool = partial(decibels, cap=cap)
-    return dict(phi=partial(pixels, device=device), compare=squared_errors, pool=pool, per_item=pool,
+    def notes(rows): return _identical(pool(rows), cap)
+    return dict(phi=partial(pixels, device=device), compare=squared_errors, pool=pool, per_item=pool, notes=notes,
                 signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
 
 # %% ../../nbs/metrics/03_image.ipynb #54e5569e

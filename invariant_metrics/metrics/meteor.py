@@ -7,7 +7,7 @@ __all__ = ['STAGES', 'ALPHA', 'BETA', 'GAMMA', 'DELTA', 'WAYS', 'NltkParts', 'nl
            'meteor_rows', 'meteor_of_sums', 'meteor_jar', 'score_line', 'run_meteor', 'meteor_stats', 'meteor_15',
            'meteor_15_metric']
 
-# %% ../../nbs/metrics/04_meteor.ipynb #0826cfb4
+# %% ../../nbs/metrics/04_meteor.ipynb #dd26d56d
 import importlib.util
 import os
 import re
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, file_sha256
+from ..data.texts import check_sides
 from ..data.tokens import get_tokenizer
 from ..data.wordnet import WordNet, wordnet as open_wordnet
 from .base import metric_factory
-from .ngram import check_sides
 
 # %% ../../nbs/metrics/04_meteor.ipynb #8d263239
 class _Name(str):
@@ -49,7 +49,7 @@ def nltk_parts(wn: WordNet) -> NltkParts:
     "One set of parts per WordNet, so that words stay looked up between calls."
     return NltkParts(wn)
 
-# %% ../../nbs/metrics/04_meteor.ipynb #16df330a
+# %% ../../nbs/metrics/04_meteor.ipynb #14c34298
 def meteor_nltk(hypotheses: Sequence[str],            # (N,)
                 references: Sequence[Sequence[str]],  # (N,) one or more of each
                 tokenizer: str | Callable = "ptb",
@@ -58,7 +58,7 @@ def meteor_nltk(hypotheses: Sequence[str],            # (N,)
                ) -> np.ndarray:                       # (N,) in [0, 1]
     "nltk's METEOR of each item against its best reference (Lavie and Agarwal 2007); raises InputError on sides that do not match."
     from nltk.translate.meteor_score import meteor_score
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     words = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
     parts = nltk_parts(wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet))
     form = dict(stemmer=parts, wordnet=parts, alpha=alpha, beta=beta, gamma=gamma)
@@ -143,7 +143,7 @@ def run_meteor(lines: Sequence[str],  # of `score_line`
     said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
     raise InputError(f"METEOR 1.5 answered {len(answers)} of {len(lines)} items and ended with status {done.returncode}; it said: {said[-1][:300]}")
 
-# %% ../../nbs/metrics/04_meteor.ipynb #bf06c448
+# %% ../../nbs/metrics/04_meteor.ipynb #e76fbe04
 def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  references: Sequence[Sequence[str]],  # (N,) one or more of each
                  tokenizer: str | Callable = "ptb",    # before METEOR's own normalization
@@ -151,7 +151,7 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  timeout: float | None = None,         # seconds; None: 300 and 0.2 for each item
                 ) -> np.ndarray:                       # (N, 23) counts against the best reference
     "METEOR 1.5's counts of each item; raises InputError where Java or the jar are missing, and when the program fails."
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     place, words = meteor_jar(jar), get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
     ready = lambda text: " ".join(words(text))
     lines = [score_line(ready(hyp), [ready(ref) for ref in refs]) for hyp, refs in zip(hypotheses, references)]

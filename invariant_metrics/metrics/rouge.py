@@ -6,7 +6,7 @@
 __all__ = ['ROUGE_KINDS', 'TIES', 'lcs_lengths', 'rouge_l_rows', 'rouge_l', 'rouge_words', 'rouge_rows', 'rouge',
            'rouge_l_metric']
 
-# %% ../../nbs/metrics/04_rouge.ipynb #dbdfde0b
+# %% ../../nbs/metrics/04_rouge.ipynb #dd3d9492
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from ..core import InputError, Signature, unknown
+from ..data.texts import check_sides
 from .base import metric_factory
-from .ngram import Interned, check_sides, intern, interned
+from .ngram import Interned, intern, interned
 
 # %% ../../nbs/metrics/04_rouge.ipynb #8129986e
 def _block(words: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray: # (P,) uint64
@@ -61,7 +62,7 @@ def lcs_lengths(text: Interned) -> np.ndarray: # (R,) one for each reference
         common[refs] += np.bitwise_count(~V & (~np.uint64(0) >> (np.uint64(64) - bits)))
     return common
 
-# %% ../../nbs/metrics/04_rouge.ipynb #09c89ef5
+# %% ../../nbs/metrics/04_rouge.ipynb #4e01078d
 def _starts(text: Interned) -> np.ndarray: # (N,) first reference of each item
     return np.searchsorted(text.item[text.n:], np.arange(text.n))
 
@@ -79,7 +80,7 @@ def rouge_l_rows(text: Interned,
 def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str | Callable = "ptb", beta: float = 1.2,
            ) -> np.ndarray:            # (N,) in [0, 1]
     "ROUGE-L of each item as the COCO caption code prints it (Lin 2004); raises InputError on sides that do not match."
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     return rouge_l_rows(intern(hypotheses, references, tokenizer), beta)
 
 # %% ../../nbs/metrics/04_rouge.ipynb #fdfc9002
@@ -104,7 +105,7 @@ def _tokenizer(tokenizer: str | Callable, stemmer: bool) -> tuple[str | Callable
     if stemmer: raise InputError(f"the stemmer belongs to tokenizer 'rouge', not to {tokenizer!r}")
     return tokenizer, tokenizer if isinstance(tokenizer, str) else tokenizer.__name__
 
-# %% ../../nbs/metrics/04_rouge.ipynb #e03dbeb7
+# %% ../../nbs/metrics/04_rouge.ipynb #9a90fce3
 ROUGE_KINDS, TIES = ("1", "2", "l"), ("first", "recall")
 
 def _overlap(text: Interned, kind: str) -> tuple[np.ndarray, int]: # (R,) shared words, pairs, or length; words of a unit
@@ -132,7 +133,7 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]], kind: 
           stemmer: bool = False, ties: str = "first",
          ) -> np.ndarray:              # (N, 3) precision, recall, F in [0, 1]
     "Lin's (2004) ROUGE-1, -2 or -L of each item; raises InputError on sides that do not match and on unknown options."
-    check_sides(hypotheses, references)
+    hypotheses, references = check_sides(hypotheses, references)
     return rouge_rows(intern(hypotheses, references, _tokenizer(tokenizer, stemmer)[0]), kind, ties)
 
 # %% ../../nbs/metrics/04_rouge.ipynb #1f70df0e

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['chrf_rows', 'ter_rows', 'chrf_score', 'ter_score', 'chrf', 'chrf_plus_plus', 'ter']
 
-# %% ../../nbs/metrics/04_sacre.ipynb #8083020c
+# %% ../../nbs/metrics/04_sacre.ipynb #6fee0d9d
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
@@ -15,21 +15,14 @@ from sacrebleu.metrics import CHRF, TER
 from torch import Tensor
 
 from ..core import InputError, Signature
+from ..data.texts import check_sides
 from .base import metric_factory
 
-# %% ../../nbs/metrics/04_sacre.ipynb #eb7c811b
-def _checked(pred: Sequence[str], target: Sequence[Sequence[str]]) -> None:
-    if len(pred) != len(target): raise InputError(f"{len(pred)} predictions for {len(target)} lists of references; they go item by item")
-    if not len(pred): raise InputError("no predictions to score")
-    for i, (text, references) in enumerate(zip(pred, target)):
-        if isinstance(references, str): raise InputError(f"item {i}: references are a list of texts, also where there is one: [{references[:20]!r}]")
-        if not len(references): raise InputError(f"item {i} has no reference; give one at least, or leave the item out")
-        if not all(isinstance(x, str) for x in (text, *references)): raise InputError(f"item {i}: predictions and references must be texts")
-
+# %% ../../nbs/metrics/04_sacre.ipynb #305c97ec
 def _counted(metric, pred: Sequence[str], target: Sequence[Sequence[str]]) -> Tensor:
     "sacreBLEU's statistics of each sentence."
-    _checked(pred, target)
-    rows = metric._extract_corpus_statistics(list(pred), list(zip_longest(*target)))
+    pred, target = check_sides(pred, target)
+    rows = metric._extract_corpus_statistics(pred, list(zip_longest(*target)))
     return torch.tensor(rows, dtype=torch.float64)
 
 def chrf_rows(pred: Sequence[str],             # (N,) hypotheses

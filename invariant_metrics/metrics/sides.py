@@ -182,8 +182,10 @@ def set_rows(metric: Metric,          # of kind set
     if sides[0].width != sides[1].width: raise InputError(f"{metric.name}: statistics of different widths, {sides[0].width} against {sides[1].width}")
     return Noted(StatsPair(*sides), notes)
 
-# %% ../../nbs/metrics/08_sides.ipynb #f4fab35b
-def _joined(parts: Sequence[Rows]) -> Rows: return Rows(torch.cat([p.pred for p in parts]))
+# %% ../../nbs/metrics/08_sides.ipynb #c7fb738d
+def _joined(metric: Metric, parts: Sequence[Rows]) -> Rows:
+    rows = torch.cat([p.pred for p in parts])
+    return Rows(rows, notes=tuple(metric.notes(rows)) if metric.notes else ())
 
 def _text_rows(systems: Mapping[str, Texts], target: Texts | None, metrics: Sequence[Metric], source, batch: int) -> dict[str, dict[str, Rows]]:
     truth, out = None if target is None else load_references(target).items, {}
@@ -212,7 +214,7 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
                 rows = extract(metrics, pred, truth, cache=cache, batch=batch, names=sides[0].names[start:])
                 for m in metrics: parts[name][m.name].append(rows[m.name])
             bar.update(len(stacks[0]))
-    return {s: {name: _joined(rows) for name, rows in by.items()} for s, by in parts.items()}
+    return {s: {m.name: _joined(m, by[m.name]) for m in metrics} for s, by in parts.items()}
 
 # %% ../../nbs/metrics/08_sides.ipynb #6efd73d9
 def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]: # a note where some names are on both sides and some are not
