@@ -20,14 +20,15 @@ from ..data.color import rgb_to_lab
 from ..encoders.base import get_encoder
 from .base import encoder_rows, metric_factory, pixel_metric, pixels
 
-# %% ../../nbs/metrics/03_image.ipynb #1837f26a
+# %% ../../nbs/metrics/03_image.ipynb #a8d73150
 def _same_size(pred: Tensor, target: Tensor) -> None:
     if pred.shape != target.shape:
         raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
 
-def _identical(decibels: Tensor, cap: float) -> tuple[str, ...]: # a note where images equal their targets
+def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str, ...]: # a note where images equal their targets
     same = int((decibels >= cap).sum())
-    return (f"{same} of {len(decibels)} images equal their target and count as {cap:g} dB",) if same else ()
+    says = f"count as {cap:g} dB" if not pooled or same == len(decibels) else "add no error"
+    return (f"{same} of {len(decibels)} images equal their target and {says}",) if same else ()
 
 @pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images",
               settings={"mean": "images"}, notes=_identical, cite="none")
@@ -40,7 +41,7 @@ def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return (-10 * error.log10()).clamp(max=cap)
 
-# %% ../../nbs/metrics/03_image.ipynb #c0dd4760
+# %% ../../nbs/metrics/03_image.ipynb #2965e166
 def squared_errors(pred: Tensor,   # (N, C, H, W) in [0, 1]
                    target: Tensor, # the same shape
                   ) -> Tensor:     # (N, 2): mean squared error of each image, and 1
@@ -60,7 +61,7 @@ def decibels(sums: Tensor,       # (R, 2) sums of rows of `squared_errors`, weig
 def psnr_pooled(device: str = "cpu", cap: float = 100.0) -> dict:
     "PSNR of the pooled error; `cap` in dB."
     pool = partial(decibels, cap=cap)
-    def notes(rows): return _identical(pool(rows), cap)
+    def notes(rows): return _identical(pool(rows), cap, pooled=True)
     return dict(phi=partial(pixels, device=device), compare=squared_errors, pool=pool, per_item=pool, notes=notes,
                 signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
 
@@ -139,9 +140,9 @@ def ms_ssim(pred: Tensor,             # (N, C, H, W) in [0, 1], sides of 161 pix
     found, weights = torch.stack(means, 1), torch.tensor(SCALES, dtype=torch.float64, device=pred.device)
     return found @ weights/weights.sum() if combine == "sum" else found.clamp(min=0).pow(weights).prod(1)
 
-# %% ../../nbs/metrics/03_image.ipynb #9ffc2f84
+# %% ../../nbs/metrics/03_image.ipynb #1ef9fb0a
 @pixel_metric("ciede2000", False, measures="mean color difference ΔE00 over pixels", range="[0, about 120]",
-              settings={"white": "D65", "kL:kC:kH": "1:1:1"}, cite="Sharma et al. 2005")
+              settings={"white": "D65", "k_L-C-H": "1-1-1"}, cite="Sharma et al. 2005")
 def ciede2000(pred: Tensor,   # (N, 3, H, W), sRGB in [0, 1]
               target: Tensor, # the same shape
              ) -> Tensor:     # (N,)
