@@ -156,7 +156,7 @@ def _save_per_item(scores: dict, path: Path) -> None:
     if not rows: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.DataFrame(rows), path)
 
-# %% ../nbs/91_cli.ipynb #536d4d30
+# %% ../nbs/91_cli.ipynb #f6de6cbd
 STATS_FILES = (".safetensors", ".npz")
 OUT_FOLDER = ("the folder", "choose another one") # what a message says of a folder that somebody named
 
@@ -174,6 +174,8 @@ def _shards(stats: list[Path]) -> list[Path]:
     return files
 
 def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]: # metric names, sources by name
+    if lost := [w for w in words if Path(w).suffix in (*STATS_FILES, ".txt", ".json", ".jsonl", ".gz") and not Path(w).is_file()]:
+        raise InputError(f"no file {lost[0]}")
     if files := [w for w in words if Path(w).is_file()]: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
     names = [n for w in words for n in _names(w)]
     systems = {str(p): _expanded(p) for p in pred}
@@ -181,6 +183,7 @@ def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[lis
     if not systems: raise InputError("nothing to score: give --pred or --stats")
     return names or (["fd"] if stats else []), systems
 
+# %% ../nbs/91_cli.ipynb #c14b5969
 def _targets(target: list[Path]): # None, a path, or several files
     found = [_expanded(t) for t in target]
     if len(found) < 2: return found[0] if found else None
@@ -225,7 +228,7 @@ def _print_scores(scores: dict, table, against: list[dict]) -> None:
     notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
     for note in notes: typer.echo(note, err=True)
 
-# %% ../nbs/91_cli.ipynb #a132b0fe
+# %% ../nbs/91_cli.ipynb #294a8076
 @app.command(epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
                     "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt --per-item values.parquet")
 def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
@@ -252,7 +255,9 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
     few_threads()
     names, systems = _systems(metrics or [], pred, stats)
     if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
+    if paired and ci == "none": raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
     old = _earlier(against) if against else []
+    if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
     scores = score_systems(systems, _targets(target), [*names, *(metric or [])], source=source, options=_options(option), intersect=intersect,
                            encoder=encoder, layer=layer, weights=weights, ci={"auto": True, "none": False}.get(ci, ci), level=level, reps=reps, permutations=permutations,

@@ -214,7 +214,7 @@ def test_against_says_what_differs(folders, tmp_path):
     ("fd --pred made --target truth --ci bootstrapp", "did you mean bootstrap"),
     ("fd --pred made --target truth --paired", "two systems"),
     ("fd --pred made --target truth --against nothing.json", "--json output"),
-    ("shard.safetensors --pred made --target truth", "is no metric"),
+    ("shard.safetensors --pred made --target truth", "no file shard.safetensors"),
     ("fd --stats no-shard*.safetensors --target truth", "no file matches"),
     ("fd --target truth", "--pred or --stats"),
 ])

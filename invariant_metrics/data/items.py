@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'as_images', 'ahead', 'strict_decoding', 'Images', 'load_images', 'without_partners', 'intersected',
-           'matching', 'sources_of', 'size_of', 'check_sizes', 'batches', 'load_items']
+           'matching', 'sources_of', 'with_sources', 'size_of', 'check_sizes', 'batches', 'load_items']
 
 # %% ../../nbs/data/04_items.ipynb #6143422d
 import hashlib
@@ -150,11 +150,15 @@ def load_images(source,                 # folder, list of files, array or tensor
     if twice: raise InputError(f"{where}: {len(twice)} names occur twice with different endings: {few(twice)}; keep one of each")
     return _readable(dict(sorted(zip(names, photos))), where, skip_bad)
 
-# %% ../../nbs/data/04_items.ipynb #2003cc37
+# %% ../../nbs/data/04_items.ipynb #9d43a3c6
 def _without(side, lost: Mapping[str, str]): # a side without the items of these names; it remembers why
     at = [i for i, name in enumerate(side.names) if name not in lost]
     gone = {**side.skipped, **{name: lost[name] for name in side.names if name in lost}}
     return replace(side, names=[side.names[i] for i in at], items=[side.items[i] for i in at], skipped=gone)
+
+def _in_order(side, names: Sequence[str]): # the items of these names
+    at = {name: i for i, name in enumerate(side.names)}
+    return replace(side, names=list(names), items=[side.items[at[n]] for n in names])
 
 def without_partners(*sides: Images) -> list[Images]: # in the order given
     "The sides without the images that were left out of any of them; each says in `skipped` what it lost and why."
@@ -165,7 +169,8 @@ def intersected(*sides) -> list: # Images or Texts, in the order given
     "The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError where nothing is left."
     common = set.intersection(*(set(side.names) for side in sides))
     if not common: raise InputError(f"no name is on all sides: {few([f'{s.where} has {few(s.names, 3)}' for s in sides], 3)}")
-    return [_without(side, {n: f"{n} is not on every side" for n in side.names if n not in common}) for side in sides]
+    kept = [n for n in sides[0].names if n in common]
+    return [_in_order(_without(side, {n: f"{n} is not on every side" for n in side.names if n not in common}), kept) for side in sides]
 
 # %% ../../nbs/data/04_items.ipynb #2d8cbea6
 def matching(pred,                  # Images or Texts
@@ -180,22 +185,41 @@ def matching(pred,                  # Images or Texts
     parts = [f"{len(names)} without a {side}: {few(names)}" for side, names in sides.items() if names]
     raise InputError(f"{needed_by} compares items of the same name; {pred.where} against {target.where}: {'; '.join(parts)}")
 
-# %% ../../nbs/data/04_items.ipynb #ed912e69
+# %% ../../nbs/data/04_items.ipynb #9d197dc0
 def _ending(name: str) -> str: # the number at the end of a name, without zeros in front; "" where there is none
     found = re.search(r"0*(\d+)$", name)
     return found[1] if found else ""
 
+def _in_step(pred, source) -> bool: # of the same names, or an array (counted from 0) and lines (from 1)
+    counted = [str(i) for i in range(len(source))], [str(i + 1) for i in range(len(source))]
+    return source.names == pred.names or (source.names, pred.names) == counted
+
+def _places(pred, source) -> dict[str, int]: # name -> position of its source
+    at, numbered = {n: i for i, n in enumerate(source.names)}, {}
+    if pred.names == [str(i + 1) for i in range(len(pred))] and not set(pred.names) & set(at):
+        raise InputError(f"{source.where}: lines of a text have no names by which sources could be found; give .json with an image_id each")
+    for i, n in enumerate(source.names): numbered.setdefault(_ending(n), []).append(i)
+    for n in set(pred.names) - set(at):
+        found = numbered.get(n.lstrip("0") or "0", []) if n.isdecimal() else []
+        if len(found) > 1: raise InputError(f"{source.where}: {n} could be any of {few([source.names[i] for i in found])}; keep one of them")
+        if found: at[n] = found[0]
+    return {n: at[n] for n in pred.names if n in at}
+
 def sources_of(pred: "Images | Texts", source: "Images | Texts") -> "Images | Texts":
     "The sources of predictions, one each and in their order; raises InputError, naming them, where some have none."
-    if source.names == pred.names: return source
-    counted = [str(i) for i in range(len(source))], [str(i + 1) for i in range(len(pred))] # arrays count from 0, lines from 1
-    if (source.names, pred.names) == counted and len(source) == len(pred): return source
-    if not isinstance(source, Images): matching(pred, source, "a metric of sources")
-    by_name, by_number = {n: i for i, n in enumerate(source.names)}, {_ending(n): i for i, n in enumerate(source.names)}
-    at = [by_name.get(n, by_number.get(n.lstrip("0") or "0") if n.isdecimal() else None) for n in pred.names]
-    lost = [n for n, i in zip(pred.names, at) if i is None]
-    if lost: raise InputError(f"{source.where}: {len(lost)} of {len(pred)} predictions have no image there: {few(lost)}")
-    return replace(source, names=list(pred.names), items=[source.items[i] for i in at])
+    if _in_step(pred, source): return source
+    lines = all(side.names == [str(i + 1) for i in range(len(side))] for side in (pred, source)) # nothing but their order says who answers whom
+    if lines: raise InputError(f"{source.where}: {len(source)} lines for {len(pred)} predictions; they go line by line")
+    at = _places(pred, source)
+    lost = [n for n in pred.names if n not in at]
+    if lost: raise InputError(f"{source.where}: {len(lost)} of {len(pred)} predictions have no source there: {few(lost)}; --intersect leaves them out")
+    return replace(source, names=list(pred.names), items=[source.items[at[n]] for n in pred.names])
+
+def with_sources(pred, source) -> "Images | Texts":
+    "The predictions that have a source; those that have none are in `skipped`."
+    if _in_step(pred, source): return pred
+    at = _places(pred, source)
+    return _without(pred, {n: f"{n} has no source" for n in pred.names if n not in at})
 
 # %% ../../nbs/data/04_items.ipynb #3740c250
 def size_of(item) -> tuple[int, int]: # width, height

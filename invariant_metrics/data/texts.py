@@ -6,18 +6,18 @@
 __all__ = ['IDS', 'SINGLE', 'SEVERAL', 'TEXT_FILES', 'Texts', 'read_lines', 'read_records', 'is_text_file', 'load_texts',
            'References', 'load_references', 'check_sides']
 
-# %% ../../nbs/data/03_texts.ipynb #af02fb4d
+# %% ../../nbs/data/03_texts.ipynb #432573b7
 import gzip
 import hashlib
 import json
-from collections import Counter
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..core import InputError, few
 
-# %% ../../nbs/data/03_texts.ipynb #dd5e3432
+# %% ../../nbs/data/03_texts.ipynb #84de6010
 @dataclass(frozen=True, eq=False)
 class Texts:
     "Texts, or pairs of query and text, by name: the number of a line, or the id of a caption."
@@ -41,7 +41,7 @@ def _content(path: Path) -> bytes:
     try:
         if path.suffix == ".gz": return gzip.decompress(path.read_bytes())
         return path.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error: raise InputError(f"{path} is not a readable gzip file: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error: raise InputError(f"{path} is not a readable gzip file: {error}") from error
     except OSError as error: raise InputError(f"cannot read {path} ({error.strerror}); give a text file, one item a line") from error
 
 def read_lines(path: str | Path) -> list[str]:
@@ -55,7 +55,7 @@ def read_lines(path: str | Path) -> list[str]:
             raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); save it as UTF-8") from error
     return lines
 
-# %% ../../nbs/data/03_texts.ipynb #8596ff09
+# %% ../../nbs/data/03_texts.ipynb #ae2363d9
 IDS = ("image_id", "id", "name", "imgid", "seg_id")
 SINGLE = ("caption", "text", "prediction", "candidate", "hypothesis")
 SEVERAL = ("references", "captions", "refs", "reference", "target")
@@ -63,7 +63,7 @@ TEXT_FILES = (".txt", ".json", ".jsonl", ".gz")
 
 def _parsed(text: str, where: str):
     try: return json.loads(text)
-    except ValueError as error: raise InputError(f"{where}: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error: raise InputError(f"{where}: not JSON ({error})") from error
 
 def _record(record, keys: Sequence[str], where: str) -> tuple[str | None, list]:
     if not isinstance(record, Mapping): raise InputError(f"{where}: expected an object with one of {', '.join(keys)}, not {type(record).__name__}")
@@ -86,14 +86,14 @@ def read_records(path: str | Path,
     if held and all(isinstance(x, (str, list)) for x in held): return [(None, x if isinstance(x, list) else [x]) for x in held]
     return [_record(record, keys, f"{path}, record {i}") for i, record in enumerate(held, 1)]
 
-# %% ../../nbs/data/03_texts.ipynb #3ea8ee77
+# %% ../../nbs/data/03_texts.ipynb #6171a6b4
 def is_text_file(source) -> bool:
     "Whether a path ends like a file of texts, told without reading it."
     return isinstance(source, (str, Path)) and Path(source).suffix in TEXT_FILES
 
 def _sorted_names(names: Iterable[str]) -> list[str]: # by number where all are numbers
     names = list(names)
-    return sorted(names, key=int) if all(n.isdecimal() for n in names) else sorted(names)
+    return sorted(names, key=lambda n: (len(n.lstrip("0")), n.lstrip("0"), n)) if all(n.isdecimal() for n in names) else sorted(names)
 
 def _grouped(records: Sequence[tuple[str | None, list]], where: str) -> dict[str, list]: # name -> texts
     unnamed = [i for i, (name, _) in enumerate(records, 1) if name is None]
@@ -103,9 +103,12 @@ def _grouped(records: Sequence[tuple[str | None, list]], where: str) -> dict[str
     for name, texts in records: out.setdefault(name, []).extend(texts)
     return {name: out[name] for name in _sorted_names(out)}
 
+def _is_json(source) -> bool: return is_text_file(source) and bool({".json", ".jsonl"} & set(Path(source).suffixes))
+
 def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | None: # names, texts; None: not by name
     if isinstance(source, Mapping): records = [(str(k), list(v) if isinstance(v, (list, tuple)) else [v]) for k, v in source.items()]
-    elif is_text_file(source) and {".json", ".jsonl"} & set(Path(source).suffixes): records = read_records(source, several)
+    elif _is_json(source): records = read_records(source, several)
+    elif several and isinstance(source, (list, tuple)) and source and all(map(_is_json, source)): records = [r for f in source for r in read_records(f, True)]
     else: return None
     if not records: raise InputError(f"{where}: no texts; it is empty")
     groups = _grouped(records, where)
@@ -149,12 +152,16 @@ def load_texts(source,              # text file with one item a line, .json/.jso
         items = list(zip(queries, items))
     return Texts(names, _checked(items, names, where, alone), where)
 
-# %% ../../nbs/data/03_texts.ipynb #dcb830a9
+# %% ../../nbs/data/03_texts.ipynb #d420e159
 @dataclass(frozen=True, eq=False)
 class References(Texts):
     "One or several right answers to each item."
     items: list[tuple[str, ...]] = ()
     where: str = "target"
+
+    def fingerprints(self) -> list[str]:
+        "One digest per item, whatever the order of its references."
+        return [hashlib.sha256(json.dumps(sorted(refs)).encode()).hexdigest() for refs in self.items]
 
     def flat(self) -> Texts:
         "Every reference as an item of its own, for metrics that compare sets; numbered where an item has several."
@@ -162,6 +169,7 @@ class References(Texts):
         return Texts([n for n, _ in rows], [text for _, text in rows], self.where)
 
 def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of each line
+    if mixed := [f for f in files if _is_json(f)]: raise InputError(f"{where}: {mixed[0]} goes by id and other files by line; give files of one kind")
     columns = [_strings(f, str(f) if isinstance(f, (str, Path)) else where) for f in files]
     sizes = {len(c) for c in columns}
     if len(sizes) > 1:
@@ -169,7 +177,7 @@ def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of ea
         raise InputError(f"{where}: files of references go line by line and differ in length: {listed}; the first missing line is {min(sizes) + 1}")
     return [[text for text in row if text] or [""] for row in zip(*columns)] if len(columns) > 1 else [[text] for text in columns[0]]
 
-# %% ../../nbs/data/03_texts.ipynb #2bd647db
+# %% ../../nbs/data/03_texts.ipynb #0c0a79ce
 def _check_references(names: Sequence[str], groups: Sequence[Sequence], where: str) -> None:
     none = [n for n, refs in zip(names, groups) if not len(refs)]
     if none: raise InputError(f"{where}: {len(none)} items have no reference: {few(none)}; each needs one at least")
@@ -178,6 +186,7 @@ def _check_references(names: Sequence[str], groups: Sequence[Sequence], where: s
 
 def load_references(source,                # text file, list of text files, .json/.jsonl, list of strings or of lists of them, id -> strings
                     where: str = "target", # for messages
+                    files: bool = True,    # a list of names of text files stands for what is in them
                    ) -> References:
     "The references of each item; raises InputError on items without any, files of unequal lengths, and what is not text."
     if isinstance(source, References): return source
@@ -185,8 +194,8 @@ def load_references(source,                # text file, list of text files, .jso
     where = str(source) if isinstance(source, (str, Path)) else where
     if (held := _named(source, where, several=True)) is not None: names, groups = held
     else:
-        files = [source] if isinstance(source, (str, Path)) else source if _are_files(source) else None
-        groups = _by_line(files, where) if files else [[x] if isinstance(x, str) else x for x in _strings(source, where)]
+        paths = [source] if isinstance(source, (str, Path)) else source if files and _are_files(source) else None
+        groups = _by_line(paths, where) if paths else [[x] if isinstance(x, str) else x for x in _strings(source, where)]
         names = [str(i + 1) for i in range(len(groups))]
     odd = [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))]
     if odd: raise InputError(f"{where}: {len(odd)} items are neither a text nor a list of them: {few(odd)} (by id, or counted from 1)")
@@ -196,12 +205,15 @@ def load_references(source,                # text file, list of text files, .jso
 def _are_files(source) -> bool:
     return isinstance(source, Sequence) and len(source) > 0 and all(isinstance(s, Path) or is_text_file(s) and Path(s).is_file() for s in source)
 
-# %% ../../nbs/data/03_texts.ipynb #c77ea7a3
+# %% ../../nbs/data/03_texts.ipynb #b6b42b4d
 def check_sides(pred: Sequence[str],             # a list of texts
                 target: Sequence,                # the reference of each, or several
                ) -> tuple[list[str], list[tuple[str, ...]]]:
     "Predictions and the references of each; raises InputError, naming the items, on what is no text, has no reference, or does not match."
     if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are a list of strings, not one string; one text is [text]")
-    pred, target = load_texts(pred, alone=True).items, load_references(target).items
-    if len(pred) != len(target): raise InputError(f"{len(pred)} predictions against references of {len(target)}; give one entry for each")
-    return pred, target
+    left, right = load_texts(pred, alone=True), load_references(target, files=False)
+    if len(left) != len(right): raise InputError(f"{len(left)} predictions against references of {len(right)}; give one entry for each")
+    if left.names != right.names:
+        alone = sorted({*left.names} ^ {*right.names})
+        raise InputError(f"predictions and references do not have the same ids: {len(alone)} are on one side only: {few(alone)}")
+    return left.items, right.items

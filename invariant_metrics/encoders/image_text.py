@@ -6,7 +6,7 @@
 __all__ = ['LONG', 'RESIZES', 'TextTokens', 'split_text', 'fitted', 'PillowCrop', 'ImageText', 'clip_tokens', 'open_clip_tokens',
            'image_text']
 
-# %% ../../nbs/encoders/08_image_text.ipynb #12108404
+# %% ../../nbs/encoders/08_image_text.ipynb #92436648
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -17,11 +17,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..core import InputError, unknown
-from ..data.items import few
+from ..core import InputError, few, progress, unknown
 from .base import Preprocess, check_rgb, get_encoder
 from .text import VOCABULARIES, fingerprint
-from .weights import Place, resolve
+from .weights import Place, loading, resolve
 
 # %% ../../nbs/encoders/08_image_text.ipynb #5d072faa
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _unit(x: Tensor) -> Tensor: return x/x.norm(dim=-1, keepdim=True).clamp(min=
 def _digest(x: Tensor) -> str:
     return hashlib.sha256(f"{x.dtype}{tuple(x.shape)}".encode() + x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
-# %% ../../nbs/encoders/08_image_text.ipynb #3dd9bbfd
+# %% ../../nbs/encoders/08_image_text.ipynb #d4e4c029
 @dataclass(eq=False)
 class ImageText:
     "Two towers and one space: unit vectors of pictures and texts, each encoded once as long as this lives."
@@ -122,7 +121,7 @@ class ImageText:
         keys, waiting = [], {}
         def flush():
             if waiting: self._keep([*waiting], self.image(torch.cat([*waiting.values()]))); waiting.clear()
-        for i in range(len(pictures)):
+        for i in progress(range(len(pictures)), desc="pictures", delay=2):
             keys.append(key := _digest(pictures[i]))
             if key not in self.held and key not in waiting: waiting[key] = self.prepare(pictures[i][None].float().to(self.device))
             if len(waiting) == self.batch: flush()
@@ -136,17 +135,19 @@ class ImageText:
         pieces, over = fitted(texts, self.tokens, prefix, long)
         new = [p for p in dict.fromkeys(p for parts in pieces for p in parts) if p not in self.held]
         rows = sorted(zip(new, self.tokens.rows(new)), key=lambda pair: len(pair[1]))
-        while rows:
-            run = [pair for pair in rows[:self.batch] if len(pair[1]) == len(rows[0][1])]
-            self._keep([p for p, _ in run], self.text([row for _, row in run]))
-            rows = rows[len(run):]
+        with progress(desc="captions", total=len(rows), delay=2) as bar:
+            while rows:
+                run = [pair for pair in rows[:self.batch] if len(pair[1]) == len(rows[0][1])]
+                self._keep([p for p, _ in run], self.text([row for _, row in run]))
+                rows = rows[len(run):]
+                bar.update(len(run))
         return _unit(torch.stack([torch.stack([self.held[p] for p in parts]).mean(0) for parts in pieces])), over
 
     def describe(self) -> dict[str, str]:
         "What goes into a metric's signature."
         return {"encoder": self.name, "weights": self.revision, "input": str(self.prepare), "tokens": f"{self.tokens.mark}-{self.tokens.limit}"}
 
-# %% ../../nbs/encoders/08_image_text.ipynb #4dda8927
+# %% ../../nbs/encoders/08_image_text.ipynb #78fc68f9
 def clip_tokens(place: Place,
                 config,         # transformers' CLIPTextConfig
                ) -> TextTokens:
@@ -154,7 +155,7 @@ def clip_tokens(place: Place,
     import transformers
     if not any((place.path/f).is_file() for f in VOCABULARIES):
         raise InputError(f"{place.name} has no tokenizer: none of {', '.join(VOCABULARIES)}; texts cannot be read")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+    with loading(place, "the tokenizer"): tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
         raise InputError(f"{place.name}: the tokenizer has {largest + 1} tokens and the network {config.vocab_size}; it belongs to another model")

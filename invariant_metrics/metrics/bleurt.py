@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POOL', 'regression_config', 'regression_network', 'PairScorer', 'PairScores', 'bleurt_scores', 'bleurt']
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #cbf37500
+# %% ../../nbs/metrics/05_bleurt.ipynb #037986fd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides
 from ..encoders.text import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
-from ..encoders.weights import Place
+from ..encoders.weights import Place, loading
 from .base import metric_factory
 
-# %% ../../nbs/metrics/05_bleurt.ipynb #da7193d8
+# %% ../../nbs/metrics/05_bleurt.ipynb #7d0143be
 _WORKS = "checkpoints that work are BERT-like sequence classifiers with one label, such as bleurt-base-128"
 
 def regression_config(place: Place): # transformers' configuration
@@ -34,11 +34,8 @@ def regression_config(place: Place): # transformers' configuration
 def regression_network(place: Place, config) -> nn.Module: # eval mode, frozen
     "The network with its head; raises InputError on files that are missing, damaged, or lack tensors."
     import transformers
-    from safetensors import SafetensorError
     options = dict(local_files_only=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True)
-    try: net, report = transformers.AutoModelForSequenceClassification.from_pretrained(place.path, config=config, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"cannot load {place.name}: {str(error).strip().splitlines()[0]}") from error
+    with loading(place, "BLEURT"): net, report = transformers.AutoModelForSequenceClassification.from_pretrained(place.path, config=config, **options)
     lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"]))
     if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors, {lost[0]} among them; they would be random; {_WORKS}")
     return net.requires_grad_(False).eval()

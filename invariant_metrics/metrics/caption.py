@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['PREFIX', 'WEIGHT', 'clip_scores', 'reference_scores', 'harmonic', 'Encoded', 'encoded', 'clipscore', 'refclipscore']
 
-# %% ../../nbs/metrics/06_caption.ipynb #becd14aa
+# %% ../../nbs/metrics/06_caption.ipynb #b0ded051
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature
-from ..encoders.image_text import ImageText, image_text
+from ..core import InputError, Signature, unknown
+from ..encoders.image_text import LONG, ImageText, image_text
 from .base import metric_factory
 
 # %% ../../nbs/metrics/06_caption.ipynb #9fb9c31a
@@ -42,7 +42,7 @@ def harmonic(a: Tensor, # (N,) not negative
     "Harmonic mean of each pair."
     return 2*a*b/(a + b).clamp(min=1e-30)
 
-# %% ../../nbs/metrics/06_caption.ipynb #16c546cb
+# %% ../../nbs/metrics/06_caption.ipynb #15265bbd
 class Encoded(NamedTuple):
     "What the scores are computed from."
     images: Tensor                    # (N, d) unit vectors
@@ -66,6 +66,7 @@ def encoded(model: ImageText,
     return Encoded(model.images(pictures), mine, refs, notes)
 
 def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str, **functions) -> dict:
+    if long not in LONG: raise unknown("way with long captions", long, LONG)
     model = image_text(weights, device, resize)
     def phi(pred, target, source): return encoded(model, pred, target, source, prefix, long)
     parts = model.describe() | dict(prefix=prefix.strip() or "none", w=WEIGHT, long=long)

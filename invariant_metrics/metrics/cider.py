@@ -7,17 +7,19 @@ __all__ = ['ORDER', 'FORMAT', 'document_counts', 'DocumentFrequencies', 'documen
            'save_frequencies', 'load_frequencies', 'cider_rows', 'cider_notes', 'cider_d', 'cider', 'cider_d_metric',
            'cider_metric']
 
-# %% ../../nbs/metrics/04_cider.ipynb #7e3e2df2
+# %% ../../nbs/metrics/04_cider.ipynb #0c7146a1
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..core import InputError, Signature, atomic_write
-from ..data.texts import check_sides, load_references
+from ..data.texts import check_sides, is_text_file, load_references
+from ..data.tokens import tokenizer_of
 from .base import metric_factory
 from .ngram import Interned, intern, interned, run_starts
 
@@ -31,7 +33,7 @@ def document_counts(text: Interned, n: int) -> np.ndarray: # (G,) items whose re
     gram, item = level.gram[refs], text.item[level.sentence[refs]]
     return np.bincount(gram[run_starts(gram, item)], minlength=len(level))
 
-# %% ../../nbs/metrics/04_cider.ipynb #6b150b25
+# %% ../../nbs/metrics/04_cider.ipynb #fdb16b69
 @dataclass(frozen=True, eq=False)
 class DocumentFrequencies:
     "In how many of a corpus's reference sets each n-gram stands, n = 1 … 4."
@@ -51,10 +53,13 @@ class DocumentFrequencies:
         row, number = self._rows(text, n), self.counts[n - 1]
         return np.where(row >= 0, np.append(number, 0)[row], 0)
 
+    @cached_property
+    def _number(self) -> dict[str, int]: return {w: i for i, w in enumerate(self.words)}
+
     def _rows(self, text: Interned, n: int) -> np.ndarray: # (G,) row in the trie, -1 for none
         if n == 0: return np.zeros(1, np.int64)
-        known, level, keys = {w: i for i, w in enumerate(self.words)}, text.grams(n), self.keys[n - 1]
-        last = np.array([known.get(w, -1) for w in text.vocabulary], np.int64)[level.word]
+        level, keys = text.grams(n), self.keys[n - 1]
+        last = np.array([self._number.get(w, -1) for w in text.vocabulary], np.int64)[level.word]
         before = self._rows(text, n - 1)[level.prefix]
         want = np.where((before >= 0) & (last >= 0), before*len(self.words) + last, -2)
         found = np.searchsorted(keys, want)
@@ -92,7 +97,7 @@ def merge_frequencies(*parts: DocumentFrequencies, # of different documents, wit
     levels = [[(*np.divmod(keys, max(len(p.words), 1)), counts) for keys, counts in zip(p.keys, p.counts)] for p in parts]
     return _joined(sum(p.documents for p in parts), names.pop(), [(p.words, level) for p, level in zip(parts, levels)])
 
-# %% ../../nbs/metrics/04_cider.ipynb #d3693711
+# %% ../../nbs/metrics/04_cider.ipynb #b5e1a333
 FORMAT = "document-frequencies-1"
 
 def save_frequencies(df: DocumentFrequencies, path: str | Path) -> None:
@@ -107,7 +112,7 @@ def save_frequencies(df: DocumentFrequencies, path: str | Path) -> None:
 def load_frequencies(path: str | Path) -> DocumentFrequencies:
     "Read document frequencies; raises InputError where the file is missing, foreign, or not what was written."
     from safetensors import SafetensorError, safe_open
-    if not Path(path).is_file(): raise InputError(f"no document frequencies at {path}; write them with save_frequencies")
+    if not Path(path).is_file(): raise InputError(f"no document frequencies at {path}; write them with save_frequencies, or give a .json or .txt file of references")
     try:
         with safe_open(path, "numpy") as file: about, arrays = file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}
     except (SafetensorError, OSError) as error: raise InputError(f"{path} is not a readable safetensors file: {error}") from error
@@ -144,21 +149,23 @@ def cider_rows(text: Interned,
     if sigma is not None: alike = alike*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
     return 10/ORDER*np.bincount(item, alike, text.n)/np.bincount(item, minlength=text.n)
 
-# %% ../../nbs/metrics/04_cider.ipynb #4d37071f
+# %% ../../nbs/metrics/04_cider.ipynb #790f867b
 def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[str, ...]:
     "A line where all n-grams are in all documents or in none, so that CIDEr is 0 whatever the text says."
     documents = text.n if df is None else df.documents
+    if df is not None and documents > 1: return ()
     counts = (document_counts(text, n) if df is None else df.of(text, n) for n in range(1, ORDER + 1))
-    if not all(np.isin(c, (0, documents)).all() for c in counts) or (df is not None and documents > 1): return ()
+    if not all(np.isin(c, (0, documents)).all() for c in counts): return ()
     return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), so its weight is log 1 = 0; "
             "take document frequencies from a corpus (df=)",)
 
 def _frequencies(df: DocumentFrequencies | str | Path | None, tokenizer: str) -> DocumentFrequencies | None:
-    found = load_frequencies(df) if isinstance(df, (str, Path)) else df
+    if is_text_file(df): return document_frequencies(Path(df), tokenizer)
+    found, called = load_frequencies(df) if isinstance(df, (str, Path)) else df, tokenizer_of(tokenizer)[1]
     if found is not None and not isinstance(found, DocumentFrequencies):
         raise InputError(f"df must be document frequencies or a file of them, not {type(found).__name__}")
-    if found is not None and found.tokenizer != tokenizer:
-        raise InputError(f"document frequencies were counted with tokenizer {found.tokenizer!r}, the texts are scored with {tokenizer!r}")
+    if found is not None and found.tokenizer != called:
+        raise InputError(f"document frequencies were counted with tokenizer {found.tokenizer!r}, the texts are scored with {called!r}")
     return found
 
 def cider_d(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
@@ -178,10 +185,11 @@ def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokeni
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, clip=False, sigma=None)
 
-# %% ../../nbs/metrics/04_cider.ipynb #26330091
+# %% ../../nbs/metrics/04_cider.ipynb #c7e5d926
 _CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none", cite="Vedantam et al. 2015")
 
 def _parts(name: str, tokenizer: str, df, **form) -> dict:
+    if form["sigma"] is not None and not form["sigma"] > 0: raise InputError(f"sigma of {name} must be positive, and is {form['sigma']}")
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
     return dict(whole=True, corpus=found is None, **interned(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
@@ -191,7 +199,7 @@ def _parts(name: str, tokenizer: str, df, **form) -> dict:
 @metric_factory("cider-d", "paired", higher_is_better=True,
                 measures="n-grams shared with references, rare ones weighing more, clipped, lengths alike", **_CARD)
 def cider_d_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None, sigma: float = 6.0, device: str = "cpu") -> dict:
-    "Mean CIDEr-D, which papers print as CIDEr; df: document frequencies or their file, else of the references at hand."
+    "Mean CIDEr-D, which papers print as CIDEr; df: document frequencies, their file, or a file of references to count; else those at hand."
     return _parts("cider-d", tokenizer, df, clip=True, sigma=sigma)
 
 @metric_factory("cider", "paired", higher_is_better=True,

@@ -6,7 +6,7 @@
 __all__ = ['DENOMINATORS', 'ngrams', 'gram_counts', 'distinct_share', 'div_n', 'rep_n', 'diversity', 'distinct_n',
            'corpus_distinct', 'diversity_metric', 'repetition_metric']
 
-# %% ../../nbs/metrics/07_diversity.ipynb #da82f07e
+# %% ../../nbs/metrics/07_diversity.ipynb #1dd2c284
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
-from ..data.tokens import get_tokenizer
+from ..data.tokens import tokenizer_of
 from .base import metric_factory
 
-# %% ../../nbs/metrics/07_diversity.ipynb #055300e2
+# %% ../../nbs/metrics/07_diversity.ipynb #a2aa2ae2
 def _order(n) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1: raise InputError(f"n-grams have a length of 1 or more, not {n!r}")
     return n
@@ -34,7 +34,7 @@ def gram_counts(texts: Sequence[str],            # (N,)
                ) -> np.ndarray:                  # (N, 2·orders) distinct and all n-grams of each length
     "How many n-grams a text has and how many of them are distinct; raises InputError on what is no text."
     texts = load_texts(texts, "texts", alone=True).items
-    orders, words = [_order(n) for n in orders], get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    orders, words = [_order(n) for n in orders], tokenizer_of(tokenizer)[0]
     rows = []
     for text in texts:
         tokens = words(text.lower() if lowercase else text)
@@ -66,7 +66,7 @@ def diversity(texts: Sequence[str], tokenizer: str | Callable = "none", lowercas
     "The product of 1 − rep-n over n = 2, 3, 4 of each text (Su et al. 2022)."
     return distinct_share(torch.from_numpy(gram_counts(texts, (2, 3, 4), tokenizer, lowercase))).numpy()
 
-# %% ../../nbs/metrics/07_diversity.ipynb #ebabf976
+# %% ../../nbs/metrics/07_diversity.ipynb #3756b6f2
 DENOMINATORS = ("tokens", "ngrams")
 
 def _denominator(name: str) -> str:
@@ -86,7 +86,7 @@ def corpus_distinct(texts: Sequence[str], n: int = 2, tokenizer: str | Callable 
                    ) -> float:                   # in [0, 1]
     "Distinct n-grams of all texts together over all their tokens, or n-grams (Li et al. 2016); falls as texts are added."
     texts = load_texts(texts, "texts", alone=True).items
-    words, found, total = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer, set(), 0
+    words, found, total = tokenizer_of(tokenizer)[0], set(), 0
     for text in texts:
         tokens = words(text.lower() if lowercase else text)
         grams = ngrams(tokens, _order(n))
@@ -94,11 +94,11 @@ def corpus_distinct(texts: Sequence[str], n: int = 2, tokenizer: str | Callable 
         total += len(tokens) if _denominator(denominator) == "tokens" else len(grams)
     return len(found)/total if total else 0.0
 
-# %% ../../nbs/metrics/07_diversity.ipynb #e8db1829
+# %% ../../nbs/metrics/07_diversity.ipynb #a3078009
 _CARD = dict(range="[0, 1]", inputs="texts", weights="none")
 
 def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: # phi, phi_key
-    get_tokenizer(tokenizer)
+    tokenizer_of(tokenizer)
     def phi(pred, target=None, source=None): return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
     return dict(whole=True, phi=phi, phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 

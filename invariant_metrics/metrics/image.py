@@ -20,17 +20,17 @@ from ..data.color import rgb_to_lab
 from ..encoders.base import get_encoder
 from .base import encoder_rows, metric_factory, pixel_metric, pixels
 
-# %% ../../nbs/metrics/03_image.ipynb #a8d73150
+# %% ../../nbs/metrics/03_image.ipynb #c56fbd8c
 def _same_size(pred: Tensor, target: Tensor) -> None:
     if pred.shape != target.shape:
         raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
 
 def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str, ...]: # a note where images equal their targets
     same = int((decibels >= cap).sum())
-    says = f"count as {cap:g} dB" if not pooled or same == len(decibels) else "add no error"
-    return (f"{same} of {len(decibels)} images equal their target and {says}",) if same else ()
+    says = f"count as {cap:g} dB" if not pooled or same == len(decibels) else "add next to no error"
+    return (f"{same} of {len(decibels)} images equal their target, or nearly, and {says}",) if same else ()
 
-@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for identical images",
+@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for images that are identical, or nearly",
               settings={"mean": "images"}, notes=_identical, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          target: Tensor,        # the same shape

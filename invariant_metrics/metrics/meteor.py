@@ -7,7 +7,7 @@ __all__ = ['STAGES', 'ALPHA', 'BETA', 'GAMMA', 'DELTA', 'WAYS', 'NltkParts', 'nl
            'meteor_rows', 'meteor_of_sums', 'meteor_jar', 'score_line', 'run_meteor', 'meteor_stats', 'meteor_15',
            'meteor_15_metric']
 
-# %% ../../nbs/metrics/04_meteor.ipynb #dd26d56d
+# %% ../../nbs/metrics/04_meteor.ipynb #ebf9462f
 import importlib.util
 import os
 import re
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, file_sha256
 from ..data.texts import check_sides
-from ..data.tokens import get_tokenizer
+from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
 from .base import metric_factory
 
@@ -49,7 +49,7 @@ def nltk_parts(wn: WordNet) -> NltkParts:
     "One set of parts per WordNet, so that words stay looked up between calls."
     return NltkParts(wn)
 
-# %% ../../nbs/metrics/04_meteor.ipynb #14c34298
+# %% ../../nbs/metrics/04_meteor.ipynb #c5724609
 def meteor_nltk(hypotheses: Sequence[str],            # (N,)
                 references: Sequence[Sequence[str]],  # (N,) one or more of each
                 tokenizer: str | Callable = "ptb",
@@ -59,12 +59,12 @@ def meteor_nltk(hypotheses: Sequence[str],            # (N,)
     "nltk's METEOR of each item against its best reference (Lavie and Agarwal 2007); raises InputError on sides that do not match."
     from nltk.translate.meteor_score import meteor_score
     hypotheses, references = check_sides(hypotheses, references)
-    words = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    words, _ = tokenizer_of(tokenizer)
     parts = nltk_parts(wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet))
     form = dict(stemmer=parts, wordnet=parts, alpha=alpha, beta=beta, gamma=gamma)
     return np.array([meteor_score([words(text) for text in refs], words(hyp), **form) for hyp, refs in zip(hypotheses, references)])
 
-# %% ../../nbs/metrics/04_meteor.ipynb #6a10799e
+# %% ../../nbs/metrics/04_meteor.ipynb #74c7152f
 @metric_factory("meteor-nltk", "paired", higher_is_better=True, range="[0, 1)", inputs="texts", target="references", weights="none",
                 measures="words found again by form, stem or synonym, and their order; nltk's form", cite="Banerjee and Lavie 2005; Lavie and Agarwal 2007")
 def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5,
@@ -72,7 +72,7 @@ def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha
     "Mean over items of nltk's METEOR; `wordnet`: None for the package's own, a file, a folder, or nltk."
     import nltk
     wn = open_wordnet(wordnet)
-    get_tokenizer(tokenizer)
+    tokenizer_of(tokenizer)
     signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}", alpha=alpha, beta=beta, gamma=gamma,
                              references="best", nltk=nltk.__version__)
     def phi(pred, target, source=None): return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
@@ -143,7 +143,7 @@ def run_meteor(lines: Sequence[str],  # of `score_line`
     said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
     raise InputError(f"METEOR 1.5 answered {len(answers)} of {len(lines)} items and ended with status {done.returncode}; it said: {said[-1][:300]}")
 
-# %% ../../nbs/metrics/04_meteor.ipynb #e76fbe04
+# %% ../../nbs/metrics/04_meteor.ipynb #efedaeb3
 def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  references: Sequence[Sequence[str]],  # (N,) one or more of each
                  tokenizer: str | Callable = "ptb",    # before METEOR's own normalization
@@ -152,7 +152,7 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
                 ) -> np.ndarray:                       # (N, 23) counts against the best reference
     "METEOR 1.5's counts of each item; raises InputError where Java or the jar are missing, and when the program fails."
     hypotheses, references = check_sides(hypotheses, references)
-    place, words = meteor_jar(jar), get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    place, words = meteor_jar(jar), tokenizer_of(tokenizer)[0]
     ready = lambda text: " ".join(words(text))
     lines = [score_line(ready(hyp), [ready(ref) for ref in refs]) for hyp, refs in zip(hypotheses, references)]
     answers = run_meteor(lines, place, 300 + 0.2*len(lines) if timeout is None else timeout)
@@ -168,8 +168,9 @@ def meteor_15(hypotheses: Sequence[str], references: Sequence[Sequence[str]], **
                 measures="words found again by form, stem, synonym or paraphrase, and their order, on summed counts", cite="Denkowski and Lavie 2014")
 def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None, timeout: float | None = None, device: str = "cpu") -> dict:
     "METEOR 1.5 as caption papers print it; `jar`: the file or its folder, `timeout` in seconds."
+    if timeout is not None and timeout <= 0: raise InputError(f"timeout of meteor-1.5 must be positive, and is {timeout}")
     place = meteor_jar(jar)
-    get_tokenizer(tokenizer)
+    tokenizer_of(tokenizer)
     signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en", aggregate="sums",
                              **_checksums(place, place.stat().st_mtime_ns))
     def phi(pred, target, source=None): return torch.from_numpy(meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout)))

@@ -7,7 +7,7 @@ __all__ = ['SMOOTHINGS', 'bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'stable_sort', 
            'interned', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums', 'coco_bleu_of_sums',
            'corpus_bleu', 'coco_bleu', 'bleu']
 
-# %% ../../nbs/metrics/04_ngram.ipynb #c870e514
+# %% ../../nbs/metrics/04_ngram.ipynb #4beedcf4
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
-from ..data.tokens import get_tokenizer
+from ..data.tokens import language_tokenizer, tokenizer_of
 from .base import metric_factory
 
 # %% ../../nbs/metrics/04_ngram.ipynb #132e7a19
@@ -105,7 +105,7 @@ class Interned:
         self._levels.append(level)
         self._last[:] = at, gram, sentence, left
 
-# %% ../../nbs/metrics/04_ngram.ipynb #dc1e5cd2
+# %% ../../nbs/metrics/04_ngram.ipynb #5d4936e7
 def intern(hypotheses: Sequence[str],
            references: Sequence[Sequence[str]],
            tokenizer: str | Callable = "none",   # a name, or a function string -> list of words
@@ -113,7 +113,7 @@ def intern(hypotheses: Sequence[str],
            name: str | None = None,              # of a tokenizer that is a function
           ) -> Interned:
     "Both sides as integers; every distinct text is tokenized once."
-    tokenize = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    tokenize, called = tokenizer_of(tokenizer)
     number, slot, lengths = defaultdict(count().__next__), defaultdict(count().__next__), []
     which = np.fromiter(map(slot.__getitem__, chain(hypotheses, chain.from_iterable(references))), np.int64)
     def tokenized():
@@ -125,23 +125,23 @@ def intern(hypotheses: Sequence[str],
     words, starts = _repeated(words, np.array(lengths, np.int64), which)
     n, many = len(hypotheses), [len(refs) for refs in references]
     item = np.concatenate([np.arange(n), np.repeat(np.arange(n), many)]).astype(np.int32)
-    return Interned(words, starts, item, n, list(number), name or str(tokenizer))
+    return Interned(words, starts, item, n, list(number), name or called)
 
 def _repeated(words: np.ndarray, lengths: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # words and starts of all texts
     begins, sizes = (np.cumsum(lengths) - lengths)[which], lengths[which]
     starts = np.append(0, np.cumsum(sizes))
     return words if len(which) == len(lengths) else words[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], sizes)], starts
 
-# %% ../../nbs/metrics/04_ngram.ipynb #2ea634f0
+# %% ../../nbs/metrics/04_ngram.ipynb #10d225b1
 def interned(tokenizer: str | Callable = "none",
              lowercase: bool = False,
              name: str | None = None,            # of a tokenizer that is a function
             ) -> dict:                           # phi and phi_key
     "Interning as part of a metric; metrics with the same tokenizer share it. Raises InputError on an unknown tokenizer."
-    if isinstance(tokenizer, str): get_tokenizer(tokenizer)
+    called = name or tokenizer_of(tokenizer)[1]
     def phi(pred: Sequence[str], target: Sequence[Sequence[str]], source=None) -> Interned:
         return intern(pred, target, tokenizer, lowercase, name)
-    return dict(phi=phi, phi_key=f"interned|{name or tokenizer}" + ("|lc" if lowercase else ""))
+    return dict(phi=phi, phi_key=f"interned|{called}" + ("|lc" if lowercase else ""))
 
 # %% ../../nbs/metrics/04_ngram.ipynb #e92076ac
 def closest_lengths(text: Interned) -> np.ndarray: # (N,) words
@@ -165,12 +165,13 @@ def bleu_rows(text: Interned,
     rows[:, -2:] = np.stack([hyp, closest_lengths(text)], 1)
     return rows
 
-# %% ../../nbs/metrics/04_ngram.ipynb #0d5d15a2
+# %% ../../nbs/metrics/04_ngram.ipynb #c2b33487
 SMOOTHINGS = {"none": None, "exp": None, "floor": 0.1, "add-k": 1.0} # name -> default value
 
 def check_smoothing(smoothing: str, value: float | None = None) -> float | None: # the value to use
     "The value of a smoothing; raises InputError on unknown names, and on a value where there is none to set."
     if smoothing not in SMOOTHINGS: raise unknown("smoothing", smoothing, SMOOTHINGS)
+    if value is not None and value < 0: raise InputError(f"the value of a smoothing cannot be negative, and is {value}")
     if value is not None and SMOOTHINGS[smoothing] is None: raise InputError(f"smoothing {smoothing} takes no value; floor and add-k do")
     return SMOOTHINGS[smoothing] if value is None else float(value)
 
@@ -223,12 +224,13 @@ def coco_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], to
     sums = bleu_rows(intern(hypotheses, references, tokenizer), order).sum(0, keepdims=True)
     return coco_bleu_of_sums(torch.from_numpy(sums)).item()
 
-# %% ../../nbs/metrics/04_ngram.ipynb #4b6886ad
+# %% ../../nbs/metrics/04_ngram.ipynb #476cb13a
 @metric_factory("bleu", "paired", higher_is_better=True, measures="n-grams shared with references, pooled over the corpus, as sacreBLEU prints it",
                 range="[0, 100]", inputs="texts", target="references", weights="none", cite="Papineni et al. 2002; Post 2018")
-def bleu(tokenizer: str = "13a", smoothing: str = "exp", smooth_value: float | None = None, lowercase: bool = False, order: int = 4,
+def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "exp", smooth_value: float | None = None, lowercase: bool = False, order: int = 4,
          effective_order: bool = False, device: str = "cpu") -> dict:
-    "Corpus BLEU in sacreBLEU's form; per item: sentence BLEU with effective order."
+    "Corpus BLEU in sacreBLEU's form; `language` chooses the tokenizer; per item: sentence BLEU with effective order."
+    tokenizer = language_tokenizer(language) if language else tokenizer
     value = check_smoothing(smoothing, smooth_value)
     if order < 1: raise InputError(f"order of BLEU must be 1 at least, not {order}")
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)

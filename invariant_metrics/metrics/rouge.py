@@ -6,7 +6,7 @@
 __all__ = ['ROUGE_KINDS', 'TIES', 'lcs_lengths', 'rouge_l_rows', 'rouge_l', 'rouge_words', 'rouge_rows', 'rouge',
            'rouge_l_metric']
 
-# %% ../../nbs/metrics/04_rouge.ipynb #dd3d9492
+# %% ../../nbs/metrics/04_rouge.ipynb #7bf045b3
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -16,6 +16,7 @@ import torch
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
+from ..data.tokens import tokenizer_of
 from .base import metric_factory
 from .ngram import Interned, intern, interned
 
@@ -83,7 +84,7 @@ def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], toke
     hypotheses, references = check_sides(hypotheses, references)
     return rouge_l_rows(intern(hypotheses, references, tokenizer), beta)
 
-# %% ../../nbs/metrics/04_rouge.ipynb #fdfc9002
+# %% ../../nbs/metrics/04_rouge.ipynb #c6de0b81
 @lru_cache(1 << 16)
 def _stem(word: str) -> str:
     return _porter().stem(word) if len(word) > 3 else word
@@ -103,7 +104,7 @@ def rouge_words(text: str,
 def _tokenizer(tokenizer: str | Callable, stemmer: bool) -> tuple[str | Callable, str]: # function or name, and name
     if tokenizer == "rouge": return partial(rouge_words, stemmer=stemmer), "rouge-porter" if stemmer else "rouge"
     if stemmer: raise InputError(f"the stemmer belongs to tokenizer 'rouge', not to {tokenizer!r}")
-    return tokenizer, tokenizer if isinstance(tokenizer, str) else tokenizer.__name__
+    return tokenizer_of(tokenizer)
 
 # %% ../../nbs/metrics/04_rouge.ipynb #9a90fce3
 ROUGE_KINDS, TIES = ("1", "2", "l"), ("first", "recall")
@@ -136,13 +137,14 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]], kind: 
     hypotheses, references = check_sides(hypotheses, references)
     return rouge_rows(intern(hypotheses, references, _tokenizer(tokenizer, stemmer)[0]), kind, ties)
 
-# %% ../../nbs/metrics/04_rouge.ipynb #1f70df0e
+# %% ../../nbs/metrics/04_rouge.ipynb #eb2a969c
 _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none")
 
 @metric_factory("rouge-l", "paired", higher_is_better=True, measures="longest common subsequence with references, as caption papers print it",
                 cite="Lin 2004; Chen et al. 2015", **_CARD)
 def rouge_l_metric(tokenizer: str = "ptb", beta: float = 1.2, device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
+    if not beta >= 0: raise InputError(f"beta of rouge-l cannot be negative, and is {beta}")
     return dict(whole=True, **interned(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['build_metrics', 'same_content', 'reference_digest', 'tested', 'Scores', 'check_settings', 'score', 'ranking']
 
-# %% ../../nbs/metrics/09_score.ipynb #44b249bd
+# %% ../../nbs/metrics/09_score.ipynb #7878ac85
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from ..core import InputError, Score, check_device, digest, progress
-from ..data.items import Images, intersected, without_partners
-from ..data.texts import Texts, is_text_file
+from ..core import InputError, Score, check_device, digest, few, progress
+from ..data.items import Images, intersected, sources_of, with_sources, without_partners
+from ..data.texts import References, Texts, is_text_file
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
 from .base import Estimate, Metric, get_metric, metrics as registered
@@ -24,7 +24,7 @@ from .gaussian import GaussianStats
 from .inference import check_level, difference, estimate_rows, estimate_score, permutation_test, score_rows
 from .sides import Extraction, GivenFeatures, Noted, Side, StatsPair, is_given, open_side, side_rows
 
-# %% ../../nbs/metrics/09_score.ipynb #14fbf279
+# %% ../../nbs/metrics/09_score.ipynb #b9d24fb0
 def _takes(name: str, option: str) -> bool: # sets take options freely and say themselves what they refuse
     entry = registered[name]
     factory = getattr(entry, "metric", entry)
@@ -32,6 +32,11 @@ def _takes(name: str, option: str) -> bool: # sets take options freely and say t
     known = inspect.signature(factory).parameters
     free = option != "query" and any(p.kind is p.VAR_KEYWORD for p in known.values()) and getattr(factory, "card", {}).get("kind") == "set"
     return option in known or free
+
+def _options_of(name: str) -> list[str]: # what a metric takes, by name
+    factory = getattr(registered[name], "metric", registered[name])
+    if isinstance(factory, Metric): return []
+    return [k for k, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
 
 def build_metrics(asked: Sequence,                       # names, "package.module:object", or Metric objects
                   device: str | None = None,
@@ -49,15 +54,18 @@ def build_metrics(asked: Sequence,                       # names, "package.modul
         if stand_in and not mine and isinstance(spec, str) and _takes(spec, "encoder"): mine = {"encoder": stand_in}
         out.append(get_metric(spec, **mine, **({"device": device} if device and isinstance(spec, str) else {})))
     if idle := sorted(set(given) - used):
-        raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out, or ask for fd or mmd")
+        takes = dict.fromkeys(k for spec in asked if isinstance(spec, str) for k in _options_of(spec))
+        raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out{f', they take {few([*takes], 20)}' if takes else ''}")
     return out
 
-# %% ../../nbs/metrics/09_score.ipynb #db3d11d2
+# %% ../../nbs/metrics/09_score.ipynb #f5cf7962
 def _sorted_rows(x) -> list[bytes]: return sorted(row.tobytes() for row in x.float().numpy())
 
 def same_content(pred: Side, target: Side) -> bool:
     "Whether both sides hold the same items, features or moments, in whatever order."
     if pred is target: return True
+    if isinstance(target, References) and isinstance(pred, Texts): # one reference each, the same
+        return len(pred) == len(target) and all(refs == (text,) for text, refs in zip(pred.items, target.items))
     if type(pred) is not type(target) or len(pred) != len(target): return False
     if isinstance(pred, Features): return pred.rows.shape == target.rows.shape and _sorted_rows(pred.rows) == _sorted_rows(target.rows)
     if not isinstance(pred, GaussianStats): return sorted(pred.fingerprints()) == sorted(target.fingerprints())
@@ -69,7 +77,7 @@ def reference_digest(side: Side) -> str:
     if isinstance(side, (Images, Texts)): return digest(sorted(side.fingerprints()))[:12]
     return tensors_sha256({"rows": side.rows} if isinstance(side, Features) else {"mean": side.mean, "cov": side.cov})[:12]
 
-# %% ../../nbs/metrics/09_score.ipynb #604eb66f
+# %% ../../nbs/metrics/09_score.ipynb #54153877
 _SAME = "pred and target hold the same items: the distance is 0; was another folder meant?"
 
 def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations: int, settings: Mapping) -> Score:
@@ -84,7 +92,9 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
 
 def _score(metric: Metric, noted: Noted, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
     if isinstance(noted.rows, StatsPair): return _stats_score(metric, noted.rows, known, permutations, settings)
-    score = score_rows(metric, noted.rows, known=known, **settings)
+    one = len(noted.rows) == 1 and metric.kind != "set" and settings["method"] == "auto"
+    score = score_rows(metric, noted.rows, known=known, **(settings | {"method": None} if one else settings))
+    if one: score = replace(score, notes=(*score.notes, "no interval: there is one item"))
     if not permutations or not tested(metric): return score
     return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations, seed=settings["seed"], clusters=settings["clusters"]))
 
@@ -130,14 +140,15 @@ class Scores(dict):
             raise InputError(f"{', '.join(lost)}: no paired difference of {a or 'the first'} and {b or 'the second'}: {why}")
         return out
 
-# %% ../../nbs/metrics/09_score.ipynb #7e09d564
-def _board(sides: Mapping[str, Side], truth: Side | None, metrics: Sequence[Metric], rows: Mapping, permutations: int, settings: Mapping) -> Scores:
-    reference, found, known = None if truth is None else reference_digest(truth), {}, {}
+# %% ../../nbs/metrics/09_score.ipynb #a247fcdd
+def _board(sides: Mapping[str, Side], truth: Side | None, source: Side | None, metrics: Sequence[Metric], rows: Mapping, permutations: int, settings: Mapping) -> Scores:
+    seen, found, known = {"reference": truth and reference_digest(truth), "source": source and reference_digest(source)}, {}, {}
+    def looked_at(m): return {"reference": seen["reference"] if m.compares else None, "source": seen["source"] if m.card.get("source") else None}
     for s in progress(sides, desc="comparing", disable=len(sides) == 1):
         same = truth is not None and same_content(sides[s], truth)
         known[s] = {m.name: None if m.kind != "set" or same else _known(m, rows[s][m.name], settings) for m in metrics}
         by = {m.name: _finished(m, rows[s][m.name], same, known[s][m.name], permutations, settings) for m in metrics}
-        found[s] = {m.name: replace(by[m.name], signature=by[m.name].signature.extended(reference=reference if m.compares else None)) for m in metrics}
+        found[s] = {m.name: replace(by[m.name], signature=by[m.name].signature.extended(**looked_at(m))) for m in metrics}
     return Scores(found, metrics, rows, known, {s: getattr(side, "names", None) for s, side in sides.items()}, settings)
 
 def check_settings(level: float, reps: int, permutations: int, batch: int, device: str | None) -> None:
@@ -148,7 +159,7 @@ def check_settings(level: float, reps: int, permutations: int, batch: int, devic
     if batch < 1: raise InputError(f"a batch holds at least one item, not {batch}")
     check_device(device)
 
-# %% ../../nbs/metrics/09_score.ipynb #c32a92d0
+# %% ../../nbs/metrics/09_score.ipynb #3a29ef87
 def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeatures | None]: # sources, opened where they hold features
     systems = {s: open_side(x, s or "pred") if is_given(x) else x for s, x in systems.items()}
     target = open_side(target, "target") if is_given(target) else target
@@ -156,6 +167,7 @@ def _stand_in(systems: Mapping, target) -> tuple[dict, Side | None, GivenFeature
     if not all(is_given(side) for side in sides): return systems, target, None
     return systems, target, GivenFeatures(next((side.signature for side in sides if side.signature), None))
 
+# %% ../../nbs/metrics/09_score.ipynb #4735e646
 def _kind(metrics: Sequence[Metric]) -> str: # what the predictions are
     kinds = {getattr(m.encoder, "inputs", None) or m.card.get("inputs", "images") for m in metrics}
     texts = {k for k in kinds if k.startswith("text")}
@@ -175,7 +187,8 @@ def _source_side(source, metrics: Sequence[Metric], **options) -> Images | Texts
 
 def _sides(systems: Mapping, target, source, metrics: Sequence[Metric], query, skip_bad: bool, recursive: bool, intersect: bool) -> tuple:
     kind = _kind(metrics)
-    if query is not None and kind == "images": raise InputError("queries are for metrics of texts")
+    if query is not None and (kind == "images" or any(m.whole for m in metrics)):
+        raise InputError(f"queries are for metrics of sets of texts, such as fbd; {metrics[0].name} has no use for them")
     looks = dict(skip_bad=skip_bad, recursive=recursive)
     options = looks if kind == "images" else dict(query=query)
     lines = [x for x in (*systems.values(), target) if is_text_file(x)]
@@ -189,12 +202,14 @@ def _sides(systems: Mapping, target, source, metrics: Sequence[Metric], query, s
     if skip_bad and isinstance(truth, Images) and (len(names) == 1 or any(m.kind == "paired" for m in metrics)):
         *kept, truth = without_partners(*sides.values(), truth)
         sides = dict(zip(sides, kept))
-    if intersect:
+    if intersect or skip_bad and made_from is not None and made_from.skipped:
+        if made_from is not None: sides = {s: with_sources(side, made_from) for s, side in sides.items()}
         *kept, truth = [*intersected(*sides.values(), *([truth] if truth is not None else [])), *([None] if truth is None else [])]
         sides = dict(zip(sides, kept))
+    if made_from is not None and len({tuple(side.names) for side in sides.values()}) == 1: made_from = sources_of(next(iter(sides.values())), made_from)
     return sides, truth, made_from
 
-# %% ../../nbs/metrics/09_score.ipynb #96cd5b93
+# %% ../../nbs/metrics/09_score.ipynb #0f77377a
 def score(pred,                             # folder, files, array, texts, features, statistics; or a dict of them, one per system
           target=None,                      # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
@@ -222,6 +237,7 @@ def score(pred,                             # folder, files, array, texts, featu
     systems = dict(pred) if isinstance(pred, Mapping) else {"": pred}
     if not systems or not asked: raise InputError("nothing to score: give at least one system and one metric")
     if paired and len(systems) != 2: raise InputError(f"a paired comparison needs two systems, and there are {len(systems)}")
+    if paired and not (ci and reps): raise InputError("a paired comparison is an interval, and none was asked for; leave out --ci none (ci=False)")
     systems, target, stand_in = _stand_in(systems, target)
     built = build_metrics(asked, device, stand_in, query is not None, **{**(options or {}), "encoder": encoder, "layer": layer, "weights": weights})
     if twice := sorted({m.name for m in built if [b.name for b in built].count(m.name) > 1}):
@@ -232,7 +248,7 @@ def score(pred,                             # folder, files, array, texts, featu
     rows = side_rows(sides, truth, built, Extraction(batch, FeatureStore() if cache else None), made_from)
     method = {True: "auto", False: None, None: None}.get(ci, ci)
     settings = dict(method=method, level=level, reps=reps if method else 0, seed=seed, clusters=clusters)
-    board = _board(sides, truth, built, rows, permutations, settings)
+    board = _board(sides, truth, made_from, built, rows, permutations, settings)
     if paired: return board.paired(*systems)
     return board if isinstance(pred, Mapping) else board[""]
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['gather', 'new_pack', 'unpacked', 'note_counts', 'text_pack', 'texts_of', 'TorchMetric']
 
-# %% ../../nbs/metrics/10_streamed.ipynb #981cc48e
+# %% ../../nbs/metrics/10_streamed.ipynb #a4263b8a
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +17,8 @@ from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from ..core import InputError, Score, digest
-from ..data.texts import load_references, load_texts
-from .base import Rows, extract, get_metric, statistic
+from ..data.texts import check_sides, load_texts
+from .base import Rows, check_items, extract, get_metric, statistic
 from .gaussian import BLOCK, GaussianStats, Moments
 from .inference import estimate_score, score_rows
 
@@ -57,26 +57,24 @@ def note_counts(pack: Tensor, stats: GaussianStats) -> None:
     counts = torch.tensor([m.n for m in stats.moments()], dtype=torch.float64, device=pack.device)
     pack[2::1 + stats.width + stats.width**2][:len(counts)] = counts
 
-# %% ../../nbs/metrics/10_streamed.ipynb #cc59d776
+# %% ../../nbs/metrics/10_streamed.ipynb #ec65e1ae
 def text_pack(pred: Sequence[str],
               target=None,                          # a text or several for each prediction
               source: Sequence[str] | None = None,  # what each prediction was made from
              ) -> Tensor:                           # (bytes,) uint8
     "A batch of texts as one flat tensor; raises InputError on what is no text and on sides of different lengths."
-    sides = [load_texts(pred, alone=True).items, None if target is None else load_references(target).items, None if source is None else list(source)]
-    for side in sides[1:]:
-        if side is not None and len(side) != len(sides[0]): raise InputError(f"{len(sides[0])} predictions against {len(side)}; they go one by one")
-    body = json.dumps(sides).encode()
+    pred, target = (load_texts(pred, alone=True).items, None) if target is None else check_sides(pred, target)
+    body = json.dumps([pred, target, None if source is None else list(source)]).encode()
     return torch.frombuffer(bytearray(len(body).to_bytes(8, "big") + body), dtype=torch.uint8)
 
 def texts_of(packs: Tensor # (bytes,) uint8, end to end
             ) -> tuple[list, list, list]: # predictions, references, sources
     "The texts in flat tensors that lie end to end."
-    data, out = packs.cpu().numpy().tobytes(), ([], [], [])
-    while data:
-        size = 8 + int.from_bytes(data[:8], "big")
-        for all_of_them, side in zip(out, json.loads(data[8:size])): all_of_them.extend(side or [])
-        data = data[size:]
+    data, start, out = packs.cpu().numpy().tobytes(), 0, ([], [], [])
+    while start < len(data):
+        stop = start + 8 + int.from_bytes(data[start:start + 8], "big")
+        for all_of_them, side in zip(out, json.loads(data[start + 8:stop])): all_of_them.extend(side or [])
+        start = stop
     return out
 
 # %% ../../nbs/metrics/10_streamed.ipynb #02d090ab
@@ -155,7 +153,7 @@ class _Folding(_States):
         for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
         if self._packs and all(map(self._state, self._rows)): self.stats()
 
-# %% ../../nbs/metrics/10_streamed.ipynb #492df3b3
+# %% ../../nbs/metrics/10_streamed.ipynb #203190a9
 class TorchMetric(_Folding):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     def __init__(self, metric,                    # whatever `get_metric` takes
@@ -168,7 +166,9 @@ class TorchMetric(_Folding):
 
     def update(self, pred, target=None, source=None) -> None:
         "Take in one batch of predictions, targets, and what the predictions were made from."
-        if self._texts: getattr(self, self._texts[0]).append(text_pack(pred, target, source).to(self.device)); return
+        if self._texts:
+            check_items([self.metric], pred, target, source)
+            return getattr(self, self._texts[0]).append(text_pack(pred, target, source).to(self.device))
         rows = extract([self.metric], pred, target, source, batch=max(len(pred), 1))[self.metric.name]
         for side, part in enumerate((rows.pred, rows.target)):
             if part is None: continue
