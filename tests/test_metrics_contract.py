@@ -41,10 +41,9 @@ def rows(name: str, which: int) -> Rows:
     return extract([metric], images()[which], images()[0])[metric.name]
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[n for n in NAMES if n not in OF_TEXTS])  # those have tests/test_text_contract.py and tests/test_text_encoder.py
 def name(request):
     if request.param in FROM_THE_HUB: pytest.skip("needs hub weights, which no default test has")
-    if request.param in OF_TEXTS: pytest.skip("a metric of texts: tests/test_text_contract.py, tests/test_text_encoder.py")
     if request.param in LARGER: pytest.skip("needs larger images: tests/test_image_battery.py")
     return request.param
 

@@ -232,7 +232,7 @@ def test_bad_names_and_rows_are_named_as_they_were_given():
     t = cloud(20); t[11] = torch.inf
     weights = torch.ones(20); weights[:5] = 0
     with pytest.raises(InputError, match="targets are not finite in 1 of 20 rows: 11"): neighbor_score("recall", cloud(20), t, None, weights)
-    with pytest.raises(InputError, match="k must be a whole number"): get_metric("recall", encoder="mean-color", k=2.5)
+    with pytest.raises(InputError, match="option k takes int, not 2.5"): get_metric("recall", encoder="mean-color", k=2.5)
 
 
 def test_memory_does_not_grow_with_pairs():
