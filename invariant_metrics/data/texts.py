@@ -6,13 +6,14 @@
 __all__ = ['IDS', 'SINGLE', 'SEVERAL', 'TEXT_FILES', 'Texts', 'read_lines', 'read_records', 'is_text_file', 'load_texts',
            'References', 'load_references', 'check_sides']
 
-# %% ../../nbs/data/03_texts.ipynb #432573b7
+# %% ../../nbs/data/03_texts.ipynb #61fbc20d
 import gzip
 import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from ..core import InputError, few
@@ -121,8 +122,9 @@ def _strings(source, where: str) -> list:
     if not found: raise InputError(f"{where}: no texts; it is empty")
     return found
 
-# %% ../../nbs/data/03_texts.ipynb #bedd63fa
+# %% ../../nbs/data/03_texts.ipynb #f7d4913c
 def _checked(items: Sequence, names: Sequence[str], where: str, alone: bool) -> list:
+    if set(map(type, items)) == {str}: return list(items)
     items = [tuple(item) if isinstance(item, list) else item for item in items]
     def parts(item): return item if not alone and isinstance(item, tuple) and len(item) == 2 else (item,)
     wrong = [n for n, item in zip(names, items) if not all(isinstance(part, str) for part in parts(item))]
@@ -177,8 +179,9 @@ def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of ea
         raise InputError(f"{where}: files of references go line by line and differ in length: {listed}; the first missing line is {min(sizes) + 1}")
     return [[text for text in row if text] or [""] for row in zip(*columns)] if len(columns) > 1 else [[text] for text in columns[0]]
 
-# %% ../../nbs/data/03_texts.ipynb #0c0a79ce
+# %% ../../nbs/data/03_texts.ipynb #690b036a
 def _check_references(names: Sequence[str], groups: Sequence[Sequence], where: str) -> None:
+    if all(groups) and set(map(type, chain.from_iterable(groups))) == {str}: return
     none = [n for n, refs in zip(names, groups) if not len(refs)]
     if none: raise InputError(f"{where}: {len(none)} items have no reference: {few(none)}; each needs one at least")
     wrong = [n for n, refs in zip(names, groups) if not all(isinstance(r, str) for r in refs)]
@@ -197,7 +200,7 @@ def load_references(source,                # text file, list of text files, .jso
         paths = [source] if isinstance(source, (str, Path)) else source if files and _are_files(source) else None
         groups = _by_line(paths, where) if paths else [[x] if isinstance(x, str) else x for x in _strings(source, where)]
         names = [str(i + 1) for i in range(len(groups))]
-    odd = [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))]
+    odd = [] if set(map(type, groups)) <= {list, tuple} else [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))]
     if odd: raise InputError(f"{where}: {len(odd)} items are neither a text nor a list of them: {few(odd)} (by id, or counted from 1)")
     _check_references(names, groups, where)
     return References(names, [tuple(refs) for refs in groups], where)

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['SMOOTHINGS', 'bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'stable_sort', 'run_starts', 'Grams', 'Interned', 'intern',
-           'interned', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums', 'coco_bleu_of_sums',
-           'corpus_bleu', 'coco_bleu', 'bleu']
+           'interned', 'portions', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums',
+           'coco_bleu_of_sums', 'corpus_bleu', 'coco_bleu', 'bleu']
 
-# %% ../../nbs/metrics/04_ngram.ipynb #4beedcf4
+# %% ../../nbs/metrics/04_ngram.ipynb #af358cb2
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
@@ -143,7 +143,20 @@ def interned(tokenizer: str | Callable = "none",
         return intern(pred, target, tokenizer, lowercase, name)
     return dict(phi=phi, phi_key=f"interned|{called}" + ("|lc" if lowercase else ""))
 
-# %% ../../nbs/metrics/04_ngram.ipynb #e92076ac
+# %% ../../nbs/metrics/04_ngram.ipynb #91e24cb4
+def portions(text: Interned, items: int = 10_000) -> Iterator[Interned]:
+    "The items in portions of so many; a small corpus is its only one, and keeps what was counted."
+    if text.n <= items: yield text; return
+    owner = text.item[text.n:]
+    for a, b in ((a, min(a + items, text.n)) for a in range(0, text.n, items)):
+        first, last = np.searchsorted(owner, [a, b]) + text.n
+        hyp, refs = text.starts[a:b + 1], text.starts[first:last + 1]
+        words = np.concatenate([text.words[hyp[0]:hyp[-1]], text.words[refs[0]:refs[-1]]])
+        starts = np.concatenate([hyp - hyp[0], refs[1:] - refs[0] + hyp[-1] - hyp[0]])
+        item = np.concatenate([np.arange(b - a, dtype=np.int32), text.item[first:last] - np.int32(a)])
+        yield Interned(words, starts, item, b - a, text.vocabulary, text.tokenizer)
+
+# %% ../../nbs/metrics/04_ngram.ipynb #f8ad2152
 def closest_lengths(text: Interned) -> np.ndarray: # (N,) words
     "The length of each item's reference closest to its hypothesis in length, the shorter of two equally close ones."
     lengths, item = text.lengths, text.item[text.n:]
@@ -155,6 +168,9 @@ def bleu_rows(text: Interned,
               order: int = 4,      # longest n-gram
              ) -> np.ndarray:      # (N, 2·order + 2) float64: matches and totals of lengths 1 … order, hypothesis and reference length
     "What each item adds to corpus BLEU (Papineni et al. 2002); does not depend on the order of references."
+    return np.concatenate([_bleu_rows(part, order) for part in portions(text)])
+
+def _bleu_rows(text: Interned, order: int) -> np.ndarray:
     hyp, rows = text.lengths[:text.n], np.empty((text.n, 2*order + 2))
     for n in range(1, order + 1):
         level = text.grams(n)

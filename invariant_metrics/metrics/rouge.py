@@ -6,7 +6,7 @@
 __all__ = ['ROUGE_KINDS', 'TIES', 'lcs_lengths', 'rouge_l_rows', 'rouge_l', 'rouge_words', 'rouge_rows', 'rouge',
            'rouge_l_metric']
 
-# %% ../../nbs/metrics/04_rouge.ipynb #7bf045b3
+# %% ../../nbs/metrics/04_rouge.ipynb #b32d7192
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -18,7 +18,7 @@ from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from .base import metric_factory
-from .ngram import Interned, intern, interned
+from .ngram import Interned, intern, interned, portions
 
 # %% ../../nbs/metrics/04_rouge.ipynb #8129986e
 def _block(words: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray: # (P,) uint64
@@ -44,9 +44,12 @@ def _advance(mask: np.ndarray,      # (P,) uint64, of each reference word
         V[:len(now)] = total | (v & ~m)
     return V
 
-# %% ../../nbs/metrics/04_rouge.ipynb #bfe129ff
+# %% ../../nbs/metrics/04_rouge.ipynb #a3893748
 def lcs_lengths(text: Interned) -> np.ndarray: # (R,) one for each reference
     "Length in words of the longest common subsequence of each reference and its hypothesis (bit-parallel, Hyyrö 2004)."
+    return np.concatenate([_lcs(part) for part in portions(text)])
+
+def _lcs(text: Interned) -> np.ndarray: # (R,)
     n, lengths, first = text.n, text.lengths, int(text.starts[text.n])
     hyp, item = np.repeat(np.arange(n), lengths[:n]), text.item[n:]
     place = np.arange(first) - text.starts[hyp]
