@@ -1,13 +1,26 @@
 "Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
+import gc
 import os
 from pathlib import Path
 
 import pytest
 from nbdev.test import test_nb as run_notebook
 
+import invariant_metrics.judging.run  # opens every room that has a registry
+from invariant_metrics.core import Registry
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
                    if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts))
+
+
+@pytest.fixture(autouse=True)
+def registries_as_they_were():
+    "A notebook's definitions stand in for its module's while it runs, and not for the tests after it."
+    registries = [r for r in gc.get_objects() if issubclass(type(r), Registry)]
+    before = [(r, {name: r.entries[name] for name in r.names() if name in r.entries}) for r in registries]
+    yield
+    for registry, entries in before: registry.entries = entries
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
