@@ -116,11 +116,12 @@ def _numbers(text: str | None, kind: type) -> list | None:
     try: return [kind(part) for part in _names(text)]
     except ValueError as error: raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
 
-# %% ../nbs/91_cli.ipynb #e720dfd9
-@app.command(epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look")
-def study(task: Annotated[str, typer.Argument(help="colorization")],
+# %% ../nbs/91_cli.ipynb #ab886a79
+@app.command(epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
+                    "invariant-metrics study translation --data multi30k/ --select fbd-4")
+def study(task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
           parts: Annotated[str, typer.Option("--parts", help="probe, training or both.")] = "probe,training",
-          data: Annotated[Optional[Path], typer.Option("--data", help="Folder of your own photographs.")] = None,
+          data: Annotated[Optional[Path], typer.Option("--data", help="Your own: a folder of photographs, parallel text, or captions with images.")] = None,
           recursive: Recursive = False,
           regions: Annotated[Optional[Path], typer.Option("--regions", help="Label maps STEM_aK.png of the photographs.")] = None,
           out: Out = None,
@@ -130,9 +131,9 @@ def study(task: Annotated[str, typer.Argument(help="colorization")],
           grid: Annotated[str, typer.Option("--grid", help="default, or full: more alphas, seeds and invariants.")] = "default",
           alphas: Annotated[Optional[str], typer.Option("--alphas", help="Weights of the invariants, e.g. 0.3,1.")] = None,
           seeds: Annotated[Optional[int], typer.Option("--seeds", help="Number of training seeds.", min=1)] = None,
-          model: Annotated[str, typer.Option("--model", help="Colorizer to train.")] = "unet",
+          model: Annotated[Optional[str], typer.Option("--model", help="Network to train; default by task: unet, small.")] = None,
           metric: Metrics = None, invariant: Invariants = None,
-          select: Annotated[str, typer.Option("--select", help="Metric that chooses alpha on validation.")] = "fd",
+          select: Annotated[Optional[str], typer.Option("--select", help="Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.")] = None,
           device: Device = None, seed: Seed = 0,
           workers: Annotated[int, typer.Option("--workers", help="Processes, one thread each.", min=1)] = 2,
           as_json: AsJson = False, debug: Debug = False):

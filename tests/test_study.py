@@ -16,7 +16,8 @@ from PIL import Image
 from invariant_metrics.core import InputError
 from invariant_metrics.judging.improvement import relative_improvement
 from invariant_metrics.judging.study import StudyResult, train_systems
-from invariant_metrics.judging.systems import Size, make_plan, scene_pictures, scene_ranges
+from invariant_metrics.judging.plan import Size, item_ranges, make_plan
+from invariant_metrics.judging.systems import scene_pictures
 
 TINY = Size(side=32, train=48, validation=16, test=24, pretrain=8, steps=60, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
@@ -98,7 +99,7 @@ def test_signs_by_hand(base, new, higher, says):
 def test_the_saturation_curve_passes_through_the_baseline(study):
     value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
     assert value["saturation", 1.0, 1, "fd"] == value["baseline", 0.0, 1, "fd"]
-    curve = study.saturation
+    curve = study.curve
     assert curve["colorfulness"].is_monotonic_increasing and len(curve) == 5
 
 
@@ -137,7 +138,7 @@ def test_unwritable_folder_is_one_line(tmp_path):
 
 def test_no_scene_is_in_two_parts():
     plan = make_plan({"seeds": 1}, TINY)
-    parts = scene_pictures(plan, list(scene_ranges(TINY)))
+    parts = scene_pictures(plan, list(item_ranges(TINY)))
     numbers = [set(p.names) for p in parts.values()]
     assert sum(map(len, numbers)) == len(set.union(*numbers)) == TINY.train + TINY.validation + TINY.test
     flat = torch.cat([p.rgb.flatten(1) for p in parts.values()])

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RUN', 'FAMILY', 'VOCABULARIES', 'split_pairs', 'fingerprint', 'Tokens', 'thirds', 'layer_names', 'pooled', 'padded',
-           'runs', 'TextEncoder', 'package_place', 'text_place', 'text_config', 'text_tokens', 'text_network', 'bert']
+           'runs', 'TextEncoder', 'package_place', 'text_place', 'text_config', 'text_tokens', 'text_network', 'bert',
+           'Remembering']
 
 # %% ../../nbs/encoders/06_text.ipynb #a83d5af2
 import json
@@ -118,7 +119,7 @@ def runs(lengths: Sequence[int], # tokens per text, longest first
         out.append(range(start, stop)); start = stop
     return out
 
-# %% ../../nbs/encoders/06_text.ipynb #48164eba
+# %% ../../nbs/encoders/06_text.ipynb #ea7d5a51
 class TextEncoder(Encoder):
     "A frozen map from texts, or (query, text) pairs, to one vector each."
     inputs = "texts" # or "text pairs", where no text comes without its query
@@ -149,6 +150,10 @@ class TextEncoder(Encoder):
         cut = runs([len(rows[i]["input_ids"]) for i in order])
         parts = [self.embed(padded([rows[order[i]] for i in part], filler, place), layer) for part in cut]
         return torch.cat(parts)[order.argsort().to(place)]
+
+    def again(self, tokens: Tokens) -> "TextEncoder":
+        "The same network with other tokens."
+        return TextEncoder("bert", self.revision, self.net, tokens)
 
     def notes(self, items: Sequence) -> tuple[str, ...]:
         "What a reader of these texts' scores should know: how many of them were cut."
@@ -200,7 +205,7 @@ def text_tokens(place: Place, config, length: int | None, pairs: bool | None) ->
     keys = Tokens.keys if getattr(config, "type_vocab_size", 2) > 1 else ("input_ids", "attention_mask")
     return Tokens(tokenizer, length or room, fingerprint(tokenizer), pairs, keys)
 
-# %% ../../nbs/encoders/06_text.ipynb #bb6df58a
+# %% ../../nbs/encoders/06_text.ipynb #185fbb0e
 def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -> tuple[nn.Module, str]:
     "The network of a folder and its revision; raises InputError on files that are missing, damaged or do not fit."
     import transformers
@@ -224,10 +229,42 @@ def bert(weights="roberta-base",           # or "minilm", another card, a folder
     "Features of the BERT family; raises InputError naming the command that brings weights which are not on this machine."
     if isinstance(weights, TextEncoder):
         if untrained or length not in (None, weights.prepare.length): raise InputError("an encoder that is used again keeps its weights and length; give their name")
-        return TextEncoder("bert", weights.revision, weights.net, replace(weights.prepare, pairs=pairs))
+        return weights.again(replace(weights.prepare, pairs=pairs))
     place = text_place(weights)
     config = text_config(place)
     tokens = text_tokens(place, config, length, pairs)
     net, revision = text_network(place, config, untrained, seed)
     if getattr(net, "pooler", None) is not None: net.pooler = None
     return TextEncoder("bert", revision, net, tokens)
+
+# %% ../../nbs/encoders/06_text.ipynb #3c56309e
+class Remembering(TextEncoder):
+    "A text encoder that keeps what it said of each text at some layers, and forgets all of it when that is too much."
+    def __init__(self, encoder: TextEncoder, layers: Sequence[str], # to keep, all of one width
+                 most: int = 40_000):                               # texts
+        super().__init__(encoder.name, encoder.revision, encoder.net, encoder.prepare)
+        self.kept, self.most, self.known = tuple(layers), most, {}
+
+    def again(self, tokens: Tokens) -> "Remembering":
+        "The same network and memory with other tokens; texts and pairs are never mixed up."
+        out = Remembering(super().again(tokens), self.kept, self.most)
+        out.known = self.known
+        return out
+
+    def embed(self, x: dict[str, Tensor], layer: str) -> Tensor: # (N, d), at a kept layer (N, layers, d)
+        "What one layer says, or all that are kept."
+        if layer not in self.kept: return super().embed(x, layer)
+        states = self.net(**x, output_hidden_states=True).hidden_states
+        return torch.stack([pooled(states, x["attention_mask"], name) for name in self.kept], 1)
+
+    @torch.no_grad()
+    def encode(self, items: Sequence, layer: str | None = None) -> Tensor: # (N, d) float32
+        "As any text encoder does."
+        layer = layer or self.layers[-1]
+        if layer not in self.kept or not len(items): return super().encode(items, layer)
+        keys = [tuple(x) if isinstance(x, list) else x for x in items]
+        new = [k for k in dict.fromkeys(keys) if k not in self.known]
+        if len(self.known) + len(new) > self.most: self.known.clear(); new = list(dict.fromkeys(keys))
+        if new: self.known.update(zip(new, super().encode(new, layer)))
+        place = self.kept.index(layer)
+        return torch.stack([self.known[k][place] for k in keys])
