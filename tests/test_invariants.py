@@ -1,4 +1,4 @@
-"""The contract every invariant of the registry keeps, embedded, public or a user's own."""
+"""The contract every invariant of images in the registry keeps, embedded, public or a user's own; texts: tests/test_text_invariants.py."""
 import json
 
 import pytest
@@ -8,7 +8,7 @@ from invariant_metrics.core import InputError, Signature, import_object
 from invariant_metrics.data.color import scale_chroma
 from invariant_metrics.data.scenes import make_scenes
 from invariant_metrics.encoders.weights import PUBLIC
-from invariant_metrics.invariants.base import Invariant, get_invariant, invariant_names
+from invariant_metrics.invariants.base import Invariant, get_invariant, inputs_of, invariant_names
 
 PUBLIC_NAMES = {card.name for card in PUBLIC}
 
@@ -34,7 +34,7 @@ def tiny_model(name):
     return model
 
 
-@pytest.fixture(scope="module", params=invariant_names())
+@pytest.fixture(scope="module", params=[name for name in invariant_names() if inputs_of(name) == "images"])
 def invariant(request, tmp_path_factory):
     if request.param not in PUBLIC_NAMES: return get_invariant(request.param)
     folder, side = tmp_path_factory.mktemp(request.param), 64 if request.param == "mask2former" else 32

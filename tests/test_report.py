@@ -1,4 +1,4 @@
-"The page: hostile names stay names, nothing comes from elsewhere, half a run makes a page, and a real browser shows it well."
+"The page, of colors and of texts: hostile names stay names, nothing comes from elsewhere, half a run makes a page, and a real browser shows it well."
 import json
 import re
 from dataclasses import replace
@@ -102,6 +102,89 @@ def test_the_best_of_each_column_is_marked_by_its_direction():
     assert best == {"psnr ↑": "+depth (α\u00a0=\u00a00.1)", "fd ↓": "+depth (α\u00a0=\u00a00.1)"}
 
 
+def text_run(task: str) -> dict:
+    return {**RUN, "settings": {"task": task, "scale": "quick", "seed": 0}}
+
+
+def made_up_text_probe(task="translation", metric="bertscore", word="Ben") -> ProbeResult:
+    "One metric that sees facts, one that prefers what is wrong, three doses, two items."
+    kinds, auc, dose, ledger = ("entity-replaced", "negation", "several-facts"), [], [], []
+    for name, paired, item in ((metric, 0.8, 0.2), ("bleu", 0.2, 0.1), ("length", 0.5, 0.5), ("oracle", 1.0, 1.0)):
+        for family in kinds:
+            auc += [dict(source=task, metric=name, family=family, view=view, level=level, auc=value, ci_low=max(value - 0.1, 0), ci_high=min(value + 0.1, 1),
+                         effect=0.0, n=40, n_clusters=40) for level in ("1", "2", "all") for view, value in (("paired", paired), ("item", item), ("set", paired))]
+            dose += [dict(source=task, metric=name, family=family, level=level, score=paired * level, score_low=0.0, score_high=1.0, isotonic=0.0,
+                          trend=1.0, trend_low=0.9, trend_high=1.0, n=40) for level in (0.0, 1.0, 2.0)]
+    ledger += [dict(source=task, family=family, kind="violation", level=level, n=40, matched=31, no_partner=2, not_applicable=3, unmatched=4,
+                    largest_gap_db=np.nan) for family in kinds for level in (1.0, 2.0)]
+    texts = {"reference": f"Anna met {word} in Rome.", "valid": f"In Rome, Anna met {word}.", "entity-replaced": f"In Rome, Clara met {word}.", "negation": ""}
+    examples = {f"{task}/{name}": np.array([text, text]) for name, text in texts.items()}
+    if task == "captioning": examples[f"{task}/picture"] = np.full((2, 32, 32, 3), 90, np.uint8)
+    return ProbeResult(pd.DataFrame(auc), pd.DataFrame(dose), pd.DataFrame(ledger), examples, {task: f"probe:{task}"}, {task: 1.0})
+
+
+def made_up_text_training(task="translation", system="+entities", said="Anna visited Ben in Rome.") -> StudyResult:
+    "A baseline, a system at two alphas, its controls and the length curve; three seeds."
+    exact = "kept-entities" if task == "translation" else "true-relations"
+    metrics = (("bleu" if task == "translation" else "cider-d", True), ("fbd", False), ("length", None), (exact, True))
+    values = {("baseline", 0.0): (30.0, 4.0, 9.0, 0.8), (system, 0.1): (30.3, 3.8, 9.1, 0.85), (system, 1.0): (28.0, 4.5, 8.0, 0.9),
+              (f"{system}-shuffled", 0.1): (30.0, 4.1, 9.0, 0.8), ("length", -1.0): (29.0, 4.2, 9.8, 0.8), ("length", 1.0): (27.0, 4.8, 8.1, 0.7)}
+    rows = [dict(task=task, dataset="bilingual/test", system=name, model="small", invariants=name, alpha=alpha, seed=seed, metric=metric,
+                 value=v + 0.01 * seed, ci_low=v - 0.2, ci_high=v + 0.2, n=100, higher_is_better=up, signature=f"metric:{metric}")
+            for (name, alpha), row in values.items() for seed in range(3) for (metric, up), v in zip(metrics, row)]
+    gains = [dict(reading=reading, system=name, metric=metric, alpha=0.1, improvement=v, ci_low=v - 0.02, ci_high=v + 0.02, higher_is_better=up)
+             for reading in ("selected", "best", "beyond length") for name in (system, f"{system}-shuffled")
+             for (metric, up), v in zip(metrics, (0.01, 0.05, None, 0.06)) if up is not None]
+    example = {"source": "Anna besuchte Ben in Rom." if task == "translation" else "", "references": [said, said], "outputs": {"baseline": said, system: said}}
+    panels = {"image/rgb": np.full((1, 3, 32, 32), 80, np.uint8)} if task == "captioning" else {}
+    frame, meta = pd.DataFrame(rows), {"chosen": {system: 0.1}, "select": "fbd", "seeds": 3, "examples": [example]}
+    return StudyResult(Path(), frame, frame, pd.DataFrame(gains), panels, meta)
+
+
+CAPTION = "a red ball is to the left of a blue boat"
+TASKS = {"translation": {}, "captioning": {"system": "+scene-graph", "said": CAPTION}}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_text_run_makes_a_page_in_words_for_texts(task):
+    page = render(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
+    body = page[page.index("<body>"):]
+    assert page.count("<section") == 4 and not re.search(r"PSNR|recoloring|saturation|colorizer", body)
+    assert "length alone" in body and "Is it more than length?" in body and "(control)" in body
+    assert '<mark class="broken">Clara</mark>' in body and ("<h3>What they write</h3>" in body)
+    assert ('<mark class="PER">Anna</mark>' in body) == (task == "translation") and ("scene graphs of example 1" in body) == (task == "captioning")
+    assert "Most metrics prefer" not in body and "dwarfs a single edit: 2 of 2" in body
+    for alone in (render(text_run(task), made_up_text_probe(task)), render(text_run(task), training=made_up_text_training(task, **TASKS[task]))):
+        assert alone.count("<section") == 3
+    bare = replace(made_up_text_training(task), panels={}, meta={})
+    assert 'id="training"' in render(text_run(task), training=bare) and "What they write" not in render(text_run(task), training=bare)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_hostile_texts_stay_texts(task):
+    training = made_up_text_training(task, EVIL, EVIL)
+    training.meta["examples"][0]["source"] = EVIL
+    page = render(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    targets = re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page)
+    assert [t for t in targets if not t.startswith(("data:image/png;base64,", "#"))] == []
+    assert re.findall(r"url\((?!#)", page) == [] and "http://" not in page and "https://" not in page
+    assert page == render(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
+
+
+def test_columns_of_texts_stand_as_in_the_papers():
+    page = render(text_run("translation"), training=made_up_text_training())
+    places = [page.index(f'<th scope="col">{name}') for name in ("system", "fbd ↓", "bleu ↑", "kept-entities ↑")]
+    assert places == sorted(places)
+
+
+def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
+    training = made_up_text_training(said="Zygmunt tickled Ben.")
+    monkeypatch.setattr("invariant_metrics.judging.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
+    page = render(text_run("translation"), training=training)
+    assert '<mark class="PER">Zygmunt</mark>' in page and "the entity invariant, which can be wrong" in page
+
+
 def stored_run(folder: Path) -> Path:
     open_run(folder, RUN["settings"])
     made_up_probe().save(folder/"probe")
@@ -125,9 +208,15 @@ def test_no_run_folder(tmp_path):
     with pytest.raises(InputError, match="neither probe nor training"): write_report(tmp_path/"new")
 
 
-def test_a_real_browser_shows_it(tmp_path):
+def page_of(task: str) -> str:
+    if task == "colorization": return render(RUN, made_up_probe(), made_up_training())
+    return render(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
+
+
+@pytest.mark.parametrize("task", ["colorization", *TASKS])
+def test_a_real_browser_shows_it(task, tmp_path):
     page = tmp_path/"index.html"
-    page.write_text(render(RUN, made_up_probe(), made_up_training()), encoding="utf-8")
+    page.write_text(page_of(task), encoding="utf-8")
     with browser(page) as b:
         colors = {}
         for width in (375, 1200):

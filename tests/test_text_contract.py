@@ -60,7 +60,8 @@ def test_identical_texts_are_best_and_damage_goes_the_stated_way(name):
     metric, (same, light, heavy) = built(name), (statistic(built(name), rows(name, i)) for i in range(3))
     if metric.higher_is_better is None or metric.kind == "single": pytest.skip("looks at no target")
     sign = 1 if metric.higher_is_better else -1
-    assert sign*same > sign*light > sign*heavy, (same, light, heavy)
+    unmoved = "scene-graph" in name and same == light  # determiners, which the light damage is made of, are no part of a graph
+    assert unmoved and sign*light > sign*heavy or sign*same > sign*light > sign*heavy, (same, light, heavy)
 
 
 def test_signature_names_the_metric_and_survives_print(name):

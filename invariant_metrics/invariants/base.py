@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'epsilon', 'bled', 'scene_pairs',
-           'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'get_invariant',
+           'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'inputs_of', 'get_invariant',
            'invariant_cards']
 
-# %% ../../nbs/invariants/00_base.ipynb #56d7a795
+# %% ../../nbs/invariants/00_base.ipynb #27582104
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,9 +24,12 @@ from ..data.scenes import make_scenes, recolored, wrong_color
 from ..encoders.base import Preprocess, check_rgb
 from ..encoders.weights import get_card, load_embedded, resolve
 
-# %% ../../nbs/invariants/00_base.ipynb #eceb513b
+# %% ../../nbs/invariants/00_base.ipynb #75ecad27
 class Invariant(nn.Module):
     "A frozen map g with a distance on its values; subclasses write `forward` and `distance`."
+    inputs = "images"     # or "texts": see the notebook on soft texts
+    differentiable = True # False: a reward, not a loss
+
     def __init__(self, name: str,                  # as in the registry
                  signature: Signature | None = None, # what shapes the numbers; None for the name alone
                  network: nn.Module | None = None, # what g rests on, frozen here
@@ -91,17 +95,20 @@ class Epsilon:
         "As a plain dict that goes into JSON."
         return asdict(self)
 
-# %% ../../nbs/invariants/00_base.ipynb #bab66132
-def violations(invariant: Invariant, pred: Tensor, target: Tensor, # (N, 3, H, W) each
+# %% ../../nbs/invariants/00_base.ipynb #8f19fbd7
+def violations(invariant: Invariant,
+               pred: Tensor | Sequence,    # (N, 3, H, W), or N texts
+               target: Tensor | Sequence,  # the same; a text may have several references
                batch: int = 64,
-              ) -> np.ndarray:                                      # (N,)
-    "Violations of many pairs, a batch at a time."
-    parts = [invariant.violation(p, t) for p, t in zip(pred.split(batch), target.split(batch))]
-    return torch.cat(parts).double().cpu().numpy()
+              ) -> np.ndarray:             # (N,)
+    "Violations of many pairs, a batch at a time; raises InputError where the sides are not equally many."
+    if len(pred) != len(target): raise InputError(f"{invariant.name}: {len(pred)} outputs and {len(target)} truths")
+    parts = [invariant.violation(pred[i:i + batch], target[i:i + batch]) for i in range(0, len(pred), batch)]
+    return torch.cat(parts).double().cpu().numpy() if parts else np.zeros(0)
 
 def epsilon(invariant: Invariant,
-            right: tuple[Tensor, Tensor], # (output, truth), both good
-            wrong: tuple[Tensor, Tensor], # (output, truth), the output violating something
+            right: tuple,   # (outputs, truths), both good: tensors of images or lists of texts
+            wrong: tuple,   # (outputs, truths), the outputs violating something
             batch: int = 64,
            ) -> Epsilon:
     "How far apart an invariant is on right pairs, and how well it tells wrong pairs from them."
@@ -157,18 +164,28 @@ def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
     stats = tuple(said.get("image_mean", usual.stats[0])), tuple(said.get("image_std", usual.stats[1]))
     return Preprocess(size, usual.fit, usual.interpolation, stats)
 
-# %% ../../nbs/invariants/00_base.ipynb #472296cb
-def named(factory: Callable[..., Invariant], name: str) -> Callable[..., Invariant]:
-    "The factory of one name, out of a factory that takes the name first."
+# %% ../../nbs/invariants/00_base.ipynb #b814de8f
+def named(factory: Callable[..., Invariant], name: str, inputs: str = "images") -> Callable[..., Invariant]:
+    "The factory of one name, out of a factory that takes the name first; it says what its invariant reads without building it."
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
+    make.inputs, make.__signature__ = inputs, _without_first(factory)
     return make
 
-# %% ../../nbs/invariants/00_base.ipynb #74a2f131
+def _without_first(factory: Callable) -> inspect.Signature: # of a factory that takes the name first
+    return inspect.Signature([*inspect.signature(factory).parameters.values()][1:])
+
+# %% ../../nbs/invariants/00_base.ipynb #9451ff75
 invariants = Registry("invariant", group="invariant_metrics.invariants", room="invariant_metrics.invariants")
 
 def invariant_names() -> list[str]:
     "Names of all invariants: those of this package, then those of other packages."
     return invariants.names()
+
+def inputs_of(name: str) -> str: # "images" or "texts"
+    "What the invariant of a name reads, told without building it: the entry says it, or the class its annotation returns."
+    entry = invariants[name]
+    returned = getattr(entry, "__annotations__", {}).get("return")
+    return getattr(entry, "inputs", getattr(returned, "inputs", "images"))
 
 # %% ../../nbs/invariants/00_base.ipynb #d43c3a16
 def get_invariant(name: str | Invariant,                  # a name, "package.module:object", or an invariant
@@ -184,18 +201,18 @@ def get_invariant(name: str | Invariant,                  # a name, "package.mod
     if not isinstance(found, Invariant): raise InputError(f"{name!r} gives a {type(found).__name__}, not an Invariant")
     return found.to(device)
 
-# %% ../../nbs/invariants/00_base.ipynb #f9f8f842
-def invariant_cards() -> list[dict]: # name, keeps, here, max_valid (ε), auc_bleeding, auc_forbidden, signature
+# %% ../../nbs/invariants/00_base.ipynb #908e9a51
+def invariant_cards() -> list[dict]: # name, inputs, keeps, here, max_valid (ε), auc by kind of wrong, signature
     "One row per registered invariant: what it keeps, whether its network is here, and its measured ε and AUC."
     rows = []
     for name in invariant_names():
-        row = {"name": name, "keeps": "", "here": True, "max_valid": None, "auc_bleeding": None, "auc_forbidden": None, "signature": ""}
+        row = {"name": name, "inputs": inputs_of(name), "keeps": "", "here": True, "max_valid": None, "auc": "", "signature": ""}
         try: found = get_invariant(name)
         except InputError as error: row |= {"here": False, "keeps": str(error)}
         else:
             measured = found.card.get("epsilon", {})
-            row |= {"keeps": (type(found).__doc__ or "").split("; ")[0].rstrip("."), "signature": str(found.signature),
-                    "max_valid": measured.get("bleeding", {}).get("max_valid"),
-                    **{f"auc_{kind.split()[0]}": value["auc"] for kind, value in measured.items()}}
+            row |= {"inputs": found.inputs, "keeps": (type(found).__doc__ or "").split("; ")[0].rstrip("."), "signature": str(found.signature),
+                    "max_valid": max((e["max_valid"] for e in measured.values()), default=None),
+                    "auc": ", ".join(f"{kind} {e['auc']:.2f}" for kind, e in measured.items())}
         rows.append(row)
     return rows

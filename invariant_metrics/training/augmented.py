@@ -73,7 +73,7 @@ def color_batches(rgb: Tensor,                                # (N, 3, H, W), th
         return {"L": L[index], "ab": ab[index], "targets": {name: cache[index] for name, cache in (caches or {}).items()}}
     return at
 
-# %% ../../nbs/training/01_augmented.ipynb #d81c2a98
+# %% ../../nbs/training/01_augmented.ipynb #d8a69def
 def predict_ab(model: nn.Module, batch: Mapping) -> Tensor: return model(batch["L"])
 
 def color_view(ab: Tensor, batch: Mapping) -> Tensor: # (N, 3, H, W), RGB in [0, 1]
@@ -86,11 +86,13 @@ class AugmentedLoss:
                  task: str | Callable = "smooth-l1",  # a color loss by name, or (prediction, batch) -> scalar
                  predict: Callable = predict_ab,      # (network, batch) -> prediction
                  view: Callable = color_view,         # (prediction, batch) -> what g takes
+                 truth: Callable | None = None,       # batch -> the same of the truth; None: the view of batch["ab"]
                  others: Mapping[str, tuple[Callable, float]] | None = None, # name -> ((prediction, batch) -> scalar, weight)
                 ):
         if isinstance(task, str) and task not in TASK_LOSSES: raise unknown("task loss", task, TASK_LOSSES)
         self.invariants, self.others = dict(invariants or {}), dict(others or {})
         self.task, self.predict, self.view = task, predict, view
+        self.truth = truth or (lambda batch: view(batch["ab"], batch))
 
     def __call__(self, model: nn.Module, batch: Mapping) -> dict: # name -> (weight, scalar)
         prediction = self.predict(model, batch)
@@ -104,7 +106,7 @@ class AugmentedLoss:
 
     def _target(self, name: str, batch: Mapping) -> dict:
         if name in batch.get("targets", {}): return {"target_value": batch["targets"][name]}
-        return {"target": self.view(batch["ab"], batch)}
+        return {"target": self.truth(batch)}
 
     @property
     def settings(self) -> dict:

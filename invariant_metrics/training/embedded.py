@@ -11,11 +11,13 @@ from pathlib import Path
 
 from ..core import import_object, unknown
 
-# %% ../../nbs/training/02_embedded.ipynb #b440d00b
+# %% ../../nbs/training/02_embedded.ipynb #c2994ab9
 RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, what it is told beside folder and seed)
     "embedded-image": ("invariant_metrics.training.image_encoder:make_image_encoder", {}),
     **{name: ("invariant_metrics.training.dense:make_dense", {"name": name})
        for name in ("segmentation", "depth", "segmentation-judge", "depth-judge")},
+    "word-pieces": ("invariant_metrics.training.text_classifier:make_word_pieces", {}),
+    **{name: ("invariant_metrics.training.text_classifier:make_reader", {"name": name}) for name in ("entities", "sentiment")},
 }
 
 # %% ../../nbs/training/02_embedded.ipynb #a88cc781

