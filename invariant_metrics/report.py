@@ -172,10 +172,10 @@ def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # wh
     curves = [line for trick in TRICKS for line in beyond(improvements, trick)]
     return [*systems, *against_plain(rows), *exactly(rows), *judged(improvements), *curves]
 
-# %% ../nbs/90_report.ipynb #706e4203
+# %% ../nbs/90_report.ipynb #9c7c7d88
 _PROBE_LIMITS = {
-    "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, and nobody has asked whether a thing like "
-                     "that exists. On scenes the allowed colors are known and nothing is assumed.",
+    "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, and nobody has asked whether "
+                     "a thing like that exists. On scenes the allowed colors are known and nothing is assumed.",
                      "Violations are made by hand, one kind at a time. Networks mix them, and make others."],
     "translation": ["The sentences come from a grammar of a thousand words. Its right answers differ in word order and synonyms; people "
                     "vary more, and a metric that does well here may do worse on them.",
@@ -186,7 +186,7 @@ _PROBE_LIMITS = {
                    "Every metric sees one reference. With several, natural variation would hide less.",
                    "Violations are made by rule, one kind at a time. Networks mix them, and make others."]}
 
-# %% ../nbs/90_report.ipynb #4a5f2993
+# %% ../nbs/90_report.ipynb #9d9eb050
 _DATA = {"colorization": ("small procedural scenes", "tiles of the given photographs", "colorizer"),
          "translation": ("sentences of a grammar", "the given sentences", "translator"),
          "captioning": ("small procedural scenes", "the given pictures", "captioner")}
@@ -205,7 +205,8 @@ def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = 
         ours, own, model = _DATA[task]
         here = training.results["dataset"].str.startswith(("scenes", "bilingual")).all()
         lines += [f"Training was done on {ours if here else own} with small networks. It says how such a study comes out under controls, "
-                  f"not what a full-size {model} would gain.", "Improvements are read at the alphas and seeds that were run; those not tried may do better or worse."]
+                  f"not what a full-size {model} would gain.",
+                  "Improvements are read at the alphas and seeds that were run; those not tried may do better or worse."]
     return lines + ["An interval that includes the neutral value is no evidence of equality; with few pictures or texts it may just be wide. "
                     "Many intervals are shown, and of a hundred about five miss."]
 

@@ -27,7 +27,7 @@ from ..core import InputError, atomic_write, unknown
 from .improvement import BASE
 from ..metrics.base import Metric, Rows, replicates, statistic
 
-# %% ../../nbs/judging/01_plan.ipynb #82e9dde5
+# %% ../../nbs/judging/01_plan.ipynb #f421afc9
 @dataclass(frozen=True)
 class Size:
     "How much of everything."
@@ -43,25 +43,25 @@ class Size:
 SIZES = {
     "colorization": {"quick": Size(32, 256, 48, 96, 40, 20, 16, 60), "default": Size(32, 1200, 256, 512, 1200, 300, 16, 400),
                      "full": Size(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)},
-    "translation": {"quick": Size(0, 256, 48, 96, 40, 20, 16, 60), "default": Size(0, 3000, 200, 400, 600, 120, 32, 400),
+    "translation": {"quick": Size(0, 256, 48, 96, 40, 20, 16, 60), "default": Size(0, 3000, 200, 400, 500, 200, 32, 400),
                     "full": Size(0, 160000, 2000, 4000, 40000, 4000, 128, 1000)},
-    "captioning": {"quick": Size(32, 128, 48, 96, 40, 20, 16, 60), "default": Size(64, 1500, 200, 400, 500, 100, 32, 400),
+    "captioning": {"quick": Size(32, 128, 48, 96, 40, 20, 16, 60), "default": Size(64, 3000, 200, 400, 1000, 80, 16, 400),
                    "full": Size(64, 100000, 2000, 4000, 20000, 2000, 64, 1000)},
 }
 
-# %% ../../nbs/judging/01_plan.ipynb #d215cbff
+# %% ../../nbs/judging/01_plan.ipynb #cfec24a1
 GRIDS = {
     "colorization": {
         "default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
         "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                  "systems": (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"), ("segmentation", "depth", "edges"))}},
     "translation": {
-        "default": {"alphas": (0.03, 0.1), "seeds": 3, "systems": (("entities",), ("sentiment",), ("entities", "sentiment"))},
+        "default": {"alphas": (0.1, 1.0), "seeds": 3, "systems": (("entities",), ("sentiment",), ("entities", "sentiment"))},
         "full": {"alphas": (0.01, 0.03, 0.1, 0.3, 1.0), "seeds": 5,
                  "systems": (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",), ("sentiment",), ("entities", "sentiment"))}},
     "captioning": {
-        "default": {"alphas": (0.05, 0.5), "seeds": 3, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))},
-        "full": {"alphas": (0.02, 0.05, 0.1, 0.3, 0.5), "seeds": 5, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))}},
+        "default": {"alphas": (0.3, 3.0), "seeds": 3, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))},
+        "full": {"alphas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 5, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))}},
 }
 
 def label_of(spec: str) -> str:

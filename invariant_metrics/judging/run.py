@@ -145,17 +145,20 @@ def versions() -> dict[str, str]: # package -> version
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #ac2fc8f9
-def _judged(s: dict) -> list[str] | None: # the metrics of the probe: the default ones and the user's
+# %% ../../nbs/judging/03_run.ipynb #dcd6ddb8
+def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
     from invariant_metrics.judging.probe import DEFAULT_METRICS
     if s["task"] != "colorization":
-        from invariant_metrics.judging.text_probe import DEFAULT_METRICS as TEXT_METRICS
-        return list(dict.fromkeys([*TEXT_METRICS[s["task"]], *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
+        from invariant_metrics.judging.text_probe import DEFAULT_TEXT_METRICS
+        return list(dict.fromkeys([*DEFAULT_TEXT_METRICS[s["task"]], *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
     return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
 
 def _check_parts(s: dict, parts: Sequence[str]) -> None:
     from invariant_metrics.invariants.base import get_invariant
     for spec in s["invariants"]: get_invariant(spec)
+    if "probe" in parts and s["task"] != "colorization":
+        from invariant_metrics.judging.text_probe import text_metrics
+        text_metrics(s["task"], _judged(s))
     if "probe" in parts and s["task"] == "colorization":
         from invariant_metrics.data.photos import folder_photos
         from invariant_metrics.judging.probe import probe_metrics

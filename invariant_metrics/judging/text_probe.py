@@ -7,7 +7,7 @@ __all__ = ['TEXT_SCALES', 'DEFAULT_TEXT_METRICS', 'TEXT_SENTINELS', 'ORACLE', 'G
            'text_sentinels', 'Shown', 'shown', 'groups_of', 'Scored', 'scored', 'item_verdicts', 'set_verdicts',
            'tables', 'text_ledger', 'text_examples', 'text_probe']
 
-# %% ../../nbs/judging/06_text_probe.ipynb #9b3e9578
+# %% ../../nbs/judging/06_text_probe.ipynb #dfdeea64
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, bootstrap_weights, digest, few_threads, rng, unknown
 from ..core import progress as progress_bar
+from ..encoders.text import Remembering, bert
 from .caption_perturb import caption_items, caption_wrongness
 from .contrast import cluster_interval, draw_sets, share_interval, trend, wins
 from .perturb import families, perturbations
@@ -42,14 +43,16 @@ class TextSize:
 
 TEXT_SCALES = {"quick": TextSize(24, 24, 16, 500), "default": TextSize(150, 60, 32, 1000), "full": TextSize(2000, 200, 64, 2000)}
 
-# %% ../../nbs/judging/06_text_probe.ipynb #24829d67
+# %% ../../nbs/judging/06_text_probe.ipynb #da6481f7
 _COMMON = ("bleu", "chrf", "rouge-l", "meteor-nltk", "bertscore", "fbd")
 DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violation-sentiment", "violation-paraphrase"),
                         "captioning": (*_COMMON, "cider-d", "scene-graph-f1", "violation-scene-graph", "violation-paraphrase")}
 TEXT_SENTINELS = ("constant", "random", "length", "oracle")
 
-def _options(name: str, references: Sequence[str]) -> dict: # of a metric that is asked for by name
-    if name.startswith(("bertscore", "fbd")): return {"weights": "minilm"}
+def _options(name: str, references: Sequence[str], kept: dict, device: str | None) -> dict: # of a metric that is asked for by name; kept: the encoder, once open
+    if name.startswith(("bertscore", "fbd")):
+        if "minilm" not in kept: kept["minilm"] = Remembering(bert("minilm").to(device or "cpu"), ("last", "last4"))
+        return {"weights": kept["minilm"]}
     return {"df": document_frequencies([(r,) for r in references])} if name in ("cider", "cider-d") else {}
 
 def text_metrics(task: str,
@@ -58,9 +61,9 @@ def text_metrics(task: str,
                  device: str | None = None,
                 ) -> list[Metric]:
     "The metrics to be judged; raises InputError on unknown, repeated or reserved names, on metrics of images, and where weights are missing."
-    found, place = [], {} if device in (None, "cpu") else {"device": device}
+    found, kept, place = [], {}, {} if device in (None, "cpu") else {"device": device}
     for spec in DEFAULT_TEXT_METRICS[task] if specs is None else specs:
-        metric = get_metric(spec, **(_options(spec, references) | place if isinstance(spec, str) else {}))
+        metric = get_metric(spec, **(_options(spec, references, kept, device) | place if isinstance(spec, str) else {}))
         if metric.card.get("inputs", "texts") != "texts":
             raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and the probe of {task} shows texts; choose metrics of texts")
         if metric.card.get("source"): raise InputError(f"{metric.name} needs the {metric.card['source']}; the probe of {task} shows texts only")
@@ -289,8 +292,9 @@ def text_examples(s: Shown, limit: int = 4) -> dict: # name -> (k,) strings
         out[name] = np.array([held.get(int(i), "") for i in order])
     return out
 
-# %% ../../nbs/judging/06_text_probe.ipynb #4df306f7
-_WORLDS = {"translation": (sentence_items, sentence_wrongness), "captioning": (caption_items, caption_wrongness)} # how items are made, and how wrong texts are
+# %% ../../nbs/judging/06_text_probe.ipynb #2385f46e
+_WORLDS = {"translation": (sentence_items, sentence_wrongness), # how items are made, and how wrong texts are
+           "captioning": (caption_items, caption_wrongness)}
 
 def _oracle_rows(s: Shown, groups: Groups) -> dict:
     return {key: torch.from_numpy(_WORLDS[s.items.task][1](s.items, at, texts)) for key, (at, texts) in groups.items()}

@@ -7,7 +7,7 @@ __all__ = ['LENGTHS', 'PIECES', 'GRAPH_CONTROLS', 'SMOOTHING', 'SAMPLES', 'vocab
            'system_loss', 'unit_batches', 'train_unit', 'pretrain', 'train_fork', 'measured', 'run_unit', 'check',
            'prepare', 'control_names', 'split_record', 'gathered']
 
-# %% ../../nbs/judging/04_text_systems.ipynb #0e889fd3
+# %% ../../nbs/judging/04_text_systems.ipynb #8d2ebb66
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, atomic_write, digest, unknown
+from ..encoders.grid import channel_stats, standardized
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .improvement import BASE
 from .plan import CURVES, PARTS, Plan, Unit, directions, gap_of, item_ranges, label_of, read_unit
@@ -33,16 +34,17 @@ from ..training.loop import Optim, Turn, fit
 from ..training.self_critical import SelfCriticalLoss
 from ..training.text import TextTargets, augmented_text, text_batches
 
-# %% ../../nbs/judging/04_text_systems.ipynb #1094b59d
-LENGTHS = {"translation": 40, "captioning": 24} # entries of a text at most
+# %% ../../nbs/judging/04_text_systems.ipynb #542de023
+LENGTHS = {"translation": 40, "captioning": 20} # entries of a text at most
 PIECES = {"iwslt": 10_000, "base": 37_000}      # full-size translators: entries of the joint vocabulary
 
 def vocabularies(plan: Plan, train: Corpus) -> tuple[Vocabulary | None, Vocabulary]: # of the source, None for pictures; of the output
     "The words, or pieces of words, of the training set."
     written, least = [t for refs in train.references for t in refs], 2 if plan.settings["data"] else 1
     if plan.task == "captioning": return None, Vocabulary.of(written, least)
-    if size := PIECES.get(plan.settings["model"]): return (joint := Vocabulary.bpe([*train.source, *written], size)), joint
-    return Vocabulary.of(train.source, least), Vocabulary.of(written, least)
+    size, both = PIECES.get(plan.settings["model"]), [*train.source, *written]
+    joint = Vocabulary.bpe(both, size) if size else Vocabulary.of(both, least)
+    return joint, joint
 
 def networks(plan: Plan):
     "The registry a plan's network comes from."
@@ -54,7 +56,7 @@ def new_model(bench: "Bench", seed: int) -> TextGenerator:
     given = bench.corpora["train"].features.shape[-1] if source is None else source
     return make(given, target, seed=seed).to(bench.device)
 
-# %% ../../nbs/judging/04_text_systems.ipynb #a75c34eb
+# %% ../../nbs/judging/04_text_systems.ipynb #6d6838ad
 class Bench:
     "Texts, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -79,10 +81,14 @@ class Bench:
             self.frozen[spec] = get_invariant(name, device=self.device, **options)
         return self.frozen[spec]
 
+    @cached_property
+    def scale(self): # mean and deviation of each feature of the training pictures
+        return channel_stats(self.corpora["train"].features)
+
     def inputs(self, part: str) -> dict[str, Tensor]:
-        "What the network reads."
+        "What the network reads; features of pictures in units of their deviation."
         corpus = self.corpora[part]
-        if corpus.features is not None: return {"features": corpus.features}
+        if corpus.features is not None: return {"features": standardized(corpus.features, self.scale)}
         return {"source": self.words[0].batch(corpus.source, LENGTHS[self.plan.task])}
 
     @cached_property
@@ -105,7 +111,7 @@ class Bench:
         inputs = {k: v.to(self.device) for k, v in self.inputs(part).items()}
         return model.texts(inputs, batch=128, length=LENGTHS[self.plan.task], eos_bias=bonus)
 
-# %% ../../nbs/judging/04_text_systems.ipynb #6f123360
+# %% ../../nbs/judging/04_text_systems.ipynb #60168e0c
 GRAPH_CONTROLS: dict[str, Callable[[list], list]] = { # what a control does to the references of a batch
     "scene-graph-shuffled": lambda refs: refs[1:] + refs[:1], "scene-graph-single": lambda refs: [r[:1] for r in refs]}
 
@@ -117,11 +123,11 @@ def system_loss(bench: Bench, invariants: Sequence[str], alpha: float) -> tuple[
     soft = augmented_text(bench.words[1], bound, smoothing=SMOOTHING[bench.plan.task])
     if not rewarded: return soft, soft
     rewards = {label_of(i): (bench.invariant(real[i]).reward, 1.0) for i in rewarded}
-    return SelfCriticalLoss(rewards, alpha, soft, samples=SAMPLES, length=LENGTHS[bench.plan.task]), soft
+    return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", SAMPLES, LENGTHS[bench.plan.task]), soft
 
-# %% ../../nbs/judging/04_text_systems.ipynb #cd173404
+# %% ../../nbs/judging/04_text_systems.ipynb #3fa1741f
 SMOOTHING = {"translation": 0.1, "captioning": 0.0} # label smoothing of the task loss
-SAMPLES = 3                                         # texts drawn for each item of a self-critical step
+SAMPLES = 5                                         # texts drawn for each item of a self-critical step
 
 def unit_batches(bench: Bench, soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
     "The batches of a seed, with what the system needs."
@@ -135,7 +141,7 @@ def unit_batches(bench: Bench, soft: AugmentedLoss, invariants: Sequence[str], s
         return batch if swap is None else batch | {"references": swap(batch["references"])}
     return at
 
-# %% ../../nbs/judging/04_text_systems.ipynb #b1c7f903
+# %% ../../nbs/judging/04_text_systems.ipynb #547a84c5
 def train_unit(bench: Bench, loss: Callable, model: nn.Module, batches: Callable, steps: int, folder: Path, optim: Optim, seed: int):
     "Train with checkpoints in `folder`, going on from there if it has been begun; returns the log."
     s, size = bench.plan.settings, bench.plan.size
@@ -149,7 +155,7 @@ def pretrain(bench: Bench, seed: int) -> TextGenerator:
     "The common start of all systems of a seed, trained with the task loss or read where that is done."
     model, (loss, soft) = new_model(bench, seed), system_loss(bench, [], 0.0)
     folder = bench.folder/"pretrained"/f"s{seed}"
-    train_unit(bench, loss, model, unit_batches(bench, soft, [], seed), bench.plan.size.pretrain, folder, Optim(lr=3e-3, warmup=50), seed)
+    train_unit(bench, loss, model, unit_batches(bench, soft, [], seed), bench.plan.size.pretrain, folder, Optim(lr=5e-3, warmup=50), seed)
     return model
 
 def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
@@ -158,7 +164,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     model = fork(load_weights(new_model(bench, unit.seed), start))
     loss, soft = system_loss(bench, invariants, unit.alpha)
     batches = unit_batches(bench, soft, invariants, unit.seed + 1000)
-    log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=5e-4, warmup=10), unit.seed)
+    log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
 # %% ../../nbs/judging/04_text_systems.ipynb #6beb8cf0
