@@ -116,7 +116,7 @@ def _numbers(text: str | None, kind: type) -> list | None:
     try: return [kind(part) for part in _names(text)]
     except ValueError as error: raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
 
-# %% ../nbs/91_cli.ipynb #ab886a79
+# %% ../nbs/91_cli.ipynb #52f160fb
 @app.command(epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
                     "invariant-metrics study translation --data multi30k/ --select fbd-4")
 def study(task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
@@ -134,6 +134,7 @@ def study(task: Annotated[str, typer.Argument(help="colorization, translation or
           model: Annotated[Optional[str], typer.Option("--model", help="Network to train; default by task: unet, small.")] = None,
           metric: Metrics = None, invariant: Invariants = None,
           select: Annotated[Optional[str], typer.Option("--select", help="Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.")] = None,
+          long: Annotated[str, typer.Option("--long", help="Texts longer than the network writes: cut or drop.")] = "cut",
           device: Device = None, seed: Seed = 0,
           workers: Annotated[int, typer.Option("--workers", help="Processes, one thread each.", min=1)] = 2,
           as_json: AsJson = False, debug: Debug = False):
@@ -142,7 +143,7 @@ def study(task: Annotated[str, typer.Argument(help="colorization, translation or
     from invariant_metrics.report import write_report
     run = run_study(task, parts=_names(parts), data=data, recursive=recursive, regions=regions, out=out, resume=resume,
                     overwrite=overwrite, scale=scale, grid=grid, alphas=_numbers(alphas, float), seeds=seeds, model=model,
-                    metrics=metric or [], invariants=invariant or [], select=select, device=device, seed=seed, workers=workers)
+                    metrics=metric or [], invariants=invariant or [], select=select, long=long, device=device, seed=seed, workers=workers)
     page = write_report(run.folder)
     if as_json: _print_json("study", {"folder": run.folder, "page": page, **run.meta})
     else: typer.echo(f"{run.summary()}\npage: {page}")

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['NOT_JUDGED', 'VIEWS', 'PLAIN', 'SET_METRICS', 'TRICKS', 'listing', 'tally', 'reliable', 'probe_headline',
-           'text_headline', 'dwarfed', 'by_length', 'preferred', 'change', 'moved', 'against_plain', 'beyond', 'judged',
-           'exactly', 'training_headline', 'limits', 'probe_context', 'training_context', 'contexts', 'run_facts',
-           'render', 'write_report']
+           'text_headline', 'dwarfed', 'by_length', 'preferred', 'change', 'defined', 'farthest', 'moved',
+           'against_plain', 'beyond', 'judged', 'exactly', 'training_headline', 'limits', 'probe_context',
+           'training_context', 'contexts', 'run_facts', 'render', 'write_report']
 
 # %% ../nbs/90_report.ipynb #1ebd8488
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ from .judging.probe import ProbeResult
 from .judging.run import read_run
 from .judging.study import StudyResult
 
-# %% ../nbs/90_report.ipynb #d2c76394
+# %% ../nbs/90_report.ipynb #a7a0cd9b
 NOT_JUDGED = (*fig.SENTINELS, "psnr") # known by construction
 
 def listing(names: Iterable[str]) -> str:
@@ -36,7 +36,7 @@ def listing(names: Iterable[str]) -> str:
 def tally(rows: pd.DataFrame, # one row per metric and family, with a verdict
          ) -> pd.DataFrame:   # index metric; notices, punishes, of, net
     "How many families each metric notices and punishes, the most reliable first."
-    rows = rows[~rows["metric"].isin(NOT_JUDGED)]
+    rows = rows[~rows["metric"].isin(NOT_JUDGED) & (rows["verdict"] != "too few")]
     found = pd.DataFrame({name: (rows["verdict"] == name).groupby(rows["metric"], sort=False).sum() for name in ("notices", "punishes")})
     found["of"] = rows.groupby("metric", sort=False).size()
     return found.assign(net=found["notices"] - found["punishes"]).sort_values(["net", "notices"], ascending=False, kind="stable")
@@ -66,16 +66,16 @@ def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
                           f"{reliable(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
     return lines
 
-# %% ../nbs/90_report.ipynb #2e64b810
-VIEWS = (("paired", "With the same wording and one fact apart,", "preferring a wrong text"),
-         ("item", "Against another right answer in other words,", "preferring the broken reference"),
-         ("set", "Over sets,", "preferring the set with broken texts"))
+# %% ../nbs/90_report.ipynb #5df567e0
+VIEWS = (("paired", "With the same wording and one edit apart,", "preferring an edited text"),
+         ("item", "Against another right answer in other words,", "preferring the edited reference"),
+         ("set", "Over sets,", "preferring the set with edited texts"))
 
 def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "Which metrics are reliable in each view, what length alone sees, and which violations most metrics prefer."
     lines, task = [], auc["source"].iloc[0]
     for view, what, spared in VIEWS:
-        rows = fig.all_levels(auc, task, view, "1")
+        rows = fig.all_levels(texts.single(auc), task, view, "1", texts.LEAST)
         counts = tally(rows)
         if not len(counts): continue
         each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in counts.iterrows())
@@ -84,16 +84,17 @@ def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
         if view == "paired": lines += [*by_length(rows), *preferred(rows)]
     return lines
 
-# %% ../nbs/90_report.ipynb #0ab729fc
+# %% ../nbs/90_report.ipynb #4fd7a3d0
 def dwarfed(counts: pd.DataFrame) -> tuple[str, str]: # from `tally`, of the view "item"
     "How many metrics fail on most kinds, one reference given."
     fail = (counts["punishes"] > counts["of"] / 2).sum()
     verb = "dwarfs" if fail > len(counts) / 2 else "does not dwarf"
-    return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the reference with a broken fact better than "
+    return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the edited reference better than "
             "another right answer in most kinds.")
 
 def by_length(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where the sentinel was not measured
     "What counting words would have seen."
+    rows = rows[rows["verdict"] != "too few"]
     seen = rows[(rows["metric"] == "length") & (rows["verdict"] == "notices")]["family"]
     names = f": {listing(seen)}" if len(seen) else ""
     there = (rows["metric"] == "length").any()
@@ -101,28 +102,40 @@ def by_length(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where the 
 
 def preferred(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no such kind
     "The kinds of violation that more than half of the metrics find better than what is right."
-    rows = rows[~rows["metric"].isin(NOT_JUDGED)]
+    rows = rows[~rows["metric"].isin(NOT_JUDGED) & (rows["verdict"] != "too few")]
     share = (rows["verdict"] == "punishes").groupby(rows["family"], sort=False).mean()
     names = list(share.index[share > 0.5])
-    return [("Most metrics prefer what is wrong", f"in {listing(names)}.")] if names else []
+    return [("Most metrics prefer the edited text", f"in {listing(names)}.")] if names else []
 
-# %% ../nbs/90_report.ipynb #7f236213
+# %% ../nbs/90_report.ipynb #b3f49ce8
 def change(row: Mapping) -> str:
     "A metric's improvement with its interval."
-    return f"{row['metric']} {fig.percent(row['improvement'])} {fig.percent_range(row['ci_low'], row['ci_high'])}"
+    return f"{row['metric']} {fig.gain(row['improvement'], row.get('unit', 'relative'))} {fig.percent_range(row['ci_low'], row['ci_high'])}"
 
 PLAIN = ("psnr", "bleu", "bleu-4", "cider-d") # what the plain loss works on, or what papers print first
+
+def defined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]: # those that exist; how many do not
+    "Improvements without those from a baseline of 0, or held against a point that a curve has not."
+    there = np.isfinite(rows["improvement"].astype(float))
+    return fig.with_units(rows)[there], int((~there).sum())
+
+def farthest(rows: pd.DataFrame, count: int) -> list[Mapping]:
+    "The largest changes of each unit; percent and points are never compared with each other."
+    order = rows.assign(size=rows["improvement"].abs()).sort_values("size", ascending=False, kind="stable")
+    return [r for unit in ("relative", "points") for _, r in order[order["unit"] == unit].head(count).iterrows()]
 
 def moved(rows: pd.DataFrame, # of one system and reading
          ) -> str:
     "How many metrics improved or got worse by intervals that leave out zero, the farthest of each, and the plain ones."
+    rows, undefined = defined(rows)
     better, worse = rows[rows["ci_low"] > 0], rows[rows["ci_high"] < 0]
     parts = [f"better in {len(better)} of {len(rows)} metrics", f"worse in {len(worse)}"]
-    if len(better): parts[0] += f", most in {change(better.loc[better['improvement'].idxmax()])}"
-    if len(worse): parts[1] += f", most in {change(worse.loc[worse['improvement'].idxmin()])}"
+    for k, found in enumerate((better, worse)):
+        if len(found): parts[k] += f", most in {listing(change(r) for r in farthest(found, 1))}"
+    if undefined: parts.append(f"{undefined} undefined")
     return "; ".join([*parts, *(change(r) for _, r in rows[rows["metric"].isin(PLAIN)].iterrows())]) + "."
 
-# %% ../nbs/90_report.ipynb #1ea9744a
+# %% ../nbs/90_report.ipynb #774a444b
 SET_METRICS = ("fd", "cmmd", "fbd", "fbd-4") # distances between sets that any run has
 
 def against_plain(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where either kind is missing
@@ -139,11 +152,13 @@ TRICKS = {SATURATION: "at no greater loss of PSNR", LENGTH: "at the same mean le
 def beyond(improvements: pd.DataFrame, trick: str = SATURATION) -> list[tuple[str, str]]: # nothing where it was not measured
     "What is left beyond the curve of a trick, by intervals that leave out zero."
     rows = improvements[(improvements["reading"] == f"beyond {trick}") & ~improvements["system"].map(fig.is_control).astype(bool)]
-    gains, losses = rows[rows["ci_low"] > 0].sort_values("improvement", ascending=False), rows[rows["ci_high"] < 0]
     if not len(rows): return []
-    best = f", the largest {listing(r['system'] + ' in ' + change(r) for _, r in gains[:3].iterrows())}" if len(gains) else ""
+    rows, undefined = defined(rows)
+    gains, losses = rows[rows["ci_low"] > 0], rows[rows["ci_high"] < 0]
+    best = f", the largest {listing(r['system'] + ' in ' + change(r) for r in farthest(gains, 3))}" if len(gains) else ""
+    open_ = f"; {undefined} more are undefined" if undefined else ""
     return [(f"Beyond what {trick} alone reaches", f"{TRICKS[trick]}: of {len(rows)} differences {len(gains)} are "
-             f"gains{best}; {len(losses)} are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero.")]
+             f"gains{best}; {len(losses)} are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero{open_}.")]
 
 def judged(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no second judge
     "Whether a second judge confirms what the invariants themselves call an improvement; selected models."
@@ -158,11 +173,12 @@ def judged(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where
 
 def exactly(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where nothing is known exactly
     "What really changed in names, relations and colors, by the truth of our own world; selected models."
-    rows = rows[rows["metric"].isin(texts.EXACT)]
+    rows, undefined = defined(rows[rows["metric"].isin(texts.EXACT)])
     sure = rows[(rows["ci_low"] > 0) | (rows["ci_high"] < 0)]
     each = listing(f"{r['system']} in {change(r)}" for _, r in sure.iterrows()) if len(sure) else "none"
-    if not len(rows): return []
-    return [("What is exactly true or kept", f"changed, by intervals that leave out zero, in {len(sure)} of {len(rows)} cases: {each}.")]
+    open_ = f"; {undefined} more are undefined" if undefined else ""
+    if not len(rows) + undefined: return []
+    return [("What is exactly true or kept", f"changed, by intervals that leave out zero, in {len(sure)} of {len(rows)} cases: {each}{open_}.")]
 
 def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "One sentence per system, one on distances against PSNR or BLEU, and what exact measures, judges and curves say; selected models."
@@ -172,7 +188,7 @@ def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # wh
     curves = [line for trick in TRICKS for line in beyond(improvements, trick)]
     return [*systems, *against_plain(rows), *exactly(rows), *judged(improvements), *curves]
 
-# %% ../nbs/90_report.ipynb #9c7c7d88
+# %% ../nbs/90_report.ipynb #a0ef757f
 _PROBE_LIMITS = {
     "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, and nobody has asked whether "
                      "a thing like that exists. On scenes the allowed colors are known and nothing is assumed.",
@@ -181,18 +197,20 @@ _PROBE_LIMITS = {
                     "vary more, and a metric that does well here may do worse on them.",
                     "Every metric sees one reference. With several, natural variation would hide less.",
                     "Violations are made by rule, one kind at a time. Networks mix them, and make others."],
-    "captioning": ["The captions come from a grammar, about painted scenes of seventeen kinds of things. People say other things of a "
+    "captioning": ["The captions come from a grammar, about painted scenes of twelve kinds of things. People say other things of a "
                    "picture, and in more ways.",
                    "Every metric sees one reference. With several, natural variation would hide less.",
                    "Violations are made by rule, one kind at a time. Networks mix them, and make others."]}
 
-# %% ../nbs/90_report.ipynb #9d9eb050
+# %% ../nbs/90_report.ipynb #c6c73ace
 _DATA = {"colorization": ("small procedural scenes", "tiles of the given photographs", "colorizer"),
          "translation": ("sentences of a grammar", "the given sentences", "translator"),
          "captioning": ("small procedural scenes", "the given pictures", "captioner")}
 _ITEMS = {"translation": "sentences", "captioning": "scenes with captions"}
 
-def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = "colorization") -> list[str]:
+def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = "colorization",
+           data: str | None = None, # what the user gave
+          ) -> list[str]:
     "What the numbers of this run do not say."
     lines = []
     if probe is not None:
@@ -201,6 +219,9 @@ def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = 
         lines += [f"On {fig.SOURCE.get(s, s)} there are {n} independent {items}; the intervals are drawn over them, and other {items} "
                   "may give other numbers." for s, n in clusters.items()]
         lines += [*_PROBE_LIMITS[task], "Whether people would agree with any of these metrics was not asked."]
+        if task in texts.TEXT_TASKS and data is not None:
+            lines.append(f"The probe uses the package's own world, also here, where data was given for training; on the "
+                         "texts of that data metrics may come out otherwise.")
     if training is not None:
         ours, own, model = _DATA[task]
         here = training.results["dataset"].str.startswith(("scenes", "bilingual")).all()
@@ -210,7 +231,7 @@ def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = 
     return lines + ["An interval that includes the neutral value is no evidence of equality; with few pictures or texts it may just be wide. "
                     "Many intervals are shown, and of a hundred about five miss."]
 
-# %% ../nbs/90_report.ipynb #75acf450
+# %% ../nbs/90_report.ipynb #fc060c64
 def probe_context(probe: ProbeResult) -> dict:
     "Tables, examples and figures of the probe."
     sources = list(probe.auc["source"].unique())
@@ -229,7 +250,7 @@ def training_context(training: StudyResult) -> dict:
             "legend": fig.legend(systems, ["baseline, saturation changed"]),
             "table": fig.results_table_rows(results[results["system"] != SATURATION], meta.get("chosen", {})),
             "select": meta.get("select", "one metric"), "judges": fig.judge_table(rows),
-            "panels": fig.panel_strips(training.panels), "maps": listing(fig.panel_maps(training.panels)),
+            "steps": fig.step_lines(meta), "panels": fig.panel_strips(training.panels), "maps": listing(fig.panel_maps(training.panels)),
             "size": meta.get("size", {}), "seeds": int(results["seed"].nunique())}
 
 def contexts(probe: ProbeResult | None, training: StudyResult | None, task: str) -> dict: # probe, training
@@ -250,7 +271,7 @@ def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
     if run.get("cores"): facts.append(("cores of the machine", str(run["cores"])))
     return facts + [(f"version, {name}", v) for name, v in run.get("versions", {}).items()]
 
-# %% ../nbs/90_report.ipynb #739c79d3
+# %% ../nbs/90_report.ipynb #abf6b90c
 def render(run: Mapping,                      # content of run.json: settings, parts, versions
            probe: ProbeResult | None=None,    # what the probe found
            training: StudyResult | None=None, # what the training found
@@ -271,7 +292,7 @@ def render(run: Mapping,                      # content of run.json: settings, p
         title=f"{task.capitalize()}: which metric notices a broken invariant?", text=text,
         scale=settings.get("scale", "default"), minutes=sum(part["seconds"] for part in run.get("parts", {}).values()) / 60,
         headline=[{"what": what, "sentence": sentence} for what, sentence in headline], **contexts(probe, training, task),
-        limits=limits(probe, training, task), settings=run_facts(run), signatures=list(signatures.items()))
+        limits=limits(probe, training, task, settings.get("data")), settings=run_facts(run), signatures=list(signatures.items()))
 
 # %% ../nbs/90_report.ipynb #30b41a9b
 def write_report(folder: str | Path, # a run folder

@@ -1,4 +1,5 @@
 "Networks that write text: the cache, padding, beams and draws change nothing they must not; vocabularies go there and back; public models fit in."
+import copy
 from itertools import product
 from types import MethodType
 
@@ -11,8 +12,9 @@ from invariant_metrics.data.bilingual import make_sentences
 from invariant_metrics.data.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.grid import grid_features
-from invariant_metrics.models.generators import Captioner, Shape, Translator, captioners, translators
+from invariant_metrics.models.generators import Captioner, Shape, Translator, captioners, translators, twins
 from invariant_metrics.models.text import BOS, EOS, PAD, UNK, UNKNOWN, TextGenerator, Vocabulary, policy
+from invariant_metrics.training.text import text_loss
 
 SENTENCES = make_sentences(60, seed=3, names="all")
 GERMAN, ENGLISH = Vocabulary.of(SENTENCES.source), Vocabulary.of(SENTENCES.english)
@@ -214,7 +216,9 @@ def test_a_public_model_writes_what_its_library_writes(public):
     labels = torch.tensor(net.vocabulary.order)[tokens]
     logits = theirs(**given, decoder_input_ids=labels[:, :-1]).logits[..., list(net.vocabulary.order)]
     there = tokens[:, 1:] != PAD
-    assert torch.allclose(net.eval()(inputs, tokens)[there], logits[there], atol=1e-4)
+    assert net.twins.tolist() == [BOS]
+    once = [n for n in range(len(net.vocabulary)) if n != BOS]
+    assert torch.allclose(net.eval()(inputs, tokens)[there][:, once], logits[there][:, once], atol=1e-4)
     mine = net.generate(inputs, 8)
     hf = theirs.generate(**given, max_new_tokens=8, do_sample=False, num_beams=1, bad_words_ids=[[0], [len(tokenizer)], [len(tokenizer) + 1]], forced_eos_token_id=None, eos_token_id=1)
     clean = [tokenizer.decode(row, skip_special_tokens=True) for row in hf]
@@ -237,3 +241,47 @@ def test_what_is_no_public_model_says_so(tmp_path):
     for weights, says in ((None, "needs weights"), ("someone/model", "no pinned revision"), (f"someone/model@{'0'*40}", "weights fetch"), (tmp_path, "no translator")):
         with pytest.raises(InputError, match=says) as error: translators["hub"](weights=weights)
         assert "\n" not in str(error.value)
+
+
+def test_the_loss_of_a_public_model_is_its_own(public, tmp_path):
+    "Padding and start are one entry of it, and count once."
+    _, texts, theirs, tokenizer = public
+    theirs = copy.deepcopy(theirs)
+    theirs.resize_token_embeddings(len(tokenizer))
+    theirs.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    net = translators["hub"](weights=tmp_path).eval()
+    tokens = net.vocabulary.batch(texts, 40)
+    labels = torch.tensor(net.vocabulary.order)[tokens[:, 1:]].masked_fill(tokens[:, 1:] == PAD, -100)
+    given = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+    inputs = net.read(texts)
+    assert torch.isclose(text_loss(net(inputs, tokens), tokens, smoothing=0), theirs.eval()(**given, labels=labels).loss, atol=1e-5)
+    state = net.begin(*net.memory(inputs))
+    assert torch.allclose(net.step(tokens[:, 0], state)[0], net(inputs, tokens)[:, 0], atol=1e-4)
+
+
+def test_of_specials_that_are_one_entry_one_is_left():
+    assert twins((0, 1, 2, 3)) == [] and twins((0, 0, 1, 2)) == [BOS] and twins((0, 0, 1, 0)) == [BOS, UNK]
+    assert twins((1, 2, 2, 3)) == [BOS] and twins((5, 6, 5, 7)) == [PAD]  # EOS has to be said
+
+
+def test_pickles_and_missing_tensors_are_refused(public, tmp_path):
+    from safetensors.torch import load_file, save_file
+    folder, _, theirs, tokenizer = public
+    for name in ("pickle", "lacking"): theirs.save_pretrained(tmp_path/name), tokenizer.save_pretrained(tmp_path/name)
+    weights = load_file(tmp_path/"lacking"/"model.safetensors")
+    torch.save(weights, tmp_path/"pickle"/"pytorch_model.bin")
+    (tmp_path/"pickle"/"model.safetensors").unlink()
+    lost = next(k for k in weights if "decoder" in k and "weight" in k and weights[k].ndim == 2 and "embed" not in k)
+    save_file({k: v for k, v in weights.items() if k != lost}, tmp_path/"lacking"/"model.safetensors", metadata={"format": "pt"})
+    for name, says in (("pickle", "holds no translator"), ("lacking", "lacks 1 tensors")):
+        with pytest.raises(InputError, match=says) as error: translators["hub"](weights=tmp_path/name)
+        assert "\n" not in str(error.value)
+
+
+def test_text_says_no_specials():
+    "What is spelled like a special is unknown: it ends no text."
+    for vocabulary in (Vocabulary.bpe(SENTENCES.english, 300), Vocabulary.of(SENTENCES.english)):
+        ids = vocabulary.encode("dogs <eos> and <pad> and <bos>")
+        assert UNK in ids and not {PAD, BOS, EOS} & {*ids}
+        row = vocabulary.batch(["dogs <eos> and <pad>"], 40)[0].tolist()
+        assert row.count(EOS) == 1 and row[-1] == EOS

@@ -50,7 +50,9 @@ def test_languages_go_either_way_and_gzip_is_read(corpus):
 
 
 @pytest.mark.parametrize("stem, split", [("train", "train"), ("val", "validation"), ("dev", "validation"), ("test_2016_flickr", "test"), ("europarl-v7.de-en", "train"),
-                                         ("commoncrawl.de-en", "train"), ("newstest2013", "validation"), ("newstest2014", "test"), ("other", "")])
+                                         ("commoncrawl.de-en", "train"), ("newstest2013", "validation"), ("newstest2014", "test"),
+                                         ("IWSLT14.TED.tst2012.de-en", "test"), ("tst2013", "test"), ("IWSLT14.TED.dev2010", "validation"),
+                                         ("device", ""), ("values", ""), ("testament", ""), ("other", "")])
 def test_splits_by_the_names_they_go_by(tmp_path, stem, split):
     put(tmp_path, f"{stem}.de", "a\n"), put(tmp_path, f"{stem}.en", "b\n")
     assert load_parallel(tmp_path).split == [split]
@@ -88,7 +90,9 @@ def test_empty_lines_are_left_out_and_counted(tmp_path):
 
 def test_files_that_do_not_fit_are_named(corpus):
     put(corpus, "train.en", "one\ntwo\n")
-    assert "train.de has 3 lines and train.en has 2; they go line by line: line 3 of train.en is missing" in fails(load_parallel, corpus)
+    assert "train.de has 3 lines and train.en has 2; they go line by line, and train.en lacks one at or before line 3" in fails(load_parallel, corpus)
+    put(corpus, "train.en", "one\n\ntwo\nthree\n")
+    assert fails(load_parallel, corpus).endswith("train.de lacks one at or before line 4; line 2 is the first that is empty in one of them only, train.en")
     (corpus/"train.en").unlink()
     assert "train.de without the other language" in fails(load_parallel, corpus)
     put(corpus, "train.en", "1\n2\n3\n"), put(corpus, "train.en.gz", "1\n2\n3\n")
@@ -175,6 +179,31 @@ def test_what_is_no_caption_is_named(tmp_path):
     assert "unknown format" in fails(load_captions, put(tmp_path, "g.txt", "hello"))
     assert "no such file" in fails(load_captions, tmp_path/"gone.xml")
     assert "cannot read" in fails(load_captions, tmp_path/"gone.json")
+
+
+KARPATHY = {"filename": "a.jpg", "split": "val", "sentences": [{"raw": "A dog."}]}
+
+
+@pytest.mark.parametrize("held, said", [
+    (coco(images=[1, 2]), "image 1: expected an object with an id, not 1"), (coco(images=None), "expected a list of images, not None"),
+    (coco(images=[{"id": [1], "file_name": "a.jpg"}]), "image 1: expected an id, not [1]"),
+    (coco(images=[{"id": 5, "file_name": ["a"]}]), "image 1: expected a file_name, not ['a']"),
+    ({"annotations": [{"image_id": [1], "caption": "a"}]}, "annotation 1: expected an image_id, not [1]"),
+    ({"images": [KARPATHY | {"sentences": ["A dog."]}]}, "image 1, sentence 1: expected an object with a raw text or a list of tokens, not 'A dog.'"),
+    ({"images": [KARPATHY | {"sentences": [{"tokens": [1]}]}]}, "image 1, sentence 1: expected an object"),
+    ({"images": [KARPATHY | {"sentences": None}]}, "image 1: expected a list of sentences, not None"),
+    ({"images": [KARPATHY | {"split": None}]}, "image 1: expected a split, not None"),
+    ({"images": [KARPATHY, KARPATHY | {"filename": ["a.jpg"]}]}, "image 2: expected a filename, not ['a.jpg']")])
+def test_a_malformed_record_is_named(tmp_path, held, said):
+    assert said in fails(load_captions, put(tmp_path, "x.json", json.dumps(held)))
+
+
+@pytest.mark.parametrize("row, said", [({"image_id": [1], "captions": ["a"]}, "line 1: expected a name, not [1]"),
+                                       ({"id": 1, "captions": ["a"], "split": None}, "line 1: expected the name of a split, not None")])
+def test_a_malformed_object_is_named(tmp_path, row, said):
+    assert said in fails(load_captions, put(tmp_path, "x.jsonl", json.dumps(row)))
+    pair = {"id": row.get("image_id", 1), "de": "a", "en": "b", "split": row.get("split", "train")}
+    assert said in fails(load_parallel, put(tmp_path, "y.jsonl", json.dumps(pair)))
 
 
 def test_coco_captions_as_they_are():

@@ -178,6 +178,39 @@ def test_columns_of_texts_stand_as_in_the_papers():
     assert places == sorted(places)
 
 
+def test_shares_change_in_points_and_what_is_undefined_is_neither_gain_nor_zero():
+    training = made_up_text_training()
+    gains = training.improvements
+    assert "points" not in render(text_run("translation"), training=training).split("<section")[0] # an older frame: all relative
+    gains["unit"] = np.where(gains["metric"] == "kept-entities", "points", "relative")
+    gains.loc[(gains["metric"] == "bleu") & (gains["reading"] == "beyond length"), ["improvement", "ci_low", "ci_high"]] = np.nan
+    page = render(text_run("translation"), training=training)
+    assert "kept-entities +6.0 points [+4.0, +8.0]" in page and "fbd +5.0 %" in page and "better by (% or points)" in page
+    assert "of 2 differences 2 are gains" in page and "0 cannot be told from zero; 1 more are undefined" in page
+    assert "Undefined and not drawn: 2 of 6 (no point of the curve has that length, or its value is 0)" in page and "+entities (1 undefined)" in page
+
+
+def test_costs_of_a_step_are_printed_where_they_were_measured():
+    training = made_up_text_training()
+    assert "A training step" not in render(text_run("translation"), training=training)
+    training.meta["step_cost"] = {"baseline": 1.0, "+entities": 1.38}
+    assert "A training step of +entities cost 1.4 times the baseline&#39;s." in render(text_run("translation"), training=training)
+
+
+def test_few_items_have_no_verdict_and_doses_no_column():
+    probe = made_up_text_probe()
+    probe.auc.loc[probe.auc["family"] == "negation", "n_clusters"] = 5
+    page = render(text_run("translation"), probe)
+    assert "Kinds noticed / preferred, of 1: bertscore 1/0, bleu 0/1." in page and "n&nbsp;=&nbsp;5" in page
+    assert '<th scope="col">several-facts' not in page
+
+
+def test_the_limits_say_whose_world_the_probe_uses():
+    run = text_run("translation")
+    own = {**run, "settings": {**run["settings"], "data": "folder"}}
+    assert "the package&#39;s own world" in render(own, made_up_text_probe()) and "the package&#39;s own world" not in render(run, made_up_text_probe())
+
+
 def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
     training = made_up_text_training(said="Zygmunt tickled Ben.")
     monkeypatch.setattr("invariant_metrics.judging.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])

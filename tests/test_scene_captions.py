@@ -27,7 +27,7 @@ def test_the_five_are_about_the_same_two_things():
     for i in range(150):
         s = subject_of(SCENES, i)
         for text in relation_captions(SCENES, i):
-            assert {s.first.noun} | ({s.second.noun} if s.second else set()) <= said(text).objects
+            assert {s.first.noun, s.second.noun} <= said(text).objects
 
 
 def test_truth_is_the_scene_graph_with_nouns_for_names():
@@ -59,13 +59,16 @@ def test_every_word_for_a_relation_is_read_in_every_construction(relation):
 
 
 def test_a_false_caption_is_found_out():
+    found = 0
     for i in range(150):
         text, truth = relation_captions(SCENES, i)[0], caption_truth(SCENES, i)
         (a, relation, b), = said(text).relations
         if relation in MIRROR and (a, MIRROR[relation], b) not in truth.relations:
             wrong = next(text.replace(f" {w} ", f" {WORDS[MIRROR[relation]][0]} ") for w in sorted(WORDS[relation], key=len, reverse=True) if f" {w} " in text)
             held = judge_captions([text, wrong], [truth] * 2)
+            found += 1
             assert held["relations"].tolist() == [1, 0] and held["objects"].tolist() == [1, 1] and held["all"][1] < 1
+    assert found > 50
 
 
 def test_oranges_are_things_and_orange_is_a_color():

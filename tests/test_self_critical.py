@@ -11,9 +11,9 @@ from invariant_metrics.metrics.cider import cider_d, document_frequencies
 from invariant_metrics.models.generators import Captioner, Shape
 from invariant_metrics.models.text import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit, total
-from invariant_metrics.training.self_critical import (END, SelfCriticalLoss, advantage_loss, cider_reward, draw, judged, leave_one_out, mixed,
+from invariant_metrics.training.self_critical import (END, SelfCriticalLoss, WeightedLoss, advantage_loss, cider_reward, draw, judged, leave_one_out, mixed,
                                                       repeated_pairs, scored_log_probs, self_critical)
-from invariant_metrics.training.text import augmented_text, text_batches
+from invariant_metrics.training.text import augmented_text, text_batches, text_loss
 
 LENGTH = 3
 WORDS = Vocabulary(("",)*4 + ("a", "b"))
@@ -171,9 +171,10 @@ def test_a_captioner_goes_after_its_reward_and_a_stopped_run_goes_on_bit_for_bit
 
 
 def test_alpha_zero_only_watches():
+    "With dropout, too: the task sees the noise it would see alone."
     words = Vocabulary.of(["red blue"])
     make = text_batches({"features": torch.eye(2)[:, None].contiguous()}, words.batch(["red", "blue"], 4), words, 2, references=[["red"], ["blue"]])
-    task, nets = augmented_text(words), [Captioner(2, words, Shape(1, 1, 16, 16, 2, 0.0)) for _ in range(2)]
+    task, nets = augmented_text(words), [Captioner(2, words, Shape(1, 1, 16, 16, 2, 0.3)) for _ in range(2)]
     watched = SelfCriticalLoss({"own": (lambda t, r: np.ones(len(t)), 1.0)}, 0.0, task, samples=2, length=4)
     for net, loss in zip(nets, (task, watched)): fit(Turn(net, loss), make, 4)
     assert all(torch.equal(a, b) for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values()))
@@ -187,3 +188,56 @@ def test_what_is_refused():
         with pytest.raises(InputError, match=says): self_critical(net, BATCH, REWARDS, torch_rng(0), length=LENGTH, **options)
     with pytest.raises(InputError, match="references"): self_critical(net, {"which": BATCH["which"]}, REWARDS, torch_rng(0))
     with pytest.raises(InputError, match="at least one"): SelfCriticalLoss({})
+
+
+def test_a_name_that_is_taken_is_refused():
+    "A reward called as another term would take its place in the sum."
+    words = Vocabulary.of(["red blue"])
+    for name in ("reward", "length", "rep-2", "self-critical"):
+        with pytest.raises(InputError, match=f"called {name!r}"): SelfCriticalLoss({name: (reward, 1.0)})
+    for name in ("task", "soft"):
+        task = augmented_text(words)
+        task.invariants["soft"] = None
+        with pytest.raises(InputError, match=f"called {name!r}"): SelfCriticalLoss({name: (reward, 1.0)}, task=task)
+    with pytest.raises(InputError, match="called 'mine'"): SelfCriticalLoss({"mine": (reward, 1.0)}, task=lambda model, batch: {"mine": (1.0, torch.ones(()))}, length=LENGTH)(Chain(), BATCH)
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), -1.0])
+def test_an_alpha_that_is_no_weight_is_refused(alpha):
+    with pytest.raises(InputError, match="alpha is finite"): SelfCriticalLoss(REWARDS, alpha)
+    with pytest.raises(InputError, match="alpha is finite"): WeightedLoss(reward, alpha)
+
+
+def test_texts_that_break_more_weigh_more_and_no_gradient_passes_the_reward():
+    net, tokens, asked = Chain(), torch.tensor([[1, 4, EOS, PAD], [1, 5, 5, EOS]]), []
+    def minus(texts, references): asked.append(texts); return np.array([0.0, -0.5])
+    loss = WeightedLoss(minus, alpha=4.0, smoothing=0.0, length=LENGTH)
+    batch = {**BATCH, "tokens": tokens}
+    terms = loss(net, batch)
+    log_probs = net(batch, tokens).log_softmax(-1).gather(2, tokens[:, 1:, None])[..., 0]
+    by_hand = -(1*log_probs[0, :2].sum() + 3*log_probs[1].sum())/5
+    assert torch.isclose(terms["task"][1], by_hand) and terms["task"][0] == 1 and torch.isclose(total(terms), by_hand)
+    assert terms["violation"][0] == 0 and terms["violation"][1] == 0.25 and not terms["violation"][1].requires_grad
+    assert asked == [[WORDS.decode(row) for row in net.generate(BATCH, LENGTH).tokens]]
+    assert torch.isclose(WeightedLoss(minus, 0.0, length=LENGTH)(net, batch)["task"][1], text_loss(net(batch, tokens), tokens))
+    with pytest.raises(InputError, match="weight below 0"): WeightedLoss(lambda t, r: np.ones(2), 4.0, length=LENGTH)(net, batch)
+    with pytest.raises(InputError, match="references"): loss(net, {"which": BATCH["which"], "tokens": tokens})
+    assert loss.settings["alpha violation"] == 4.0 and loss.settings["task loss"] == "text-weighted-smoothing-0"
+
+
+def test_frequencies_without_the_end_cannot_mark_it():
+    references = [["a red ball"], ["a boat"]]
+    with pytest.raises(InputError, match="do not count the end"): cider_reward(references, df=document_frequencies(references))
+    counted = cider_reward(references).df
+    assert cider_reward(references, df=counted).df is counted
+    cider_reward(references, marks_end=False, df=document_frequencies(references))
+
+
+def test_every_part_of_a_network_keeps_its_own_mode():
+    net = Captioner(2, Vocabulary.of(["red blue"]), Shape(1, 1, 16, 16, 2)).train()
+    net.encoder.eval()
+    modes = [m.training for m in net.modules()]
+    drawn = net.generate({"features": torch.eye(2)[:, None].contiguous()}, 4, sample=torch_rng(0))
+    assert [m.training for m in net.modules()] == modes
+    scored_log_probs(net, {"features": torch.eye(2)[:, None].contiguous()}, drawn, 1)
+    assert [m.training for m in net.modules()] == modes and not all(modes)

@@ -96,13 +96,14 @@ def test_equal_texts_have_no_violation_and_others_have_one(g):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_gradient_reaches_the_generator_and_nothing_else(g, mode):
+def test_the_gradient_reaches_the_generator_and_nothing_else(g, mode, request):
     truth = soft(SENTENCES)
     logits, pred = unsure(truth)
     bound = g.bind(WORDS, mode)
     loss = bound.loss(pred, truth)
     loss.sum().backward()
-    assert logits.grad.isfinite().all() and (logits.grad.abs().sum() > 0 or loss.sum() == 0) # a pair may please a random judge more than the truth
+    pleased = request.node.callspec.params["g"] in CHECKPOINTS and loss.sum() == 0 # a pair may please a random judge more than the truth
+    assert logits.grad.isfinite().all() and (logits.grad.abs().sum() > 0 or pleased)
     assert (logits.grad[~truth.mask] == 0).all()
     assert all(not p.requires_grad and p.grad is None for p in g.parameters())
 
@@ -148,8 +149,15 @@ def test_of_several_references_the_nearest_counts(g):
 def test_frozen_stays_frozen(g):
     before = {k: v.clone() for k, v in g.state_dict().items()}
     assert not any(m.training for m in torch.nn.ModuleDict({"g": g.bind(WORDS)}).train()["g"].modules())
-    first = g.violation(SENTENCES, SENTENCES[:3] + SENTENCES[3:])
-    assert torch.equal(first, g.violation(SENTENCES, SENTENCES))
+    others = SENTENCES if by_word(g) else OTHERS # these compare texts of one length only
+    first, truth, bound = g.violation(others, SENTENCES[::-1] if not by_word(g) else SENTENCES), soft(SENTENCES), g.bind(WORDS)
+    logits, _ = unsure(truth)
+    generator, old = torch.nn.Parameter(logits.detach()), logits.detach().clone()
+    step = torch.optim.SGD([generator, *(p for p in bound.parameters() if p.requires_grad)], 1.0)
+    (bound.loss(SoftTexts(generator.softmax(-1), truth.mask), truth).sum() + generator.square().sum()).backward()
+    step.step()
+    assert not torch.equal(generator, old)
+    assert torch.equal(first, g.violation(others, SENTENCES[::-1] if not by_word(g) else SENTENCES))
     assert all(torch.equal(v, before[k]) for k, v in g.state_dict().items())
 
 

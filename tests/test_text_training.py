@@ -11,6 +11,7 @@ from invariant_metrics.invariants.soft_text import TextInvariant
 from invariant_metrics.models.generators import Shape, Translator
 from invariant_metrics.models.text import BOS, EOS, PAD, Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, fork
+from invariant_metrics.training.checkpoint import load_weights, read_state
 from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.training.text import (TextTargets, augmented_text, soft_texts, soft_truth, soft_view, text_batches, text_loss,
                                              text_targets, text_task)
@@ -179,3 +180,68 @@ def test_the_task_is_named_in_the_settings_of_a_run():
     assert augmented_text(WORDS, smoothing=0.2).settings["task loss"] == text_task(0.2).__qualname__ == "text-smoothing-0.2"
     assert total(augmented_text(WORDS)(fork(translator()), batches()(0))).item() > 0
     assert soft_texts(TOKENS, len(WORDS)).probs.shape == (40, TOKENS.shape[1] - 1, len(WORDS))
+
+
+def test_weights_of_texts_multiply_their_words_and_the_number_of_words_stays():
+    logits = torch.randn(2, 4, 7, generator=torch.Generator().manual_seed(1))
+    tokens = torch.tensor([[BOS, 4, EOS, PAD, PAD], [BOS, 4, 5, 6, EOS]])
+    one, two = (text_loss(logits[i:i + 1], tokens[i:i + 1]) for i in (0, 1))
+    assert torch.isclose(text_loss(logits, tokens, weights=torch.tensor([3.0, 0.5])), (3*2*one + .5*4*two)/6)
+    assert torch.equal(text_loss(logits, tokens, weights=torch.ones(2)), text_loss(logits, tokens))
+    with pytest.raises(InputError, match="as many weights"): text_loss(logits, tokens, weights=torch.ones(3))
+
+
+@pytest.mark.parametrize("longest", [64, 70])
+def test_cached_targets_of_texts_longer_than_the_reader_are_those_it_computes(longest):
+    "The reader of names cuts at 64: a row per position, up to there."
+    entries = len(WORDS)
+    tokens = torch.full((4, longest + 2), PAD)
+    for row, n in zip(tokens, (longest, 9, 66, 12)):
+        n = min(n, longest)
+        row[:n + 2] = torch.tensor([BOS, *(4 + (7*i + n) % (entries - 4) for i in range(n)), EOS])
+    loss = augmented_text(WORDS, {"entities": (get_invariant("entities"), 0.5)})
+    caches, net = text_targets(loss, tokens, WORDS), translator().eval()
+    assert caches["entities"].along
+    make = text_batches({"source": SOURCE[:4]}, tokens, WORDS, 2, caches=caches)
+    for i in range(4):
+        batch = make(i)
+        assert torch.isclose(loss(net, batch)["entities"][1], loss(net, {**batch, "targets": {}})["entities"][1], atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), -0.5])
+def test_an_alpha_that_is_no_weight_is_refused(alpha):
+    with pytest.raises(InputError, match="alpha of 'shares' is finite"): AugmentedLoss({"shares": (own(Shares), alpha)})
+
+
+def test_a_run_with_drawn_words_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+    "Gumbel's draws belong to the step, not to how often anything was drawn before."
+    def run(stop_at, folder):
+        net, make = translator(0.1), batches()
+        def at(i):
+            if i == stop_at: raise RuntimeError("stopped")
+            return make(i)
+        fit(Turn(net, augmented_text(WORDS, {"entities": (get_invariant("entities"), 0.5)}, mode="gumbel")), at, 6, folder=folder, save_every=2)
+        return net
+    with pytest.raises(RuntimeError): run(3, tmp_path)
+    assert torch.equal(flat(run(99, tmp_path)), flat(run(99, None)))
+
+
+def test_a_weight_that_is_not_finite_is_named_and_the_state_of_that_step_is_kept(tmp_path):
+    net, make = translator(), batches()
+    def loss(model, batch): return {"task": text_loss(model(batch, batch["tokens"]), batch["tokens"]), "odd": (float("nan") if batch["late"] else 1.0, model.embedding.weight.sum())}
+    with pytest.raises(InputError, match=r"step 3: 'odd × nan' of turn 'model' is nan.*stopped\.safetensors"):
+        fit(Turn(net, loss), lambda i: {**make(i), "late": i == 3}, 6, folder=tmp_path, save_every=100)
+    kept = load_weights(translator(), tmp_path/"stopped.safetensors")
+    assert torch.equal(flat(kept), flat(net)) and read_state(tmp_path/"stopped.safetensors")[1]["step"] == 3
+    whole = translator()
+    fit(Turn(whole, loss), lambda i: {**make(i), "late": False}, 3)
+    assert not (tmp_path/"checkpoint.safetensors").exists() and flat(kept).isfinite().all() and not torch.equal(flat(whole), flat(translator()))
+
+
+def test_where_the_second_turn_breaks_nothing_half_moved_is_kept(tmp_path):
+    nets, make = [translator(), translator()], batches()
+    def fine(model, batch): return {"task": text_loss(model(batch, batch["tokens"]), batch["tokens"])}
+    def broken(model, batch): return {"task": fine(model, batch)["task"]*float("nan")}
+    with pytest.raises(InputError, match="'task' of turn 'b' is nan; no checkpoint was kept"):
+        fit([Turn(nets[0], fine, name="a"), Turn(nets[1], broken, name="b")], make, 2, folder=tmp_path)
+    assert not list(tmp_path.iterdir())

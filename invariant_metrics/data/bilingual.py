@@ -36,7 +36,7 @@ class Meaning:
     quality: str = ""     # key of QUALITIES
     negated: bool = False # the quality is denied
 
-# %% ../../nbs/data/07_bilingual.ipynb #fda69d87
+# %% ../../nbs/data/07_bilingual.ipynb #738891e4
 class Frame(NamedTuple):
     "How the verbs of a kind are used."
     subject: tuple[str, ...]          # kinds of names
@@ -46,7 +46,6 @@ class Frame(NamedTuple):
     de: tuple[tuple[str, str, str, str], ...] # what stands first (after ^: nowhere else), finite verb, middle (@ for time and place), end
     weight: float                     # how often it is drawn
 
-# %% ../../nbs/data/07_bilingual.ipynb #5923d97b
 _PP, _PO, _NONE = ("PER",), ("PER", "ORG"), {}
 _GIVEN = ("{S} {V[0]} {O} {N} {A} {X}", "{S} {V[0]} {N} {A} {X} to {O}", "{O} was {V[1]} {N} {A} {X} by {S}", "{N} {A} {X} were {V[1]} to {O} by {S}")
 _ACT = (("{S} {V[0]} {O}", "{O} was {V[1]} by {S}"),
@@ -147,8 +146,8 @@ def _nouns(language: str, frame: str, thing: str, woman: bool) -> tuple[str, ...
     if language == "de" and words[0][1] == ":": return tuple(f"{_ARTICLE[frame == 'judge'][w[0]]} {w[2:]}" for w in words)
     return words
 
-# %% ../../nbs/data/07_bilingual.ipynb #60f9e9cd
-def _options(m: Meaning, language: str) -> tuple[dict, tuple]: # what goes into each slot; skeletons
+# %% ../../nbs/data/07_bilingual.ipynb #533ef306
+def _options(m: Meaning, language: str) -> tuple[dict, tuple, list[int]]: # what goes into each slot; skeletons; their ends
     verb = W.VERBS[m.relation]
     frame, german = verb.frame, language == "de"
     woman = (m.object if frame == "hire" else m.subject).split(" ")[0] in _FEMALE
@@ -158,7 +157,8 @@ def _options(m: Meaning, language: str) -> tuple[dict, tuple]: # what goes into 
     number = (m.number, W.NUMBER_WORDS[language][m.number]) if m.number in W.NUMBER_WORDS[language] else (m.number,)
     slots = {"S": m.subject, "O": to, "P": place, "V": verb.de if german else verb.en, "N": number, "A": adjectives,
              "T": _time(language, m.time, frame == "work") if m.time else (), "X": _nouns(language, frame, m.thing, woman)}
-    return slots, _skeletons(language, frame, m.negated, bool(m.place), bool(m.time), bool(m.quality))
+    skeletons = _skeletons(language, frame, m.negated, bool(m.place), bool(m.time), bool(m.quality))
+    return slots, skeletons, _ends(slots, skeletons)
 
 def _ends(slots: dict, skeletons: tuple) -> list[int]: # number of sentences up to the end of each skeleton
     length, ends, n = {a: len(slots[a]) for a in "VTNAX"}, [], 0
@@ -174,30 +174,28 @@ def _sentence(slots: dict, skeletons: tuple, ends: list[int], index: int) -> str
     form, axes = skeletons[k]
     chosen = slots.copy()
     for a in axes:
-        words = slots[a]
-        index, i = divmod(index, len(words))
-        chosen[a] = words[i]
+        index, i = divmod(index, len(slots[a]))
+        chosen[a] = slots[a][i]
     text = form.format_map(chosen)
     return text[0].upper() + text[1:]
 
-# %% ../../nbs/data/07_bilingual.ipynb #b1d9ddc8
+# %% ../../nbs/data/07_bilingual.ipynb #21930887
 @lru_cache(1024)
 def right_answers(meaning: Meaning, language: str = "en") -> tuple[str, ...]:
     "Every right sentence for a meaning, in English or, as `de`, in German."
-    slots, skeletons = _options(meaning, language)
-    ends = _ends(slots, skeletons)
+    slots, skeletons, ends = _options(meaning, language)
     return tuple(dict.fromkeys(_sentence(slots, skeletons, ends, i) for i in range(ends[-1])))
 
 def render(meaning: Meaning, generator: np.random.Generator, language: str = "en") -> str:
     "One right sentence, drawn."
-    slots, skeletons = _options(meaning, language)
-    ends = _ends(slots, skeletons)
+    slots, skeletons, ends = _options(meaning, language)
     return _sentence(slots, skeletons, ends, int(generator.integers(ends[-1])))
 
-# %% ../../nbs/data/07_bilingual.ipynb #d9cf1446
+# %% ../../nbs/data/07_bilingual.ipynb #50d18495
 MOST = 24 # references of an item
 _KINDS, _NAMES = tuple(FRAMES), ("common", "held-out", "all")
 _WEIGHTS = np.cumsum([f.weight for f in FRAMES.values()]) / sum(f.weight for f in FRAMES.values())
+_FIRST, _SIDE_BY_SIDE = {*_FEMALE, *W.MEN[0], *W.MEN[1]}, {f for f in FRAMES if any("{S} {O}" in form for form in _german(f, False, True, True))}
 _OF_FRAME = {f: tuple(v.key for v in W.VERBS.values() if v.frame == f) for f in FRAMES}
 
 @cache
@@ -212,7 +210,9 @@ def _qualities(names: str) -> tuple[str, ...]: # a neutral one is drawn as often
 
 def _one(u: float, of: Sequence): return of[int(u * len(of))]
 
-def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "") -> str: # three uniforms
+def _needs_last(kind: str, other: str) -> bool: return other in _FIRST and kind in _SIDE_BY_SIDE # next to a bare first name
+
+def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "", full: bool = False) -> str: # three uniforms; full: with a last name
     kind = _one(u[0], kinds)
     if kind != "PER":
         pool = _pool(kind, names)
@@ -221,27 +221,28 @@ def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "") -> str
     pool = _pool("first", names)
     first = _one(u[1], pool)
     if first == but.split(" ")[0]: first = pool[int(u[1] * len(pool)) - 1]
-    return first if u[2] < .4 else f"{first} {_one((u[2] - .4) / .6, _pool('last', names))}"
+    last = u[2] if full else (u[2] - .4) / .6
+    return first if last < 0 else f"{first} {_one(last, _pool('last', names))}"
 
 def _moment(u: Sequence[float], recent: bool) -> str: # two uniforms
     return _one(u[1], _one(u[0], (tuple(W.DAYS), tuple(W.MONTHS), W.YEARS, W.DATES, tuple(W.RECENT))[:5 if recent else 4]))
 
-# %% ../../nbs/data/07_bilingual.ipynb #278b4bf0
+# %% ../../nbs/data/07_bilingual.ipynb #1de47771
 def _meaning(u: Sequence[float], names: str) -> Meaning: # twenty uniforms
     kind = _KINDS[int(np.searchsorted(_WEIGHTS, u[0], side="right"))]
     frame = FRAMES[kind]
     subject = _name(u[2:5], frame.subject, names)
-    to = _name(u[5:8], frame.object, names, but=subject)
+    to = _name(u[5:8], frame.object, names, subject, _needs_last(kind, subject))
     place = _name((0, u[9], 0), ("LOC",), names, but=to) if kind == "move" or u[8] < .6 else ""
     said = kind == "judge" or u[14] < .75
-    time = _moment(u[10:12], kind != "work" and (said or place != "")) if u[12] < .7 or not place else ""
+    time = _moment(u[10:12], kind != "work" and (said or place != "")) if u[12] < .7 or not place or kind == "work" else ""
     number = str(2 + int(u[13] * u[13] * 88)) if kind in ("sell", "give", "buy", "win", "acquire") else ""
     thing = _one(u[15], tuple(frame.things)) if said or not _commented(kind) else ""
     quality = _one(u[16], _qualities(names)) if said and (_commented(kind) or frame.things in (W.GOODS, W.WORKS)) else ""
     negated = bool(quality) and frame.things is not W.GOODS and u[17] < .35
     return Meaning(_one(u[1], _OF_FRAME[kind]), subject, to, place, time, number, thing, quality, negated)
 
-# %% ../../nbs/data/07_bilingual.ipynb #83d70669
+# %% ../../nbs/data/07_bilingual.ipynb #6c15368b
 class Sentences(NamedTuple):
     "Meanings with their sentences; references are all right answers, or some of them drawn."
     meanings: list[Meaning]
@@ -251,11 +252,9 @@ class Sentences(NamedTuple):
 
 def _item(u: Sequence[float], names: str) -> tuple: # one row of Sentences
     meaning = _meaning(u, names)
-    slots, skeletons = _options(meaning, "de")
-    ends = _ends(slots, skeletons)
+    slots, skeletons, ends = _options(meaning, "de")
     source = _sentence(slots, skeletons, ends, int(u[20] * ends[-1]))
-    slots, skeletons = _options(meaning, "en")
-    ends = _ends(slots, skeletons)
+    slots, skeletons, ends = _options(meaning, "en")
     total = ends[-1]
     edges = [k * total // MOST for k in range(MOST + 1)] if total > MOST else range(total + 1)
     picked = [low + int(v * (high - low)) for v, low, high in zip(u[22:], edges, edges[1:])]
@@ -373,7 +372,7 @@ def relation_of(meaning: Meaning) -> tuple[str, str, str]: # (subject, relation,
     "Who does what to whom."
     return meaning.subject, meaning.relation, meaning.object
 
-# %% ../../nbs/data/07_bilingual.ipynb #0017bc3c
+# %% ../../nbs/data/07_bilingual.ipynb #9674d427
 def _symbols(form: str) -> tuple[tuple[str, ...], str]: # pattern and the names in its order
     words = split_words(re.sub(r"\{(\w)[^}]*\}", r" _\1_ ", form))
     names = {"_S_": "N", "_O_": "N", "_P_": "N", "_V_": "V", "_N_": "NUM", "_A_": "A", "_X_": "X"}
@@ -393,7 +392,8 @@ def _patterns() -> dict[tuple[str, tuple[str, ...]], str]: # (frame, pattern) ->
 def _main_clause(found: Sequence[Found]) -> list[Found]: # without time, place, job, articles and marks
     found = [f for f in found if f.symbol not in (",", ".", "T", "the")]
     symbols = [f.symbol for f in found]
-    if "and" in symbols: found = found[:symbols.index("and")]
+    after = symbols[symbols.index("and"):] if "and" in symbols else []
+    if {"was", "wasn't"} & {*after} and not {"V", *_KINDS_OF_NAME} & {*after}: found = found[:-len(after)]
     drop = {k + d for k, (a, b) in enumerate(zip(found, found[1:])) if (a.symbol, b.symbol) in (("in", "LOC"), ("as", "X")) for d in (0, 1)}
     return [f for k, f in enumerate(found) if k not in drop]
 
@@ -410,14 +410,14 @@ def relation_in(text: str) -> tuple[str, str, str] | None: # (subject, relation,
     fits = names["S"].symbol in frame.subject and names["O"].symbol in frame.object
     return (names["S"].value, relation, names["O"].value) if fits else None
 
-# %% ../../nbs/data/07_bilingual.ipynb #e582ee83
+# %% ../../nbs/data/07_bilingual.ipynb #584632ea
 def _f1(a: Sequence, b: Sequence) -> float: # of two multisets
     return 2 * (Counter(a) & Counter(b)).total() / (len(a) + len(b)) if len(a) + len(b) else 1.
 
 def preserved(texts: Sequence[str], meanings: Sequence[Meaning]) -> dict[str, np.ndarray]: # each (N,)
-    "What English texts keep of their meanings: F1 of the names, and whether numbers, sentiment, relation and the whole are right; exact."
+    "What English texts keep of their meanings: F1 of the names, and whether numbers, sentiment, relation and all are right; 0 where no name is."
     if len(texts) != len(meanings): raise InputError(f"{len(texts)} texts for {len(meanings)} meanings; give one for each")
-    rows = [(_f1(entities_in(t), entities_of(m)), numbers_in(t) == numbers_of(m), sentiment_in(t) == sentiment_of(m),
+    rows = [(_f1(e := entities_in(t), entities_of(m)), e != () and numbers_in(t) == numbers_of(m), e != () and sentiment_in(t) == sentiment_of(m),
              relation_in(t) == relation_of(m), t in right_answers(m)) for t, m in zip(texts, meanings)]
     return dict(zip(("entities", "numbers", "sentiment", "relation", "right"), np.array(rows, dtype=float).reshape(-1, 5).T))
 
@@ -432,7 +432,7 @@ def tagged(sentences: Sentences) -> list[tuple[list[str], list[str]]]: # (words,
         out.append((split_words(text), tags))
     return out
 
-# %% ../../nbs/data/07_bilingual.ipynb #0ea504c0
+# %% ../../nbs/data/07_bilingual.ipynb #a0689100
 EDITS = ("entity", "place", "number", "sentiment", "relation")
 
 def _pool_of(*names: str) -> str: # "held-out" where one of them is
@@ -445,7 +445,8 @@ def _edit_entity(m: Meaning, generator: np.random.Generator) -> Meaning:
     side = "subject" if _kind(m.object) == "LOC" or generator.random() < .5 else "object"
     old = getattr(m, side)
     taken = {n.split(" ")[0] for n in (m.subject, m.object)}
-    while (new := _name(generator.random(3), (_kind(old),), _pool_of(old))).split(" ")[0] in taken: pass
+    full = _needs_last(W.VERBS[m.relation].frame, m.object if side == "subject" else m.subject)
+    while (new := _name(generator.random(3), (_kind(old),), _pool_of(old), full=full)).split(" ")[0] in taken: pass
     return replace(m, **{side: new})
 
 def _edit_place(m: Meaning, generator: np.random.Generator) -> Meaning | None:

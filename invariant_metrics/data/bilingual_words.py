@@ -121,13 +121,13 @@ dinner supper | n:Abendessen; reception welcome | m:Empfang; traffic | m:Verkehr
 tea | m:Tee; apartment flat | f:Wohnung; audience | n:Publikum; beginning start | m:Anfang m:Beginn; end ending | n:Ende m:Schluss
 """)}
 
-# %% ../../nbs/data/07_bilingual_words.ipynb #feb936d1
+# %% ../../nbs/data/07_bilingual_words.ipynb #76917dae
 JOBS = {s.key: s for s in _senses("""
 teacher | Lehrer Lehrerin; doctor physician | Arzt Ärztin; engineer | Ingenieur Ingenieurin; lawyer attorney | Anwalt Anwältin;
 cook chef | Koch Köchin; driver | Fahrer Fahrerin; painter | Maler Malerin; writer author | Schriftsteller Schriftstellerin;
-gardener | Gärtner Gärtnerin; architect | Architekt Architektin; translator | Übersetzer Übersetzerin; salesman | Verkäufer Verkäuferin;
+gardener | Gärtner Gärtnerin; architect | Architekt Architektin; translator | Übersetzer Übersetzerin; salesperson | Verkäufer Verkäuferin;
 accountant | Buchhalter Buchhalterin; pilot | Pilot Pilotin; photographer | Fotograf Fotografin; editor | Redakteur Redakteurin;
-nurse | Pfleger Pflegerin; consultant adviser | Berater Beraterin; director head | Direktor Direktorin;
+nurse | Pfleger Pflegerin; consultant adviser | Berater Beraterin; director manager | Direktor Direktorin;
 programmer | Programmierer Programmiererin; baker | Bäcker Bäckerin; hairdresser | Friseur Friseurin; musician | Musiker Musikerin;
 dancer | Tänzer Tänzerin; journalist reporter | Journalist Journalistin; scientist researcher | Forscher Forscherin;
 carpenter | Tischler Tischlerin; electrician | Elektriker Elektrikerin; mechanic | Mechaniker Mechanikerin;
@@ -156,7 +156,7 @@ def _verbs(table: str) -> Iterator[Verb]: # entries "frame key | past/participle
         german = [(*verb.split("/")[0].partition("+"), verb.split("/")[1]) for verb in de.split()]
         yield Verb(*left.split()[::-1], english, tuple((a, plus and f" {b}", c) for a, plus, b, c in german))
 
-# %% ../../nbs/data/07_bilingual_words.ipynb #c576e9f8
+# %% ../../nbs/data/07_bilingual_words.ipynb #9aa0ba79
 VERBS = {v.key: v for v in _verbs("""
 act visit | visited/visited | besuchte/besucht; act invite | invited/invited | lud+ein/eingeladen;
 act greet | greeted/greeted welcomed/welcomed | begrüßte/begrüßt; act phone | phoned/phoned telephoned/telephoned | rief+an/angerufen;
@@ -186,7 +186,7 @@ give give | gave/given | gab/gegeben; give show | showed/shown | zeigte/gezeigt;
 give promise | promised/promised | versprach/versprochen; buy buy | bought/bought purchased/purchased | kaufte/gekauft erwarb/erworben;
 buy receive | received/received obtained/obtained | erhielt/erhalten bekam/bekommen; buy borrow | borrowed/borrowed | borgte/geborgt;
 buy rent | rented/rented leased/leased | mietete/gemietet; buy inherit | inherited/inherited | erbte/geerbt;
-buy steal | stole/stolen | stahl/gestohlen; judge find | found/found/find considered/considered/consider | fand/gefunden;
+buy demand | demanded/demanded | verlangte/verlangt forderte/gefordert; judge find | found/found/find considered/considered/consider | fand/gefunden;
 move move | moved/moved relocated/relocated | zog/gezogen zog+um/umgezogen;
 work work | worked_for/worked_for been_employed_by/been_employed_by been_working_for/been_working_for | arbeitet/gearbeitet;
 win beat | beat/beaten defeated/defeated | besiegte/besiegt schlug/geschlagen;

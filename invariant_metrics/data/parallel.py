@@ -41,16 +41,16 @@ class Pairs(CaptionSet):
     "Sentences of one language with their translations."
     source: list[str] = ()            # in the order of the names
 
-# %% ../../nbs/data/07_parallel.ipynb #1a8a3f4e
+# %% ../../nbs/data/07_parallel.ipynb #b57300fc
 _SPLITS = (("train", "train"), ("restval", "train"), ("commoncrawl", "train"), ("europarl", "train"), ("news-commentary", "train"),
-           ("newstest201[0-3]", "validation"), ("newstest200", "validation"), ("newstest", "test"), ("valid", "validation"), ("val", "validation"),
-           ("dev", "validation"), ("test", "test"))
+           ("newstest201[0-3]", "validation"), ("newstest200", "validation"), ("newstest", "test"), ("valid", "validation"),
+           ("val(?![a-z])", "validation"), ("dev(set)?(?![a-z])", "validation"), ("te?st(set)?(?![a-z])", "test"))
 
 def _split(name: str) -> str: # of a file or of a record
     at = [(m.start(), k, split) for k, (key, split) in enumerate(_SPLITS) if (m := re.search(rf"(?<![a-z]){key}", name.lower()))]
     return min(at)[2] if at else ""
 
-# %% ../../nbs/data/07_parallel.ipynb #a7649d61
+# %% ../../nbs/data/07_parallel.ipynb #f5a64220
 _MARKED = (".sgm", ".xml")
 
 def _bare(path: Path) -> Path: return path.with_suffix("") if path.suffix == ".gz" else path
@@ -65,7 +65,10 @@ def _pair(source: Path, target: Path) -> list[tuple[str, str]]:
     a, b = _lines(source), _lines(target)
     if len(a) == len(b): return list(zip(a, b))
     short, line = (source if len(a) < len(b) else target), min(len(a), len(b)) + 1
-    raise InputError(f"{source.name} has {len(a)} lines and {target.name} has {len(b)}; they go line by line: line {line} of {short.name} is missing")
+    empty = next((f"; line {i} is the first that is empty in one of them only, {(target if one else source).name}"
+                  for i, (one, other) in enumerate(zip(a, b), 1) if bool(one) != bool(other)), "")
+    raise InputError(f"{source.name} has {len(a)} lines and {target.name} has {len(b)}; they go line by line, "
+                     f"and {short.name} lacks one at or before line {line}{empty}")
 
 # %% ../../nbs/data/07_parallel.ipynb #b63d424b
 def _stem(path: Path, language: str) -> str | None: # "train" of train.de.gz; None for another language
@@ -88,7 +91,7 @@ def _files(folder: Path, source: str, target: str) -> list[tuple[str, Path, Path
         raise InputError(f"{folder}: {few(twice)} look like one text in two versions; give the two files of the one you mean")
     return [(stem, a[stem], b[stem]) for stem in a]
 
-# %% ../../nbs/data/07_parallel.ipynb #dc06a438
+# %% ../../nbs/data/07_parallel.ipynb #00f66f39
 _Row = tuple[str, str, list[str], str] # name, source, references, split
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]: # where, object
@@ -98,6 +101,10 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict]]: # where, object
         except ValueError as error: raise InputError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict): raise InputError(f"{path}, line {number}: expected an object, not {type(row).__name__}")
         yield f"{path}, line {number}", row
+
+def _named(value, where: str, what: str = "a name", kinds: tuple[type, ...] = (str, int)) -> str: # a field that is no list, object or null
+    if not isinstance(value, kinds): raise InputError(f"{where}: expected {what}, not {value!r:.60}")
+    return str(value)
 
 def _texts(value, where: str) -> list[str]: # one text or several
     texts = value if isinstance(value, list) else [value]
@@ -109,8 +116,9 @@ def _from_objects(path: Path, source: str, target: str) -> list[_Row]:
     for number, (where, row) in enumerate(_json_rows(path), 1):
         row = {**row, **row["translation"]} if isinstance(row.get("translation"), dict) else row
         if missing := [k for k in (source, target) if k not in row]: raise InputError(f"{where}: no {missing[0]!r}; it has {few(list(row))}")
-        name = next((str(row[k]) for k in ("id", "name", "image") if k in row), str(number))
-        out.append((name, " ".join(_texts(row[source], where)), _texts(row[target], where), str(row.get("split", _split(path.name)))))
+        name = next((_named(row[k], where) for k in ("id", "name", "image") if k in row), str(number))
+        split = _named(row.get("split", _split(path.name)), where, "the name of a split", (str,))
+        out.append((name, " ".join(_texts(row[source], where)), _texts(row[target], where), split))
     return out
 
 def _from_columns(path: Path, source: str, target: str) -> list[_Row]: # source, reference, further references
@@ -156,23 +164,40 @@ def load_parallel(place,               # folder (train.de, train.en, valid.de, â
     names, texts, refs, split = map(list, zip(*rows))
     return Pairs(names, refs, split, where, notes, texts)
 
-# %% ../../nbs/data/07_parallel.ipynb #8b84b93d
+# %% ../../nbs/data/07_parallel.ipynb #b06c2e16
 _Captioned = list[tuple[str, str, str]] # name, caption, split
 
 def _coco(held: dict, path: Path) -> _Captioned:
-    files = {image.get("id"): image.get("file_name") for image in held.get("images", ())}
+    files, split, out = _coco_files(held.get("images", []), path), _split(path.name), []
     for i, a in enumerate(held["annotations"], 1):
         if not isinstance(a, dict) or not {"image_id", "caption"} <= a.keys(): raise InputError(f"{path}, annotation {i}: needs image_id and caption")
-    split = _split(path.name)
-    return [(str(files.get(a["image_id"]) or a["image_id"]), a["caption"], split) for a in held["annotations"]]
+        name = _named(a["image_id"], f"{path}, annotation {i}", "an image_id")
+        out.append((files.get(name, name), a["caption"], split))
+    return out
+
+def _coco_files(images, path: Path) -> dict[str, str]: # by id
+    if not isinstance(images, list): raise InputError(f"{path}: expected a list of images, not {images!r:.60}")
+    bad = next((i for i, image in enumerate(images, 1) if not isinstance(image, dict) or "id" not in image), None)
+    if bad: raise InputError(f"{path}, image {bad}: expected an object with an id, not {images[bad - 1]!r:.60}")
+    return {_named(image["id"], f"{path}, image {i}", "an id"): _named(image["file_name"], f"{path}, image {i}", "a file_name", (str,))
+            for i, image in enumerate(images, 1) if image.get("file_name")}
 
 def _karpathy(held: dict, path: Path) -> _Captioned:
     out = []
     for i, image in enumerate(held["images"], 1):
         if not isinstance(image, dict) or not {"filename", "sentences", "split"} <= image.keys():
             raise InputError(f"{path}, image {i}: needs filename, sentences and split")
-        out += [(image["filename"], s.get("raw", " ".join(s.get("tokens", ()))), _split(image["split"])) for s in image["sentences"]]
+        where = f"{path}, image {i}"
+        name, split = (_named(image[key], where, f"a {key}", (str,)) for key in ("filename", "split"))
+        if not isinstance(image["sentences"], list): raise InputError(f"{where}: expected a list of sentences, not {image['sentences']!r:.60}")
+        out += [(name, _sentence(s, f"{where}, sentence {k}"), _split(split)) for k, s in enumerate(image["sentences"], 1)]
     return out
+
+def _sentence(s, where: str) -> str: # raw where it is given, else its tokens
+    raw, tokens = (s.get("raw"), s.get("tokens")) if isinstance(s, dict) else (None, None)
+    if isinstance(raw, str): return raw
+    if raw is None and isinstance(tokens, list) and all(isinstance(t, str) for t in tokens): return " ".join(tokens)
+    raise InputError(f"{where}: expected an object with a raw text or a list of tokens, not {s!r:.60}")
 
 def _json_captions(path: Path) -> _Captioned:
     try: held = json.loads("\n".join(read_lines(path)))
@@ -181,14 +206,14 @@ def _json_captions(path: Path) -> _Captioned:
     if isinstance(held, dict) and isinstance(held.get("images"), list): return _karpathy(held, path)
     raise InputError(f"{path}: neither annotations of COCO nor a dataset_*.json; it needs a list 'annotations' or 'images'")
 
-# %% ../../nbs/data/07_parallel.ipynb #3e23b2f0
+# %% ../../nbs/data/07_parallel.ipynb #e890ef61
 def _object_captions(path: Path) -> _Captioned:
     out = []
     for where, row in _json_rows(path):
-        name = next((str(row[k]) for k in ("file_name", "image", "image_id", "id") if k in row), None)
+        name = next((_named(row[k], where) for k in ("file_name", "image", "image_id", "id") if k in row), None)
         texts = next((row[k] for k in ("captions", "references", "caption") if k in row), None)
         if name is None or texts is None: raise InputError(f"{where}: needs captions and a file_name, image, image_id or id; it has {few(list(row))}")
-        out += [(name, text, _split(str(row.get("split", path.name)))) for text in _texts(texts, where)]
+        out += [(name, text, _split(_named(row.get("split", path.name), where, "the name of a split", (str,)))) for text in _texts(texts, where)]
     return out
 
 def _line_captions(path: Path, form: str, expected: str) -> _Captioned:

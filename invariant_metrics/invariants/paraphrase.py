@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SAME', 'SentenceReader', 'Paraphrase', 'same_label', 'pair_rows', 'PairReader', 'PairParaphrase', 'paraphrase']
 
-# %% ../../nbs/invariants/07_paraphrase.ipynb #d2fee0db
+# %% ../../nbs/invariants/07_paraphrase.ipynb #91cb4820
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,7 +86,7 @@ class PairParaphrase(TextInvariant):
             with torch.no_grad(): best = self.network.verdict(t, t)
             return (best - self.network.verdict(p, t)).clamp(min=0)
 
-# %% ../../nbs/invariants/07_paraphrase.ipynb #101709e1
+# %% ../../nbs/invariants/07_paraphrase.ipynb #68a38b75
 def paraphrase(name: str,                        # "paraphrase"
                weights: str | Path = "embedded", # "embedded" is minilm; or a folder or hub id of a sentence encoder or pair classifier
               ) -> Invariant:
@@ -98,9 +99,10 @@ def paraphrase(name: str,                        # "paraphrase"
     return PairParaphrase(name, signature, PairReader(model, tokenizer, same_label(checkpoint_labels(model.config, place.name))))
 
 def _is_classifier(weights: str | Path) -> bool:
-    from transformers import PretrainedConfig
-    place = text_place(weights)
-    config, _ = PretrainedConfig.get_config_dict(place.path, local_files_only=True)
-    return any("ForSequenceClassification" in kind for kind in config.get("architectures") or ())
+    file = (place := text_place(weights)).path/"config.json"
+    if not file.is_file(): raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
+    try: kinds = json.loads(file.read_text(encoding="utf-8")).get("architectures") or ()
+    except (OSError, ValueError, AttributeError) as error: raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
+    return any("ForSequenceClassification" in str(kind) for kind in (kinds if isinstance(kinds, list) else ()))
 
 invariants.add("paraphrase", named(paraphrase, "paraphrase", "texts"));

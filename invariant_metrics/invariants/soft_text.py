@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MODES', 'SoftTexts', 'one_hot', 'Bridge', 'Reader', 'SoftInvariant', 'TextInvariant']
 
-# %% ../../nbs/invariants/04_soft_text.ipynb #fd63ef7c
+# %% ../../nbs/invariants/04_soft_text.ipynb #1ed36d6a
 import copy
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import InputError, Signature, torch_rng, unknown
+from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from .base import Invariant
 
@@ -35,7 +35,7 @@ def one_hot(rows: Sequence[Sequence[str]],         # units of each text
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return SoftTexts(probs, torch.arange(longest, device=device) < lengths[:, None]), words
 
-# %% ../../nbs/invariants/04_soft_text.ipynb #032510cc
+# %% ../../nbs/invariants/04_soft_text.ipynb #0456e1b2
 MODES = ("expected", "straight-through", "gumbel")
 
 class Bridge(nn.Module):
@@ -43,23 +43,23 @@ class Bridge(nn.Module):
     def __init__(self, table: Tensor,            # (V, d), vector of each word of the generator, frozen
                  mode: str = "expected",         # or "straight-through", "gumbel"
                  temperature: float = 1.0,       # of the Gumbel choice
-                 seed: int = 0,                  # of its draws, where no generator is passed
                 ):
         super().__init__()
         if mode not in MODES: raise unknown("bridge", mode, MODES)
         if temperature <= 0: raise InputError(f"the temperature of a bridge is above 0, not {temperature}")
-        self.mode, self.temperature, self.generator = mode, temperature, torch_rng(seed, "bridge")
+        self.mode, self.temperature = mode, temperature
         self.register_buffer("table", table.detach(), persistent=False)
 
     def choice(self, probs: Tensor, generator: torch.Generator | None = None) -> Tensor: # (N, T, V)
         "The distribution that is read: as it is, or one-hot with the gradient of a soft one."
         if self.mode == "expected": return probs
-        soft = probs if self.mode == "straight-through" else self._noisy(probs, generator or self.generator)
+        soft = probs if self.mode == "straight-through" else self._noisy(probs, generator)
         hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft)
         return hard + (soft - soft.detach())
 
-    def _noisy(self, probs: Tensor, generator: torch.Generator) -> Tensor:
-        noise = torch.rand(probs.shape, generator=generator, device=generator.device).to(probs).clamp(1e-20, 1 - 1e-7)
+    def _noisy(self, probs: Tensor, generator: torch.Generator | None) -> Tensor: # None: torch's global one, which `fit` seeds for each batch
+        device = probs.device if generator is None else generator.device
+        noise = torch.rand(probs.shape, generator=generator, device=device).to(probs).clamp(1e-20, 1 - 1e-7)
         return ((probs.clamp(min=1e-20).log() - (-noise.log()).log())/self.temperature).softmax(-1)
 
     def forward(self, probs: Tensor, generator: torch.Generator | None = None) -> Tensor: # (N, T, d)
@@ -102,7 +102,7 @@ def _strings(name: str, texts: list) -> list[str]:
     if wrong is not None: raise InputError(f"{name}: item {wrong} is no text but {type(texts[wrong]).__name__}")
     return texts
 
-# %% ../../nbs/invariants/04_soft_text.ipynb #302ddd3f
+# %% ../../nbs/invariants/04_soft_text.ipynb #57598cc6
 class SoftInvariant(Invariant):
     "What reads soft texts: the half of a text invariant that is a loss."
     inputs = "texts"
@@ -113,10 +113,10 @@ class SoftInvariant(Invariant):
 
     def bind(self, words: Sequence[str],       # surface string of each token of a generator's vocabulary; "" for what is no word
              mode: str = "expected",           # or "straight-through", "gumbel"
-             temperature: float = 1.0, seed: int = 0) -> "SoftInvariant":
-        "A copy that reads soft texts over this vocabulary; the network is shared."
-        out = self._across(Bridge(self.network.table(words), mode, temperature, seed))
-        out.signature = self.signature.extended(bridge=mode, **({"temperature": temperature, "seed": seed} if mode == "gumbel" else {}))
+             temperature: float = 1.0) -> "SoftInvariant":
+        "A copy for soft texts over these words, the network shared; not word-accurate on pieces of words (names found: 1.00, BPE of 1,000 .73, of 500 .56)."
+        out = self._across(Bridge(self.network.table(words), mode, temperature))
+        out.signature = self.signature.extended(bridge=mode, **({"temperature": temperature} if mode == "gumbel" else {}))
         return out
 
     def _across(self, bridge: Bridge) -> "SoftInvariant":

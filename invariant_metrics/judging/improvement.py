@@ -84,25 +84,29 @@ def saturation_null(psnr_curve: np.ndarray,   # (S, K, 1 + R) PSNR of the baseli
     if higher_is_better: return np.maximum(np.where(open_, _fine(curve, parts), -np.inf).max(1), base)
     return np.minimum(np.where(open_, _fine(curve, parts), np.inf).min(1), base)
 
-# %% ../../nbs/judging/02_improvement.ipynb #7236f441
+# %% ../../nbs/judging/02_improvement.ipynb #61317e53
 def length_null(length_curve: np.ndarray, # (S, K, 1 + R) mean length of the baseline at each bonus
                 curve: np.ndarray,        # (S, K, 1 + R) the metric at each bonus
                 length: np.ndarray,       # (S, 1 + R) mean length of the system
-                parts: int = 20,          # pieces between two measured points
+                parts: int = 50,          # pieces between two measured points
+                within: float = 0.25,     # words by which lengths may differ
                ) -> np.ndarray:           # (S, 1 + R)
-    "The value the baseline reaches at the point of its curve whose length is nearest to the system's."
-    nearest = np.abs(_fine(length_curve, parts) - length[:, None]).argmin(1)
-    return np.take_along_axis(_fine(curve, parts), nearest[:, None], 1)[:, 0]
+    "The value the baseline reaches at the point of its curve whose length is the system's; NaN where the curve does not get there."
+    gap = np.abs(_fine(length_curve, parts) - length[:, None])
+    nearest = gap.argmin(1)[:, None]
+    found = np.take_along_axis(_fine(curve, parts), nearest, 1)[:, 0]
+    return np.where(np.take_along_axis(gap, nearest, 1)[:, 0] <= within, found, np.nan)
 
-# %% ../../nbs/judging/02_improvement.ipynb #5b1396be
+# %% ../../nbs/judging/02_improvement.ipynb #b10355c3
 NULLS = {SATURATION: ("psnr",), LENGTH: ("length", "length-gap")} # curve -> what it is matched in, which is not compared
 READINGS = ("selected", "best", *(f"beyond {curve}" for curve in NULLS))
 
-def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray, higher: bool) -> dict:
-    if (base == 0).any(): value, ci = np.nan, Interval(np.nan, np.nan, 0.95, "none:the-baseline-is-0") # of a user's rare-event metric, say
-    else: value, ci = pooled(relative_improvement(base, new, higher))
+def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray, higher: bool, share: bool = False) -> dict:
+    missing = "nothing-to-compare-with" if np.isnan(base).any() else "the-baseline-is-0" if (base == 0).any() and not share else ""
+    if missing: value, ci = np.nan, Interval(np.nan, np.nan, 0.95, f"none:{missing}") # of a user's rare-event metric, say
+    else: value, ci = pooled((new - base)*(1 if higher else -1) if share else relative_improvement(base, new, higher))
     return {"reading": reading, "system": system, "metric": metric, "alpha": alpha, "improvement": value,
-            "ci_low": ci.low, "ci_high": ci.high, "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
+            "ci_low": ci.low, "ci_high": ci.high, "unit": "points" if share else "relative", "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
             "higher_is_better": higher, "method": ci.method}
 
 def null_of(test: Bank, trick: str, system: str, alpha: float, metric: str, higher: bool) -> np.ndarray: # (S, 1 + R)
@@ -111,12 +115,13 @@ def null_of(test: Bank, trick: str, system: str, alpha: float, metric: str, high
     if trick == LENGTH: return length_null(curve("length"), curve(metric), stacked(test, system, alpha, "length"))
     return saturation_null(curve("psnr"), curve(metric), stacked(test, system, alpha, "psnr"), stacked(test, BASE, 0.0, metric), higher)
 
-# %% ../../nbs/judging/02_improvement.ipynb #835e4414
+# %% ../../nbs/judging/02_improvement.ipynb #759e0a01
 def improvement_table(test: Bank,
                       validation: Bank,
                       directions: Mapping[str, bool],  # metric -> higher is better; metrics not named here have no row
                       select: str = "fd",              # chooses alpha in the reading `selected`
-                     ) -> pd.DataFrame:                # reading, system, metric, alpha, improvement, ci_low, ci_high, base, value, …
+                      shares: Sequence[str] = (),      # metrics that are shares: compared by difference, in points
+                     ) -> pd.DataFrame:                # reading, system, metric, alpha, improvement, ci_low, ci_high, unit, base, value, …
     "Improvements over the baseline in all readings; raises InputError when `select` has no direction."
     if select not in directions: raise unknown("metric with a better direction", select, directions)
     systems, rows = [s for s in dict.fromkeys(k[0] for k in test) if s != BASE], []
@@ -126,9 +131,10 @@ def improvement_table(test: Bank,
         for metric, higher in directions.items():
             own = best_alpha(validation, system, metric, higher)
             base, new = stacked(test, BASE, 0.0, metric), stacked(test, system, chosen, metric)
-            rows += [_row("selected", system, metric, chosen, base, new, higher),
-                     _row("best", system, metric, own, base, stacked(test, system, own, metric), higher)]
+            rows += [_row("selected", system, metric, chosen, base, new, higher, metric in shares),
+                     _row("best", system, metric, own, base, stacked(test, system, own, metric), higher, metric in shares)]
             for trick in tricks:
                 if system == trick or metric in NULLS[trick]: continue
-                rows.append(_row(f"beyond {trick}", system, metric, chosen, null_of(test, trick, system, chosen, metric, higher), new, higher))
+                rows.append(_row(f"beyond {trick}", system, metric, chosen, null_of(test, trick, system, chosen, metric, higher), new, higher,
+                                 metric in shares))
     return pd.DataFrame(rows)

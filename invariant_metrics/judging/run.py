@@ -6,7 +6,7 @@
 __all__ = ['PARTS', 'SCALES', 'GRIDS', 'RUN_SCHEMA', 'data_identity', 'check_choices', 'read_run', 'write_run', 'open_run',
            'memory_now', 'peak_memory', 'StudyRun', 'versions', 'study']
 
-# %% ../../nbs/judging/03_run.ipynb #c626fbfa
+# %% ../../nbs/judging/03_run.ipynb #c07889e2
 import json
 import os
 import platform
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ..core import InputError, atomic_write, digest, file_sha256, package_version, unknown
-from .plan import DEFAULTS, TASKS
+from ..core import InputError, atomic_write, check_device, digest, file_sha256, package_version, unknown
+from .plan import DEFAULTS, FORMS, TASKS
 
 # %% ../../nbs/judging/03_run.ipynb #3e4b23ce
 PARTS, SCALES, GRIDS = ("probe", "training"), ("quick", "default", "full"), ("default", "full")
@@ -139,23 +139,28 @@ class StudyRun:
         peak = self.meta.get("peak_memory_bytes") or 0
         return f"{self.meta['settings']['task']}: {took}" + (f"; peak memory {peak / 1e9:.2f} GB over all processes" if peak else "")
 
-# %% ../../nbs/judging/03_run.ipynb #f86fff9a
+# %% ../../nbs/judging/03_run.ipynb #99db07a9
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "scipy", "scikit-image", "torchmetrics", "optuna")}}
+            **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image", "torchmetrics", "sacrebleu", "optuna")}}
 
-# %% ../../nbs/judging/03_run.ipynb #dcd6ddb8
+# %% ../../nbs/judging/03_run.ipynb #fa4b4bbf
 def _judged(s: dict) -> list[str]: # the metrics of the probe: the default ones and the user's
     from invariant_metrics.judging.probe import DEFAULT_METRICS
     if s["task"] != "colorization":
         from invariant_metrics.judging.text_probe import DEFAULT_TEXT_METRICS
-        return list(dict.fromkeys([*DEFAULT_TEXT_METRICS[s["task"]], *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
+        return list(dict.fromkeys([*DEFAULT_TEXT_METRICS[s["task"]], *s["metrics"], *(f"violation-{FORMS.get(i, (i, {}))[0]}" for i in s["invariants"])]))
     return list(dict.fromkeys([*DEFAULT_METRICS, *s["metrics"], *(f"violation-{i}" for i in s["invariants"])]))
 
 def _check_parts(s: dict, parts: Sequence[str]) -> None:
     from invariant_metrics.invariants.base import get_invariant
-    for spec in s["invariants"]: get_invariant(spec)
+    for spec in s["invariants"]: get_invariant(FORMS.get(spec, (spec, {}))[0])
+    if s["data"] and s["task"] != "colorization":
+        from invariant_metrics.judging.plan import make_plan
+        from invariant_metrics.judging.text_data import own_data
+        own_data(make_plan(s))
+        if "probe" in parts: print(f"note: the probe of {s['task']} breaks texts of the package's own world; --data is trained on", file=sys.stderr, flush=True)
     if "probe" in parts and s["task"] != "colorization":
         from invariant_metrics.judging.text_probe import text_metrics
         text_metrics(s["task"], _judged(s))
@@ -196,7 +201,7 @@ def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], devi
         write_run(out, meta)
     return meta
 
-# %% ../../nbs/judging/03_run.ipynb #e11075bf
+# %% ../../nbs/judging/03_run.ipynb #7d6033e1
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = PARTS,            # "probe", "training"
@@ -214,20 +219,22 @@ def study(task: str = "colorization",
           metrics: Sequence[str] = (),             # further metrics, names or "package.module:object"
           invariants: Sequence[str] = (),          # further invariants, likewise
           select: str | None = None,               # metric that chooses alpha on validation; default by task
+          long: str = "cut",                       # texts longer than the network writes: "cut" or "drop"
           device: str | None = None,               # "cpu", "cuda", "cuda:N"
           seed: int = 0,
           workers: int = 2,                        # processes, one thread each
          ) -> StudyRun:
     "Run the parts of a study into a run folder, or return the same run if it is finished; raises InputError as the table above says."
     check_choices(task, parts, scale, grid)
+    check_device(device or "cpu")
     out = Path(out or Path("runs")/task)
     texts = task != "colorization"
     if texts and regions: raise InputError(f"--regions belongs to colorization; {task} has no label maps")
-    identity = data_identity(data, recursive, files=texts)
+    identity = data_identity(data, recursive or texts, files=texts)
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity, recursive=recursive,
                     regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions), scale=scale, grid=grid,
                     alphas=alphas and list(alphas), seeds=seeds, model=model or DEFAULTS[task]["model"], metrics=list(metrics),
-                    invariants=list(invariants), select=select or DEFAULTS[task]["select"], seed=seed, device=device or "cpu", version=package_version())
+                    invariants=list(invariants), select=select or DEFAULTS[task]["select"], long=long, seed=seed, device=device or "cpu", version=package_version())
     held = None if overwrite else read_run(out)
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
         print(f"{task}: checking the settings", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@
 __all__ = ['Points', 'MODULES', 'DATASETS', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of',
            'finished', 'enqueue', 'work_through', 'systems_of', 'control_units', 'points_of', 'unit_of', 'do_point',
            'Task', 'do_stage', 'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult',
-           'conclude', 'check_settings', 'claim', 'chosen_controls', 'train_systems']
+           'step_costs', 'conclude', 'check_settings', 'claim', 'chosen_controls', 'train_systems']
 
 # %% ../../nbs/judging/01_study.ipynb #42f42191
 import gc
@@ -261,7 +261,15 @@ class StudyResult:
         rows = self.results[self.results["system"] == CURVES[self.meta["settings"]["task"]][0]]
         return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("point")
 
-# %% ../../nbs/judging/01_study.ipynb #4a69e8ec
+# %% ../../nbs/judging/01_study.ipynb #4842921f
+def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # system -> times the baseline's step; empty where it was not measured
+    "What a training step of each system cost, the median over its runs."
+    seconds = {}
+    for unit in units:
+        if took := read_unit(folder/"runs"/unit.name/"result.safetensors")[1].get("step_seconds"): seconds.setdefault(unit.system, []).append(took)
+    if BASE not in seconds: return {}
+    return {system: round(float(np.median(took)/np.median(seconds[BASE])), 2) for system, took in seconds.items() if system != BASE}
+
 DATASETS = {"colorization": ("scenes", "photos"), "translation": ("bilingual", "own"), "captioning": ("scenes", "own")}
 
 def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Mapping[str, float], meta: Mapping) -> StudyResult:
@@ -273,12 +281,13 @@ def conclude(folder: Path, plan: Plan, higher: Mapping[str, bool], controls: Map
     higher = {k: v for k, v in higher.items() if k in {key[3] for key in test}}
     save_results(result_rows(test, plan, about, f"{dataset}/test", higher), folder/"results.parquet")
     save_results(result_rows(validation, plan, about, f"{dataset}/validation", higher), folder/"validation.parquet")
-    save_results(improvement_table(test, validation, higher, select), folder/"improvements.parquet")
+    shares = systems_of(plan.task).shares(plan)
+    save_results(improvement_table(test, validation, higher, select, shares), folder/"improvements.parquet")
     chosen = {s: best_alpha(validation, s, select, higher[select]) for s in plan.systems if s != BASE} | dict(controls)
     panels, examples = systems_of(plan.task).gathered(folder, plan, chosen)
     with atomic_write(folder/"panels.npz") as path: np.savez_compressed(path, **panels)
     with atomic_write(folder/"study.json") as path:
-        path.write_text(json.dumps({**meta, "chosen": chosen, "examples": examples}, indent=1), encoding="utf-8")
+        path.write_text(json.dumps({**meta, "chosen": chosen, "examples": examples, "step_cost": step_costs(folder, points)}, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
 # %% ../../nbs/judging/01_study.ipynb #81b01f8d

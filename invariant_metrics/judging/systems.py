@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['METRICS', 'ORACLE', 'EXACT', 'PANELS', 'Pictures', 'scene_pictures', 'divided', 'photo_pictures', 'battery',
            'measure', 'Bench', 'unit_batches', 'new_model', 'train_unit', 'pretrain', 'train_fork', 'seen_map',
-           'panels', 'measured', 'run_unit', 'check', 'prepare', 'control_names', 'split_record', 'gathered']
+           'panels', 'measured', 'run_unit', 'check', 'shares', 'prepare', 'control_names', 'split_record', 'gathered']
 
 # %% ../../nbs/judging/04_systems.ipynb #a92d79d0
 from collections.abc import Callable, Mapping, Sequence
@@ -242,7 +242,7 @@ def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     trained = {i: str(bench.invariant(i).signature) for i in invariants}
     return save_unit(path, tensors, unit, len(bench.pictures["test"]), log, signatures, trained)
 
-# %% ../../nbs/judging/04_systems.ipynb #cb402a6f
+# %% ../../nbs/judging/04_systems.ipynb #f2067979
 def check(plan: Plan) -> dict[str, bool]: # metric -> higher is better
     "The directions of the plan's metrics; raises InputError on anything unknown, or too few photographs."
     s = plan.settings
@@ -250,6 +250,10 @@ def check(plan: Plan) -> dict[str, bool]: # metric -> higher is better
     for spec in plan.invariants: get_invariant(spec)
     if s["data"]: divided(folder_photos(s["data"], s["recursive"]), s["seed"])
     return directions(battery(plan), {} if s["data"] else EXACT)
+
+def shares(plan: Plan) -> tuple[str, ...]:
+    "No metric of pictures is a share that would be compared by difference."
+    return ()
 
 def prepare(plan: Plan, folder: Path) -> None:
     "Cut the tiles of the user's photographs, before any worker needs them."

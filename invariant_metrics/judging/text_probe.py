@@ -7,7 +7,7 @@ __all__ = ['TEXT_SCALES', 'DEFAULT_TEXT_METRICS', 'TEXT_SENTINELS', 'ORACLE', 'G
            'text_sentinels', 'Shown', 'shown', 'groups_of', 'Scored', 'scored', 'item_verdicts', 'set_verdicts',
            'tables', 'text_ledger', 'text_examples', 'text_probe']
 
-# %% ../../nbs/judging/06_text_probe.ipynb #dfdeea64
+# %% ../../nbs/judging/06_text_probe.ipynb #4e3e6dd0
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from ..core import InputError, Signature, bootstrap_weights, digest, few_threads
 from ..core import progress as progress_bar
 from ..encoders.text import Remembering, bert
 from .caption_perturb import caption_items, caption_wrongness
-from .contrast import cluster_interval, draw_sets, share_interval, trend, wins
+from .contrast import cluster_interval, draw_sets, item_interval, share_interval, trend, wins
 from .perturb import families, perturbations
 from .probe import MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, ProbeResult
 from .text_perturb import LEVELS, TEXT_TASKS, TextItems, sentence_items, sentence_wrongness
@@ -211,7 +211,7 @@ def set_verdicts(s: Shown, found: Scored, metric: Metric, f: int, counts: np.nda
         gap[l, full] = own - partner
     return gap
 
-# %% ../../nbs/judging/06_text_probe.ipynb #c96c8bf0
+# %% ../../nbs/judging/06_text_probe.ipynb #a1822b16
 def _won(gap: np.ndarray) -> np.ndarray: # 1, 1/2, 0; NaN where missing
     small = 1e-9 * max(1e-9, np.nanmax(np.abs(gap), initial=0))
     return wins(np.where(np.abs(gap) <= small, 0, gap), np.where(np.isfinite(gap), 0, np.nan))
@@ -225,12 +225,13 @@ def _mean(values: np.ndarray) -> np.ndarray: # (L, N) -> (N,) over the levels th
     there = np.isfinite(values)
     return np.where(there.any(0), np.where(there, values, 0).sum(0) / np.maximum(there.sum(0), 1), np.nan)
 
-def _auc_rows(name: str, family: str, view: str, win: np.ndarray, gap: np.ndarray, draws: np.ndarray,
-              n: np.ndarray) -> Iterator[dict]: # n: (L, N) whether an item was matched
+def _auc_rows(name: str, family: str, view: str, win: np.ndarray, gap: np.ndarray, draws: np.ndarray | None,
+              n: np.ndarray) -> Iterator[dict]: # draws: of sets, None for items; n: (L, N) whether an item was matched
     for which, level in [*((slice(l, l + 1), str(v)) for l, v in enumerate(LEVELS)), (slice(None), "all")]:
-        value, low, high = (share_interval if view == "set" else cluster_interval)(_mean(win[which]), draws)
+        share = _mean(win[which])
+        value, low, high = item_interval(share) if draws is None else share_interval(share, draws)
         clusters = int(n[which].any(0).sum())
-        yield {"metric": name, "family": family, "view": view, "level": level, "auc": value, "ci_low": max(low, 0), "ci_high": min(high, 1),
+        yield {"metric": name, "family": family, "view": view, "level": level, "auc": value, "ci_low": low, "ci_high": high,
                "effect": _effect(gap[which]), "n": int(n[which].sum()), "n_clusters": clusters}
 
 # %% ../../nbs/judging/06_text_probe.ipynb #576c3a46
@@ -254,7 +255,7 @@ def _dose_rows(s: Shown, found: Scored, metric: Metric, f: int, gap: np.ndarray,
                "isotonic": fit[l], "trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1),
                "n": int((s.status[f, l - 1] == MATCHED).sum()) if l else int((s.status[f, 0] == MATCHED).sum())}
 
-# %% ../../nbs/judging/06_text_probe.ipynb #159a983c
+# %% ../../nbs/judging/06_text_probe.ipynb #0a297aaf
 def tables(s: Shown, found: Scored, size: TextSize, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]: # auc, dose
     "All verdicts with their intervals, over items and over sets."
     counts, drawn = draw_sets(np.arange(len(s.items)), size.sets, rng(seed, "sets"), size.members)
@@ -264,7 +265,7 @@ def tables(s: Shown, found: Scored, size: TextSize, seed: int) -> tuple[pd.DataF
             matched, gap = s.status[f] == MATCHED, None
             for view in VIEWS[:2] if metric.kind != "set" else ():
                 win, gap = item_verdicts(s, found, metric, view, f)
-                auc += _auc_rows(metric.name, family, view, win, gap, weights, matched)
+                auc += _auc_rows(metric.name, family, view, win, gap, None, matched)
             sets = set_verdicts(s, found, metric, f, counts)
             auc += _auc_rows(metric.name, family, "set", _won(sets), sets, drawn, matched)
             dose += _dose_rows(s, found, metric, f, sets if gap is None else gap, drawn if gap is None else weights)

@@ -7,8 +7,9 @@ __all__ = ['LENGTHS', 'PIECES', 'GRAPH_CONTROLS', 'SMOOTHING', 'SAMPLES', 'vocab
            'system_loss', 'unit_batches', 'train_unit', 'pretrain', 'train_fork', 'measured', 'run_unit', 'check',
            'prepare', 'control_names', 'split_record', 'gathered']
 
-# %% ../../nbs/judging/04_text_systems.ipynb #8d2ebb66
+# %% ../../nbs/judging/04_text_systems.ipynb #5e149f7d
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +22,9 @@ from ..core import InputError, atomic_write, digest, unknown
 from ..encoders.grid import channel_stats, standardized
 from ..invariants.base import Invariant, get_invariant, invariant_names
 from .improvement import BASE
-from .plan import CURVES, PARTS, Plan, Unit, directions, gap_of, item_ranges, label_of, read_unit
+from .plan import CURVES, FORMS, PARTS, Plan, Unit, directions, gap_of, item_ranges, label_of, read_unit
 from .plan import release_memory, save_unit
-from .text_data import EXACT, FORMS, SHOWN, Corpus, battery, corpora, exact_metric, measure, own_corpora, own_data
+from .text_data import EXACT, SHOWN, Corpus, battery, corpora, exact_metric, measure, own_corpora, own_data, shares
 from .text_data import own_names, text_encoder
 from ..metrics.base import Metric
 from ..models.generators import captioners, translators
@@ -56,7 +57,7 @@ def new_model(bench: "Bench", seed: int) -> TextGenerator:
     given = bench.corpora["train"].features.shape[-1] if source is None else source
     return make(given, target, seed=seed).to(bench.device)
 
-# %% ../../nbs/judging/04_text_systems.ipynb #6d6838ad
+# %% ../../nbs/judging/04_text_systems.ipynb #f58f4903
 class Bench:
     "Texts, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -93,9 +94,23 @@ class Bench:
 
     @cached_property
     def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+        texts, owner = self.training_texts()
+        if self.plan.settings["long"] == "drop":
+            cut = set(self.too_long(texts, owner))
+            texts, owner = ([x for k, x in enumerate(part) if k not in cut] for part in (texts, owner))
+        if not texts: raise InputError(f"every training text has {LENGTHS[self.plan.task]} words or more; leave --long drop out to cut them")
+        return self.words[1].batch(texts, LENGTHS[self.plan.task]), torch.tensor(owner)
+
+    def training_texts(self) -> tuple[list[str], list[int]]: # the texts one learns to write, and the item each belongs to
         refs = self.corpora["train"].references
         kept = [(i, t) for i, texts in enumerate(refs) for t in (texts[:1] if self.plan.task == "translation" else texts)]
-        return self.words[1].batch([t for _, t in kept], LENGTHS[self.plan.task]), torch.tensor([i for i, _ in kept])
+        return [t for _, t in kept], [i for i, _ in kept]
+
+    def too_long(self, texts: Sequence[str], owner: Sequence[int]) -> list[int]: # positions
+        "Which training texts, or their sources, are longer than the network reads and writes."
+        source, longest = self.corpora["train"].source, LENGTHS[self.plan.task]
+        long = set(self.words[0].too_long(source, longest)) if self.words[0] else set()
+        return sorted({*self.words[1].too_long(texts, longest), *(k for k, i in enumerate(owner) if i in long)})
 
     def targets(self, loss: AugmentedLoss) -> dict[str, TextTargets]:
         "g of the true texts for the invariants of a loss, computed once in this process."
@@ -125,7 +140,7 @@ def system_loss(bench: Bench, invariants: Sequence[str], alpha: float) -> tuple[
     rewards = {label_of(i): (bench.invariant(real[i]).reward, 1.0) for i in rewarded}
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", SAMPLES, LENGTHS[bench.plan.task]), soft
 
-# %% ../../nbs/judging/04_text_systems.ipynb #3fa1741f
+# %% ../../nbs/judging/04_text_systems.ipynb #91650016
 SMOOTHING = {"translation": 0.1, "captioning": 0.0} # label smoothing of the task loss
 SAMPLES = 5                                         # texts drawn for each item of a self-critical step
 
@@ -133,7 +148,8 @@ def unit_batches(bench: Bench, soft: AugmentedLoss, invariants: Sequence[str], s
     "The batches of a seed, with what the system needs."
     tokens, owner = bench.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
-    make = text_batches(bench.inputs("train"), tokens, bench.words[1], bench.plan.size.batch, seed, bench.targets(soft), owner,
+    size, again = bench.plan.size, bench.plan.size.steps*bench.plan.size.batch >= len(tokens) # else most values would never be asked for
+    make = text_batches(bench.inputs("train"), tokens, bench.words[1], size.batch, seed, bench.targets(soft) if again else {}, owner,
                         bench.corpora["train"].references)
     def at(i: int) -> dict:
         bench.tick()
@@ -141,13 +157,15 @@ def unit_batches(bench: Bench, soft: AugmentedLoss, invariants: Sequence[str], s
         return batch if swap is None else batch | {"references": swap(batch["references"])}
     return at
 
-# %% ../../nbs/judging/04_text_systems.ipynb #547a84c5
+# %% ../../nbs/judging/04_text_systems.ipynb #430aa6f8
 def train_unit(bench: Bench, loss: Callable, model: nn.Module, batches: Callable, steps: int, folder: Path, optim: Optim, seed: int):
     "Train with checkpoints in `folder`, going on from there if it has been begun; returns the log."
     s, size = bench.plan.settings, bench.plan.size
     about = {**loss.settings, "texts": digest([s["task"], s["model"], s["data_identity"], s["seed"], size.side, size.train]), "batch": size.batch}
+    begun, fresh = time.process_time(), not (folder/"checkpoint.safetensors").exists()
     log = fit(Turn(model, loss, optim), batches, steps, folder=folder, save_every=max(50, steps // 4), seed=seed, settings=about,
               desc=folder.name)
+    log.attrs["step seconds"] = (time.process_time() - begun)/steps if fresh else None # of one thread; unknown where it went on
     release_memory()
     return log
 
@@ -167,7 +185,7 @@ def train_fork(bench: Bench, unit: Unit, invariants: Sequence[str]):
     log = train_unit(bench, loss, model, batches, size.steps, bench.folder/"runs"/unit.name, Optim(lr=1e-3, warmup=10), unit.seed)
     return model, log
 
-# %% ../../nbs/judging/04_text_systems.ipynb #6beb8cf0
+# %% ../../nbs/judging/04_text_systems.ipynb #5700e65d
 def measured(bench: Bench, model: TextGenerator, bonus: float = 0.0) -> tuple[dict[str, Tensor], list[str]]: # tensors to keep, test texts
     "A network measured on validation and test."
     out, texts, plan = {}, [], bench.plan
@@ -188,19 +206,22 @@ def run_unit(bench: Bench, unit: Unit, invariants: Sequence[str]) -> Path:
     if unit.system == BASE:
         for bonus in CURVES[bench.plan.task][2]: tensors |= measured(bench, model, bonus)[0] if bonus else {}
     exact = [exact_metric(name) for name in EXACT[bench.plan.task]]
-    signatures = {name: str(m.signature) for m in [*bench.metrics, *exact] for name in (m.name, gap_of(m)) if name}
+    signatures = {m.name: str(m.signature) for m in [*bench.metrics, *exact]}
+    signatures |= {gap_of(m): str(m.signature.extended(gap="to-the-reference")) for m in bench.metrics if gap_of(m)}
     real = {i: "scene-graph" if i in GRAPH_CONTROLS else i for i in invariants}
     trained = {i: str(bench.invariant(g).signature) for i, g in real.items()}
     with atomic_write(path.parent/"test.txt") as tmp: tmp.write_text("".join(t + "\n" for t in texts), encoding="utf-8")
-    return save_unit(path, tensors, unit, len(texts), log, signatures, trained, texts=texts[:SHOWN])
+    return save_unit(path, tensors, unit, len(texts), log, signatures, trained, texts=texts[:SHOWN], step_seconds=log.attrs["step seconds"])
 
-# %% ../../nbs/judging/04_text_systems.ipynb #5fba4551
+# %% ../../nbs/judging/04_text_systems.ipynb #739d7fa6
 def check(plan: Plan) -> dict[str, bool]: # metric -> higher is better
     "The directions of the plan's metrics; raises InputError on anything unknown, missing weights, or too little data."
     s = plan.settings
     if s["model"] not in (known := networks(plan)): raise unknown(f"network for {plan.task}", s["model"], known.names())
-    try: metrics = battery(plan, text_encoder())
+    if s["model"] == "hub": raise InputError("a public model is not trained by the study, which starts from fresh weights; use models.generators in Python")
+    try: encoder = text_encoder()
     except InputError as error: raise InputError(f"{plan.task} needs MiniLM for its Fréchet features: {error}") from error
+    metrics = battery(plan, encoder)
     for spec in plan.invariants:
         g = get_invariant(FORMS.get(spec, (spec, {}))[0])
         if g.inputs != "texts": raise InputError(f"invariant {spec!r} reads {g.inputs}, and {plan.task} writes texts")
@@ -208,8 +229,14 @@ def check(plan: Plan) -> dict[str, bool]: # metric -> higher is better
     return directions(metrics, {} if s["data"] else EXACT[plan.task])
 
 def prepare(plan: Plan, folder: Path) -> None:
-    "Say what the readers left out of the user's data."
-    for note in own_data(plan)[0].notes if plan.settings["data"] else (): print(f"note: {note}", file=sys.stderr, flush=True)
+    "Say what the readers left out of the user's data, and how many texts are too long."
+    if not plan.settings["data"]: return
+    bench, what = Bench(plan, folder), {"cut": "cut, and the network does not learn to end them (--long drop leaves them out)", "drop": "left out"}
+    texts, owner = bench.training_texts()
+    notes, long = list(own_data(plan)[0].notes), bench.too_long(texts, owner)
+    if long: notes.append(f"{len(long)} of {len(texts)} training texts are longer than {LENGTHS[plan.task]} words or pieces; they are {what[plan.settings['long']]}")
+    if bench.words[1].pieces: notes.append("invariants of texts read word pieces one by one, and recognize fewer names than in whole words")
+    for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
 
 def control_names(plan: Plan) -> dict[str, tuple[str, ...]]: # system -> its trained controls
     "The controls that can be trained here."

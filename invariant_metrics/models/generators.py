@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'CAPTION_SIZES', 'translators', 'captioners', 'Shape', 'Attention', 'Layer', 'waves', 'placed', 'table',
-           'Transformer', 'Translator', 'Captioner', 'sized', 'HubVocabulary', 'hub_folder', 'HubTranslator', 'hub']
+           'Transformer', 'Translator', 'Captioner', 'sized', 'HubVocabulary', 'hub_folder', 'twins', 'HubTranslator',
+           'opened', 'hub']
 
 # %% ../../nbs/models/04_generators.ipynb #0c162289
 import math
@@ -222,7 +223,15 @@ def hub_folder(name: str | Path) -> Path:
     try: return Path(snapshot_download(found[1], revision=found[2], local_files_only=True))
     except OSError as error: raise InputError(f"{name} is not on this machine; run: invariant-metrics weights fetch {name}") from error
 
-# %% ../../nbs/models/04_generators.ipynb #6d8fb8e1
+# %% ../../nbs/models/04_generators.ipynb #e67f394a
+def twins(first: Sequence[int]) -> list[int]: # the model's ids of PAD, BOS, EOS, UNK -> our numbers
+    "Specials whose entry of the model another special stands for already; of several, EOS stays, then PAD, then BOS."
+    seen, out = set(), []
+    for n in (EOS, PAD, BOS, UNK):
+        if first[n] in seen: out.append(n)
+        seen.add(first[n])
+    return sorted(out)
+
 class HubTranslator(TextGenerator):
     "A sequence-to-sequence model of the transformers library behind the interface of this package."
     def __init__(self, network, tokenizer):
@@ -235,6 +244,7 @@ class HubTranslator(TextGenerator):
         super().__init__(HubVocabulary(tokenizer, c.vocab_size, first))
         self.network, self.source = network, self.vocabulary
         self.register_buffer("order", torch.tensor(self.vocabulary.order), persistent=False)
+        self.register_buffer("twins", torch.tensor(twins(first)), persistent=False)
 
     def read(self, texts: Sequence[str], length: int = 512) -> dict[str, Tensor]:
         "Inputs for these texts, cut where they are longer than `length` pieces."
@@ -250,8 +260,11 @@ class HubTranslator(TextGenerator):
         from transformers.modeling_outputs import BaseModelOutput
         return self.network(encoder_outputs=BaseModelOutput(memory), attention_mask=mask.long(), decoder_input_ids=self.order[tokens], **options)
 
+    def _ours(self, logits: Tensor) -> Tensor: # in the order of the vocabulary; an entry of the model counts once
+        return logits[..., self.order].index_copy(-1, self.twins, (logits.detach().amax(-1, keepdim=True) - 100).expand(*logits.shape[:-1], len(self.twins)))
+
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        return self._run(tokens, memory, mask, use_cache=False).logits[..., self.order]
+        return self._ours(self._run(tokens, memory, mask, use_cache=False).logits)
 
     def begin(self, memory: Tensor, mask: Tensor) -> dict:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -259,17 +272,34 @@ class HubTranslator(TextGenerator):
 
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]:
         out = self._run(last[:, None], state["memory"], state["mask"], use_cache=True, past_key_values=state["past"])
-        return out.logits[:, -1][..., self.order], {**state, "past": out.past_key_values}
+        return self._ours(out.logits[:, -1]), {**state, "past": out.past_key_values}
 
-# %% ../../nbs/models/04_generators.ipynb #b4fc8944
+# %% ../../nbs/models/04_generators.ipynb #e859f582
+def opened(folder: Path, name: str) -> tuple[nn.Module, object, dict]: # model, tokenizer, what the loader reports
+    "What a folder holds, without network, pickles and code of its own; raises InputError in one line."
+    from safetensors import SafetensorError
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import logging as logs
+    local = {"local_files_only": True, "trust_remote_code": False}
+    shown = logs.is_progress_bar_enabled()
+    logs.disable_progress_bar()
+    try:
+        network, report = AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True, **local)
+        return network, AutoTokenizer.from_pretrained(folder, **local), report
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{name} holds no translator: {reason}") from error
+    finally:
+        if shown: logs.enable_progress_bar()
+
 def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model brings its own
         weights: str | Path | None = None,           # a folder, or organization/model@COMMIT
        ) -> HubTranslator:
     "A public translator; raises InputError where it is not on this machine or not of that kind."
     if weights is None: raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-    folder = hub_folder(weights)
-    try: return HubTranslator(AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
-    except (OSError, ValueError) as error: raise InputError(f"{weights} holds no translator: {str(error).splitlines()[0]}") from error
+    network, tokenizer, report = opened(hub_folder(weights), str(weights))
+    if lost := sorted(report["missing_keys"]):
+        raise InputError(f"{weights} holds no translator: it lacks {len(lost)} tensors, {lost[0]} among them")
+    return HubTranslator(network, tokenizer)
 
 translators.add("hub", hub);

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'SPECIALS', 'UNKNOWN', 'Entries', 'Vocabulary', 'policy', 'Generated', 'taken', 'follow',
-           'Beam', 'beam_search', 'NextWord', 'TextGenerator']
+           'Beam', 'beam_search', 'NextWord', 'evaluating', 'TextGenerator']
 
-# %% ../../nbs/models/03_text.ipynb #bad497bc
+# %% ../../nbs/models/03_text.ipynb #5d979964
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -26,7 +27,7 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 UNKNOWN = "⁇" # how a word outside of the vocabulary is printed
 
-# %% ../../nbs/models/03_text.ipynb #71796755
+# %% ../../nbs/models/03_text.ipynb #88d1b170
 @dataclass(frozen=True)
 class Entries:
     "What a generator chooses from, by number, and the way between text and numbers."
@@ -44,8 +45,8 @@ class Entries:
     def __len__(self) -> int: return len(self.words)
 
     def encode(self, text: str) -> list[int]: # without BOS and EOS
-        "The entries of a text, UNK for what is not in the vocabulary."
-        if self.pieces: return self._tokenizer.encode(text, add_special_tokens=False).ids
+        "The entries of a text, UNK for what is not in the vocabulary; a special that is spelled out in a text is a word like others, and unknown."
+        if self.pieces: return [max(i, UNK) for i in self._tokenizer.encode(text, add_special_tokens=False).ids]
         return [self._numbers.get(w, UNK) for w in split_words(text)]
 
     def decode(self, ids: Iterable[int]) -> str: # up to the first EOS
@@ -225,7 +226,16 @@ class NextWord(nn.Module):
         said = torch.cat([state["said"], last[:, None]], 1)
         return self.decode(said, state["memory"], state["mask"])[:, -1], {**state, "said": said}
 
-# %% ../../nbs/models/03_text.ipynb #1cbe240f
+# %% ../../nbs/models/03_text.ipynb #e5a305c4
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    "Inside the block every module is in evaluation mode; after it each is in its own again."
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try: yield
+    finally:
+        for m, training in modes: m.training = training
+
 class TextGenerator(NextWord):
     "The interface of every network that writes text."
     @torch.no_grad()
@@ -242,14 +252,12 @@ class TextGenerator(NextWord):
         if length < 1 or beams < 1 or samples < 1 or not temperature > 0:
             raise InputError(f"length, beams, samples >= 1 and temperature > 0, not {length}, {beams}, {samples}, {temperature}")
         if beams > 1 and (sample is not None or samples > 1): raise InputError("beams look for the likeliest text; they cannot be sampled")
-        training, shape = self.training, {"temperature": temperature, "eos_bias": eos_bias}
-        self.eval()
-        try:
+        shape = {"temperature": temperature, "eos_bias": eos_bias}
+        with evaluating(self):
             memory, mask = (m.repeat_interleave(samples, 0) if samples > 1 else m for m in self.memory(inputs))
             if beams > 1: return beam_search(self, memory, mask, length, beams, length_penalty, shape)
             def draw(log_probs): return torch.multinomial(log_probs.exp(), 1, generator=sample)[:, 0]
             return follow(self, memory, mask, length, draw if sample is not None else lambda p: p.argmax(1), shape)
-        finally: self.train(training)
 
     def texts(self, inputs: Mapping, batch: int = 64, # items at a time
               **options) -> list[str]:                # of `generate`

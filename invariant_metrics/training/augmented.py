@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['TASK_LOSSES', 'color_loss', 'TargetCache', 'color_batches', 'predict_ab', 'color_view', 'AugmentedLoss', 'fork']
 
-# %% ../../nbs/training/01_augmented.ipynb #011ddec7
+# %% ../../nbs/training/01_augmented.ipynb #40a81ac3
 import copy
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -73,7 +74,7 @@ def color_batches(rgb: Tensor,                                # (N, 3, H, W), th
         return {"L": L[index], "ab": ab[index], "targets": {name: cache[index] for name, cache in (caches or {}).items()}}
     return at
 
-# %% ../../nbs/training/01_augmented.ipynb #d8a69def
+# %% ../../nbs/training/01_augmented.ipynb #7b95f2ad
 def predict_ab(model: nn.Module, batch: Mapping) -> Tensor: return model(batch["L"])
 
 def color_view(ab: Tensor, batch: Mapping) -> Tensor: # (N, 3, H, W), RGB in [0, 1]
@@ -81,7 +82,7 @@ def color_view(ab: Tensor, batch: Mapping) -> Tensor: # (N, 3, H, W), RGB in [0,
     with torch.autocast(ab.device.type, enabled=False): return join_lab(batch["L"].float(), ab.float())
 
 class AugmentedLoss:
-    "The task loss and any number of invariants, as named terms with their weights."
+    "The task loss and any number of invariants, as named terms with their weights; raises InputError on an alpha below 0 or not finite."
     def __init__(self, invariants: Mapping[str, tuple[Invariant, float]] | None = None, # name -> (frozen g, alpha)
                  task: str | Callable = "smooth-l1",  # a color loss by name, or (prediction, batch) -> scalar
                  predict: Callable = predict_ab,      # (network, batch) -> prediction
@@ -91,6 +92,8 @@ class AugmentedLoss:
                 ):
         if isinstance(task, str) and task not in TASK_LOSSES: raise unknown("task loss", task, TASK_LOSSES)
         self.invariants, self.others = dict(invariants or {}), dict(others or {})
+        for name, (_, alpha) in self.invariants.items():
+            if not 0 <= alpha < math.inf: raise InputError(f"alpha of {name!r} is finite and not below 0, not {alpha}")
         self.task, self.predict, self.view = task, predict, view
         self.truth = truth or (lambda batch: view(batch["ab"], batch))
 

@@ -139,16 +139,19 @@ class Plan:
         "The numbers of this process's batches from step `start` on."
         return (i * self.world + self.rank for i in range(start * self.accumulate, self.steps * self.accumulate))
 
-# %% ../../nbs/training/00_loop.ipynb #18c0224a
-def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None) -> None:
-    "Raises InputError, naming step and term, when a value is NaN or infinite."
+# %% ../../nbs/training/00_loop.ipynb #2c7b1746
+def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None, # of the last checkpoint
+                 keep: Callable[[], Path | None] | None = None,                        # saves where the run stands; None: nothing to save
+                ) -> None:
+    "Raises InputError, naming step, term and the file of the last good state, when a value is NaN or infinite."
     for term, value in values.items():
         if math.isfinite(value): continue
+        path = (keep and keep()) or path
         kept = f"the last good state is in {path}" if path and path.exists() else "no checkpoint was kept"
         raise InputError(f"training stopped at step {step}: {term!r} of turn {turn!r} is {value}; {kept}; "
                          "try a lower learning rate or a lower weight")
 
-# %% ../../nbs/training/00_loop.ipynb #0409ed55
+# %% ../../nbs/training/00_loop.ipynb #df990865
 def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan) -> dict[str, tuple[float, Tensor]]: # mean terms
     "Add up the gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
     device, sums = next(iter(turn.parameters().values())).device, {}
@@ -161,6 +164,7 @@ def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan
     return sums
 
 def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int, Any], step: int, plan: Plan,
+              keep: Callable[[], Path | None] | None = None, # as in `check_finite`
              ) -> list[tuple]: # rows of the log
     "Move one turn's parameters once; raises InputError, and moves nothing, if a term or the gradient is not finite."
     group = optimizer.param_groups[0]
@@ -173,7 +177,8 @@ def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, b
     values = torch.stack([v for _, v in sums.values()] + [length.float()])
     average([values], plan.world)
     values = dict(zip([*sums, "gradient"], values.tolist()))
-    check_finite(step, turn.name, values, plan.path)
+    pulls = {f"{k} × {w:g}": w * values[k] for k, (w, _) in sums.items() if w != 0}
+    check_finite(step, turn.name, {k: values[k] for k in sums} | pulls | {"gradient": values["gradient"]}, plan.path, keep)
     group["lr"] = learning_rate(turn.optim, step, plan.steps)
     optimizer.step()
     return [(step, turn.name, k, float(sums[k][0]) if k in sums else 0.0, v) for k, v in values.items()]
@@ -188,20 +193,27 @@ def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
     finally:
         for p in others: p.requires_grad_(True)
 
-# %% ../../nbs/training/00_loop.ipynb #3db83404
+# %% ../../nbs/training/00_loop.ipynb #a610e5ea
 def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
-              batches: Mapping[int, Any], step: int, plan: Plan) -> list[tuple]: # rows of the log
-    "Let all turns move once, in their order, on the same batches."
+              batches: Mapping[int, Any], step: int, plan: Plan,
+              keep: Callable[[], Path | None] | None = None) -> list[tuple]: # rows of the log
+    "Let all turns move once, in their order, on the same batches; the first one finds everything as the last step left it, and may `keep` it."
     rows = []
-    for turn, network, optimizer in zip(turns, networks, optimizers):
-        with only(turn, turns): rows += take_turn(turn, network, optimizer, batches, step, plan)
+    for i, (turn, network, optimizer) in enumerate(zip(turns, networks, optimizers)):
+        with only(turn, turns): rows += take_turn(turn, network, optimizer, batches, step, plan, None if i else keep)
     return rows
+
+def _stopped(plan: Plan, models: Mapping, movers: Mapping, step: int, log: Sequence[tuple], settings: Mapping) -> Path | None: # where it lies
+    if not plan.path or not all(t.isfinite().all() for m in models.values() for t in m.state_dict().values()): return None
+    path = plan.path.with_name("stopped.safetensors")
+    if plan.rank == 0: save_state(path, models, movers, step, log, settings)
+    return path
 
 def _agreed(pressed: list, plan: Plan, device: torch.device) -> bool: # the same answer in every process
     average([flag := torch.tensor(float(bool(pressed)), device=device)], plan.world)
     return flag.item() > 0
 
-# %% ../../nbs/training/00_loop.ipynb #0946efb2
+# %% ../../nbs/training/00_loop.ipynb #841f697e
 LOG_COLUMNS = ["step", "turn", "term", "weight", "value"]
 
 def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alternate within each step
@@ -233,10 +245,11 @@ def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alterna
     networks = [torch.compile(t.model) if compile else t.model for t in turns]
     coming = zip(plan.numbers(start), ahead(batches, plan.numbers(start), workers))
     bar = progress(range(start, steps), desc, steps, initial=start, **({"disable": True} if rank else {}))
+    def keep() -> Path | None: return _stopped(plan, models, movers, step, log, known)
     with noted_interrupt() as pressed:
         for step in bar:
             now = {i: to_device(batch, device) for i, batch in islice(coming, accumulate)}
-            log += (rows := take_step(turns, networks, optimizers, now, step, plan))
+            log += (rows := take_step(turns, networks, optimizers, now, step, plan, keep))
             bar.set_postfix({row[2]: f"{row[4]:.3g}" for row in rows}, refresh=False)
             stop = _agreed(pressed, plan, device)
             if folder and rank == 0 and (stop or step + 1 == steps or (step + 1) % save_every == 0):

@@ -20,10 +20,11 @@ from ..models.text import BOS, EOS, PAD, Vocabulary
 from .augmented import AugmentedLoss, TargetCache
 from .batches import batch_indices
 
-# %% ../../nbs/training/06_text.ipynb #a0b4d1ff
+# %% ../../nbs/training/06_text.ipynb #d92df781
 def text_loss(logits: Tensor,          # (N, T − 1, V), as a generator's forward gives them
               tokens: Tensor,          # (N, T) BOS … EOS PAD, the truth
               smoothing: float = 0.1,  # ε, the share given to other words; 0 is plain cross-entropy
+              weights: Tensor | None = None, # (N,) of each text; None is 1 for all
              ) -> Tensor:              # scalar
     "Mean label-smoothed cross-entropy per word (in fairseq's form, Ott et al. 2019); raises InputError on shapes that do not fit."
     wanted = (tokens.shape[0], tokens.shape[1] - 1)
@@ -32,6 +33,9 @@ def text_loss(logits: Tensor,          # (N, T − 1, V), as a generator's forwa
     there, log_probs = truth != PAD, F.log_softmax(logits.float(), -1)
     loss = -(1 - smoothing - each)*log_probs.gather(2, truth[..., None])[..., 0]
     if smoothing: loss = loss - each*log_probs.sum(-1)
+    if weights is not None:
+        if weights.shape != tokens.shape[:1]: raise InputError(f"{len(tokens)} texts need as many weights, not {tuple(weights.shape)}")
+        loss = loss*weights.to(loss)[:, None]
     return loss[there].mean()
 
 # %% ../../nbs/training/06_text.ipynb #91bf0777
@@ -51,7 +55,7 @@ def soft_texts(tokens: Tensor, # (N, T) BOS … EOS PAD
 
 def soft_truth(batch: Mapping) -> SoftTexts: return soft_texts(batch["tokens"], batch["entries"])
 
-# %% ../../nbs/training/06_text.ipynb #76d29e7d
+# %% ../../nbs/training/06_text.ipynb #617dacc6
 class TextTargets(TargetCache):
     "g of the true texts, computed once through the bridge that predictions take, and looked up by number."
     def __init__(self, invariant: Invariant,   # bound to the vocabulary
@@ -60,7 +64,8 @@ class TextTargets(TargetCache):
                  batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0): # MB; texts beyond are computed when asked for
         self.entries = entries
         super().__init__(invariant, tokens, batch, dtype, limit)
-        self.along = self.values.ndim > 2 and self.values.shape[1] == tokens.shape[1] - 1 # a row per position
+        read = getattr(invariant.network, "length", tokens.shape[1]) # a reader cuts what is longer than it can read
+        self.along = self.values.ndim > 2 and self.values.shape[1] == min(tokens.shape[1] - 1, read) # a row per position
 
     def _compute(self, tokens: Tensor) -> Tensor:
         device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())), tokens.device)

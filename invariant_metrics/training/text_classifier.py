@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RANK', 'WORLDS', 'SMOOTHING', 'KINDS', 'WRONG', 'reduced', 'make_word_pieces', 'Corpus', 'smoothed',
-           'without_capitals', 'strange', 'mixed_words', 'mixed_texts', 'text_batches', 'reader_loss', 'train_reader',
+           'without_capitals', 'strange', 'mixed_words', 'mixed_texts', 'reader_batches', 'reader_loss', 'train_reader',
            'accuracy', 'reader_scores', 'text_pairs', 'text_epsilons', 'make_reader']
 
 # %% ../../nbs/training/08_text_classifier.ipynb #d25f41bf
@@ -130,10 +130,10 @@ def mixed_texts(x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator) 
     both = mask | (mask[other] & (own < 1)[:, None])
     return own[:, None, None]*x + (1 - own[:, None, None])*x[other], own[:, None]*y + (1 - own[:, None])*y[other], both
 
-# %% ../../nbs/training/08_text_classifier.ipynb #041efc66
+# %% ../../nbs/training/08_text_classifier.ipynb #114af09a
 KINDS = {"entities": TAGS, "sentiment": MOODS}
 
-def text_batches(kind: str, corpus: Corpus, table: WordTable, seed: int, size: int = 48) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+def reader_batches(kind: str, corpus: Corpus, table: WordTable, seed: int, size: int = 48) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
     "Batch number to vectors, soft labels and mask, mixed as the kind is mixed."
     vectors, mask, labels = corpus.vectors(table), corpus.mask, {"entities": corpus.tags, "sentiment": corpus.moods}[kind]
     def make(i: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -167,7 +167,7 @@ def train_reader(kind: str,          # "entities" or "sentiment"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = Tagger(table.width, len(KINDS[kind]), pooled=kind == "sentiment")
-    batches = text_batches(kind, Corpus(n, WORLDS["train"] + 10*seed), table, seed)
+    batches = reader_batches(kind, Corpus(n, WORLDS["train"] + 10*seed), table, seed)
     turn = Turn(net, reader_loss, Optim(lr=3e-3, weight_decay=0.05, warmup=min(100, steps//5 + 1)))
     log = fit(turn, batches, steps, folder=folder, seed=seed, precision="fp32", desc=kind, settings={"kind": kind})
     return net.eval(), log
