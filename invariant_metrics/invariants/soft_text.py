@@ -102,7 +102,7 @@ def _strings(name: str, texts: list) -> list[str]:
     if wrong is not None: raise InputError(f"{name}: item {wrong} is no text but {type(texts[wrong]).__name__}")
     return texts
 
-# %% ../../nbs/invariants/04_soft_text.ipynb #57598cc6
+# %% ../../nbs/invariants/04_soft_text.ipynb #13a7a1ee
 class SoftInvariant(Invariant):
     "What reads soft texts: the half of a text invariant that is a loss."
     inputs = "texts"
@@ -114,7 +114,7 @@ class SoftInvariant(Invariant):
     def bind(self, words: Sequence[str],       # surface string of each token of a generator's vocabulary; "" for what is no word
              mode: str = "expected",           # or "straight-through", "gumbel"
              temperature: float = 1.0) -> "SoftInvariant":
-        "A copy for soft texts over these words, the network shared; not word-accurate on pieces of words (names found: 1.00, BPE of 1,000 .73, of 500 .56)."
+        "A copy for soft texts over these words, the network shared; not word-accurate on pieces of words (recall of names 1.00; BPE of 1,000 .70, of 500 .55)."
         out = self._across(Bridge(self.network.table(words), mode, temperature))
         out.signature = self.signature.extended(bridge=mode, **({"temperature": temperature} if mode == "gumbel" else {}))
         return out

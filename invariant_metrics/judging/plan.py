@@ -49,7 +49,7 @@ SIZES = {
                    "full": Size(64, 100000, 2000, 4000, 20000, 2000, 64, 1000)},
 }
 
-# %% ../../nbs/judging/01_plan.ipynb #2e36da3a
+# %% ../../nbs/judging/01_plan.ipynb #3e62bfc0
 GRIDS = {
     "colorization": {
         "default": {"alphas": (0.03, 0.3), "seeds": 3, "systems": (("segmentation",), ("depth",), ("segmentation", "depth"))},
@@ -61,7 +61,7 @@ GRIDS = {
                  "systems": (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",), ("sentiment",), ("entities", "sentiment"))}},
     "captioning": {
         "default": {"alphas": (0.3, 3.0), "seeds": 3, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))},
-        "full": {"alphas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 5, "systems": (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))}},
+        "full": {"alphas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 5, "systems": (("scene-graph",), ("scene-graph-weighted",), ("paraphrase",), ("scene-graph", "paraphrase"))}},
 }
 
 FORMS = {"entities-bag": ("entities", {"form": "bag"}), "entities-names": ("entities", {"form": "names"}),

@@ -182,7 +182,7 @@ def remembered_paraphrase(encoder: Remembering, device: str) -> Metric:
         return torch.stack([(a - b).square().sum(1).min()/2 for a, b in zip(p, t)])
     return replace(violation_metric("paraphrase", device=device), phi=phi, compare=lambda distances: distances.double().cpu(), notes=None)
 
-# %% ../../nbs/judging/04_text_data.ipynb #640ce6a0
+# %% ../../nbs/judging/04_text_data.ipynb #a548f6f8
 def _words(pred, target=None, source=None) -> list[str]: return list(pred)
 
 LENGTH = Metric("length", "single", _words, lambda texts: torch.tensor([float(len(split_words(t))) for t in texts], dtype=torch.float64), None,
@@ -196,7 +196,7 @@ def battery(plan: Plan, encoder: Remembering, device: str = "cpu") -> list[Metri
     "The metrics every system of the plan is measured with; raises InputError on unknown ones."
     query = plan.task == "translation"
     sets = [get_metric(name, weights=encoder, query=query) for name in ("fbd", "fbd-4")]
-    judged = dict.fromkeys(i for i in (FORMS.get(i, (i,))[0] for i in plan.invariants) if i != "paraphrase")
+    judged = dict.fromkeys(i for i in (FORMS.get(i, (i.removesuffix("-weighted"),))[0] for i in plan.invariants) if i != "paraphrase")
     violations = [replace(violation_metric(i, device=device), name=f"violation-{label_of(i)}") for i in judged]
     violations.append(remembered_paraphrase(encoder, device))
     ours = [*sets, remembered_bertscore(encoder), *map(get_metric, PAIRED[plan.task]), *violations, LENGTH]
