@@ -43,6 +43,8 @@ def test_every_help_ends_with_an_example(command, tmp_path):
     ("study colorization --sede 3", "No such option: --sede"),
     ("study colorization --alphas a,b", "is not a list of numbers"),
     ("study colorization --data nowhere", "nowhere is not a folder"),
+    ("study translation --data nowhere", "neither a file nor a folder"),
+    ("study translation --long chop", "unknown way with long texts 'chop'"),
     ("study colorization --metric fddd", "unknown metric 'fddd'"),
     ("study colorization --metric no_module_of_mine:thing", "no module 'no_module_of_mine'"),
     ("study colorization --invariant segmentatio", "did you mean segmentation"),

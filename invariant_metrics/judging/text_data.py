@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['REFERENCES', 'SHOWN', 'PAIRED', 'LENGTH', 'EXACT', 'Corpus', 'bilingual_corpora', 'scene_corpora', 'divided_texts',
            'captions_file', 'image_files', 'small_picture', 'own_data', 'own_names', 'own_corpora', 'corpora',
-           'RememberingReader', 'remembered_bertscore', 'remembered_paraphrase', 'text_encoder', 'battery',
-           'exact_rows', 'shares', 'exact_metric', 'measure']
+           'RememberingReader', 'remembering_reader', 'remembered_bertscore', 'remembered_paraphrase', 'text_encoder',
+           'battery', 'exact_rows', 'shares', 'exact_metric', 'measure']
 
-# %% ../../nbs/judging/04_text_data.ipynb #c2fbf286
+# %% ../../nbs/judging/04_text_data.ipynb #edfc6aa3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from ..data.scenes import make_scenes
 from ..encoders.base import get_encoder
 from ..encoders.cache import cache_folder, cached_tensors
 from ..encoders.grid import grid_features
-from ..encoders.text import Remembering, bert
+from ..encoders.text import Remembering, bert, padded, runs
 from .plan import FORMS, PARTS, WORLD, Measured, Plan, gap_of, item_ranges, label_of, spread
 from ..metrics.base import Metric, Rows, extract, get_metric
 from ..metrics.bertscore import TokenReader, bert_scores
@@ -155,34 +155,46 @@ def corpora(plan: Plan, parts: Sequence[str] = tuple(PARTS), device: str = "cpu"
     if plan.settings["data"]: return own_corpora(plan, parts, device)
     return bilingual_corpora(plan, parts) if plan.task == "translation" else scene_corpora(plan, parts, device)
 
-# %% ../../nbs/judging/04_text_data.ipynb #ba633d68
+# %% ../../nbs/judging/04_text_data.ipynb #3bf83118
 PAIRED = {"translation": ("bleu", "meteor-nltk", "chrf", "distinct-2"),
           "captioning": ("cider-d", "bleu-4", "meteor-nltk", "rouge-l", "scene-graph-f1", "distinct-2")}
 
 class RememberingReader(TokenReader):
-    "A reader of tokens that keeps the vectors of the texts it has read."
-    def vectors(self, rows, step=lambda n: None) -> list[Tensor]:
+    "A reader of tokens that keeps what it has read: unit vectors of the tokens, and their mean before they were made units."
+    @torch.no_grad()
+    def both(self, rows: Sequence[dict], step: Callable = lambda n: None) -> list[tuple[Tensor, Tensor]]: # (T, d), (d,) each
         known = self.__dict__.setdefault("known", {})
         new = {k: r for r in rows if (k := tuple(r["input_ids"])) not in known}
         if len(known) + len(new) > 8000: known.clear(); new = {tuple(r["input_ids"]): r for r in rows}
-        known.update(zip(new, super().vectors(list(new.values()), step)))
+        order, read = sorted(new, key=len, reverse=True), self.network()
+        for part in runs([len(k) for k in order]):
+            batch = [order[i] for i in part]
+            states = read(padded([new[k] for k in batch], self.tokens.tokenizer.pad_token_id, self.device)).float()
+            for k, x in zip(batch, states): known[k] = torch.nn.functional.normalize(x[:len(k)], dim=1), x[:len(k)].mean(0)
+            step(len(batch))
         return [known[tuple(r["input_ids"])] for r in rows]
 
-def remembered_bertscore(encoder) -> Metric:
-    "BERTScore on an encoder that is already here; every text is encoded once."
-    open_ = TokenReader.open(encoder)
-    reader = RememberingReader(**{k: getattr(open_, k) for k in TokenReader.__dataclass_fields__})
+    def vectors(self, rows, step=lambda n: None) -> list[Tensor]: return [x for x, _ in self.both(rows, step)]
+
+def remembering_reader(encoder: Remembering) -> RememberingReader:
+    "A reader of tokens on an encoder that is already here."
+    plain = TokenReader.open(encoder)
+    return RememberingReader(**{k: getattr(plain, k) for k in TokenReader.__dataclass_fields__})
+
+def remembered_bertscore(encoder: Remembering, reader: RememberingReader) -> Metric:
+    "BERTScore; every text is read once."
     return replace(get_metric("bertscore", weights=encoder), phi=lambda pred, target, source=None: bert_scores(pred, target, reader))
 
-def remembered_paraphrase(encoder: Remembering, device: str) -> Metric:
-    "The violation of meaning, from sentence vectors that are read once."
-    def vectors(texts: Sequence[str]) -> Tensor: return torch.nn.functional.normalize(encoder.encode(texts, "last-mean"), dim=1)
+def remembered_paraphrase(reader: RememberingReader, device: str) -> Metric:
+    "The violation of meaning, from the means of the same vectors."
+    def vectors(texts: Sequence[str]) -> Tensor:
+        return torch.nn.functional.normalize(torch.stack([mean for _, mean in reader.both(reader.tokens(texts))]), dim=1)
     def phi(pred, target, source=None) -> Tensor: # (N,) to the nearest reference
         p, t = vectors(list(pred)), vectors([r for refs in target for r in refs]).split([len(refs) for refs in target])
         return torch.stack([(a - b).square().sum(1).min()/2 for a, b in zip(p, t)])
     return replace(violation_metric("paraphrase", device=device), phi=phi, compare=lambda distances: distances.double().cpu(), notes=None)
 
-# %% ../../nbs/judging/04_text_data.ipynb #a548f6f8
+# %% ../../nbs/judging/04_text_data.ipynb #8fcf66d9
 def _words(pred, target=None, source=None) -> list[str]: return list(pred)
 
 LENGTH = Metric("length", "single", _words, lambda texts: torch.tensor([float(len(split_words(t))) for t in texts], dtype=torch.float64), None,
@@ -190,7 +202,7 @@ LENGTH = Metric("length", "single", _words, lambda texts: torch.tensor([float(le
 
 def text_encoder(device: str = "cpu") -> Remembering:
     "MiniLM, reading every text once; raises InputError with the command that brings it."
-    return Remembering(bert("minilm").to(device), ("last", "last4", "last-mean"))
+    return Remembering(bert("minilm").to(device), ("last", "last4"))
 
 def battery(plan: Plan, encoder: Remembering, device: str = "cpu") -> list[Metric]:
     "The metrics every system of the plan is measured with; raises InputError on unknown ones."
@@ -198,8 +210,9 @@ def battery(plan: Plan, encoder: Remembering, device: str = "cpu") -> list[Metri
     sets = [get_metric(name, weights=encoder, query=query) for name in ("fbd", "fbd-4")]
     judged = dict.fromkeys(i for i in (FORMS.get(i, (i.removesuffix("-weighted"),))[0] for i in plan.invariants) if i != "paraphrase")
     violations = [replace(violation_metric(i, device=device), name=f"violation-{label_of(i)}") for i in judged]
-    violations.append(remembered_paraphrase(encoder, device))
-    ours = [*sets, remembered_bertscore(encoder), *map(get_metric, PAIRED[plan.task]), *violations, LENGTH]
+    reader = remembering_reader(encoder)
+    violations.append(remembered_paraphrase(reader, device))
+    ours = [*sets, remembered_bertscore(encoder, reader), *map(get_metric, PAIRED[plan.task]), *violations, LENGTH]
     return ours + [m for m in map(get_metric, plan.settings["metrics"]) if m.name not in {o.name for o in ours}]
 
 # %% ../../nbs/judging/04_text_data.ipynb #562b9950
