@@ -35,7 +35,7 @@ def test_every_help_ends_with_an_example(command, tmp_path):
 
 
 @pytest.mark.parametrize("words, says", [
-    ("study colourization", "did you mean colorization?"),
+    ("study colourization", "did you mean colorization"),
     ("study", "Missing argument"),
     ("study colorization --scale hug", "unknown scale 'hug'"),
     ("study colorization --grid fll", "did you mean full?"),

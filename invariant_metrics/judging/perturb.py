@@ -73,7 +73,7 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
     image[out] = join_lab(L, true + low * far)[0, :, :, 0].T
     return image.movedim(-1, 1).clamp(0, 1)
 
-# %% ../../nbs/judging/00_perturb.ipynb #c57b7586
+# %% ../../nbs/judging/00_perturb.ipynb #2fe040d5
 @dataclass(frozen=True)
 class Perturbation:
     "A registered way to change items: call it with (items, generator) to get (dose, applies)."
@@ -84,6 +84,9 @@ class Perturbation:
     severity: str             # what a strength of 1 means, in words
     steps: int | None = None  # None: the strength is continuous; else only k/steps, k = 1..steps, mean something
     sources: tuple[str, ...] = ("photos", "scenes") # where it can be used at all
+
+    def __post_init__(self): # known by its function, so that a notebook's own definition can stand in for its module's
+        for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
     def __call__(self, items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
         return self.function(items, generator)
