@@ -23,13 +23,13 @@ from ..data.scenes import make_scenes
 from .perturb import families, perturbation, perturbations
 from .text_perturb import LEVELS, Case, Foil, TextItems, form_foil, repeated, swapped, text_family, unrelated
 
-# %% ../../nbs/judging/05_caption_perturb.ipynb #7678caec
+# %% ../../nbs/judging/05_caption_perturb.ipynb #df6877b0
 class CaptionContent(NamedTuple):
     "What is known about a scene."
     truth: SceneTruth
     captions: tuple[str, ...]  # five right ones
     first: str                 # "a red ball": what they are about
-    second: str                # noun of the other thing, "" where there is none
+    second: str                # noun of the other thing
     place: str                 # "on green grass", or nothing
 
 def one_sided(facts: SceneTruth) -> SceneTruth:
@@ -119,7 +119,7 @@ def false_facts(case: Case, level: int, generator: np.random.Generator) -> Foil 
     makers = [(new_noun, new_color, turned)[k] for k in generator.permutation(3)]
     return stepped(case, sorted(makers[:level], key=(turned, new_color, new_noun).index), generator)
 
-# %% ../../nbs/judging/05_caption_perturb.ipynb #1fb38fe9
+# %% ../../nbs/judging/05_caption_perturb.ipynb #010d2717
 def two_colors(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
     told = sorted(a for a in facts.attributes if a[0] in _THINGS)
     pairs = [(a, b) for a in told for b in told if a < b and a[0] != b[0] and not {(a[0], b[1]), (b[0], a[1])} & truth.attributes]
@@ -135,7 +135,7 @@ def attributes_swapped(case: Case, level: int, generator: np.random.Generator) -
 @_of("object-dropped", "one of two things left out")
 def object_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     content = case.content
-    if level > 1 or not content.second or content.second in content.first: return None
+    if level > 1 or content.second in content.first: return None
     before, made = claims(case.reference), []
     for text in (case.reference, case.valid):
         start = next((f"{s} " for s in ("there is", "the picture shows") if s in text), "")
@@ -173,11 +173,11 @@ unrelated_caption = unrelated(apart)
 perturbation("unrelated-caption", task="captioning", kind="violation", severity="the caption of another picture",
              steps=len(LEVELS), sources=("captioning",))(unrelated_caption);
 
-# %% ../../nbs/judging/05_caption_perturb.ipynb #5c643b4a
+# %% ../../nbs/judging/05_caption_perturb.ipynb #c05d84cf
 def _content(scenes, i: int) -> CaptionContent:
     s = subject_of(scenes, i)
     return CaptionContent(caption_truth(scenes, i), tuple(relation_captions(scenes, i)), phrase(s.first.noun, s.first.color),
-                          s.second.noun if s.second else "", s.place)
+                          s.second.noun, s.place)
 
 def caption_items(n: int, seed: int = 0) -> TextItems:
     "Painted scenes, each with two right captions that claim the same facts."
