@@ -1,21 +1,16 @@
-"The command line, end to end and in processes of its own: help, one-line errors, score, study and its run folder."
+"The command line, end to end: help, one-line errors, score, study and its run folder."
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from commands import cli, own_process
+from invariant_metrics.data.scenes import make_scenes
+
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
             "cache list", "cache clear", "wordnet build"]
-
-
-def cli(*words, cwd, timeout=300, **env):
-    return subprocess.run([sys.executable, "-m", "invariant_metrics", *map(str, words)], cwd=cwd, capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, "COLUMNS": "120", "INVARIANT_METRICS_CACHE": str(Path(cwd)/"cache"), **env})
 
 
 def images(folder: Path, seed: int, n: int = 6, noise: float = 0.0) -> Path:
@@ -88,7 +83,7 @@ def test_a_metric_of_the_users_own_takes_part(tmp_path):
                                     "@paired_metric('darkness-gap', higher_is_better=False)\n"
                                     "def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
     truth, near = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=9)
-    done = cli("score", "mine:darkness_gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = own_process("score", "mine:darkness_gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "darkness" in done.stdout
 
@@ -101,13 +96,15 @@ def test_lists_as_table_and_json(command, tmp_path):
 
 
 def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_path):
-    quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--out", "run"]
-    done = cli(*quick, cwd=tmp_path)
+    (tmp_path/"photos").mkdir()
+    for i, x in enumerate((255*make_scenes(6, 96, seed=3).rgb).byte().movedim(1, -1).numpy()): Image.fromarray(x).save(tmp_path/"photos"/f"{i}.png")
+    quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--data", "photos", "--out", "run"]
+    done = own_process(*quick, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = tmp_path/"run"/"index.html"
     assert page.exists() and "page: " in done.stdout
     written = page.stat().st_mtime
-    again = cli(*quick, cwd=tmp_path, timeout=60)
+    again = cli(*quick, cwd=tmp_path)
     assert again.returncode == 0 and "page: " in again.stdout and page.stat().st_mtime >= written
     other = cli(*quick, "--seed", 1, cwd=tmp_path)
     assert other.returncode == 2 and "holds another run (seed 0 instead of 1)" in other.stderr
@@ -122,7 +119,7 @@ def test_an_installed_package_announces_a_metric(tmp_path):
                                          "@paired_metric('brightness-gap', higher_is_better=False)\n"
                                          "def brightness_gap(pred, target): return (pred.amax((1, 2, 3)) - target.amax((1, 2, 3))).abs()\n")
     truth, near = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=9)
-    listed = cli("metrics", "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    listed = own_process("metrics", "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert "brightness-gap" in [row["name"] for row in json.loads(listed.stdout)["result"]], listed.stderr
-    done = cli("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = own_process("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0 and "brightness-gap" in done.stdout, done.stderr

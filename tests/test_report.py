@@ -197,6 +197,16 @@ def test_costs_of_a_step_are_printed_where_they_were_measured():
     assert "A training step of +entities cost 1.4 times the baseline&#39;s." in render(text_run("translation"), training=training)
 
 
+def test_what_a_kept_invariant_costs_is_drawn_where_it_was_measured():
+    "Task metric against violation, for the pairs whose two metrics the study has."
+    assert "kept invariant cost" not in render(RUN, training=made_up_training())
+    page = render(text_run("translation"), training=made_up_text_training())
+    assert "What does a kept invariant cost?" in page and "kept-entities against bleu over alpha" in page and "baseline (diamond)" in page
+    training = made_up_training()
+    frames = [training.results, training.results[training.results["metric"] == "fd"].assign(metric="violation-depth")]
+    assert "violation-depth against psnr over alpha" in render(RUN, training=replace(training, results=pd.concat(frames, ignore_index=True)))
+
+
 def test_few_items_have_no_verdict_and_doses_no_column():
     probe = made_up_text_probe()
     probe.auc.loc[probe.auc["family"] == "negation", "n_clusters"] = 5

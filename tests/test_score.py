@@ -1,6 +1,5 @@
 "Scoring whatever stands on either side, from Python and from a shell: folders, texts, features, statistics, and every mistake."
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +15,8 @@ from invariant_metrics.data.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics.gaussian import GaussianStats
+from commands import cli
 from real_data import data_path
-
-
-def cli(*words, cwd, timeout=300, **env):
-    return subprocess.run([sys.executable, "-m", "invariant_metrics", *map(str, words)], cwd=cwd, capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, "COLUMNS": "120", "INVARIANT_METRICS_CACHE": str(Path(cwd)/"cache"), **env})
 
 
 def write(folder: Path, images: torch.Tensor, kind: str = "png", offset: int = 0) -> Path:

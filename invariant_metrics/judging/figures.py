@@ -316,8 +316,10 @@ def null_figures(results: pd.DataFrame,
         found.append({"title": metric, "svg": inline_svg(figure, f"{metric} against {label} with the {trick} curve")})
     return found
 
-# %% ../../nbs/judging/05_figures.ipynb #f4d396a6
-def over_seeds(results: pd.DataFrame) -> pd.DataFrame: # index (system, metric); value, low, high, up
+# %% ../../nbs/judging/05_figures.ipynb #98344c27
+def over_seeds(results: pd.DataFrame,
+               keys: Sequence[str]=("system", "metric"), # what is kept apart
+              ) -> pd.DataFrame:                         # index keys; value, low, high, up
     "Means over seeds with 95 % intervals over images and seeds."
     def joined(rows: pd.DataFrame) -> dict:
         k, mean = len(rows), rows["value"].mean()
@@ -325,8 +327,8 @@ def over_seeds(results: pd.DataFrame) -> pd.DataFrame: # index (system, metric);
         below, above = (rows["value"] - rows["ci_low"]).mean(), (rows["ci_high"] - rows["value"]).mean()
         return {"value": mean, "low": mean - np.hypot(below, seeds), "high": mean + np.hypot(above, seeds),
                 "up": rows["higher_is_better"].iloc[0]}
-    found = {key: joined(rows) for key, rows in results.groupby(["system", "metric"], sort=False)}
-    return pd.DataFrame.from_dict(found, orient="index").rename_axis(["system", "metric"])
+    found = {key: joined(rows) for key, rows in results.groupby(list(keys), sort=False)}
+    return pd.DataFrame(list(found.values()), index=pd.MultiIndex.from_tuples(list(found), names=keys))
 
 def at_chosen(results: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFrame:
     "The rows at the alpha chosen for their system, and those of systems that have none."

@@ -1,0 +1,75 @@
+"""Type I error of tests between two equally good metrics, by procedure and by what is drawn again.
+
+Usage: python benchmarks/agreement_level.py [replicates] -> nbs/results/agreement_level.csv
+12 systems x 60 items; each world has system and item effects of people and of each metric. Three nulls: new items (system
+effects fixed), new systems (item effects fixed), both; where effects are fixed they are either equal for both metrics, or
+different with the same true agreement. Simulated: needs no data.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from invariant_metrics.core import atomic_write, progress, rng
+from invariant_metrics.judging.agreement import TARGETS, cells, drawn, p_value, spread, swap_test
+from invariant_metrics.judging.rank import AGREEMENTS
+
+OUT = Path(__file__).parent.parent/"nbs"/"results"/"agreement_level.csv"
+SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell
+NULLS = [("items", "equal"), ("items", "different"), ("systems", "equal"), ("systems", "different"), ("both", "random")]  # what is drawn again, fixed effects
+CASES = [("pearson", "item"), ("pearson", "system"), ("tau_b", "system"), ("pearson", "grouped")]
+
+
+def fixed_effects(effect: np.ndarray, drawn: np.ndarray, kind: str, scale: float) -> np.ndarray:
+    "One profile for both metrics, or two that are as large and as unrelated to people's."
+    if kind == "equal": return np.stack([drawn[0], drawn[0]])
+    q = np.linalg.qr(np.stack([np.ones(len(effect)), effect, *drawn]).T)[0]
+    return q[:, 2:].T*scale*len(effect)**0.5
+
+
+def world(seed: int, target: str, kind: str, items: int = 60, systems: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    "Scores of people (I, S) and of two equally good metrics (2, I, S)."
+    g, still, (sa, sb, sc, su, sv, sw) = rng(seed, "world", target, kind), rng(0, "fixed"), SD
+    a, b, u, v = (f.normal(0, s, n) for f, s, n in ((g, sa, systems), (g, sb, items), (g, su, (2, systems)), (g, sv, (2, items))))
+    if target == "items":
+        a = still.normal(0, sa, systems)
+        u = fixed_effects(a, still.normal(0, su, (2, systems)), kind, su)
+    if target == "systems":
+        b = still.normal(0, sb, items)
+        v = fixed_effects(b, still.normal(0, sv, (2, items)), kind, sv)
+    human = a + b[:, None] + g.normal(0, sc, (items, systems))
+    return human, human + u[:, None, :] + v[:, :, None] + g.normal(0, sw, (2, items, systems))
+
+
+def rejections(seed: int, null: tuple[str, str], case: tuple[str, str], reps: int = 200, swaps: int = 0) -> dict[str, bool]:
+    "What each procedure says at 5 %."
+    statistic, level = case
+    table, out = cells(*world(seed, *null)), {}
+    draws = drawn(table, statistic, level, "both", reps, seed)
+    gap = lambda part: draws.parts[part][0] - draws.parts[part][1]
+    for target in TARGETS:
+        parts = draws.parts if target == "both" else {target: draws.parts[target]}
+        own = type(draws)(draws.full, parts, draws.without, {k: n for k, n in draws.counts.items() if k in parts})
+        out[f"new {target}" if target != "both" else "new items and systems"] = p_value(*spread(own, AGREEMENTS[statistic], np.array([[1., -1]])))[0] <= 0.05
+    low, high = np.nanquantile(gap("both"), [0.025, 0.975])
+    out["two-way bootstrap, percentile"] = low > 0 or high < 0
+    low, high = np.nanquantile(gap("items"), [0.025, 0.975])
+    out["item bootstrap, percentile"] = low > 0 or high < 0
+    if swaps:
+        for unit in ("cell", "item", "system"): out[f"swap each {unit}"] = swap_test(table, *table.names, statistic, level, unit, reps=swaps, seed=seed) <= 0.05
+    return out
+
+
+def main() -> None:
+    count, rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1000, []
+    for case in CASES:
+        for null in NULLS:
+            n, swapped = (count//4, 0) if case[1] == "grouped" else (count, count//5 if case[0] == "pearson" else 0)
+            found = pd.DataFrame([rejections(seed, null, case, swaps=99*(seed < swapped)) for seed in progress(range(n), desc=f"{case} {null}")])
+            for procedure, said in found.items():
+                rows.append(dict(statistic=case[0], level=case[1], null=null[0], effects=null[1], procedure=procedure, rejected=said.dropna().mean(), replicates=said.count()))
+            with atomic_write(OUT) as place: pd.DataFrame(rows).to_csv(place, index=False, float_format="%.4f")
+
+
+if __name__ == "__main__": main()

@@ -1,0 +1,262 @@
+"Tests between metrics: the closed forms, published p-values, and the error rates that were promised for each inference target."
+import gzip
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from invariant_metrics.core import InputError, bootstrap_weights, rng
+from invariant_metrics.judging.agreement import (LEVELS, TARGETS, agreement, benjamini_hochberg, cells, compare, drawn, holm, p_value, replicates,
+                                                 spread, swap_test, tied_clusters, williams)
+from invariant_metrics.judging.rank import AGREEMENTS, calibrated_accuracy
+from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.metrics.inference import drawn_replicates
+from real_data import data_path
+
+SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell
+NULLS = [("items", "equal"), ("items", "different"), ("systems", "equal"), ("systems", "different"), ("both", "random")]
+
+
+def alike(effect, drawn, kind, scale):
+    "Fixed effects of two metrics: one profile for both, or two that are as large and as unrelated to people's."
+    if kind == "equal": return np.stack([drawn[0], drawn[0]])
+    q = np.linalg.qr(np.stack([np.ones(len(effect)), effect, *drawn]).T)[0]
+    return q[:, 2:].T*scale*len(effect)**0.5
+
+
+def world(seed, target="both", kind="random", items=60, systems=12, metrics=2):
+    "Equally good metrics on a complete table; what the target does not draw again is the same for every seed."
+    g, still, (sa, sb, sc, su, sv, sw) = rng(seed, "null", target, kind), rng(0, "still"), SD
+    a, b = g.normal(0, sa, systems), g.normal(0, sb, items)
+    u, v = g.normal(0, su, (metrics, systems)), g.normal(0, sv, (metrics, items))
+    if target == "items":
+        a = still.normal(0, sa, systems)
+        u = alike(a, still.normal(0, su, (2, systems)), kind, su)
+    if target == "systems":
+        b = still.normal(0, sb, items)
+        v = alike(b, still.normal(0, sv, (2, items)), kind, sv)
+    human = a + b[:, None] + g.normal(0, sc, (items, systems))
+    return human, human + u[:, None, :] + v[:, :, None] + g.normal(0, sw, (metrics, items, systems))
+
+
+def p_values(table, statistic, level, target, contrasts, reps, seed=0):
+    "What `compare` computes, without its frame."
+    draws = drawn(table, statistic, level, target, reps, seed)
+    return p_value(*spread(draws, AGREEMENTS[statistic], contrasts))
+
+
+def holds(rejected, n, what, bound=0.06, nominal=0.05):
+    margin = 2*(nominal*(1 - nominal)/n)**0.5
+    assert rejected <= bound + margin, f"{what}: rejects {rejected:.3f} of {n}; {bound} + Monte-Carlo margin {margin:.3f}"
+
+
+def check_level(statistic, level, null, n, reps):
+    pair = np.array([[1.0, -1.0]])
+    p = np.array([p_values(cells(*world(seed, *null)), statistic, level, null[0], pair, reps)[0] for seed in range(n)])
+    holds((p <= 0.05).mean(), n, f"{statistic}, level {level}, new {null[0]}, effects {null[1]}")
+
+
+@pytest.mark.parametrize("level, null", [*(("item", null) for null in NULLS), ("system", NULLS[-1])], ids=str)
+def test_type_one_error(level, null):
+    check_level("pearson", level, null, 250, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("null", NULLS, ids="-".join)
+@pytest.mark.parametrize("statistic, level", [("pearson", "item"), ("pearson", "system"), ("pearson", "grouped"), ("spearman", "system"), ("tau_b", "system"), ("tau_b", "grouped")])
+def test_type_one_error_in_full(statistic, level, null):
+    check_level(statistic, level, null, 2000, 300)
+
+
+def test_the_wrong_target_rejects_far_too_often():
+    "Metrics with favorites among the systems: to test new items when new systems were meant."
+    pair, n = np.array([[1.0, -1.0]]), 100
+    p = np.array([p_values(cells(*world(seed)), "pearson", "system", "items", pair, 100)[0] for seed in range(n)])
+    assert (p <= 0.05).mean() > 0.25
+
+
+def family(seed, n, metrics=20):
+    x, Y = world(seed, metrics=metrics)
+    return p_values(cells(x, Y), "pearson", "item", "both", n, 150)
+
+
+@pytest.mark.parametrize("n", [80, pytest.param(1000, marks=pytest.mark.slow)])
+def test_family_wise_error_of_twenty_null_metrics(n):
+    "Each of 20 against the first, and all 190 pairs: Holm lets one through in at most 5 % of the worlds."
+    i, j = np.triu_indices(20, 1)
+    pairs = np.eye(20)[i] - np.eye(20)[j]
+    any_of = np.array([[(holm(p[i == 0]) <= 0.05).any(), (holm(p) <= 0.05).any()] for p in (family(seed, pairs) for seed in range(n))]).mean(0)
+    for rate, what in zip(any_of, ("against a baseline", "all pairs")): holds(rate, n, f"family-wise error, {what}", bound=0.05)
+
+
+def test_a_random_metric_stays_at_chance_after_calibration():
+    "Cross-fitted accuracy with ties: the mean over worlds is not above chance, though the optimistic calibration is."
+    excess, optimistic = [], []
+    for seed in range(60):
+        g = rng(seed, "random metric")
+        x, y = g.integers(0, 3, 120).astype(float), g.normal(size=120)
+        found = calibrated_accuracy(x, y)
+        excess.append(found.value - found.chance); optimistic.append(found.optimistic - found.chance)
+    excess = np.array(excess)
+    assert excess.mean() <= 2*excess.std()/60**0.5 + 1e-9, f"above chance by {excess.mean():.4f} ± {excess.std()/60**.5:.4f}"
+    assert np.mean(optimistic) > excess.mean()
+
+
+@pytest.mark.parametrize("n", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_intervals_cover(n):
+    "The truth of the pooled correlation in the null world is known: sd of people over sd of the metric."
+    truth = (1.5/3)**0.5
+    inside = np.array([(lambda c: c.low <= truth <= c.high)(agreement(*world(seed, metrics=1), target="both", reps=150).ci[0]) for seed in range(n)])
+    margin = 2*(0.95*0.05/n)**0.5
+    assert inside.mean() >= 0.93 - margin, f"covers in {inside.mean():.3f} of {n}; .93 - margin {margin:.3f}"
+
+
+def test_levels_have_their_plain_definitions():
+    x, Y = world(0)
+    table = cells(x, Y)
+    for name, plain in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr), ("tau_b", stats.kendalltau)):
+        assert np.isclose(replicates(table, name)[1, 0], plain(x.ravel(), Y[1].ravel())[0])
+        assert np.isclose(replicates(table, name, "system")[1, 0], plain(x.mean(0), Y[1].mean(0))[0])
+        assert np.isclose(replicates(table, name, "grouped")[1, 0], np.mean([plain(a, b)[0] for a, b in zip(x, Y[1])]))
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman", "tau_b", "tau_c"])
+@pytest.mark.parametrize("level", ["item", "system", "grouped"])
+def test_multiplicities_are_copies(name, level):
+    "A replicate is the statistic on a table with repeated rows and columns."
+    x, Y = world(1, items=8, systems=6)
+    a, b = bootstrap_weights(8, 1, rng(2)), np.array([[2, 1, 1, 1, 1, 0]])
+    long = np.repeat(np.repeat(np.stack([x, *Y]), a[0], 1), b[0], 2)
+    found = replicates(cells(x, Y), name, level, a, b)[:, 0]
+    expected = replicates(cells(long[0], long[1:]), name, level)[:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_rows_of_a_table_and_a_table_agree():
+    x, Y = world(3)
+    i, s = (v.ravel() for v in np.indices(x.shape))
+    order = rng(0).permutation(x.size)
+    rows = cells(x.ravel()[order], Y.reshape(2, -1)[:, order], item=i[order], system=s[order])
+    for level in LEVELS[:3]:
+        for target in TARGETS:
+            one, two = (compare(t, target=target, level=level, reps=40).frame for t in (cells(x, Y), rows))
+            np.testing.assert_allclose(one[["difference", "p"]], two[["difference", "p"]], rtol=1e-6)
+
+
+def test_clusters_of_items_are_drawn_together():
+    "Five identical rows per cluster give the interval of one row per cluster."
+    g = rng(4)
+    x, y = g.normal(size=(2, 80))
+    y = x + y
+    one = agreement(x, y, reps=500).ci[0]
+    five = agreement(np.repeat(x, 5), np.repeat(y, 5), group=np.repeat(np.arange(80), 5), reps=500).ci[0]
+    loose = agreement(np.repeat(x, 5), np.repeat(y, 5), reps=500).ci[0]
+    assert np.isclose(one.low, five.low, atol=0.01) and np.isclose(one.high, five.high, atol=0.01)
+    assert loose.high - loose.low < 0.6*(one.high - one.low)
+
+
+def test_silence_is_chance_and_human_ties_are_left_out():
+    x, Y = world(5, items=10, systems=5)
+    each = [stats.pearsonr(a, b)[0] for a, b in zip(x, Y[0])]
+    Y[0, 3], x[7] = 1.0, 2.0
+    expected = (sum(v for k, v in enumerate(each) if k not in (3, 7)) + 0)/9
+    assert np.isclose(replicates(cells(x, Y), "pearson", "grouped")[0, 0], expected)
+
+
+def test_result_says_level_target_and_fingerprint():
+    found = compare(*world(6), "tau_b", "both", "grouped", reps=20, seed=3)
+    for part in ("statistic:tau_b", "level:grouped", "target:both", "reps:20", "seed:3", "items:60", "systems:12", "missing:none", "comparisons:1"):
+        assert part in str(found.signature)
+    assert set(found.agreed.table().level) == {"grouped"}
+    again = compare(*world(6), "tau_b", "both", "grouped", reps=20, seed=3)
+    assert again.frame.equals(found.frame)
+
+
+def test_interval_and_test_of_a_difference_agree():
+    for seed in range(20):
+        row = compare(*world(seed), target="items", reps=60).frame.iloc[0]
+        assert (row.p <= 0.05) == (not row.low <= 0 <= row.high)
+
+
+def test_holm_and_benjamini_hochberg():
+    "By hand, and scipy's own for the second."
+    np.testing.assert_allclose(holm([0.04, 0.01, 0.03, 0.005]), [0.06, 0.03, 0.06, 0.02])
+    np.testing.assert_allclose(holm([0.5, 0.9]), [1, 1])
+    for seed in range(5):
+        p = rng(seed).random(12)**2
+        np.testing.assert_allclose(benjamini_hochberg(p), stats.false_discovery_control(p))
+        assert (holm(p) >= benjamini_hochberg(p)).all() and (benjamini_hochberg(p) >= p - 1e-12).all()
+    with pytest.raises(InputError, match="between 0 and 1"): holm([0.5, 1.2])
+
+
+def test_williams_by_hand_and_in_simulation():
+    "K = .62, so t = .2·√(102·1.4/(2·.62·1.02 + .16·.216)); and 5 % of equally correlated triples are rejected."
+    t, p = williams(.5, .3, .4, 103)
+    assert np.isclose(t, 0.2*(142.8/(1.2648 + 0.03456))**0.5) and np.isclose(p, 2*stats.t.sf(t, 100))
+    root = np.linalg.cholesky(np.array([[1, .6, .6], [.6, 1, .5], [.6, .5, 1]]))
+    rejected = 0
+    for seed in range(1000):
+        r = np.corrcoef(root @ rng(seed, "williams").normal(size=(3, 20)))
+        rejected += williams(r[0, 1], r[0, 2], r[1, 2], 20)[1] <= 0.05
+    holds(rejected/1000, 1000, "Williams")
+    with pytest.raises(InputError, match="no three variables"): williams(.9, -.9, .9, 20)
+
+
+def test_swaps():
+    "Never 0; and swapping whole systems is right for the item-averaged level, swapping cells is not."
+    x, Y = world(0)
+    sure = np.stack([x, rng(1).normal(size=x.shape)])
+    assert swap_test(cells(x, sure), "metric 1", "metric 2", unit="item", reps=49) == 1/50
+    p = np.array([[swap_test(cells(*world(seed)), "metric 1", "metric 2", level="system", unit=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
+    holds((p[:, 0] <= 0.05).mean(), 40, "swapping systems")
+    assert (p[:, 1] <= 0.05).mean() > 0.2
+
+
+def test_clusters_of_indistinguishable_metrics():
+    names, p = list("abcd"), np.ones((4, 4))
+    p[:2, 2:] = p[2:, :2] = 0.01
+    assert tied_clusters(names, p) == [["a", "b"], ["c", "d"]]
+    p[1, 2] = p[2, 1] = 0.2
+    assert tied_clusters(names, p) == [list("abcd")]
+
+
+def test_bad_input_is_said():
+    x, Y = world(0)
+    for mistake, words in ((lambda: agreement(x, Y[:, :5]), "do not belong together"), (lambda: agreement(np.ones(9), np.arange(9.)), "constant"),
+                           (lambda: agreement(np.arange(3.), np.arange(3.)), "too few"), (lambda: agreement(x, Y, "peason"), "did you mean pearson"),
+                           (lambda: agreement(x, Y, level="segment"), "unknown level"), (lambda: agreement(x[:, :3], Y[:, :, :3], target="systems"), "too few"),
+                           (lambda: compare(x, Y, baseline="zero"), "unknown baseline"), (lambda: compare(x, Y[:1]), "two metrics")):
+        with pytest.raises(InputError, match=words): mistake()
+    x[2, 3] = np.nan
+    with pytest.raises(InputError, match="human: 1 of 720 scores are missing"): agreement(x, Y)
+
+
+def wmt17():
+    "Summands of BLEU without tokenization of every system, and the published p-values."
+    expected = json.loads(data_path("parity/sacrebleu_wmt17_ende/expected.json").read_text())
+    with gzip.open(data_path("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz"), "rt") as file: lines = [json.loads(line) for line in file]
+    bleu, references = get_metric("bleu", tokenizer="none"), [[line["ref"]] for line in lines]
+    rows = {name: bleu.compare(bleu.phi([line["sys"][k] for line in lines], references)) for k, name in enumerate(expected["systems"])}
+    return bleu, rows, expected
+
+
+def test_published_bootstrap_and_randomization_of_wmt17():
+    """sacreBLEU's published table for en-de: paired bootstrap (Moses) and approximate randomization (MultEval), within Monte-Carlo error.
+
+    The first is one-sided in effect: the share of |difference| - mean |difference| above the observed one; the second two-sided."""
+    bleu, rows, expected = wmt17()
+    base, B = rows.pop(expected["baseline"]), 1000
+    score = lambda sums: bleu.pool(sums).numpy()
+    own = drawn_replicates(bleu, Rows(base), B, 7)
+    swap = torch.from_numpy(rng(7, "randomization").integers(0, 2, (B, len(base))).astype(float))
+    for name, other in rows.items():
+        observed = abs(score(other.sum(0)[None])[0] - score(base.sum(0)[None])[0])
+        gaps = np.abs(drawn_replicates(bleu, Rows(other), B, 7) - own)
+        moved = swap @ (other - base)
+        changed = np.abs(score(base.sum(0) + moved) - score(other.sum(0) - moved))
+        share = lambda found: (1 + (found > observed).sum())/(B + 1)
+        for found, published in ((share(gaps - gaps.mean()), expected["moses_bootstrap_p"][name]), (share(changed), expected["multeval_ar_p_bleu_ter"][name][0])):
+            margin = 3.5*(published*(1 - published)/B)**0.5 + 2/B
+            assert abs(found - published) <= margin, f"{name}: {found:.4f} against {published:.4f} ± {margin:.4f}"

@@ -1,0 +1,224 @@
+"Metrics beside people: published numbers on real data, the same rows and directions on both sides, and bad input said in one line."
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from real_data import data_path
+from scipy.stats import kendalltau, pearsonr, spearmanr
+
+from invariant_metrics.core import InputError
+from invariant_metrics.data.judgment_tables import Choices, Judgments
+from invariant_metrics.data.judgments import load_judgments
+from invariant_metrics.judging.human import AgreeResult, agree, measured, metric_scores
+
+
+def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:
+    g = np.random.default_rng(seed)
+    quality = g.normal(size=(items, systems)) + g.normal(size=systems)
+    rows = [(i, f"S{s}", f"r{r}", quality[i, s] + g.normal()) for i in range(items) for s in range(systems) for r in range(raters)]
+    return Judgments("study", pd.DataFrame(rows, columns=["item", "system", "rater", "score"]), **more)
+
+
+def scores_of(judged: Judgments, seed: int = 1, **noise: float) -> pd.DataFrame:
+    g, means = np.random.default_rng(seed), judged.scores.groupby(["item", "system"], as_index=False)["score"].mean()
+    return pd.concat([means[["item", "system"]].assign(metric=m, value=means["score"] + sd*g.normal(size=len(means))) for m, sd in noise.items()])
+
+
+def fails(call, *args, **options) -> str:
+    with pytest.raises(InputError) as error: call(*args, **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+JUDGED = study()
+SCORES = scores_of(JUDGED, good=0.5, fair=2.0)
+
+
+# values
+
+def values(result: AgreeResult) -> dict: return {(r.metric, r.statistic): r.value for r in result.table.itertuples()}
+
+
+def test_values_at_every_level_are_those_of_scipy():
+    human = JUDGED.scores.groupby(["item", "system"])["score"].mean().unstack()
+    good = SCORES[SCORES["metric"] == "good"].set_index(["item", "system"])["value"].unstack().loc[human.index, human.columns]
+    x, y = human.to_numpy(), good.to_numpy()
+    found = values(agree(JUDGED, SCORES, "item", ["pearson", "spearman", "tau_b"], reps=20))
+    for name, reference in (("pearson", pearsonr), ("spearman", spearmanr), ("tau_b", kendalltau)):
+        assert found["good", name] == pytest.approx(reference(x.ravel(), y.ravel()).statistic, abs=1e-12)
+    assert values(agree(JUDGED, SCORES, "system", reps=20))["good", "tau_b"] == pytest.approx(kendalltau(x.mean(0), y.mean(0)).statistic)
+    within = np.mean([kendalltau(a, b).statistic for a, b in zip(x, y)])
+    assert values(agree(JUDGED, SCORES, "grouped", "tau-b", reps=20))["good", "tau_b"] == pytest.approx(within)
+
+
+def test_ratings_one_by_one_repeat_the_metric():
+    each = agree(_captions(), _lengths(), "item", ["tau_c"], ratings="each", reps=50)
+    rows = _captions().scores.merge(_lengths()[["item", "value"]])
+    assert each.table["value"][0] == pytest.approx(kendalltau(rows["score"], rows["value"], variant="c").statistic)
+    assert each.table["n_rows"][0] == 60 and each.table["n_items"][0] == 20 and each.table["n_groups"][0] == 10
+    assert "ratings:each" in each.fingerprint and each.table["value"][0] != agree(_captions(), _lengths(), "item", ["tau_c"], reps=50).table["value"][0]
+
+
+def _captions() -> Judgments: # 10 pictures, two captions each, three ratings of four grades
+    g = np.random.default_rng(3)
+    rows = [(f"{p}#{c}", f"{r}", int(np.clip(np.round(2.5 + q + g.normal()), 1, 4)), f"{p}") for p in range(10) for c in range(2) for q in [g.normal()] for r in range(3)]
+    return Judgments("captions", pd.DataFrame(rows, columns=["item", "rater", "score", "group"]))
+
+
+def _lengths() -> pd.DataFrame:
+    items = _captions().scores["item"].unique()
+    return pd.DataFrame({"item": items, "system": "", "metric": "m", "value": np.random.default_rng(4).normal(size=len(items))})
+
+
+def test_the_better_metric_is_found_and_equal_ones_share_a_cluster():
+    table = pd.concat([SCORES, SCORES[SCORES["metric"] == "good"].assign(metric="again", value=lambda f: f["value"] + 1e-3*np.random.default_rng(0).normal(size=len(f)))])
+    result = agree(JUDGED, table, "item", ["pearson"], reps=200)
+    groups = result.clusters.groupby("cluster")["metric"].agg(set).tolist()
+    assert groups == [{"good", "again"}, {"fair"}]
+    pair = result.comparisons.set_index(["metric_a", "metric_b"]).loc[("good", "fair")]
+    assert pair["difference"] > 0 and pair["ci_low"] > 0 and 0 < pair["p"] <= pair["p_bh"] <= pair["p_holm"] < 0.05
+    assert (result.table["ci_low"] < result.table["value"]).all() and (result.table["value"] < result.table["ci_high"]).all()
+
+
+# directions
+
+def test_a_penalty_and_a_metric_of_errors_are_turned_and_the_table_says_so():
+    penalty = Judgments("p", JUDGED.scores.assign(score=-JUDGED.scores["score"]), higher_is_better=False)
+    errors = SCORES[SCORES["metric"] == "good"].assign(metric="ter", value=lambda f: -f["value"])
+    result, plain = agree(penalty, errors, statistics=["pearson"], reps=20), agree(JUDGED, SCORES, statistics=["pearson"], reps=20)
+    assert result.table["turned"].tolist() == [True] and result.table["value"][0] == pytest.approx(values(plain)["good", "pearson"])
+    assert "human scores are turned: less was better" in result.notes and result.ledger["direction"].tolist() == ["lower is better"]
+
+
+def test_an_unknown_metric_that_points_the_wrong_way_is_reported_and_not_flipped():
+    wrong = SCORES.assign(value=lambda f: np.where(f["metric"] == "good", -f["value"], f["value"]))
+    result = agree(JUDGED, wrong, statistics=["pearson"], reps=50)
+    assert values(result)["good", "pearson"] < -0.5 and not result.table["turned"].any()
+    assert [n for n in result.notes if n.startswith("good points the wrong way: pearson -0.")] and not [n for n in result.notes if n.startswith("fair")]
+    turned = agree(JUDGED, wrong, statistics=["pearson"], lower=["good"], reps=50)
+    assert values(turned)["good", "pearson"] > 0.5 and turned.table.set_index("metric")["turned"].to_dict() == {"good": True, "fair": False} and not turned.notes
+    assert "unknown metric 'gud'; did you mean good" in fails(agree, JUDGED, wrong, lower=["gud"])
+
+
+# the same outputs
+
+def test_missing_scores_are_listed_and_refused():
+    less = SCORES[~((SCORES["metric"] == "fair") & (SCORES["item"] == "3"))]
+    said = fails(agree, JUDGED, less)
+    assert "fair lacks 6 of 180 judged outputs (3 of S0, 3 of S1, 3 of S2, 3 of S3, 3 of S4, … (6 in all)); intersect=True (--intersect) keeps the 174" in said
+    found = agree(JUDGED, less, intersect=True, reps=20)
+    assert found.table["n_rows"].tolist() == [174]*6 and found.notes[0].endswith("the 174 that all have are used")
+    more = pd.concat([SCORES, SCORES.head(1).assign(item="99")])
+    assert "2 outputs with scores were not judged (99 of S0, 99 of S5)" in fails(agree, JUDGED, pd.concat([more, SCORES.tail(1).assign(item="99")]))
+    assert "they have none in common" in fails(agree, JUDGED, SCORES.assign(item=SCORES["item"] + "x"), intersect=True)
+    assert "value is nan" in fails(agree, JUDGED, SCORES.assign(value=np.nan))
+    assert "a second row of item" in fails(agree, JUDGED, pd.concat([SCORES, SCORES.head(1)]))
+
+
+# too little or nothing to compare
+
+def test_bad_input_is_said_with_its_name():
+    assert "good: all 180 scores are 1; a constant column" in fails(agree, JUDGED, SCORES.assign(value=np.where(SCORES["metric"] == "good", 1.0, SCORES["value"])))
+    tied = Judgments("tied", JUDGED.scores.assign(score=3.0))
+    assert "human: all 180 scores are 3" in fails(agree, tied, SCORES)
+    three = study(items=3)
+    assert "3 independent items are too few" in fails(agree, three, scores_of(three, m=1.0))
+    few_systems = study(systems=3)
+    assert "3 independent systems are too few" in fails(agree, few_systems, scores_of(few_systems, m=1.0), "system", target="systems")
+    assert "study holds ratings, and level 'choice' is for choices between two" in fails(agree, JUDGED, SCORES, "choice")
+    assert "unknown level 'segment'" in fails(agree, JUDGED, SCORES, "segment")
+    assert "unknown statistic 'tau'" in fails(agree, JUDGED, SCORES, "item", ["tau"])
+    assert "logistic_pearson has no level grouped" in fails(agree, JUDGED, SCORES, "grouped", ["logistic-pearson"])
+    assert "unknown way to treat ratings 'all'" in fails(agree, JUDGED, SCORES, ratings="all")
+    assert "no metric scores came with study" in fails(agree, JUDGED)
+    assert "study has no outputs to run bleu on" in fails(agree, JUDGED, ["bleu"])
+    assert "the level of systems needs systems" in fails(agree, _captions(), _lengths(), "system")
+
+
+def test_judgments_of_whole_systems_have_one_level():
+    means = JUDGED.scores.groupby("system", as_index=False)["score"].mean()
+    whole = Judgments("whole", means)
+    found = agree(whole, SCORES, "system", ["pearson"], target="systems", reps=100)
+    assert found.table["value"].tolist() == pytest.approx(agree(JUDGED, SCORES, "system", ["pearson"], target="systems", reps=100).table["value"].tolist())
+    assert "judgments are of whole systems; level='system'" in fails(agree, whole, SCORES)
+
+
+# choices
+
+def test_choices_overall_and_by_kind():
+    g = np.random.default_rng(0)
+    n, truth = 80, np.random.default_rng(1).normal(size=80)
+    votes = g.binomial(11, 1/(1 + np.exp(-2*truth)))
+    choices = Choices("pairs", pd.DataFrame({"item": np.arange(n), "first": "a", "second": "b", "category": np.where(np.arange(n) < 40, "HC", "MM"), "votes_first": votes, "votes": 11}))
+    lead = truth + 0.5*g.normal(size=n)
+    scores = pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": v}) for side, v in (("first", lead), ("second", 0.0))])
+    result = agree(choices, scores, reps=50)
+    expected = np.mean(np.where(votes*2 > 11, lead > 0, lead < 0))
+    found = {(r.level, r.statistic): r.value for r in result.table.itertuples()}
+    assert found["choice", "choice"] == pytest.approx(expected)
+    assert found["choice", "two_afc"] == pytest.approx(np.mean(np.where(lead > 0, votes/11, 1 - votes/11)))
+    assert found["choice", "choice"] == pytest.approx((found["choice, HC", "choice"] + found["choice, MM", "choice"])/2)
+    assert (result.table["chance"] == 0.5).all()
+
+
+def test_foils_with_a_metric_that_is_run():
+    rows = [{"item": i, "first": f"a dog runs {i}", "second": f"a cat runs {i}", "votes_first": 1, "votes": 1, "references": (f"the dog runs {i}",)} for i in range(12)]
+    result = agree(Choices("foil", pd.DataFrame(rows)), ["bleu-1", "ter"], reps=20)
+    assert result.table["value"].tolist() == [1.0]*4 and result.table.set_index("metric")["turned"].to_dict() == {"bleu-1": False, "ter": True}
+
+
+# keeping
+
+def test_a_result_survives_its_folder_and_runs_repeat(tmp_path):
+    result = agree(JUDGED, SCORES, reps=30)
+    back = AgreeResult.load(result.save(tmp_path/"agreement"))
+    for name in ("table", "comparisons", "clusters", "ceiling", "ledger"):
+        pd.testing.assert_frame_equal(getattr(back, name), getattr(result, name), check_dtype=False)
+    assert (back.fingerprint, back.notes) == (result.fingerprint, result.notes)
+    again, other = agree(JUDGED, SCORES, reps=30), agree(JUDGED, SCORES, reps=30, seed=1)
+    pd.testing.assert_frame_equal(again.table, result.table)
+    assert other.fingerprint != result.fingerprint and other.table["value"].tolist() == result.table["value"].tolist()
+    assert result.table["fingerprint"].is_unique and "no agreement study in" in fails(AgreeResult.load, tmp_path)
+
+
+# real data
+
+def test_flickr8k_from_the_captions_themselves():
+    "tau_c x 100 over 16,992 single ratings: BLEU-1 32.324, BLEU-4 30.776, ROUGE-L 32.314, CIDEr-D 43.891."
+    judged = load_judgments(data_path("flickr8k_expert"))
+    result = agree(judged, ["bleu-1", "bleu-4", "rouge-l", "cider-d", "METEOR"], statistics=["tau_c"], ratings="each", reps=20)
+    found = (100*result.table.set_index("metric")["value"]).to_dict()
+    assert found == pytest.approx({"bleu-1": 32.324, "bleu-4": 30.776, "rouge-l": 32.314, "cider-d": 43.891, "METEOR": 41.822}, abs=0.03)
+    assert result.clusters["metric"].tolist()[:2] == ["cider-d", "METEOR"] and result.table["n_groups"].unique().tolist() == [1000]
+
+
+def test_wmt17_published_column():
+    result = agree(load_judgments(data_path("wmt/newstest2017_deen_seg_da.jsonl")), None, statistics=["pearson"], reps=100)
+    assert result.table["value"][0] == pytest.approx(0.4325, abs=5e-5) and result.table["n_rows"][0] == 560
+
+
+def test_realsumm_means_and_agreement_of_systems():
+    expected = json.loads(data_path("expected_parts.json").read_text())["realsumm_column_means"]
+    judged = load_judgments(data_path("summarization/realsumm_outputs.jsonl.gz"))
+    scores = metric_scores(judged)
+    assert scores.table.groupby("metric")["value"].mean().round(6).to_dict() == {k: v for k, v in expected.items() if k != "litepyramid_recall"}
+    result = agree(judged, scores, "system", ["tau_b"], target="systems", reps=100)
+    assert result.table.set_index("metric")["value"].idxmax() == "rouge_2_recall"
+
+
+def test_ted_systems_by_corpus_values():
+    judged = load_judgments(data_path("wmt/ted2021_ende_mqm.jsonl.gz"))
+    result = agree(judged, ["bleu"], "system", ["pearson"], target="systems", reps=50)
+    assert "pool:corpus" in result.fingerprint and result.table["n_systems"][0] == 13
+    scores = metric_scores(judged, ["bleu"])
+    means = agree(judged, scores, "system", ["pearson"], target="items", reps=50)
+    assert "pool:" not in means.fingerprint and means.table["n_items"][0] == 300
+    assert result.table["value"][0] > means.table["value"][0] + 0.1, "the mean over sentences is another metric"
+    assert "corpus values have no items to draw" in fails(agree, judged, scores, "system", target="items", corpus=True)
+
+
+def test_a_metric_without_references_or_sources_says_so():
+    judged = Judgments("x", pd.DataFrame({"item": range(5), "score": range(5)}), outputs=pd.DataFrame({"item": range(5), "output": list("abcde")}))
+    assert "5 of 5 outputs have no reference: 0, 1, 2, 3, 4; bleu needs them" in fails(measured, judged, ["bleu"])
+    assert "fbd compares whole sets" in fails(measured, judged, ["fbd"]) and "psnr looks at images" in fails(measured, judged, ["psnr"])

@@ -1,0 +1,140 @@
+"The commands that judge metrics, end to end in one process: what they print, what they leave, and how they refuse."
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from invariant_metrics.core import rng
+from invariant_metrics.judging.labels import answer_sheet, write_answers
+from invariant_metrics.shell import main
+
+THINGS, PLACES = ["dog", "cat", "horse", "child", "boat"], ["the beach", "a street", "the grass", "a wall"]
+
+
+def run(*words, code=0) -> int:
+    found = main([str(w) for w in words])
+    assert found == code
+    return found
+
+
+def refused(capsys, *words) -> str:
+    "The one line of an error with exit code 2."
+    run(*words, code=2)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len([line for line in said if line.startswith("error: ")]) == 1 and "Traceback" not in "".join(said)
+    return said[-1]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    "Five systems on forty items: people, a good metric, a random one, a constant one."
+    folder, draw = tmp_path_factory.mktemp("judged"), rng(0, "judged")
+    truth = np.linspace(0, 2, 5)[None] + draw.standard_normal((40, 1)) + 0.5*draw.standard_normal((40, 5))
+    items, systems = (x.ravel() for x in np.indices(truth.shape))
+    rows = pd.DataFrame({"item": [f"i{i:02d}" for i in items], "system": [f"s{s}" for s in systems]})
+    people = pd.concat([rows.assign(rater=f"r{r}", score=(truth + 0.5*draw.standard_normal(truth.shape)).ravel().round(2)) for r in range(3)])
+    people.to_csv(folder/"people.csv", index=False)
+    rows.assign(good=truth.ravel() + 0.3*draw.standard_normal(truth.size), random=draw.standard_normal(truth.size)).to_csv(folder/"scores.csv", index=False)
+    rows.assign(same=1.0).to_csv(folder/"constant.csv", index=False)
+    return folder
+
+
+def test_agree_prints_and_keeps(judged, capsys):
+    "The default command of the group; a table, JSON, and a folder that can be read again."
+    run("agree", judged/"people.csv", "--metrics", judged/"scores.csv", "--statistic", "pearson", "--reps", 100, "--out", judged/"run", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["kind"] == "agree" and (judged/"run"/"agree.json").exists()
+    by = {row["metric"]: row for row in found["result"]["table"]}
+    assert by["good"]["value"] > 0.8 and by["good"]["ci_low"] > by["random"]["ci_high"] and by["good"]["level"] == "item"
+    run("agree", "people", judged/"people.csv", "--metrics", judged/"scores.csv", "--level", "system", "--target", "both", "--reps", 100)
+    said = capsys.readouterr().out
+    assert "level system, for new both" in said and "good" in said
+
+
+def test_agree_refuses(judged, capsys, tmp_path):
+    "Unknown levels and files, constant scores, missing items: one line each."
+    people, scores = judged/"people.csv", judged/"scores.csv"
+    assert "did you mean" in refused(capsys, "agree", people, "--metrics", scores, "--level", "items")
+    assert "no file" in refused(capsys, "agree", people, "--metrics", judged/"lost.csv")
+    assert "constant" in refused(capsys, "agree", people, "--metrics", judged/"constant.csv")
+    pd.read_csv(scores).iloc[:-3].to_csv(tmp_path/"part.csv", index=False)
+    assert "--intersect" in refused(capsys, "agree", people, "--metrics", tmp_path/"part.csv")
+    run("agree", people, "--metrics", tmp_path/"part.csv", "--intersect", "--reps", 50)
+    assert "197" in capsys.readouterr().err
+    double = pd.read_csv(scores)
+    pd.concat([double, double.iloc[:1]]).to_csv(tmp_path/"twice.csv", index=False)
+    assert "twice" in refused(capsys, "agree", people, "--metrics", tmp_path/"twice.csv")
+
+
+def test_collect_label_agree(tmp_path, capsys):
+    "A page is written, answered, read, and held against a metric."
+    rows = [dict(item=f"{t}-{p}", system=s, output=f"a {t} near {p}" if s == "A" else f"{t} {t} {p}") for t in THINGS for p in PLACES for s in "AB"]
+    pd.DataFrame(rows).to_csv(tmp_path/"items.csv", index=False)
+    run("agree", "collect", tmp_path/"items.csv", "--task", "likert", "--aspect", "fluency=Does it read well?", "--out", tmp_path/"page.html", "--evaluators", 6,
+        "--per-evaluator", 20, "--tutorial", 0)
+    assert "page.html" in capsys.readouterr().out and "<script>alert" not in (tmp_path/"page.html").read_text()
+    (tmp_path/"answers").mkdir()
+    key = json.loads((tmp_path/"page.html.key.json").read_text())
+    for k in range(6):
+        sheet = answer_sheet(tmp_path/"page.html", str(k + 1), f"rater {k}")
+        good = [key["entries"][c]["system"] == "A" for c in sheet["item"]]
+        write_answers(sheet.assign(answer=[4 + (i + k) % 2 if g else 1 + (i + k) % 2 for i, g in enumerate(good)], seconds=3.0), tmp_path/"answers"/f"{k}.csv")
+    run("agree", "labels", tmp_path/"answers", "--page", tmp_path/"page.html", "--json")
+    found = json.loads(capsys.readouterr().out)["result"]
+    assert len(found["raters"]) == 6 and all(r["kept"] for r in found["raters"])
+    scores = pd.DataFrame([dict(item=r["item"], system=r["system"], words=len(r["output"].split()) + 0.01*len(r["output"])) for r in rows])
+    scores.to_csv(tmp_path/"scores.csv", index=False)
+    run("agree", tmp_path/"answers", "--page", tmp_path/"page.html", "--metrics", tmp_path/"scores.csv", "--statistic", "pearson", "--reps", 50, "--json")
+    assert json.loads(capsys.readouterr().out)["result"]["table"][0]["value"] > 0.5
+    assert ".html" in refused(capsys, "agree", "collect", tmp_path/"items.csv", "--task", "likert", "--out", tmp_path/"page")
+    assert "did you mean" in refused(capsys, "agree", "collect", tmp_path/"items.csv", "--task", "likerd", "--out", tmp_path/"page.html")
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory):
+    "Twenty items with three references, and two systems."
+    folder = tmp_path_factory.mktemp("captions")
+    refs = {f"{t}-{p}": [f"A {t} is standing near {p}.", f"There is one {t} close to {p}.", f"The {t} stands not far from {p}."] for t in THINGS for p in PLACES}
+    (folder/"refs.json").write_text(json.dumps(refs))
+    (folder/"sysA.json").write_text(json.dumps({k: f"A {k.split('-')[0]} stands near {k.split('-')[1]}." for k in refs}))
+    (folder/"sysB.json").write_text(json.dumps({k: f"There is a {THINGS[i % 5]} near {k.split('-')[1]}." for i, k in enumerate(refs)}))
+    return folder
+
+
+def test_power_says_it_in_words(captions, capsys):
+    "Two systems, a wished difference, one sentence; and the ways to ask wrongly."
+    where = ["--pred", captions/"sysA.json", "--pred", captions/"sysB.json", "--target", captions/"refs.json"]
+    run("power", "chrf", *where, "--wish", 1, "--figure", captions/"power.png")
+    said = capsys.readouterr().out
+    assert "With these 20" in said and "you need about" in said and (captions/"power.png").stat().st_size > 2000
+    run("power", "chrf", *where, "--json")
+    plan = json.loads(capsys.readouterr().out)["result"][0]
+    assert plan["n"] == 20 and plan["mdd"] > 0 and plan["paired"] is True
+    assert "one of them" in refused(capsys, "power", "chrf")
+    assert "no metric named" in refused(capsys, "power", *where)
+    run("score", "chrf", *where)
+    assert "With these 20" in capsys.readouterr().out
+
+
+def test_probe_of_own_captions(captions, capsys):
+    "References and predictions of one's own; the page; the same command again; another one in the same folder."
+    words = ["probe", "captioning", "--target", captions/"refs.json", "--pred", captions/"sysA.json", "--pred", captions/"sysB.json", "--metrics", "bleu,chrf",
+             "--families", "negation,noun-swapped", "--scale", "quick", "--workers", 1, "--out", captions/"run"]
+    run(*words)
+    said = capsys.readouterr().out
+    assert "constant" in said and (captions/"run"/"index.html").exists()
+    run(*words, "--json")
+    rows = json.loads(capsys.readouterr().out)["result"]["auc"]
+    assert all(row["auc"] == 0.5 for row in rows if row["metric"] == "constant" and row["auc"] is not None)
+    assert "holds another run" in refused(capsys, *words[:-2], "--seed", 1, "--out", captions/"run")
+    assert "did you mean" in refused(capsys, "probe", "captionning")
+    assert "give --target" in refused(capsys, "probe", "images", "--pred", captions)
+    assert "did you mean" in refused(capsys, "probe", "captioning", "--target", captions/"refs.json", "--metrics", "bleuu", "--out", captions/"other")
+    assert not (captions/"other").exists()
+
+
+@pytest.mark.parametrize("command", ["probe", "agree", "agree people", "agree collect", "agree labels", "power", "styles"])
+def test_help_has_an_example(command, capsys):
+    run(*command.split(), "--help")
+    assert "Example: invariant-metrics" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,179 @@
+"The probe on a user's own texts: who is compared with what, sentinels, clusters, foils of others, and what is refused."
+import json
+
+import numpy as np
+import pytest
+import torch
+from real_data import data_path
+
+from invariant_metrics.core import InputError, Signature, rng
+from invariant_metrics.data.bilingual import make_sentences
+from invariant_metrics.data.scene_captions import relation_captions
+from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.judging.own_probe import ALTERNATIVE, OWN_SCALES, foil_items, own_items, own_probe, parted, posed, posed_foils, read_foils
+from invariant_metrics.judging.probe import MATCHED, NOT_APPLICABLE, UNMATCHED, ProbeResult
+from invariant_metrics.judging.text_probe import TextSize
+from invariant_metrics.metrics.base import Metric
+
+SCENES = make_scenes(24, 64, seed=5)
+CAPTIONS = {str(i): list(relation_captions(SCENES, i)) for i in range(24)}
+SYSTEMS = {name: {k: CAPTIONS[str((int(k) + shift) % 24)][0] for k in CAPTIONS} for name, shift in (("right", 0), ("shifted", 1))}
+FAMILIES = ["color-replaced", "noun-swapped", "object-added", "repetition", "synonym", "reference-itself"]
+
+
+def colors(text): return {w for w in text.lower().replace(".", "").split() if w in "red green blue yellow orange purple pink brown black white gray teal".split()}
+
+
+COLORS = Metric("colors", "paired", lambda p, t, s=None: torch.tensor([float(not colors(a) <= {c for r in refs for c in colors(r)}) for a, refs in zip(p, t)]),
+                lambda rows: rows, False, Signature.of(metric="colors"), "colors", whole=True)
+SETS = Metric("sets", "set", lambda texts: torch.tensor([[float(len(t)), 1.] for t in texts]),
+              lambda p, t, w=None, v=None: float((np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))[0] ** 2), False, Signature.of(metric="sets"), "sets")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    OWN_SCALES["test"] = TextSize(24, 12, 12, 100)
+    yield
+    del OWN_SCALES["test"]
+
+
+@pytest.fixture(scope="module")
+def result():
+    return own_probe("captioning", CAPTIONS, SYSTEMS, metrics=["bleu", "chrf", COLORS, SETS], families=FAMILIES, levels=(1, 2), scale="test", progress=False)
+
+
+def rows(result, **wanted):
+    frame = result.auc
+    for column, value in wanted.items(): frame = frame[frame[column] == value]
+    return frame
+
+
+def test_references_are_dealt_out_and_never_compared_with_themselves():
+    for seed in range(20):
+        item = parted("1", ["A cat.", "One cat!", "a cat", "Some cat", "The cat."], rng(seed))
+        parts = [item.base, item.other, *item.targets]
+        assert len({p.lower().rstrip(".") for p in parts}) == len(parts) == 4
+    said = parted("1", ["A cat.", "One cat."], rng(0), said="a cat")
+    assert said.base == "a cat" and said.targets == ("One cat.",) and said.other == ""
+
+
+def test_one_reference_makes_predictions_the_base():
+    single = {k: v[:1] for k, v in CAPTIONS.items()}
+    items, _ = own_items(single, {"shifted": SYSTEMS["shifted"]}, size=24)
+    assert sum(x.base == SYSTEMS["shifted"][x.name] for x in items) >= 22
+    items, _ = own_items(CAPTIONS, SYSTEMS, size=24, base="predictions")
+    assert all(x.base == SYSTEMS["right"][x.name] and x.base not in x.targets for x in items)
+
+
+def test_sentinels(result):
+    assert (rows(result, metric="constant").auc == 0.5).all() and len(rows(result, metric="constant")) > 10
+    oracle = rows(result, metric="oracle")
+    wrong = oracle.family.isin(["color-replaced", "noun-swapped", "object-added", "repetition"])
+    assert (oracle[wrong].auc == 1).all() and (oracle[~wrong].auc == 0.5).all()
+    assert {"random", "length"} <= {*result.auc.metric} and "source-only" not in {*result.auc.metric}
+
+
+def test_a_metric_of_colors_sees_colors_only(result):
+    paired = rows(result, metric="colors", view="paired", level="1").set_index("family").auc
+    assert paired["color-replaced"] > 0.75 and abs(paired["repetition"] - 0.5) < 1e-9
+
+
+def test_valid_edits_and_the_reference_itself(result):
+    paired = rows(result, metric="chrf", view="paired", level="1").set_index("family").auc
+    assert paired["reference-itself"] == 0 and 0.2 < paired[ALTERNATIVE] < 0.8 and paired["object-added"] > 0.8
+    assert {*rows(result, view="item").family} == {"color-replaced", "noun-swapped", "object-added", "repetition"}
+
+
+def test_metrics_of_sets_have_one_view_and_all_are_aggregated_over_the_same_sets(result):
+    assert {*rows(result, metric="sets").view} == {"set"} and {*rows(result, metric="bleu").view} == {"item", "paired", "set"}
+
+
+def test_the_ledger_counts_every_item_and_agrees_with_the_table(result):
+    ledger = result.ledger
+    assert (ledger[["matched", "no_partner", "not_applicable", "unmatched"]].sum(axis=1) == 24).all()
+    one = rows(result, metric="chrf", view="paired", level="1").set_index("family").n
+    held = ledger[(ledger.level == 1) & (ledger.matched > 0)].set_index("family").matched
+    assert (one == held[one.index]).all() and {*one.index} == {*held.index}
+
+
+def test_profiles_and_the_gap_between_systems(result):
+    profile = result.profile
+    assert {"paired", "item", "set", "right - shifted"} <= {*profile.view}
+    gaps = profile[(profile.view == "right - shifted") & (profile.level == "all") & (profile.metric == "chrf")].set_index("family").exchange
+    change = result.dose[(result.dose.metric == "chrf") & (result.dose.level == 1)].set_index("family").score
+    assert gaps["object-added"] > 0 and gaps.idxmax() in change.index
+    assert gaps["color-replaced"] < 1 # the other system describes other pictures: one color is less than that
+
+
+def test_doses_start_at_nothing_and_grow(result):
+    dose = result.dose[(result.dose.metric == "chrf") & (result.dose.family == "object-added")].sort_values("level")
+    assert dose.score.iloc[0] == 0 and dose.score.is_monotonic_increasing and (np.diff(dose.isotonic) >= 0).all()
+
+
+def test_round_trip(result, tmp_path):
+    result.save(tmp_path); back = ProbeResult.load(tmp_path)
+    assert back.auc.equals(result.auc) and back.signatures == result.signatures and "own-captioning" in back.signatures["captioning"]
+    assert back.examples["captioning/base"].tolist() == result.examples["captioning/base"].tolist()
+
+
+def test_same_seed_same_numbers_and_one_metric_more_changes_none(result):
+    again = own_probe("captioning", CAPTIONS, SYSTEMS, metrics=["chrf"], families=FAMILIES, levels=(1, 2), scale="test", progress=False)
+    a, b = (rows(r, metric="chrf").reset_index(drop=True) for r in (again, result))
+    assert a.equals(b)
+
+
+def test_translation_with_sources():
+    made = make_sentences(16, seed=1)
+    refs = {str(i): list(r) for i, r in enumerate(made.references)}
+    source, pred = ({str(i): t for i, t in enumerate(side)} for side in (made.source, made.english))
+    found = own_probe("translation", refs, {"a": pred}, source, metrics=["chrf"], families=["untranslated", "negation", "entity-replaced"], scale="test", levels=(1, 5), progress=False)
+    assert (rows(found, metric="source-only", view="paired").auc == 0.5).all() and len(rows(found, metric="source-only"))
+    assert rows(found, metric="chrf", family="untranslated", view="paired", level="5").auc.item() > 0.9
+
+
+def test_foils_of_others(tmp_path):
+    file = tmp_path/"foils.jsonl"
+    lines = [{"type": "swap_att", "idx": i, "image_id": i, "caption": CAPTIONS[str(i)][0], "negative_caption": "A thing that is not there."} for i in range(24)]
+    lines += [{"piece": "plurals", "caption": CAPTIONS[str(i)][1], "foil": "Many things.", "image_file": f"{i:012d}.jpg", "mturk": {"caption": i % 4}} for i in range(24)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    foils = read_foils(file)
+    assert len(foils) == 24 + 12 # what VALSE's raters did not accept is not used
+    items, kept = foil_items(foils, CAPTIONS, 100)
+    p = posed_foils(items, kept)
+    assert all(x.base.lower() not in {t.lower() for t in x.targets} for x in items)
+    assert len(np.unique(p.cluster)) == 24 and (p.status[:2] == MATCHED).sum() == len(items)
+    found = own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["synonym"], foils=[file], scale="test", progress=False)
+    both = rows(found, source="foils", metric="chrf", view="paired", level="all").set_index("family")
+    assert (both.loc[["sugarcrepe:swap_att", "valse:plurals"], "auc"] > 0.9).all() and both.n_clusters["sugarcrepe:swap_att"] == 24
+    file.write_text('{"a": 1}')
+    with pytest.raises(InputError, match="line 1: no foil"): read_foils(file)
+
+
+def test_what_is_refused():
+    ask = lambda *args, **options: own_probe(*args, scale="test", progress=False, **options)
+    with pytest.raises(InputError, match="did you mean captioning"): ask("captions", CAPTIONS)
+    with pytest.raises(InputError, match="did you mean negation"): ask("captioning", CAPTIONS, metrics=["chrf"], families=["negations"])
+    with pytest.raises(InputError, match="unit-changed applies to none of the 24 items"): ask("captioning", CAPTIONS, metrics=["chrf"], families=["unit-changed", "synonym"])
+    with pytest.raises(InputError, match="have no references: zebra"): ask("captioning", CAPTIONS, {"a": {"zebra": "A zebra."}}, metrics=["chrf"])
+    with pytest.raises(InputError, match="do not answer the same items: 3"): ask("captioning", CAPTIONS, {"a": SYSTEMS["right"], "b": {k: v for k, v in SYSTEMS["right"].items() if k != "3"}}, metrics=["chrf"])
+    with pytest.raises(InputError, match="give --pred, or more references"): ask("captioning", {k: v[0] for k, v in CAPTIONS.items()}, metrics=["chrf"])
+    with pytest.raises(InputError, match="psnr looks at images"): ask("captioning", CAPTIONS, metrics=["psnr"])
+    with pytest.raises(InputError, match="unknown base"): ask("captioning", CAPTIONS, metrics=["chrf"], base="reference")
+
+
+def test_unproved_edits_are_counted_and_not_used():
+    items, _ = own_items(CAPTIONS, size=24)
+    p = posed(items, ["unrelated", "addition"], (1,))
+    for f in range(2):
+        assert (p.status[f, 0] == MATCHED).sum() == len(p.texts[f, 0][0])
+    assert (p.status == UNMATCHED).sum() + (p.status == NOT_APPLICABLE).sum() + (p.status == MATCHED).sum() == p.status.size
+
+
+def test_real_captions_with_foils():
+    place = data_path("coco_captions/val2017_1000.jsonl.gz")
+    OWN_SCALES["test-real"] = TextSize(40, 12, 16, 60)
+    try: found = own_probe("captioning", place, metrics=["chrf", "rouge-l"], families=["noun-swapped", "negation", "synonym"], levels=(1,), scale="test-real",
+                           foils=[data_path("sugarcrepe/sugarcrepe.jsonl.gz")], progress=False)
+    finally: del OWN_SCALES["test-real"]
+    nouns = rows(found, metric="chrf", family="noun-swapped", view="paired", level="1").auc.item()
+    assert nouns > 0.75 and len({*rows(found, source="foils").family}) == 8
