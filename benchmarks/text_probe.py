@@ -28,9 +28,10 @@ def main() -> None:
     table = table.merge(ledger, on=["source", "family"])
     dose = found.dose.groupby(["source", "metric", "family"], sort=False)["trend"].first().reset_index()
     table = table.merge(dose, on=["source", "metric", "family"])
+    table = table[(table["view"] != "set") | (table["metric"] == "fbd")] # over sets only what has no other view
     print(table[table["view"] == "paired"].pivot_table(index="family", columns="metric", values="auc", sort=False).to_string(float_format="%.2f"))
     print(f"{time.perf_counter() - began:.0f} s, {time.process_time():.0f} s of this process; parts: {found.seconds}; {found.signatures}")
-    with atomic_write(TABLE) as path: table.to_csv(path, index=False, float_format="%.4g")
+    with atomic_write(TABLE) as path: table.to_csv(path, index=False, float_format="%.3g")
 
 
 if __name__ == "__main__": main()

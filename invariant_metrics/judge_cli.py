@@ -15,7 +15,7 @@ from .core import InputError, few
 from .shell import AsJson, Debug, DefaultGroup, Device, Encoder, Layer, Options, Out, Recursive, Scale, Seed, Source, Weights
 from .shell import app, main, names_of, options_of, print_json, print_notes, print_table, records
 
-# %% ../nbs/92_judge_cli.ipynb #b668217e
+# %% ../nbs/92_judge_cli.ipynb #61a0e5d6
 @app.command(epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
                     "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd")
 def probe(task: Annotated[str, typer.Argument(help="colorization, images, captioning, translation or summarization", show_default=False)],
@@ -41,7 +41,8 @@ def probe(task: Annotated[str, typer.Argument(help="colorization, images, captio
     folder, found = run_probe(task, (target[0] if len(target) == 1 else target) or None, pred, source=source, metrics=wanted(metrics), families=wanted(families),
                               foils=foils, regions=regions, recursive=recursive, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
     page = write_report(folder)
-    rows = found.auc[found.auc["level"] == "all"]
+    broken = found.ledger.loc[found.ledger["kind"] == "violation", ["source", "family"]].drop_duplicates()
+    rows = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
     if as_json: return print_json("probe", {"folder": folder, "page": page, "auc": records(rows), "ledger": records(found.ledger), "signatures": found.signatures})
     for (origin, view), part in rows.groupby(["source", "view"], sort=False):
         counts = part.assign(notices=part["ci_low"] > 0.5, prefers=part["ci_high"] < 0.5).groupby("metric", sort=False)
@@ -75,7 +76,7 @@ def _scores(words: list[str]): # names, a frame, or None
     from invariant_metrics.data.judgment_tables import metric_table
     return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
 
-# %% ../nbs/92_judge_cli.ipynb #1c3a4fdd
+# %% ../nbs/92_judge_cli.ipynb #22facf74
 @agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --level system --target systems\n\n"
                                 "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
 def agree_people(judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
@@ -112,7 +113,7 @@ def _print_agreement(found) -> None:
         title = f"{statistic}, level {first['level']}, for new {first['target']}: {first['n_rows']} rows, {first['n_items']} items" + f", {first['n_systems']} systems"*bool(first["n_systems"])
         print_table(records(rows[["metric", "level", "value", "ci_low", "ci_high", "p", "chance", "turned"]].sort_values("value", ascending=False)), title)
     for (statistic, level), rows in found.clusters.groupby(["statistic", "level"], sort=False):
-        typer.echo(f"{statistic}, {level}, cannot be told apart (Holm): " + "; ".join(few(list(part["metric"]), 20) for _, part in rows.groupby("cluster", sort=True)))
+        typer.echo(f"{statistic}, {level}, clusters of metrics that cannot be told apart (Holm): " + "; ".join(few(list(part["metric"]), 20) for _, part in rows.groupby("cluster", sort=True)))
     if len(found.ceiling): print_table(records(found.ceiling), "people among themselves")
     typer.echo(found.fingerprint)
     print_notes(found.notes)

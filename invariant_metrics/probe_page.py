@@ -105,8 +105,11 @@ def sentinel_line(probe: ProbeResult, source: str, rows: pd.DataFrame) -> list[t
     parts = [part for part in parts if part]
     return [("The sentinels:", "; ".join(parts) + ".")] if parts else []
 
-# %% ../nbs/90_probe_page.ipynb #92b4c73e
-def _pictured(probe: ProbeResult) -> bool: return any(held.dtype == np.uint8 for held in probe.examples.values())
+# %% ../nbs/90_probe_page.ipynb #fa664c39
+def _broken_pictures(probe: ProbeResult) -> dict: # not the one picture that captions are about
+    return {key: held for key, held in probe.examples.items() if held.dtype == np.uint8 and not key.endswith("/picture")}
+
+def _pictured(probe: ProbeResult) -> bool: return bool(_broken_pictures(probe))
 
 def views_of(probe: ProbeResult, source: str) -> list[str]:
     "The views in which a source was looked at."
@@ -185,7 +188,7 @@ def _rate(row: Mapping) -> dict: # a cell
     low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else fig.short(v) for v in (row["exchange_low"], row["exchange_high"]))
     return fig.cell("∞" if np.isinf(row["exchange"]) else fig.short(row["exchange"]), f"{low} – {high}")
 
-# %% ../nbs/90_probe_page.ipynb #ae208056
+# %% ../nbs/90_probe_page.ipynb #2de50704
 def cards(probe: ProbeResult, source: str, open_: int = 3) -> list[dict]: # title, words, svg, table, open
     "A card for each metric of a source, the best first; none without a profile."
     bad = parted(probe)[0]
@@ -197,14 +200,14 @@ def edited(examples: Mapping[str, np.ndarray], # "source/name" -> (k,) strings
            source: str, valid: set[str], limit: int = 2) -> list[dict]: # blocks: rows, picture, graphs
     "Texts as they were and after each edit, the changed words marked."
     found = {key.removeprefix(f"{source}/"): held for key, held in examples.items() if key.startswith(f"{source}/") and held.dtype.kind == "U"}
-    base, blocks = "base" if "base" in found else "valid", []
+    base, blocks, pictures = "base" if "base" in found else "valid", [], examples.get(f"{source}/picture", ())
     said = {"source": "source", "reference": "reference", base: "before the edit"}
     for k in range(min(limit, min(map(len, found.values()), default=0))):
         rows = [{"name": said[name], "segments": [texts.segment(str(found[name][k]))], "right": True} for name in said if name in found]
         rows += [{"name": f"{name} (still right)" if name in valid else name, "right": name in valid,
                   "segments": _marked(str(found[base][k]), str(held[k]), name in valid)}
                  for name, held in found.items() if name not in said and (held[k] or name == "empty")]
-        blocks.append({"rows": rows, "picture": None, "graphs": []})
+        blocks.append({"rows": rows, "picture": fig.picture(pictures[k], "picture") if len(pictures) else None, "graphs": []})
     return blocks
 
 def _marked(before: str, after: str, right: bool) -> list[dict]: # segments
@@ -212,10 +215,10 @@ def _marked(before: str, after: str, right: bool) -> list[dict]: # segments
 
 def strips(probe: ProbeResult, source: str, task: str) -> list[dict]: # caption, rows of pictures
     "Pictures as they were and after each violation, at a middle severity."
-    pictures = {key: held for key, held in probe.examples.items() if held.dtype == np.uint8}
     how = "all but the truth equally far from it in PSNR" if task == "colorization" else \
         "the truth, a valid alternative, and each violation at a middle severity"
-    return [s | {"caption": f"{fig.named(source)}: {how}. Gray where a kind does not apply."} for s in fig.example_strips(pictures, [source])]
+    caption = f"{fig.named(source)}: {how}. Gray where a kind does not apply."
+    return [s | {"caption": caption} for s in fig.example_strips(_broken_pictures(probe), [source])]
 
 # %% ../nbs/90_probe_page.ipynb #41b075a1
 TERMS = (
@@ -242,7 +245,7 @@ def limits(probe: ProbeResult, task: str) -> list[str]:
             "An interval that includes ½ is no evidence that a metric is blind; with few items it may just be wide. "
             "Many intervals are shown, and of a hundred about five miss."]
 
-# %% ../nbs/90_probe_page.ipynb #a0fe09ab
+# %% ../nbs/90_probe_page.ipynb #665837ea
 def section(probe: ProbeResult, source: str, task: str) -> dict:
     "Everything one source shows."
     of = probe.ledger[probe.ledger["source"] == source]
@@ -254,6 +257,11 @@ def section(probe: ProbeResult, source: str, task: str) -> dict:
             "cards": cards(probe, source), "blocks": edited(probe.examples, source, valid_kinds(probe)), "strips": strips(probe, source, task),
             "ledgers": fig.ledger_tables(of, unit, what)}
 
+def _facts(run: Mapping) -> list[tuple[str, str]]: # as `run_facts`
+    settings = run.get("settings", {})
+    content = {f"content, {name}": said for name, said in (settings.get("content") or {}).items()}
+    return run_facts({**run, "settings": {k: v for k, v in settings.items() if k not in ("content", "version")} | content})
+
 def render_probe(run: Mapping,        # content of run.json: settings, parts, versions
                  probe: ProbeResult,  # what the probe found
                 ) -> str:             # HTML
@@ -263,4 +271,4 @@ def render_probe(run: Mapping,        # content of run.json: settings, parts, ve
     seconds = [part["seconds"] for part in run.get("parts", {}).values()] or probe.seconds.values()
     return filled("probe.html.j2", title="Probe: which metric notices?", task=task, scale=settings.get("scale", "default"), minutes=sum(seconds) / 60,
                   sources=[section(probe, s, task) for s in sources], several=len(sources) > 1, terms=TERMS, profiled=len(probe.profile) > 0,
-                  limits=limits(probe, task), settings=run_facts(run), signatures=list(probe.signatures.items()))
+                  limits=limits(probe, task), settings=_facts(run), signatures=list(probe.signatures.items()))

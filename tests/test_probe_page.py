@@ -119,6 +119,20 @@ def test_pictures_are_shown_as_pictures():
     assert "middle severity" in page and "Item 1" not in page and "independent pictures" in page
 
 
+def test_the_picture_of_a_caption_stands_beside_its_texts():
+    "Captions of painted scenes come with one picture; it is not one of the broken things."
+    probe = made_up()
+    examples = {key.replace("/base", "/valid"): held for key, held in probe.examples.items()} | {"captioning/picture": np.full((1, 32, 32, 3), 90, np.uint8)}
+    page = body_of(render_probe(RUN, replace(probe, examples=examples, profile=empty_profile())))
+    assert page.count("<img") == 1 and "middle severity" not in page and "independent texts" in page and "Against another right answer," in page
+
+
+def test_digests_of_what_was_given_are_listed_one_by_one():
+    run = {**RUN, "settings": {**RUN["settings"], "content": {"target": "abc123", "source": None, "pred": ["x1", "y2"]}, "version": "0.1"}}
+    page = body_of(render_probe(run, replace(made_up(), profile=empty_profile())))
+    assert "<dt>content, target</dt><dd>abc123</dd>" in page and "<dd>x1 and y2</dd>" in page and "content, source" not in page
+
+
 def test_a_run_folder_of_a_probe_gets_this_page(tmp_path):
     open_run(tmp_path, RUN["settings"])
     with pytest.raises(InputError, match="no results yet"): write_report(tmp_path)

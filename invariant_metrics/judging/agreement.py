@@ -169,7 +169,7 @@ def replicates(cells: Cells,
     by_level = _paired if statistic.form == "matrix" else _BY_LEVEL[level]
     with np.errstate(invalid="ignore", divide="ignore"): return by_level(cells, statistic, units, systems)
 
-# %% ../../nbs/judging/08_agreement.ipynb #fb57bf9b
+# %% ../../nbs/judging/08_agreement.ipynb #b65d6c42
 FISHER = ("pearson", "spearman", "logistic_pearson") # statistics that are compared as artanh
 
 def _straight(statistic: Agreement, values: np.ndarray) -> np.ndarray:
@@ -195,6 +195,7 @@ def check_target(cells: Cells, target: str) -> None:
 def drawn(cells: Cells, statistic: str | Agreement, level: str, target: str, reps: int = 1000, seed: int = 0) -> Draws:
     "The replicates of every metric, under draws that depend on the seed and the table's size alone; raises InputError where undefined."
     check_target(cells, target)
+    if reps < 10: raise InputError(f"{reps} draws are too few for an interval; take 1000, or 10 at least")
     statistic, counts = _statistic(statistic), {"items": cells.counts["units"], "systems": cells.counts["systems"]}
     sides = [k for k in ("items", "systems") if target in (k, "both")]
     weights = {k: bootstrap_weights(counts[k], reps, rng(seed, "agreement", k)) for k in sides}
@@ -206,7 +207,7 @@ def drawn(cells: Cells, statistic: str | Agreement, level: str, target: str, rep
     if len(lost): raise InputError(f"{statistic.name} at level {level} is undefined for {few(lost)}: only ties are left")
     return Draws(full, parts, without, {k: counts[k] for k in sides})
 
-# %% ../../nbs/judging/08_agreement.ipynb #4a85706e
+# %% ../../nbs/judging/08_agreement.ipynb #9fc1185f
 def _variance(replicates: np.ndarray, what: str) -> np.ndarray: # (K,) of K contrasts, from (K, R)
     there = np.isfinite(replicates).all(0)
     if there.mean() < 0.5:
@@ -223,16 +224,17 @@ def spread(draws: Draws, statistic: Agreement,
     "What the draws say about metrics or differences of metrics."
     C, n = np.eye(len(draws.full)) if contrasts is None else contrasts, draws.counts
     seen = {k: _variance(C @ _straight(statistic, v), k) for k, v in draws.parts.items()}
-    V = {}
-    if "items" in n: V["items"] = seen["items"]*n["items"]/(n["items"] - 1)
-    if "systems" in n: V["systems"] = _jackknife(C @ _straight(statistic, draws.without))
+    V, dof = {}, {}
+    if "items" in n: # a variance of R draws is not known exactly either
+        V["items"], dof["items"] = seen["items"]*n["items"]/(n["items"] - 1), 1/(1/(n["items"] - 1) + 1/(draws.parts["items"].shape[1] - 1))
+    if "systems" in n: V["systems"], dof["systems"] = _jackknife(C @ _straight(statistic, draws.without)), n["systems"] - 1.0
     value = C @ _straight(statistic, draws.full)
-    if len(V) == 1: return value, np.sqrt(*V.values()), np.full(len(C), next(iter(n.values())) - 1.0)
+    if len(V) == 1: return value, np.sqrt(*V.values()), np.full(len(C), *dof.values())
     total, largest = sum(V.values()), np.maximum(*V.values())
     excess = np.maximum(seen["both"] - seen["items"] - seen["systems"], 0) if "both" in seen else 0.0
     variance = np.maximum(total - excess, largest)
-    with np.errstate(invalid="ignore"): df = variance**2/sum(V[k]**2/(n[k] - 1) for k in n)
-    return value, np.sqrt(variance), np.where(total > 0, df, min(n.values()) - 1)
+    with np.errstate(invalid="ignore"): df = variance**2/sum(V[k]**2/dof[k] for k in V)
+    return value, np.sqrt(variance), np.where(total > 0, df, min(dof.values()))
 
 def p_value(z: np.ndarray, se: np.ndarray, df: np.ndarray) -> np.ndarray: # (K,) each
     "Two-sided p-values of Student's law; 1 where nothing differs and nothing varies, never 0."

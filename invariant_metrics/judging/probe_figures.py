@@ -51,7 +51,7 @@ def profile_heat(profile: pd.DataFrame, source: str, view: str,
     counts = rows.groupby("family")["n_clusters"].max().reindex(columns).fillna(0).astype(int).tolist()
     return {"title": f"{named(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}", "columns": columns, "counts": counts, "rows": body}
 
-# %% ../../nbs/judging/07_probe_figures.ipynb #7ead904d
+# %% ../../nbs/judging/07_probe_figures.ipynb #6f66f478
 def heat_figure(profile: pd.DataFrame, source: str, view: str, quantity: str = "accuracy") -> Figure:
     "Metrics by families as a picture: blue notices, red prefers the violation, gray digits cannot tell."
     table = profile_heat(profile, source, view, quantity)
@@ -64,7 +64,8 @@ def heat_figure(profile: pd.DataFrame, source: str, view: str, quantity: str = "
         axes.set_yticks(range(len(values)), [row["name"] for row in table["rows"]])
         for y, row in enumerate(table["rows"]):
             for x, c in enumerate(row["cells"]):
-                look = {"color": "black", "weight": "bold"} if c["sure"] else {"color": "#999999"}
+                strong = float(c["tint"]) > 0.5 # white digits on dark cells
+                look = {"color": "white" if strong else "black", "weight": "bold"} if c["sure"] else {"color": "#888888"}
                 axes.text(x, y, c["value"], ha="center", va="center", fontsize=7, **look)
         axes.set_title(f"{named(source)}, {VIEW_NAMES.get(view, view)}", fontsize=9)
     return figure

@@ -17,14 +17,15 @@ from ..core import InputError, Interval, Score, Signature, bootstrap_weights, fe
 from .rank import AGREEMENTS, Agreement
 from ..metrics.inference import check_level, cluster_labels
 
-# %% ../../nbs/judging/08_raters.ipynb #20dff4ff
+# %% ../../nbs/judging/08_raters.ipynb #f806c6c7
 def agreeing_pairs(votes: Sequence[int],          # (N,) raters who chose the first, or said yes
                    raters: Sequence[int] | int,   # (N,) raters asked, at least two
                   ) -> np.ndarray:                # (N,) in [0, 1]
     "The share of agreeing pairs of different raters for each item; raises InputError on fewer than two raters and on impossible votes."
     k, m = np.broadcast_arrays(np.asarray(votes, float), np.asarray(raters, float))
     if (m < 2).any(): raise InputError(f"{(m < 2).sum()} of {len(k)} items have fewer than two raters; a ceiling needs two at least")
-    if not ((k >= 0) & (k <= m) & (k == np.rint(k)) & (m == np.rint(m))).all(): raise InputError("votes are whole numbers between 0 and the number of raters")
+    if not ((k >= 0) & (k <= m) & (k == np.rint(k)) & (m == np.rint(m))).all():
+        raise InputError("votes are whole numbers between 0 and the number of raters")
     return (k*(k - 1) + (m - k)*(m - k - 1))/(m*(m - 1))
 
 def _counts(n: int, clusters: Sequence | None, reps: int, seed: int) -> np.ndarray: # (reps, n) multiplicities of items
@@ -34,7 +35,8 @@ def _counts(n: int, clusters: Sequence | None, reps: int, seed: int) -> np.ndarr
     return bootstrap_weights(n, reps, rng(seed, "raters"), labels)
 
 def _signature(protocol: str, n: int, clusters: Sequence | None, reps: int, seed: int, **more) -> Signature:
-    return Signature.of(protocol=protocol, n=n, clusters=None if clusters is None else len(set(np.asarray(clusters).tolist())), reps=reps, seed=seed, **more)
+    count = None if clusters is None else len(set(np.asarray(clusters).tolist()))
+    return Signature.of(protocol=protocol, n=n, clusters=count, reps=reps, seed=seed, **more)
 
 def ceiling(votes: Sequence[int], raters: Sequence[int] | int,
             clusters: Sequence | None = None, # (N,) items that are drawn together
@@ -49,7 +51,7 @@ def ceiling(votes: Sequence[int], raters: Sequence[int] | int,
     return Score(float(each.mean()), interval(each.mean(), W @ each/W.sum(1), level), len(each), None,
                  _signature("rater-ceiling", len(each), clusters, reps, seed, raters=said, estimator="different-pairs"), each)
 
-# %% ../../nbs/judging/08_raters.ipynb #b9303934
+# %% ../../nbs/judging/08_raters.ipynb #5eceae13
 def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float]) -> tuple[np.ndarray, np.ndarray]: # (I, m) NaN where missing; (I,) labels
     "Single judgments as a matrix, a column per rater; where no rater has a name (all ''), a column per turn. Raises InputError on doubles."
     frame = pd.DataFrame(dict(item=np.asarray(item), rater=np.asarray(rater), score=np.asarray(score, float)))
@@ -63,7 +65,8 @@ def _rated(ratings: np.ndarray, crossed: bool = False) -> np.ndarray: # (I, m) N
     X = np.asarray(ratings, float)
     if X.ndim != 2 or np.isinf(X).any(): raise InputError(f"ratings are a matrix of items and raters, NaN where missing, and not of shape {X.shape}")
     count = np.isfinite(X).sum(1)
-    if (count == 0).any(): raise InputError(f"{(count == 0).sum()} of {len(X)} items have no rating, first item {np.flatnonzero(count == 0)[0]}; leave them out")
+    if (count == 0).any():
+        raise InputError(f"{(count == 0).sum()} of {len(X)} items have no rating, first item {np.flatnonzero(count == 0)[0]}; leave them out")
     if (count < 2).all(): raise InputError("no item has two ratings; nothing can be said about raters")
     if np.nanmax(X) == np.nanmin(X): raise InputError(f"all ratings are {np.nanmax(X):g}; there is nothing to agree on")
     return X - np.nanmean(X, 0) + np.nanmean(X) if crossed else X
@@ -82,7 +85,7 @@ def components(ratings: np.ndarray,             # (I, m) NaN where missing
     between = (W @ (n*mean**2) - N*grand**2)/(items - 1)
     return (between - noise)/((N - W @ n**2/N)/(items - 1)), noise, W @ (1/n)/items
 
-# %% ../../nbs/judging/08_raters.ipynb #2edaaa64
+# %% ../../nbs/judging/08_raters.ipynb #902c3d20
 def spearman_brown(r: float, n: float) -> float:
     "The reliability of n raters' mean, from that of one (Spearman 1910, Brown 1910)."
     return n*r/(1 + (n - 1)*r)
@@ -94,7 +97,7 @@ def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
                   *, crossed: bool = False,       # the same raters judged all items
                   reps: int = 1000, seed: int = 0, level: float = 0.95,
                  ) -> dict[str, Score]:           # "rater", "panel", "truth"
-    "Pearson's r of a rater with another, of a panel with another, of the truth with a panel: the ceiling; raises InputError where there is no pair of ratings."
+    "Pearson's r of a rater with another, of a panel with another, of the truth with a panel (the ceiling); raises InputError without pairs of ratings."
     check_level(level)
     W = np.vstack([np.ones(len(np.asarray(ratings))), _counts(len(np.asarray(ratings)), clusters, reps, seed)])
     signal, noise, share = components(ratings, W, crossed)
@@ -138,7 +141,7 @@ def rater_curve(ratings: np.ndarray,               # (I, m) NaN where missing, t
         total = total + how.many(shown[:, 0], means if y is None else np.vstack([means, y]), W)
     return total/turns
 
-# %% ../../nbs/judging/08_raters.ipynb #cb5f27e9
+# %% ../../nbs/judging/08_raters.ipynb #84f1224e
 @dataclass(frozen=True)
 class Worth:
     "How many raters a metric replaces."
@@ -152,7 +155,8 @@ class Worth:
         said = lambda v: f"{v:.2g}" if np.isfinite(v) else f"more than {self.limit:g}" if np.isfinite(self.limit) else "any number of"
         return f"worth {said(self.raters)} raters [{said(self.ci.low)}, {said(self.ci.high)}]"
 
-def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, correlation with the truth
+def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
+                  ) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, correlation with the truth
     signal, noise, _ = components(X, W, crossed)
     mean, share = np.nanmean(_rated(X, crossed), 1), W/W.sum(1, keepdims=True)
     moment = lambda u, v: share @ (u*v) - (share @ u)*(share @ v)
@@ -160,12 +164,13 @@ def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool) -
         c = moment(y, mean)/np.sqrt(moment(y, y)*np.maximum(signal, 0))
         return np.where(c >= 1, np.inf, np.where(c > 0, c**2/(1 - c**2)*noise/np.maximum(signal, 0), 0)), c
 
-def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int, seed: int, crossed: bool, chance: float) -> tuple[np.ndarray, np.ndarray]:
+def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int, seed: int, crossed: bool, chance: float,
+                ) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, agreement with a held-out one
     *curve, own = rater_curve(X, how, y, W, turns=turns, seed=seed, crossed=crossed)
     curve = np.maximum.accumulate(np.vstack([np.full(len(own), chance), *curve]))
     return np.array([np.inf if v > c[-1] else np.interp(v, c, np.arange(len(c))) for v, c in zip(own, curve.T)]), own
 
-# %% ../../nbs/judging/08_raters.ipynb #c44aa923
+# %% ../../nbs/judging/08_raters.ipynb #e3d72a6f
 def worth_raters(y: Sequence[float],               # (I,) metric, higher is better
                  ratings: np.ndarray,              # (I, m) NaN where missing
                  statistic: str | Agreement = "pearson",
@@ -178,7 +183,8 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
     check_level(level)
     X, y, how = _rated(ratings), np.asarray(y, float), _statistic(statistic)
     if y.shape != (len(X),): raise InputError(f"{y.shape} metric scores for {len(X)} items; give one for each")
-    if not np.isfinite(y).all(): raise InputError(f"{(~np.isfinite(y)).sum()} metric scores are missing, in items {few(np.flatnonzero(~np.isfinite(y)))}")
+    lost = np.flatnonzero(~np.isfinite(y))
+    if len(lost): raise InputError(f"{len(lost)} metric scores are missing, in items {few(lost)}; mend or leave out these items")
     if np.ptp(y) == 0: raise InputError("the metric is constant; it replaces nobody")
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
     if how.name == "pearson": found, agreed = _worth_pearson(X, y, W, crossed)
@@ -229,12 +235,13 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
     signature = _signature("krippendorff", len(C), labels, reps, seed, scale=scale)
     return Score(float(value), interval(value, draws[~lost], level), len(C), None, signature, notes=notes)
 
-# %% ../../nbs/judging/08_raters.ipynb #9e3b6f46
+# %% ../../nbs/judging/08_raters.ipynb #2391c624
 def labels_needed(rho: float,        # correlation of the metric with single human labels
                   share: float = 0.0, # labeled outputs among all that the metric judged
                  ) -> float:         # in [0, 1]
     "The factor by which a control variate shrinks the number of human labels: 1 − ρ² (Chaganty et al. 2018)."
-    if not -1 <= rho <= 1 or not 0 <= share <= 1: raise InputError(f"a correlation lies between -1 and 1 and a share between 0 and 1, not {rho:g} and {share:g}")
+    if not -1 <= rho <= 1 or not 0 <= share <= 1:
+        raise InputError(f"a correlation lies between -1 and 1 and a share between 0 and 1, not {rho:g} and {share:g}")
     return 1 - rho**2*(1 - share)
 
 def controlled_mean(x: Sequence[float],     # (n,) human scores of labeled outputs
@@ -246,9 +253,11 @@ def controlled_mean(x: Sequence[float],     # (n,) human scores of labeled outpu
     "The mean human score with the metric as control variate; raises InputError on too little or constant scores."
     check_level(level)
     x, y, everything = (np.asarray(v, float) for v in (x, y, y_all))
-    if x.shape != y.shape or len(x) < 4: raise InputError(f"{len(x)} human scores and {len(y)} metric scores; give one of each per labeled output, four at least")
+    if x.shape != y.shape or len(x) < 4:
+        raise InputError(f"{len(x)} human scores and {len(y)} metric scores; give one of each per labeled output, four at least")
     if np.ptp(y) == 0: raise InputError("the metric is constant on the labeled outputs; it controls nothing")
-    if len(everything) < len(x): raise InputError(f"the metric judged {len(everything)} outputs, fewer than the {len(x)} labeled ones; `y_all` holds all")
+    if len(everything) < len(x):
+        raise InputError(f"the metric judged {len(everything)} outputs, fewer than the {len(x)} labeled ones; `y_all` holds all")
     beta = np.cov(x, y)[0, 1]/y.var(ddof=1)
     value, share = x.mean() - beta*(y.mean() - everything.mean()), len(x)/len(everything)
     labels = np.arange(len(x)) if clusters is None else cluster_labels(clusters, len(x))
