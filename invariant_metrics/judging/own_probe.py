@@ -186,12 +186,14 @@ def posed_foils(items: Sequence[OwnItem], foils: Sequence[Foiled]) -> Posed:
     cluster = np.unique([f.image for f in foils], return_inverse=True)[1]
     return Posed(list(items), [*names, ALTERNATIVE], ["violation"] * len(names) + ["valid"], (1,), cluster, status, texts)
 
-# %% ../../nbs/judging/07_own_probe.ipynb #3899cbf8
+# %% ../../nbs/judging/07_own_probe.ipynb #4364a801
 def own_sentinels(source: bool) -> list[Metric]:
     "What any table of this probe holds besides the metrics."
     def phi(pred, target, source=None): return torch.tensor([zlib.crc32(s.encode()) / 2**32 for s in source])
-    only = Metric("source-only", "paired", phi, lambda rows: rows, False, Signature.of(metric="source-only"), phi_key="source-only", whole=True)
-    return text_sentinels() + [only] * source
+    def drawn(pred, target, source=None): return torch.tensor([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
+    made = {name: Metric(name, "paired", f, lambda rows: rows, False, Signature.of(metric=name), phi_key=name, whole=True)
+            for name, f in (("source-only", phi), ("random", drawn))}
+    return [made.get(m.name, m) for m in text_sentinels()] + [made["source-only"]] * source
 
 def oracle_rows(p: Posed, groups: Mapping) -> dict: # group -> (n,)
     "1 for what is proved to be wrong."

@@ -52,11 +52,12 @@ DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violati
                         "captioning": (*_COMMON, "cider-d", "scene-graph-f1", "violation-scene-graph", "violation-paraphrase")}
 TEXT_SENTINELS = ("constant", "random", "length", "oracle")
 
-# %% ../../nbs/judging/06_text_probe.ipynb #b02ab9c6
+# %% ../../nbs/judging/06_text_probe.ipynb #246489a8
 class _Last:
     "The last layer as the hidden states of a network; asking for another layer fails."
     def __init__(self, states: Tensor, depth: int): self.last_hidden_state, self.hidden_states = states, {depth: states, -1: states}
 
+# %% ../../nbs/judging/06_text_probe.ipynb #3f4f7d40
 class Recalled(nn.Module):
     "A network that keeps the first vector and the mean of its last layer for every row of tokens it reads."
     def __init__(self, net: nn.Module):
@@ -76,6 +77,7 @@ class Recalled(nn.Module):
         "What texts are known by."
         return [tuple(row[:n]) for row, n in zip(rows, lengths)]
 
+# %% ../../nbs/judging/06_text_probe.ipynb #f1363b84
 ONE_PASS = ("last", "last-mean")
 
 class OnceRead(TextEncoder):
@@ -105,7 +107,7 @@ def _paraphrase_by(metric: Metric, encoder: TextEncoder) -> Metric: # the same n
         return Judged(torch.stack(near).double().cpu(), ())
     return replace(metric, phi=phi)
 
-# %% ../../nbs/judging/06_text_probe.ipynb #7af30ef5
+# %% ../../nbs/judging/06_text_probe.ipynb #e8768c1c
 def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict: # of a metric asked for by name; kept: encoders, once open
     once = name in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r", "fbd", "violation-paraphrase")
     if once and "minilm" not in kept: kept["minilm"] = once_read(device)
@@ -117,6 +119,7 @@ def as_references(x) -> tuple[str, ...]:
     "One reference, or several."
     return (x,) if isinstance(x, str) else tuple(x)
 
+# %% ../../nbs/judging/06_text_probe.ipynb #c618401d
 def text_metrics(task: str,
                  specs: Sequence | None,    # names, "package.module:object", or Metric objects; None for the task's DEFAULT_TEXT_METRICS
                  references: Sequence = ("",), # a reference or several of each item: what CIDEr counts in
@@ -205,7 +208,7 @@ def _corpus_rows(metric: Metric, groups: Groups, references: Sequence, source: S
         out[key] = extract([metric], pred, several, source)[metric.name].pred[at]
     return out
 
-# %% ../../nbs/judging/06_text_probe.ipynb #962d493f
+# %% ../../nbs/judging/06_text_probe.ipynb #e7374313
 PAIRS = 2048 # texts that a metric is shown at a time
 
 def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence, source: Sequence[str] | None) -> dict: # metric -> group -> rows
@@ -222,6 +225,7 @@ def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
     wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long) for key, (at, texts) in groups.items()}
     return {name: {key: held[k] for key, k in wanted.items()} for name, held in whole.items()}
 
+# %% ../../nbs/judging/06_text_probe.ipynb #ca1ba9eb
 def _against_reference(metric: Metric, rows: dict, groups: Groups, references: Sequence) -> dict: # of a metric without a good direction
     own = extract([metric], [as_references(r)[0] for r in references], None)[metric.name].pred
     return {key: (rows[key] - own[groups[key][0]]).abs() for key in rows}
