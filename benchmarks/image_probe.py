@@ -34,7 +34,7 @@ if __name__ == "__main__":
     root, count = Path(os.environ["INVARIANT_METRICS_DATA"])/"bsds500", int(sys.argv[1]) if len(sys.argv) > 1 else 60
     with tempfile.TemporaryDirectory() as place:
         photos, regions = some(root/"images", count, Path(place)), root/"segmentations"
-        damage = image_probe(photos, regions=regions, progress=False)
+        damage = image_probe(photos, regions=regions, workers=2, progress=False)
         color = probe(photos, regions=regions, progress=False)
     for result, name in ((damage, "damage"), (color, "color")):
         for frame in (result.profile, result.auc, result.ledger): frame["source"] = name

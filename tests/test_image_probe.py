@@ -92,6 +92,13 @@ def test_profile_has_both_views_and_comes_back(result, tmp_path):
     assert ProbeResult.load(tmp_path).profile.equals(result.profile)
 
 
+@pytest.mark.slow
+def test_two_processes_say_what_one_says():
+    """Every random number comes from the seed, so sharing the metrics out changes nothing."""
+    one, two = (image_probe("scenes", metrics=["psnr", "violation-edges", "fd"], families=FEW, scale="quick", workers=w, progress=False) for w in (1, 2))
+    assert one.profile.equals(two.profile) and one.auc.equals(two.auc) and one.ledger.equals(two.ledger) and one.signatures == two.signatures
+
+
 def write(folder, rgb, names):
     folder.mkdir()
     for name, x in zip(names, rgb): Image.fromarray((255 * x).round().byte().permute(1, 2, 0).numpy()).save(folder / f"{name}.png")

@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['IMAGE_SCALES', 'SIDE', 'LEAST', 'IMAGE_METRICS', 'Shown', 'load_shown', 'severities', 'picture_oracle', 'image_probe']
 
-# %% ../../nbs/judging/07_image_probe.ipynb #9fc40b73
+# %% ../../nbs/judging/07_image_probe.ipynb #ae02624f
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +24,8 @@ from ..data.photos import Photo, found_regions, given_regions, label_maps, packa
 from ..data.scenes import make_scenes
 from .image_perturb import SEVERITIES
 from .perturb import Items, Match, at_strength, families, perturbations, psnr_to, scene_wrongness
-from .probe import (LEVELS, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, ProbeResult, Size, combine, concluded, measure,
-                                             pictures, probe_metrics, sentinels)
+from .probe import (LEVELS, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, Measured, ProbeResult, Size, combine, concluded,
+                                             measure, pictures, probe_metrics, sentinels)
 
 # %% ../../nbs/judging/07_image_probe.ipynb #0edf14ef
 IMAGE_SCALES = {"quick": Size(24, 1, 24, 500), "default": Size(120, 1, 60, 1000), "full": Size(1000, 1, 200, 2000)}
@@ -131,7 +133,7 @@ def picture_oracle(items: Items, start: int, rgb: Tensor, at: Tensor) -> Tensor:
     errors = torch.stack([100 * _moved_error(truth, rgb), 100 * _lit_error(truth, rgb), scene_wrongness(items.scenes[at], rgb)])
     return (errors.amin(0) - 1e-3).clamp(min=0)  # rounding
 
-# %% ../../nbs/judging/07_image_probe.ipynb #4301d190
+# %% ../../nbs/judging/07_image_probe.ipynb #d3d63ae1
 IMAGE_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "violation-segmentation", "violation-depth", "violation-edges",
                  "fd", "cmmd", "mmd-poly", "fd-untrained")
 
@@ -145,19 +147,52 @@ def _families(task: str, source, names: Sequence[str] | None, valid: str | None)
     if first not in right: raise unknown(f"valid alternative of {task}", first, right)
     return [first, *(n for n in known if names is None or n in names)]
 
-def _part(shown: Shown, metrics: Sequence, task: str, names: list[str], size: Size, seed: int, label: str, show: bool) -> ProbeResult:
-    began, store = time.perf_counter(), {}
-    levels, how = (SEVERITIES, severities(store)) if task == "images" else (LEVELS, pictures)
-    oracle = picture_oracle if shown.items.scenes is not None else None
-    out = measure(shown.items, metrics, names, levels, seed, show=show, label=f"probe {label}", target=shown.target, shown_by=how, oracle=oracle)
-    result = concluded(out, metrics, size, seed, label, shown.signature.extended(probe=task), time.perf_counter() - began)
-    if task == "images":
-        psnr, pixels = (np.array([np.nan if np.isnan(x).all() else np.nanmedian(x) for x in rows]) for rows in
-                        (out.psnr.reshape(-1, len(out.cluster)), [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]))
-        result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), psnr, pixels], axis=1)
+# %% ../../nbs/judging/07_image_probe.ipynb #78d7a84f
+@dataclass(frozen=True)
+class _Job:
+    "What a process is to measure."
+    shown: Shown
+    task: str
+    names: list        # families, the valid one first
+    seed: int
+    label: str
+    show: bool
+    device: str | None
+
+def _measured(job: _Job, specs: Sequence, first: bool) -> tuple[Measured, dict]: # and the shares of changed pixels; the first one has the sentinels
+    store, few = {}, few_threads()
+    judged = [*probe_metrics(specs, job.device), *(sentinels() if first else [])]
+    levels, how = (SEVERITIES, severities(store)) if job.task == "images" else (LEVELS, pictures)
+    oracle = picture_oracle if first and job.shown.items.scenes is not None else None
+    return measure(job.shown.items, judged, job.names, levels, job.seed, show=job.show and first, label=f"probe {job.label}",
+                   target=job.shown.target, shown_by=how, oracle=oracle), store
+
+def _shared_out(job: _Job, specs: Sequence, workers: int) -> tuple[Measured, dict]:
+    count = max(1, min(workers, len(specs))) if all(isinstance(m, str) for m in specs) else 1
+    cuts = [round(k * len(specs) / count) for k in range(count + 1)]
+    if count == 1: return _measured(job, specs, True)
+    with ProcessPoolExecutor(count - 1, mp_context=get_context("spawn")) as pool:
+        others = [pool.submit(_measured, job, specs[a:b], False) for a, b in zip(cuts[1:], cuts[2:])]
+        out, store = _measured(job, specs[:cuts[1]], True)   # this process takes a share itself: each one costs memory
+        for more, _ in (f.result() for f in others):
+            for kept in ("scores", "features", "untouched"): getattr(out, kept).update(getattr(more, kept))
+        return out, store
+
+# %% ../../nbs/judging/07_image_probe.ipynb #905182d4
+def _part(job: _Job, specs: Sequence, size: Size, workers: int) -> ProbeResult:
+    began = time.perf_counter()
+    out, store = _shared_out(job, specs, workers)
+    judged = [*probe_metrics(specs, job.device), *sentinels()]
+    signature = job.shown.signature.extended(probe=job.task)
+    result = concluded(out, judged, size, job.seed, job.label, signature, time.perf_counter() - began)
+    if job.task == "images":
+        pixels = [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]
+        middle = lambda rows: np.array([np.nan if np.isnan(x).all() else np.nanmedian(x) for x in rows])
+        psnr = out.psnr.reshape(len(pixels), -1)
+        result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), middle(psnr), middle(pixels)], axis=1)
     return result
 
-# %% ../../nbs/judging/07_image_probe.ipynb #b5b8b775
+# %% ../../nbs/judging/07_image_probe.ipynb #b07d2e2f
 def image_probe(source="photos",                          # the truth: "photos", "scenes", a folder of images, or an array
                 preds=None,                               # predictions: a folder, several, or {system: folder}; None: the truth itself is broken
                 metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for IMAGE_METRICS
@@ -170,12 +205,14 @@ def image_probe(source="photos",                          # the truth: "photos",
                 recursive: bool = False,                  # also the folders beneath
                 side: int = SIDE,                         # pixels of the pictures that are looked at
                 device: str | None = None,
+                workers: int = 1,                         # processes; metrics given by name are shared out among them
                 progress: bool = True,                    # bars on standard error
                ) -> ProbeResult:
     "What each metric notices of damage to pictures, and what of natural variation; raises InputError on anything unknown."
     if scale not in IMAGE_SCALES: raise unknown("scale", scale, IMAGE_SCALES)
     names, size, _ = _families(task, source, families, valid), IMAGE_SCALES[scale], few_threads()
-    judged = [*probe_metrics(IMAGE_METRICS if metrics is None else metrics, device), *sentinels()]
+    specs = list(IMAGE_METRICS if metrics is None else metrics)
+    probe_metrics(specs, device) # before anything else: what is wrong with them is said at once
     if preds is not None and not isinstance(preds, Mapping):
         several = [preds] if isinstance(preds, (str, Path, Tensor, np.ndarray)) else list(preds)
         preds = {Path(p).name if isinstance(p, (str, Path)) else "pred": p for p in several}
@@ -183,4 +220,4 @@ def image_probe(source="photos",                          # the truth: "photos",
     label = Path(source).name if isinstance(source, (str, Path)) else "target"
     parts = [(label, None)] if preds is None else list(preds.items())
     loaded = [(name, load_shown(source, p, size, seed, regions, recursive, side)) for name, p in parts]
-    return combine([_part(shown, judged, task, names, size, seed, name, progress) for name, shown in loaded])
+    return combine([_part(_Job(shown, task, names, seed, name, progress, device), specs, size, workers) for name, shown in loaded])

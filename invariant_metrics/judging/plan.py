@@ -71,7 +71,7 @@ def label_of(spec: str) -> str:
     "How an invariant is called in tables: its name, or the object's name of `package.module:object`."
     return spec.rpartition(":")[2]
 
-# %% ../../nbs/judging/01_plan.ipynb #2409ab39
+# %% ../../nbs/judging/01_plan.ipynb #38b6e17b
 CONTROLS = { # system -> the controls that are trained at its chosen weight
     "colorization": {"+segmentation": ("segmentation-random",)},
     "translation": {"+entities": ("entities-random",)},
@@ -79,7 +79,7 @@ CONTROLS = { # system -> the controls that are trained at its chosen weight
 }
 CURVES = { # name, the values along it; exactly one of them changes nothing
     "colorization": ("saturation", 1.0, (0.85, 1.0, 1.2, 1.5, 1.8)),
-    "translation": ("length", 0.0, (-7.0, -4.0, 0.0, 5.0, 7.0)),
+    "translation": ("length", 0.0, (-7.0, 0.0, 5.0, 7.0)),
     "captioning": ("length", 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
 }
 

@@ -57,7 +57,7 @@ def new_model(bench: "Bench", seed: int) -> TextGenerator:
     given = bench.corpora["train"].features.shape[-1] if source is None else source
     return make(given, target, seed=seed).to(bench.device)
 
-# %% ../../nbs/judging/04_text_systems.ipynb #f58f4903
+# %% ../../nbs/judging/04_text_systems.ipynb #10cd602f
 class Bench:
     "Texts, networks and metrics of a plan, each made when it is first needed."
     def __init__(self, plan: Plan,
@@ -74,7 +74,7 @@ class Bench:
     def words(self) -> tuple: return vocabularies(self.plan, self.corpora["train"])
 
     @cached_property
-    def metrics(self) -> list[Metric]: return battery(self.plan, text_encoder(self.device), self.device)
+    def metrics(self) -> list[Metric]: return battery(self.plan, text_encoder(self.device), self.device, [self.corpora[p] for p in ("validation", "test")])
 
     def invariant(self, spec: str) -> Invariant:
         if spec not in self.frozen:
@@ -113,11 +113,12 @@ class Bench:
         return sorted({*self.words[1].too_long(texts, longest), *(k for k, i in enumerate(owner) if i in long)})
 
     def targets(self, loss: AugmentedLoss) -> dict[str, TextTargets]:
-        "g of the true texts for the invariants of a loss, computed once in this process."
-        out = {}
+        "g of the true texts for the invariants of a loss, computed once in this process: all, or where most will not be asked for, as they are."
+        out, size = {}, self.plan.size
+        ahead = size.steps*size.batch >= len(self.training_tokens[0])
         for name, (g, _) in loss.invariants.items():
             if (key := f"targets of {g.signature}") not in self.frozen:
-                self.frozen[key] = TextTargets(g, self.training_tokens[0], len(self.words[1]))
+                self.frozen[key] = TextTargets(g, self.training_tokens[0], len(self.words[1]), ahead=ahead)
             out[name] = self.frozen[key]
         return out
 
@@ -149,7 +150,7 @@ def system_loss(bench: Bench, invariants: Sequence[str], alpha: float) -> tuple[
     rewards = {label_of(i): (bench.invariant(real_name(i)).reward, 1.0) for i in rewarded}
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", SAMPLES, length), soft
 
-# %% ../../nbs/judging/04_text_systems.ipynb #91650016
+# %% ../../nbs/judging/04_text_systems.ipynb #720e5dbd
 SMOOTHING = {"translation": 0.1, "captioning": 0.0} # label smoothing of the task loss
 SAMPLES = 5                                         # texts drawn for each item of a self-critical step
 
@@ -157,8 +158,7 @@ def unit_batches(bench: Bench, soft: AugmentedLoss, invariants: Sequence[str], s
     "The batches of a seed, with what the system needs."
     tokens, owner = bench.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
-    size, again = bench.plan.size, bench.plan.size.steps*bench.plan.size.batch >= len(tokens) # else most values would never be asked for
-    make = text_batches(bench.inputs("train"), tokens, bench.words[1], size.batch, seed, bench.targets(soft) if again else {}, owner,
+    make = text_batches(bench.inputs("train"), tokens, bench.words[1], bench.plan.size.batch, seed, bench.targets(soft), owner,
                         bench.corpora["train"].references)
     def at(i: int) -> dict:
         bench.tick()

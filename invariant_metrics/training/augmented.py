@@ -31,7 +31,7 @@ def color_loss(ab: Tensor,             # (N, 2, H, W), predicted, Lab units
     if kind not in TASK_LOSSES: raise unknown("task loss", kind, TASK_LOSSES)
     return TASK_LOSSES[kind](ab.float() / AB_SCALE, truth / AB_SCALE)
 
-# %% ../../nbs/training/01_augmented.ipynb #fbcc5707
+# %% ../../nbs/training/01_augmented.ipynb #8862edaa
 class TargetCache:
     "g of the truth for a fixed set of pictures, computed once and looked up by item number."
     def __init__(self, invariant: Invariant,             # the frozen g
@@ -44,7 +44,10 @@ class TargetCache:
         one = self._compute(rgb[:1])
         self.kept = min(len(rgb), int(limit * 1e6 / max(one.numel() * one.element_size(), 1)))
         self.values = one.new_empty(self.kept, *one.shape[1:])
-        for i in range(0, self.kept, batch): self.values[i:i + batch] = self._compute(rgb[i:min(i + batch, self.kept)])
+        self._fill(batch)
+
+    def _fill(self, batch: int) -> None:
+        for i in range(0, self.kept, batch): self.values[i:i + batch] = self._compute(self.rgb[i:min(i + batch, self.kept)])
 
     def _compute(self, rgb: Tensor) -> Tensor:
         device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())), rgb.device)

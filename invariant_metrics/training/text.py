@@ -55,14 +55,15 @@ def soft_texts(tokens: Tensor, # (N, T) BOS … EOS PAD
 
 def soft_truth(batch: Mapping) -> SoftTexts: return soft_texts(batch["tokens"], batch["entries"])
 
-# %% ../../nbs/training/06_text.ipynb #617dacc6
+# %% ../../nbs/training/06_text.ipynb #f26b4922
 class TextTargets(TargetCache):
     "g of the true texts, computed once through the bridge that predictions take, and looked up by number."
     def __init__(self, invariant: Invariant,   # bound to the vocabulary
                  tokens: Tensor,               # (N, T) BOS … EOS PAD
                  entries: int,                 # of the vocabulary
-                 batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0): # MB; texts beyond are computed when asked for
-        self.entries = entries
+                 batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0, # MB; texts beyond are computed when asked for
+                 ahead: bool = True): # False: each text when it is first asked for
+        self.entries, self.asked, self.ahead = entries, {}, ahead
         super().__init__(invariant, tokens, batch, dtype, limit)
         read = getattr(invariant.network, "length", tokens.shape[1]) # a reader cuts what is longer than it can read
         self.along = self.values.ndim > 2 and self.values.shape[1] == min(tokens.shape[1] - 1, read) # a row per position
@@ -70,6 +71,21 @@ class TextTargets(TargetCache):
     def _compute(self, tokens: Tensor) -> Tensor:
         device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())), tokens.device)
         return self.invariant.value(soft_texts(tokens.to(device), self.entries)).to("cpu", self.dtype)
+
+    def _fill(self, batch: int) -> None:
+        if self.ahead: super()._fill(batch)
+
+    def __getitem__(self, index: Tensor) -> Tensor: # (n,) item numbers -> values, float32
+        "The values of these texts; one read alone has the same value whatever it is asked with."
+        if self.ahead: return super().__getitem__(index)
+        out = []
+        for i in index.tolist():
+            value = self.asked[i] if i in self.asked else self._alone(self.rgb[i:i + 1])
+            if len(self.asked) < self.kept: self.asked[i] = value
+            out.append(value)
+        return torch.stack(out).float()
+
+    def _alone(self, tokens: Tensor) -> Tensor: return self._compute(tokens if self.along else trimmed(tokens))[0]
 
     def at(self, index: Tensor, length: int) -> Tensor: # length: positions of the batch
         "The values of these texts."
