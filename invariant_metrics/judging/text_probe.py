@@ -8,7 +8,7 @@ __all__ = ['TEXT_SCALES', 'DEFAULT_TEXT_METRICS', 'TEXT_SENTINELS', 'ONE_PASS', 
            'groups_of', 'Scored', 'scored', 'item_verdicts', 'set_verdicts', 'tables', 'text_ledger', 'text_examples',
            'text_probe']
 
-# %% ../../nbs/judging/06_text_probe.ipynb #1ce208f9
+# %% ../../nbs/judging/06_text_probe.ipynb #c8f0d2d7
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from ..core import InputError, Signature, bootstrap_weights, digest, few_threads, rng, unknown
 from ..core import progress as progress_bar
-from ..encoders.text import Remembering, TextEncoder, bert, pooled
+from ..encoders.text import Remembering, TextEncoder, Tokens, bert, pooled
 from .caption_perturb import caption_items, caption_wrongness
 from .contrast import cluster_interval, draw_sets, item_interval, share_interval, trend, wins
 from .perturb import families, perturbations
@@ -77,7 +77,7 @@ class Recalled(nn.Module):
         "What texts are known by."
         return [tuple(row[:n]) for row, n in zip(rows, lengths)]
 
-# %% ../../nbs/judging/06_text_probe.ipynb #f1363b84
+# %% ../../nbs/judging/06_text_probe.ipynb #52e40b2a
 ONE_PASS = ("last", "last-mean")
 
 class OnceRead(TextEncoder):
@@ -91,20 +91,32 @@ class OnceRead(TextEncoder):
         if first: super().encode([items[k] for k in sorted(first.values())], layer)
         return torch.stack([self.net.held[key][ONE_PASS.index(layer)] for key in keys])
 
+    def again(self, tokens: Tokens) -> "OnceRead":
+        "The same network and memory with other tokens."
+        return OnceRead(self.name, self.revision, self.net, tokens)
+
 def once_read(device: str | None = None) -> OnceRead:
     "MiniLM, each text read once; raises InputError where its package is missing."
     encoder = bert("minilm").to(device or "cpu")
     return OnceRead("bert", encoder.revision, Recalled(encoder.net), encoder.prepare)
 
-# %% ../../nbs/judging/06_text_probe.ipynb #ffc324e8
+# %% ../../nbs/judging/06_text_probe.ipynb #1fce8252
 def _paraphrase_by(metric: Metric, encoder: TextEncoder) -> Metric: # the same number from the encoder's memory
     own = metric.phi
-    def phi(pred, target, source=None):
+    def near(pred, target) -> Tensor: # (n,)
         texts = sorted({*pred, *(r for refs in target for r in refs)}, key=len)
-        if encoder.prepare.too_long(texts) or not all(t.strip() for t in texts): return own(pred, target, source)
         held = dict(zip(texts, torch.cat([F.normalize(encoder.encode(texts[i:i + 256], "last-mean"), dim=-1) for i in range(0, len(texts), 256)])))
-        near = [((held[p] - torch.stack([held[r] for r in refs])).square().sum(-1) / 2).min() for p, refs in zip(pred, target)]
-        return Judged(torch.stack(near).double().cpu(), ())
+        found = [((held[p] - torch.stack([held[r] for r in refs])).square().sum(-1) / 2).min() for p, refs in zip(pred, target)]
+        return torch.stack(found).double().cpu()
+    def phi(pred, target, source=None):
+        texts = list({*pred, *(r for refs in target for r in refs)})
+        odd = {t for t in texts if not t.strip()} | {texts[i] for i in encoder.prepare.too_long(texts)}
+        apart = np.array([p in odd or not odd.isdisjoint(refs) for p, refs in zip(pred, target)])
+        sides = lambda k: ([pred[i] for i in k.nonzero()[0]], [target[i] for i in k.nonzero()[0]])
+        out, notes = torch.empty(len(pred), dtype=torch.float64), ()
+        if (~apart).any(): out[torch.from_numpy(~apart)] = near(*sides(~apart))
+        if apart.any(): out[torch.from_numpy(apart)], notes = own(*sides(apart))
+        return Judged(out, notes)
     return replace(metric, phi=phi)
 
 # %% ../../nbs/judging/06_text_probe.ipynb #e8768c1c
