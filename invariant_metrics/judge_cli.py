@@ -76,7 +76,7 @@ def _scores(words: list[str]): # names, a frame, or None
     from invariant_metrics.data.judgment_tables import metric_table
     return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
 
-# %% ../nbs/92_judge_cli.ipynb #22facf74
+# %% ../nbs/92_judge_cli.ipynb #31ce6db0
 @agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --level system --target systems\n\n"
                                 "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
 def agree_people(judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
@@ -94,14 +94,17 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
                  reps: Annotated[int, typer.Option("--reps", help="Bootstrap replicates.", min=2)] = 1000,
                  coverage: Annotated[float, typer.Option("--coverage", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
                  out: Annotated[Optional[Path], typer.Option("--out", help="Also write all tables into this folder.")] = None,
+                 figure: Annotated[Optional[Path], typer.Option("--figure", help="Draw metrics, intervals and ceiling, *.svg or *.png; a panel per statistic.")] = None,
                  device: Device = None, seed: Seed = 0, as_json: AsJson = False, debug: Debug = False):
     "How well metrics agree with people, which of them can be told apart, and what people reach among themselves."
-    from invariant_metrics.core import few_threads
-    from invariant_metrics.judging.human import agree as measure
+    from invariant_metrics.core import atomic_write, few_threads
+    from invariant_metrics.judging.human import agree as measure, forests
     few_threads()
     found = measure(_judged(judgments, kind, page, aspect, options_of(option)), _scores(metrics), level, [s for word in statistic for s in names_of(word)], target,
                     ratings=ratings, lower=[n for word in lower for n in names_of(word)], intersect=intersect, reps=reps, coverage=coverage, seed=seed, device=device)
     if out is not None: found.save(out)
+    if figure is not None:
+        with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
     if as_json:
         frames = {name: records(getattr(found, name)) for name in ("table", "comparisons", "clusters", "ceiling", "ledger")}
         return print_json("agree", {**frames, "fingerprint": found.fingerprint, "notes": list(found.notes)})

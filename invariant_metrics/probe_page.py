@@ -19,7 +19,7 @@ from .judging.probe import ProbeResult
 from .judging.probe_figures import QUANTITY_NAMES, SENTINELS, VIEW_NAMES, profile_card, profile_heat
 from .page import filled, listing, run_facts
 
-# %% ../nbs/90_probe_page.ipynb #f702931e
+# %% ../nbs/90_probe_page.ipynb #869ce74e
 VIEWS = ("paired", "item", "set") # in the order of the page
 
 def valid_kinds(probe: ProbeResult) -> set[str]:
@@ -28,24 +28,20 @@ def valid_kinds(probe: ProbeResult) -> set[str]:
 
 def parted(probe: ProbeResult) -> tuple[pd.DataFrame, pd.DataFrame]: # two profiles: of violations, of what stays right
     "The profile without the views that compare systems, split by what the families do."
-    rows, where = probe.profile[probe.profile["view"].isin(VIEWS)], ["source", "metric", "view", "level"]
+    rows = probe.profile[probe.profile["view"].isin(VIEWS)]
     right = rows["family"].isin(valid_kinds(probe))
-    mixed = set(zip(rows.loc[right, "source"], rows.loc[right, "view"]))
-    both = np.array([pair in mixed for pair in zip(rows["source"], rows["view"])], bool)
-    bad, fresh = rows[~right & ~((rows["family"] == "all") & both)], rows[~right & both & (rows["level"] == "all") & (rows["family"] != "all")]
-    means = fresh.groupby(where, sort=False)[list(QUANTITY_NAMES)].mean().reset_index().assign(family="all")
-    return pd.concat([bad, means], ignore_index=True) if len(means) else bad, rows[right]
+    return rows[~right], rows[right]
 
-# %% ../nbs/90_probe_page.ipynb #afd54331
+# %% ../nbs/90_probe_page.ipynb #19208107
 def verdicts(probe: ProbeResult, source: str, view: str) -> pd.DataFrame: # metric, family, verdict, n_clusters
     "What each metric thinks of each kind of violation, all severities together."
     rows = parted(probe)[0]
     rows = rows[(rows["source"] == source) & (rows["view"] == view) & (rows["level"] == "all") & (rows["family"] != "all") & rows["accuracy"].notna()]
     if not len(probe.profile):
-        old = fig.all_levels(probe.auc, source, view, least=texts.LEAST)
+        old = fig.all_levels(probe.auc, source, view, least=fig.LEAST)
         return old.loc[~old["family"].isin(valid_kinds(probe)), ["metric", "family", "verdict", "n_clusters"]]
     said = [fig.verdict(low, high) for low, high in zip(rows["accuracy_low"], rows["accuracy_high"])]
-    return rows[["metric", "family", "n_clusters"]].assign(verdict=np.where(rows["n_clusters"] < texts.LEAST, "too few", said))
+    return rows[["metric", "family", "n_clusters"]].assign(verdict=np.where(rows["n_clusters"] < fig.LEAST, "too few", said))
 
 def tallied(rows: pd.DataFrame,          # from `verdicts`
             leave: Sequence[str] = (),   # metrics that are known by construction

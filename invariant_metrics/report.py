@@ -62,7 +62,7 @@ def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
                           f"{reliable(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
     return lines
 
-# %% ../nbs/90_report.ipynb #5df567e0
+# %% ../nbs/90_report.ipynb #37c46b24
 VIEWS = (("paired", "With the same wording and one edit apart,", "preferring an edited text"),
          ("item", "Against another right answer in other words,", "preferring the edited reference"),
          ("set", "Over sets,", "preferring the set with edited texts"))
@@ -71,7 +71,7 @@ def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "Which metrics are reliable in each view, what length alone sees, and which violations most metrics prefer."
     lines, task = [], auc["source"].iloc[0]
     for view, what, spared in VIEWS:
-        rows = fig.all_levels(texts.single(auc), task, view, "1", texts.LEAST)
+        rows = fig.all_levels(texts.single(auc), task, view, "1", fig.LEAST)
         counts = tally(rows)
         if not len(counts): continue
         each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in counts.iterrows())

@@ -47,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scale = Annotated[str, typer.Option("--scale", help="Size of the run: quick, default or full.")]
 
-# %% ../nbs/90_shell.ipynb #6a8dbeb8
+# %% ../nbs/90_shell.ipynb #7f09863f
 SCHEMA = 1 # version of the JSON this module prints
 
 def _finite(x): # JSON has no infinity: None stands for what is no number
@@ -61,7 +61,7 @@ def print_json(kind: str, payload) -> None:
 
 def print_table(rows: list[dict], title: str | None = None) -> None:
     "Rows as a table, one column per key; on a terminal it wraps, in a pipe it keeps its width."
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 160, force_jupyter=False)
     table = Table(title=title and escape(title), title_justify="left", header_style="bold", box=None, pad_edge=False)
     for i, key in enumerate(rows[0] if rows else {}): table.add_column(str(key).replace("_", " "), overflow="fold", no_wrap=i == 0 and key == "metric")
     for row in rows: table.add_row(*(_cell(v) for v in row.values()))

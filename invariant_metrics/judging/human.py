@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RATINGS', 'TABLE', 'COMPARED', 'CEILING', 'STATISTICS', 'Measured', 'measured', 'metric_scores', 'Joined', 'joined',
-           'AgreeResult', 'agree', 'forest']
+           'AgreeResult', 'agree', 'forest', 'forests']
 
 # %% ../../nbs/judging/09_human.ipynb #d660fe4b
 import json
@@ -384,7 +384,7 @@ def _agree_choices(choices: Choices, metrics, statistics, lower: Sequence[str], 
     ceiling = [{**_one("two_afc", "two raters", "", people.value, people.ci, len(pairs)), "level": "choice"}] if several else []
     return _result(parts, scores, turned, fingerprint, ceiling, (*choices.notes, *notes))
 
-# %% ../../nbs/judging/09_human.ipynb #a75897d2
+# %% ../../nbs/judging/09_human.ipynb #7cd9bebf
 def forest(table: pd.DataFrame,    # rows of one statistic, level and target
            clusters: pd.DataFrame | None = None, # of the same, for colors
            ceiling: pd.DataFrame | None = None,  # of the same, for the line
@@ -407,3 +407,15 @@ def forest(table: pd.DataFrame,    # rows of one statistic, level and target
     ax.set_xlabel(f"{kinds['statistic'].iloc[0]}, level {kinds['level'].iloc[0]}, new {kinds['target'].iloc[0]}")
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+def forests(result: AgreeResult): # a matplotlib figure
+    "A forest for each statistic and level of a result, one below the other."
+    from matplotlib.figure import Figure
+    kinds = result.table[["statistic", "level", "target"]].drop_duplicates()
+    heights = [0.9 + 0.28*len(result.table.merge(kinds.iloc[[k]])) for k in range(len(kinds))]
+    figure = Figure(figsize=(6, sum(heights)), layout="constrained")
+    panels = figure.subplots(len(kinds), squeeze=False, gridspec_kw={"height_ratios": heights}).ravel()
+    for k, ax in enumerate(panels):
+        people = result.ceiling.merge(kinds.iloc[[k]][["statistic", "level"]]) if len(result.ceiling) else None
+        forest(result.table.merge(kinds.iloc[[k]]), result.clusters.merge(kinds.iloc[[k]]), people, ax)
+    return figure

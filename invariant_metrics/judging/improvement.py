@@ -47,7 +47,7 @@ def pooled(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 0 the val
     value, half = float(stat[:, 0].mean()), _half(pictures, between, len(stat), level)
     return value, Interval(value - half, value + half, level, f"bootstrap-{stat.shape[1] - 1}+t-{len(stat)}-seeds")
 
-# %% ../../nbs/judging/02_improvement.ipynb #496aa931
+# %% ../../nbs/judging/02_improvement.ipynb #c046b23c
 def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvement
                   ) -> float:        # in (0, 1]; NaN for one seed
     "Two-sided p-value that the mean over seeds and pictures is 0, which inverts the interval of `pooled`."
@@ -60,7 +60,7 @@ def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvem
     return math.exp(least if excess(least) < 0 else 0.0 if excess(-1e-12) > 0 else brentq(excess, least, -1e-12))
 
 def _half_tail(pictures: float, between: float, seeds: int, p: float) -> float: # half-width at level 1 − p, exact for tiny p
-    return math.sqrt(norm.isf(p/2)**2*pictures + student.isf(p/2, max(seeds - 1, 1))**2*between)
+    return math.hypot(norm.isf(p/2)*math.sqrt(pictures), student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
 
 def trained_pair_test(a: np.ndarray,        # (S, 1 + R) of one recipe: a row per seed, value and replicates over items
                       b: np.ndarray,        # (S, 1 + R) of another, with the same item weights; row s shares its seed with row s of a

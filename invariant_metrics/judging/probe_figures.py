@@ -6,7 +6,7 @@
 __all__ = ['SENTINELS', 'QUANTITY_NAMES', 'VIEW_NAMES', 'totals', 'profile_heat', 'heat_figure', 'dose_figure', 'profile_words',
            'profile_card']
 
-# %% ../../nbs/judging/07_probe_figures.ipynb #ccab29a1
+# %% ../../nbs/judging/07_probe_figures.ipynb #456a1f59
 from collections.abc import Sequence
 
 import matplotlib
@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figures import HUES, INK, STYLE, cell, inline_svg, named, share, short
+from .figures import HUES, INK, LEAST, STYLE, cell, inline_svg, named, share, short
 
 # %% ../../nbs/judging/07_probe_figures.ipynb #c42af10b
 SENTINELS = ("constant", "random", "length", "source-only", "oracle")
@@ -104,7 +104,7 @@ def dose_figure(profile: pd.DataFrame, source: str, metric: str, view: str,
         for axes in panels[len(families):]: axes.axis("off")
     return figure
 
-# %% ../../nbs/judging/07_probe_figures.ipynb #29a42650
+# %% ../../nbs/judging/07_probe_figures.ipynb #0587b3b5
 def _list(names: Sequence[str], most: int = 6) -> str:
     names = list(names)
     if len(names) > most: return f"{', '.join(names[:most])} and {len(names) - most} more"
@@ -117,7 +117,7 @@ def _worth(row: dict) -> str: # an exchange rate with its interval
 def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str) -> list[str]: # sentences
     "What the numbers say about one metric; empty where it was not measured in this view."
     rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & (profile["level"] == "all")]
-    rows = rows[(rows["family"] != "all") & rows["accuracy"].notna()]
+    rows = rows[(rows["family"] != "all") & rows["accuracy"].notna() & (rows["n_clusters"] >= LEAST)]
     if not len(rows): return []
     sure, wrong = rows[rows["accuracy_low"] > 0.5], rows[rows["accuracy_high"] < 0.5]
     lines = [f"Of {len(rows)} kinds of violation it scores {len(sure)} worse than a valid alternative" +

@@ -291,7 +291,7 @@ _NAMES = ("source", "metric", "family", "view", "level")
 COLUMNS = [*_NAMES[1:], "severity", "n", "n_clusters", *(f"{q}{end}" for q in ("change", *QUANTITIES) for end in ("", "_low", "_high")),
            "isotonic", "valid_change", "detected_from", "detected", "applicable", "matched"]
 
-# %% ../../nbs/judging/00_profile.ipynb #a0d9f106
+# %% ../../nbs/judging/00_profile.ipynb #91c85c24
 def empty_profile() -> pd.DataFrame:
     "The frame of a probe that was run before there were profiles."
     return pd.DataFrame({name: pd.Series(dtype=str if name in _NAMES else float) for name in ("source", *COLUMNS)})
@@ -300,9 +300,10 @@ def profile(verdicts: Iterable[Verdicts],         # of one source: all share the
             ledger: pd.DataFrame | None = None,   # of the probe: family, level, n, matched, not_applicable, …
             reps: int = 500,                      # bootstrap replicates
             seed: int = 0,
-           ) -> pd.DataFrame:                     # COLUMNS; a row per metric, family, view and level, and one per metric and view over all families
+           ) -> pd.DataFrame:                     # COLUMNS; a row per metric, family, view and level, and one per metric and view over all families of violations
     "What the verdicts say about each metric; raises InputError where they do not share their clusters."
-    rows, known, weights = [], {}, None
+    rows, known, weights, right = [], {}, None, set()
+    if ledger is not None and "kind" in ledger: right = set(ledger.loc[ledger["kind"] == "valid", "family"])
     for v in verdicts:
         count = len(np.unique(v.cluster))
         if weights is None: weights = bootstrap_weights(count, reps, rng(seed, "profile"))
@@ -310,7 +311,7 @@ def profile(verdicts: Iterable[Verdicts],         # of one source: all share the
             raise InputError(f"{v.metric} on {v.family}: {count} clusters, {weights.shape[1]} before; profile one source at a time")
         more, total = _rows(v, weights)
         rows += more
-        known.setdefault((v.metric, v.view), []).append((total, more[-1]["n_clusters"]))
+        if v.family not in right: known.setdefault((v.metric, v.view), []).append((total, more[-1]["n_clusters"]))
     rows += [_over_families(*which, [k for k, _ in found], max(n for _, n in found)) for which, found in known.items()]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     return frame if ledger is None else _with_ledger(frame, ledger)
