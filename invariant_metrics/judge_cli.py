@@ -15,18 +15,20 @@ from .core import InputError, few
 from .shell import AsJson, Debug, DefaultGroup, Device, Encoder, Layer, Options, Out, Recursive, Scale, Seed, Source, Weights
 from .shell import app, main, names_of, options_of, print_json, print_notes, print_table, records
 
-# %% ../nbs/92_judge_cli.ipynb #61a0e5d6
+# %% ../nbs/92_judge_cli.ipynb #c226230a
 @app.command(epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
                     "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd")
 def probe(task: Annotated[str, typer.Argument(help="colorization, images, captioning, translation or summarization", show_default=False)],
           target: Annotated[list[Path], typer.Option("--target", help="Your references or true pictures; without it the package's own world.", show_default=False)] = [],
-          pred: Annotated[list[Path], typer.Option("--pred", help="Your predictions, which are then damaged; repeat it for several systems.", show_default=False)] = [],
+          pred: Annotated[list[Path], typer.Option("--pred", help="Your predictions, one --pred for each system: pictures are damaged; of texts see --base.", show_default=False)] = [],
+          base: Annotated[str, typer.Option("--base", help="Texts that are edited: references (another one is a valid alternative), predictions, or auto: references where there are several.")] = "auto",
           metrics: Annotated[list[str], typer.Option("--metrics", help="Names or package.module:object, with commas; default the usual ones of the task.", show_default=False)] = [],
           families: Annotated[list[str], typer.Option("--families", help="Kinds of violation, with commas; default all of the task.", show_default=False)] = [],
           source: Source = None,
           foils: Annotated[list[Path], typer.Option("--foils", help="Files of SugarCrepe or VALSE, about the pictures of --target.", show_default=False)] = [],
           regions: Annotated[Optional[Path], typer.Option("--regions", help="Label maps STEM_aK.png of the pictures.")] = None,
           recursive: Recursive = False,
+          side: Annotated[Optional[int], typer.Option("--side", help="Pixels to which the short side of your pictures is shrunk.", min=16)] = None,
           out: Annotated[Optional[Path], typer.Option("--out", help="Run folder; default runs/probe-TASK.")] = None,
           overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the folder.")] = False,
           scale: Scale = "default", device: Device = None, seed: Seed = 0,
@@ -39,7 +41,7 @@ def probe(task: Annotated[str, typer.Argument(help="colorization, images, captio
     few_threads()
     wanted = lambda words: [n for w in words for n in names_of(w)] or None
     folder, found = run_probe(task, (target[0] if len(target) == 1 else target) or None, pred, source=source, metrics=wanted(metrics), families=wanted(families),
-                              foils=foils, regions=regions, recursive=recursive, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
+                              foils=foils, regions=regions, recursive=recursive, side=side, base=base, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
     page = write_report(folder)
     broken = found.ledger.loc[found.ledger["kind"] == "violation", ["source", "family"]].drop_duplicates()
     rows = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
@@ -152,20 +154,24 @@ def agree_labels(answers: Annotated[list[Path], typer.Argument(help="Files that 
                  page: Annotated[Optional[Path], typer.Option("--page", help="The page or its key; default the key beside the answers.")] = None,
                  least_right: Annotated[Optional[float], typer.Option("--least-right", help="Another filter than the stated one.", min=0, max=1)] = None,
                  least_seconds: Annotated[Optional[float], typer.Option("--least-seconds", help="Another filter than the stated one.", min=0)] = None,
-                 out: Annotated[Optional[Path], typer.Option("--out", help="Also write the judgments, as a table for `agree`.")] = None,
+                 out: Annotated[Optional[Path], typer.Option("--out", help="Also write the scores, as a table for `agree`.")] = None,
+                 aspect: Annotated[Optional[str], typer.Option("--aspect", help="Which of several aspects goes into --out.")] = None,
                  as_json: AsJson = False, debug: Debug = False):
     "Read the answers of a labeling page: raters kept and dropped, and why; HYPE error rates where the task is realism."
     from invariant_metrics.core import atomic_write
-    from invariant_metrics.judging.labels import hype, read_labels
+    from invariant_metrics.judging.labels import hype, judgment_table, label_judgments, read_labels
+    if aspect is not None and out is None: raise InputError(f"--aspect {aspect} says what goes into --out; name that table too")
     if out is not None and out.suffix != ".csv": raise InputError(f"--out is a table; name it {out.stem}.csv")
     found = read_labels(answers[0] if len(answers) == 1 else answers, page, least_right, least_seconds)
-    rates = records(hype(found)) if found.task == "realism" else []
+    rates, notes = records(hype(found)) if found.task == "realism" else [], list(found.notes)
     if out is not None:
-        with atomic_write(out) as path: found.frame.to_csv(path, index=False)
-    if as_json: return print_json("labels", {"task": found.task, "raters": records(found.raters), "hype": rates, "notes": list(found.notes)})
+        table = judgment_table(found, aspect)
+        with atomic_write(out) as path: table.to_csv(path, index=False)
+        if not label_judgments(found, aspect).higher_is_better: notes.append(f"less is better: agree {out} --option higher_is_better=false")
+    if as_json: return print_json("labels", {"task": found.task, "raters": records(found.raters), "hype": rates, "notes": notes})
     print_table(records(found.raters), f"{found.task}: {len(found.frame)} answers of {int(found.raters['kept'].sum())} raters are kept")
     if rates: print_table(rates, "HYPE: share of wrong answers")
-    print_notes(found.notes)
+    print_notes(n for n in notes if not n.startswith("dropped ")) # the table of raters has these
 
 # %% ../nbs/92_judge_cli.ipynb #759dbffb
 @app.command(epilog="Example: invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt --target refs.txt --wish 0.5\n\n"

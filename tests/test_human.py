@@ -101,7 +101,69 @@ def test_an_unknown_metric_that_points_the_wrong_way_is_reported_and_not_flipped
     assert "unknown metric 'gud'; did you mean good" in fails(agree, JUDGED, wrong, lower=["gud"])
 
 
+def test_whoever_made_the_table_knows_its_direction_better_than_a_card():
+    upward, down = (SCORES[SCORES["metric"] == "good"].assign(metric=name, value=lambda f: sign*f["value"]) for name, sign in (("ter", 1), ("bleu", -1)))
+    table = pd.concat([upward, down])
+    blind = values(agree(JUDGED, table, statistics=["pearson"], reps=20))
+    assert blind["ter", "pearson"] < -0.5 and blind["bleu", "pearson"] < -0.5
+    told = agree(JUDGED, table, statistics=["pearson"], lower=["bleu"], higher=["ter"], reps=20)
+    assert values(told)["ter", "pearson"] > 0.5 and values(told)["bleu", "pearson"] > 0.5
+    assert told.table.set_index("metric")["turned"].to_dict() == {"ter": False, "bleu": True}
+    assert told.ledger.set_index("metric")["direction"].to_dict() == {"ter": "higher is better, as you said, against its card",
+                                                                      "bleu": "lower is better, as you said, against its card"}
+    assert told.notes[:2] == ("bleu: its card says that higher is better, and you say lower; yours is used",
+                              "ter: its card says that lower is better, and you say higher; yours is used")
+    plain = agree(JUDGED, SCORES, statistics=["pearson"], higher=["good"], reps=20)
+    assert plain.ledger["direction"].tolist() == ["higher is better, as you said", "not known, taken as higher"] and not plain.notes
+    assert "ter is named in both lower and higher" in fails(agree, JUDGED, table, lower=["ter"], higher=["ter"])
+    assert "unknown metric 'tre'; did you mean ter" in fails(agree, JUDGED, table, higher=["tre"])
+
+
 # the same outputs
+
+def test_systems_are_averaged_over_the_same_items():
+    "Judgments of systems: metric good lacks the items 3-9 of S0. Its mean would be one of other items than everybody else's."
+    whole = Judgments("whole", JUDGED.scores.groupby("system", as_index=False)["score"].mean())
+    holes = (SCORES["metric"] == "good") & (SCORES["system"] == "S0") & SCORES["item"].isin([str(i) for i in range(3, 10)])
+    options = dict(level="system", statistics=["pearson"], target="systems", reps=50)
+    said = fails(agree, whole, SCORES[~holes], **options)
+    assert "good lacks 7 of 180 outputs (3 of S0, 4 of S0" in said and "intersect=True (--intersect) keeps the 23 items that all have" in said
+    found = agree(whole, SCORES[~holes], intersect=True, **options)
+    same = agree(whole, SCORES[~SCORES["item"].isin([str(i) for i in range(3, 10)])], **options)
+    assert values(found) == values(same) and "the 23 items that all have are used" in found.notes[0]
+    absent = (SCORES["system"] == "S0") & (SCORES["item"] == "3")
+    assert "good lacks 1 of 180 outputs (3 of S0); fair lacks 1" in fails(agree, whole, SCORES[~absent], **options), "missing from all metrics alike"
+    means = SCORES[SCORES["metric"] == "fair"].groupby("system", as_index=False)["value"].mean().assign(item="", metric="mean")
+    both = agree(whole, pd.concat([SCORES, means]), **options)
+    assert values(both)["mean", "pearson"] == pytest.approx(values(both)["fair", "pearson"]), "means of systems beside scores of items"
+    assert "fair has scores of items and of whole systems" in fails(agree, whole, pd.concat([SCORES, means.assign(metric="fair")]), **options)
+
+
+def test_corpus_values_are_of_the_outputs_that_people_judged():
+    g, words = np.random.default_rng(0), "a dog runs over the green grass and sleeps under a tree all day".split()
+    rows = [(i, f"S{s}", " ".join(w if g.random() > 0.08*s else "x" for w in g.permutation(words)[:8])) for i in range(12) for s in range(6)]
+    outputs = pd.DataFrame(rows, columns=["item", "system", "output"])
+    outputs["references"] = [(" ".join(words[i % 4:i % 4 + 8]),) for i in outputs["item"]]
+    people = outputs[["item", "system"]].assign(score=-outputs["system"].str[1:].astype(float) + g.normal(size=len(outputs)))
+    options = dict(level="system", statistics=["pearson"], target="systems", reps=50)
+    full = agree(Judgments("toy", people, outputs=outputs), ["chrf"], **options)
+    assert "pool:corpus" in full.fingerprint
+    part = Judgments("toy", people[(people["item"] > 3) | (people["system"] != "S0")], outputs=outputs)
+    assert "4 outputs with scores were not judged (0 of S0, 1 of S0, 2 of S0, 3 of S0)" in fails(agree, part, ["chrf"], **options)
+    kept = agree(part, ["chrf"], intersect=True, **options)
+    assert "pool:" not in kept.fingerprint and any("corpus values (chrf) are of all outputs; means are used" in n for n in kept.notes)
+
+
+def test_single_ratings_of_systems():
+    "At level item each rating is a row, drawn with its item; elsewhere an output counts once and one line says so."
+    found = agree(JUDGED, SCORES, "item", ["spearman"], ratings="each", reps=50)
+    rows = JUDGED.scores.merge(SCORES[SCORES["metric"] == "good"])
+    assert values(found)["good", "spearman"] == pytest.approx(spearmanr(rows["score"], rows["value"]).statistic)
+    assert found.table[["n_rows", "n_items", "n_systems", "n_groups"]].iloc[0].tolist() == [540, 30, 6, 30]
+    assert agree(JUDGED, SCORES, "item", ["spearman"], "both", ratings="each", reps=50).table["n_rows"][0] == 540
+    for level in ("system", "grouped"):
+        assert f"at level '{level}' each counts once; use ratings='mean' or level='item'" in fails(agree, JUDGED, SCORES, level, ratings="each")
+
 
 def test_missing_scores_are_listed_and_refused():
     less = SCORES[~((SCORES["metric"] == "fair") & (SCORES["item"] == "3"))]
@@ -144,7 +206,78 @@ def test_judgments_of_whole_systems_have_one_level():
     assert "judgments are of whole systems; level='system'" in fails(agree, whole, SCORES)
 
 
+# ceilings are an extra
+
+def test_raters_who_disagree_cost_the_ceiling_and_not_the_result():
+    spoken = 0
+    for seed in range(20):
+        g = np.random.default_rng(seed)
+        rows = pd.DataFrame([(i, f"r{r}", g.normal()) for i in range(20) for r in range(3)], columns=["item", "rater", "score"])
+        judged = Judgments("noise", rows)
+        result = agree(judged, scores_of(judged, m=1.0, n=1.0), reps=20)
+        assert len(result.table) == 6 and len(result.ceiling) >= 3
+        spoken += any(n.startswith("no number of raters by pearson for m, n: the raters do not agree more than chance") for n in result.notes)
+    assert spoken == 12
+
+
+def test_draws_of_ties_are_left_out_of_the_ceiling_and_counted():
+    "Twelve items and three raters who say yes or no: in some draws a rater says one thing only."
+    counted = 0
+    for seed in range(6):
+        g = np.random.default_rng(seed)
+        rows = pd.DataFrame([(i, f"r{r}", float(g.random() < t)) for i in range(12) for t in [g.random()**2] for r in range(3)], columns=["item", "rater", "score"])
+        judged = Judgments("yes or no", rows)
+        for name in ("spearman", "tau_b"):
+            try: result = agree(judged, scores_of(judged, m=0.3), statistics=[name], reps=200)
+            except InputError as error:
+                assert "replicate is not finite" not in str(error)
+                continue
+            counted += any(f"of 200 draws {name} is undefined; they are not used" in n for n in result.notes)
+            assert np.isfinite(result.ceiling["ci_low"]).all()
+    assert counted > 2
+
+
+def test_three_items_of_ten_systems_have_a_result_and_no_ceiling():
+    judged = study(items=3, systems=10, raters=2)
+    result = agree(judged, scores_of(judged, m=1.0), target="systems", reps=50)
+    assert len(result.table) == 3 and not len(result.ceiling)
+    assert "no ceiling for pearson: 3 independent items are too few for an interval; at least 4 are needed" in result.notes
+
+
+def test_a_metric_that_is_constant_where_raters_are_several():
+    once = JUDGED.scores[(JUDGED.scores["rater"] == "r0") | JUDGED.scores["item"].isin(list("01234"))]
+    flat = SCORES.assign(value=np.where(SCORES["item"].isin(list("01234")) & (SCORES["metric"] == "fair"), 1.0, SCORES["value"]))
+    result = agree(Judgments("some twice", once), flat, statistics=["pearson"], reps=50)
+    assert result.ceiling[result.ceiling["what"] == "worth raters"]["metric"].tolist() == ["good"]
+    assert "no number of raters by pearson for fair: the metric is constant; it replaces nobody" in result.notes
+
+
 # choices
+
+def test_unanimous_choices_of_kinds_in_turn():
+    "A, B, A, B, ...: turning every other row around would turn all of B and nothing of A."
+    n, g = 40, np.random.default_rng(0)
+    lead = g.normal(1, 1, n)
+    table = pd.DataFrame({"item": np.arange(n), "first": "a", "second": "b", "category": np.tile(["A", "B"], n//2), "votes_first": 1, "votes": 1})
+    scores = lambda v: pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": x}) for side, x in (("first", v), ("second", 0.0))])
+    result = agree(Choices("pairs", table), scores(lead), statistics=["choice"], reps=50)
+    assert result.table["level"].tolist() == ["choice", "choice, A", "choice, B"] and not [n for n in result.notes if "not shown" in n]
+    assert result.table["value"].tolist() == pytest.approx([(lead > 0).mean(), (lead[::2] > 0).mean(), (lead[1::2] > 0).mean()])
+    in_turn = Choices("pairs", table.assign(votes_first=np.arange(n)//2 % 2))
+    signed = scores(np.where(np.arange(n)//2 % 2, lead, -lead))
+    assert agree(in_turn, signed, statistics=["choice"], reps=50).table["value"].tolist() == pytest.approx(result.table["value"].tolist()), "winners first in every other row of a kind"
+
+
+def test_a_kind_of_pairs_that_says_nothing_is_left_out_with_a_note():
+    n, g = 40, np.random.default_rng(0)
+    table = pd.DataFrame({"item": np.arange(n), "first": "a", "second": "b", "category": np.where(np.arange(n) < 30, "A", "B"), "votes_first": 1, "votes": 1})
+    lead = np.where(np.arange(n) < 30, g.normal(1, 1, n), 0.0)
+    scores = pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": v}) for side, v in (("first", lead), ("second", 0.0))])
+    result = agree(Choices("pairs", table), scores, statistics=["choice"], reps=50)
+    assert result.table["level"].tolist() == ["choice", "choice, A"]
+    assert [n for n in result.notes if n.startswith("choice is not shown for choice, B: m: all 10 scores are")]
+    assert "m: all 40 scores are 0" in fails(agree, Choices("pairs", table), scores.assign(value=0.0))
+
 
 def test_choices_overall_and_by_kind():
     g = np.random.default_rng(0)

@@ -146,3 +146,9 @@ def test_photographs_with_human_regions():
     made = load_shown(few, regions=labels)
     assert len(made.items) == 12 and "labels" in str(made.signature) and made.items.regions.flatten(1).amax(1).min() >= 1
     assert sky_mask(made.items)[1].sum() >= 3
+
+
+def test_what_applies_to_nobody_and_metrics_of_texts_are_refused():
+    flat = torch.full((8, 3, 64, 64), 0.4)
+    with pytest.raises(InputError, match="blur applies to none of the 8 pictures"): image_probe(flat, metrics=["psnr"], families=["blur"], side=64, scale="quick", progress=False)
+    with pytest.raises(InputError, match="choose metrics of images"): image_probe("scenes", metrics=["bleu"], scale="quick", progress=False)

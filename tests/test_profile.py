@@ -1,5 +1,6 @@
 "The profile: planted thresholds, saturations and exchange rates are recovered, and sentinels get what they must."
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import t as student
 
@@ -181,3 +182,21 @@ def test_same_seed_same_profile_and_shapes_are_checked():
     with pytest.raises(InputError, match="valid has shape"): Verdicts("m", "f", "item", np.zeros((5, 9)), np.zeros(8), np.arange(9))
     with pytest.raises(InputError, match="cluster labels"): Verdicts("m", "f", "item", np.zeros((5, 9)), np.zeros(9), np.arange(8))
     with pytest.raises(InputError, match="one source at a time"): profile([v, planted(lambda s: s, n=50)], reps=50)
+
+
+def test_a_level_of_one_cluster_is_no_detection():
+    "What one cluster reaches has no known noise: the metric has not been seen to notice it."
+    draw = rng(3, "lonely")
+    own, bad = draw.standard_normal(N), np.full((3, N), np.nan)
+    bad[:2] = own + 0.01*draw.standard_normal((2, N))
+    bad[2, 0] = own[0] + 5
+    assert np.isinf(row(Verdicts("m", "f", "item", bad, own, np.arange(N), untouched=own)).threshold)
+
+
+def test_the_row_over_all_families_leaves_valid_edits_out():
+    draw = rng(4, "valid edits")
+    own = draw.standard_normal(N)
+    made = [Verdicts("m", family, "paired", own[None] + change, own, np.arange(N), untouched=own) for family, change in (("f", 1.0), ("synonym", -1.0))]
+    ledger = pd.DataFrame(dict(family=["f", "synonym"], kind=["violation", "valid"], n=N, matched=N, not_applicable=0))
+    found = profile(made, ledger, reps=50).query("level == 'all'").set_index("family")["accuracy"]
+    assert found["all"] == found["f"] == 1 and found["synonym"] == 0

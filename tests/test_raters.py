@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.judging.raters import (agreeing_pairs, ceiling, components, controlled_mean, krippendorff, labels_needed, noise_ceiling,
+from invariant_metrics.judging.raters import (agreeing_pairs, ceiling, components, controlled_mean, held_out, krippendorff, labels_needed, noise_ceiling,
                                               rater_curve, rating_matrix, spearman_brown, worth_raters)
 
 NAN = np.nan
@@ -130,6 +130,37 @@ def test_a_metric_that_points_the_wrong_way_is_worth_nobody():
     assert worth_raters(-truth, X, "tau_b", reps=20, turns=2).raters == 0
 
 
+def binary(seed, items=12, raters=3):
+    return (panel(seed, items, raters)[1] > 0.8).astype(float)
+
+
+def test_draws_without_a_value_are_left_out_and_no_metric_gains_by_them():
+    "The metric is the opposite of the truth: no draw makes it worth all raters, and those without a value are counted."
+    seen = 0
+    for seed in range(30):
+        X = binary(seed)
+        if (np.ptp(X, 0) == 0).any(): continue
+        y = -X.mean(1) + 0.01*rng(seed).normal(size=len(X))
+        try: found = worth_raters(y, X, "tau_b", turns=4, reps=200)
+        except InputError as error:
+            assert "undefined" in str(error)
+            continue
+        assert found.raters == 0 and found.ci.high < np.inf, f"{seed}: {found}"
+        seen += any("of 200 draws tau_b is undefined; they are not used" in n for n in found.notes)
+    assert seen > 5
+    truth, X = panel(1, 400, 4)
+    assert not worth_raters(truth, X, "tau_b", turns=2, reps=10).notes and not held_out(X, "tau_b", turns=2, reps=10).notes
+
+
+def test_one_rater_with_the_others():
+    truth, X = panel(5, 3000)
+    found = held_out(X, turns=4, reps=20)
+    assert found.value == rater_curve(X, turns=4)[-1, 0] and found.ci.low < (0.5*spearman_brown(0.5, 3))**0.5 < found.ci.high
+    same = np.ones((12, 3)); same[0] = 0, 1, 1
+    with pytest.raises(InputError, match="undefined"): held_out(same, "tau_b", turns=4, reps=20)
+    with pytest.raises(InputError, match="undefined"): worth_raters(np.arange(12), same, "tau_b", turns=4, reps=20)
+
+
 def test_krippendorff_published_example():
     "Krippendorff 2011, four observers, missing data: .743 nominal, .815 ordinal, .849 interval."
     for scale, value in (("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)):
@@ -174,5 +205,7 @@ def test_bad_input_is_said():
                            (lambda: worth_raters(truth, X, "tau"), "unknown statistic"), (lambda: noise_ceiling(np.ones((30, 3))), "nothing to agree on"),
                            (lambda: krippendorff(X, "ratio"), "unknown scale"), (lambda: noise_ceiling(X[:, :1]), "two ratings"),
                            (lambda: rater_curve(np.where(np.arange(30)[:, None] > 3, X, [[NAN, NAN, 1]])), "hold out"), (lambda: labels_needed(2), "between -1 and 1"),
-                           (lambda: controlled_mean(truth, truth, truth[:4]), "holds all"), (lambda: ceiling([1, 1], 2), "too few")):
+                           (lambda: controlled_mean(truth, truth, truth[:4]), "holds all"),
+                           (lambda: controlled_mean(X[:, 0], truth, truth, [0]*30), "1 independent clusters are too few"),
+                           (lambda: controlled_mean(X[:, 0], truth, truth, [0, 1]*15), "2 independent clusters are too few"), (lambda: ceiling([1, 1], 2), "too few")):
         with pytest.raises(InputError, match=words): mistake()

@@ -1,4 +1,5 @@
 """HYPE-Style and distances between sets: oracle values, the sign, the pairing, the copies, and how often intervals hold."""
+import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,6 +159,8 @@ def test_correlations_are_scipys():
     assert row_correlation(a, b) == pytest.approx([stats.pearsonr(*z)[0] for z in zip(a, b)])
     assert row_correlation(a, b, "spearman") == pytest.approx([stats.spearmanr(*z)[0] for z in zip(a, b)])
     assert np.isnan(row_correlation(np.ones(4), b[0, :4]))
+    same = rng(0, "same").random((200, 1)).repeat(6, 1)
+    assert (same != same.mean(-1, keepdims=True)).any() and np.isnan(row_correlation(same, b[:1, :6])).all() # a mean that is off by a rounding is no spread
 
 
 def test_replicates_are_paired_seeded_and_shared():
@@ -189,6 +192,45 @@ def test_interval_forms_and_table_one_by_hand():
     with pytest.raises(InputError, match="wald"): table_one(found, "wald")
     spread = [np.ptp(agreement(new_styles=new).table.loc[0, ["low", "high"]].astype(float)) for new in (False, True)]
     assert agreement(reps=25).signature.differences(agreement(reps=25, new_styles=True).signature).keys() == {"target"} and spread[0] != spread[1]
+
+
+def test_no_form_leaves_the_range_of_a_correlation():
+    "Median + 1.96 standard deviations passes 1 where r is high; the table holds what a correlation can be."
+    drawn = np.array([0.85, 0.9, 0.99, 0.995, 0.999])
+    each = lambda value: {("FID", "a"): value, ("KID", "a"): np.negative(value)}
+    row = StyleAgreement(("a",), np.zeros(1), {}, each(0.99), each(drawn), each(np.r_[0.99, drawn]), 0.95, agreement(reps=5).signature).table
+    assert 0.99 + 1.96*drawn.std(ddof=1) > 1 and row["normal_high"][0] == 1 and row["normal_low"][1] == -1
+    assert row["normal_low"][0] == pytest.approx(0.99 - 1.95996*drawn.std(ddof=1), abs=1e-5)
+    assert agreement().table[["normal_low", "normal_high"]].abs().to_numpy().max() <= 1
+
+
+def few_styles(**options) -> StyleAgreement:
+    "Four styles drawn anew: one draw in 64 has one style four times, and no correlation."
+    features, labels = study()
+    return style_agreement({k: (x[:4], y) for k, (x, y) in features.items()}, labels[labels["style"].isin(STYLES[:4])], STYLES[:4], INPUTS,
+                           **{"reps": 1000, "new_styles": True, **options})
+
+
+def test_draws_without_a_correlation_are_left_out_and_counted():
+    found = few_styles()
+    lost = int(np.isnan(found.replicates["FID", "layer"]).sum())
+    assert 0 < lost < 50 and list(found.table["draws"]) == [1000 - lost]*2 and np.isfinite(found.table.drop(columns=["metric", "layer"]).to_numpy(float)).all()
+    assert found.notes == (f"{lost} of 1000 draws have no correlation (FID layer, KID layer): no differences between the styles drawn; left out",)
+    assert found.table["low"][0] == pytest.approx(np.nanquantile(found.replicates["FID", "layer"], 0.025))
+    assert np.isfinite(layer_differences(found)[["low", "high"]].to_numpy()).all()
+    assert agreement().notes == () and list(agreement().table["draws"]) == [200, 200]
+    empty = StyleAgreement(("a",), np.zeros(1), {}, {("FID", "a"): 0.3}, {("FID", "a"): np.array([np.nan, 0.2])}, {("FID", "a"): np.zeros(3)}, 0.95, found.signature)
+    with pytest.raises(InputError, match="FID a: 1 of 2 draws have a correlation"): empty.table
+
+
+def test_an_axis_says_minus_where_a_sign_was_turned():
+    value = np.linspace(0, 2, 6)[:, None] + 0.1*rng(0, "axis").standard_normal((6, 25))
+    found, said = agreement(reps=5, values={"good": (-value, True), "bad": (value, False)}), {}
+    for metric, layer in found.scores:
+        ax = matplotlib.figure.Figure().subplots()
+        style_scatter(found, metric, layer, ax)
+        said[metric] = ax.get_xlabel(), ax.get_title().partition(":")[0]
+    assert said == {"FID": ("−FID", "FID, layer"), "KID": ("−KID", "KID, layer"), "good": ("good", "good"), "bad": ("−bad", "bad")}
 
 
 def test_the_corrected_correlation_is_free_of_the_noise_of_few_inputs():
@@ -264,7 +306,6 @@ def test_munit_folders_from_pictures_to_table(folders):
     labels = simulated_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
     found = style_agreement(features, labels, pictures.styles, pictures.inputs, reps=30)
     assert table_one(found).shape == (2, 2)
-    import matplotlib.figure
     for ranks in (False, True): style_scatter(found, "FID", "stage1", matplotlib.figure.Figure().subplots(), ranks)
     small = pictures.only(["i3", "i1"])
     assert small.inputs == ("i3", "i1") and (small.images["s2"][0] == pictures.images["s2"][3]).all()

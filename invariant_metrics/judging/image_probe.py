@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IMAGE_SCALES', 'SIDE', 'LEAST', 'IMAGE_METRICS', 'Shown', 'load_shown', 'severities', 'picture_oracle', 'image_probe']
 
-# %% ../../nbs/judging/07_image_probe.ipynb #ae02624f
+# %% ../../nbs/judging/07_image_probe.ipynb #278daf09
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +25,7 @@ from ..data.scenes import make_scenes
 from .image_perturb import SEVERITIES
 from .perturb import Items, Match, at_strength, families, perturbations, psnr_to, scene_wrongness
 from .probe import (LEVELS, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, Measured, ProbeResult, Size, combine, concluded,
-                                             measure, pictures, probe_metrics, sentinels)
+                                             measure, of_nobody, pictures, probe_metrics, sentinels)
 
 # %% ../../nbs/judging/07_image_probe.ipynb #0edf14ef
 IMAGE_SCALES = {"quick": Size(24, 1, 24, 500), "default": Size(120, 1, 60, 1000), "full": Size(1000, 1, 200, 2000)}
@@ -147,13 +147,14 @@ def _families(task: str, source, names: Sequence[str] | None, valid: str | None)
     if first not in right: raise unknown(f"valid alternative of {task}", first, right)
     return [first, *(n for n in known if names is None or n in names)]
 
-# %% ../../nbs/judging/07_image_probe.ipynb #78d7a84f
+# %% ../../nbs/judging/07_image_probe.ipynb #6fc19210
 @dataclass(frozen=True)
 class _Job:
     "What a process is to measure."
     shown: Shown
     task: str
     names: list        # families, the valid one first
+    asked: Sequence[str] | None # those that were asked for by name
     seed: int
     label: str
     show: bool
@@ -178,10 +179,11 @@ def _shared_out(job: _Job, specs: Sequence, workers: int) -> tuple[Measured, dic
             for kept in ("scores", "features", "untouched"): getattr(out, kept).update(getattr(more, kept))
         return out, store
 
-# %% ../../nbs/judging/07_image_probe.ipynb #905182d4
+# %% ../../nbs/judging/07_image_probe.ipynb #c543cb53
 def _part(job: _Job, specs: Sequence, size: Size, workers: int) -> ProbeResult:
     began = time.perf_counter()
     out, store = _shared_out(job, specs, workers)
+    of_nobody(out, job.asked, job.label)
     judged = [*probe_metrics(specs, job.device), *sentinels()]
     signature = job.shown.signature.extended(probe=job.task)
     result = concluded(out, judged, size, job.seed, job.label, signature, time.perf_counter() - began)
@@ -192,7 +194,7 @@ def _part(job: _Job, specs: Sequence, size: Size, workers: int) -> ProbeResult:
         result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), middle(psnr), middle(pixels)], axis=1)
     return result
 
-# %% ../../nbs/judging/07_image_probe.ipynb #b07d2e2f
+# %% ../../nbs/judging/07_image_probe.ipynb #c9c190ec
 def image_probe(source="photos",                          # the truth: "photos", "scenes", a folder of images, or an array
                 preds=None,                               # predictions: a folder, several, or {system: folder}; None: the truth itself is broken
                 metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for IMAGE_METRICS
@@ -220,4 +222,4 @@ def image_probe(source="photos",                          # the truth: "photos",
     label = Path(source).name if isinstance(source, (str, Path)) else "target"
     parts = [(label, None)] if preds is None else list(preds.items())
     loaded = [(name, load_shown(source, p, size, seed, regions, recursive, side)) for name, p in parts]
-    return combine([_part(_Job(shown, task, names, seed, name, progress, device), specs, size, workers) for name, shown in loaded])
+    return combine([_part(_Job(shown, task, names, families, seed, name, progress, device), specs, size, workers) for name, shown in loaded])

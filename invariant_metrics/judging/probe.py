@@ -6,7 +6,7 @@
 __all__ = ['LEVELS', 'TOLERANCE', 'NEAR_LEVEL', 'SCALES', 'ORACLE', 'SENTINELS', 'UNTRIED', 'MATCHED', 'NO_PARTNER',
            'NOT_APPLICABLE', 'UNMATCHED', 'FRAMES', 'DEFAULT_METRICS', 'VARIANTS', 'Size', 'load_items', 'sentinels',
            'Measured', 'pictures', 'oriented', 'scene_oracle', 'measure', 'set_values', 'auc_table', 'ledger_table',
-           'ProbeResult', 'combine', 'probe_metrics', 'all_verdicts', 'concluded', 'probe_source', 'probe']
+           'ProbeResult', 'combine', 'probe_metrics', 'all_verdicts', 'concluded', 'of_nobody', 'probe_source', 'probe']
 
 # %% ../../nbs/judging/00_probe.ipynb #3346da19
 import json
@@ -371,7 +371,7 @@ def combine(results: Sequence[ProbeResult]) -> ProbeResult:
     merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
     return ProbeResult(*frames, *merged, found)
 
-# %% ../../nbs/judging/00_probe.ipynb #a0c68700
+# %% ../../nbs/judging/00_probe.ipynb #683768d5
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation",
                    "violation-segmentation-judge", "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd",
                    "fd-untrained")
@@ -386,6 +386,8 @@ def probe_metrics(specs: Sequence | None = None, # names, "package.module:object
         name, more = VARIANTS.get(spec, (spec, {})) if isinstance(spec, str) else (spec, {})
         metric = get_metric(name, **more, **options)
         found.append(replace(metric, name=spec) if more else metric)
+    for m in found:
+        if m.card.get("inputs", "images") != "images": raise InputError(f"{m.name} looks at {m.card['inputs']}, and this probe shows images; choose metrics of images")
     names = [m.name for m in found]
     taken = [name for name in names if names.count(name) > 1 or name in SENTINELS]
     if taken: raise InputError(f"metric {taken[0]!r} is asked for twice or is a sentinel")
@@ -432,20 +434,27 @@ def concluded(out: Measured, judged: Sequence[Metric], size: Size, seed: int, la
     *frames, found = frames
     return ProbeResult(*frames, examples, {label: str(signature)}, {label: seconds + time.perf_counter() - began}, found)
 
-# %% ../../nbs/judging/00_probe.ipynb #16ddd9cc
+# %% ../../nbs/judging/00_probe.ipynb #9d3f69f4
+def of_nobody(out: Measured, asked: Sequence[str] | None, label: str) -> None:
+    "Raises InputError where a family that was asked for by name changed none of the items."
+    for f, name in enumerate(out.families):
+        if name in (asked or ()) and not (out.status[f] == MATCHED).any():
+            raise InputError(f"{name} applies to none of the {len(out.cluster)} pictures of {label}; leave it out")
+
 def probe_source(source: str, metrics: Sequence | None, names: Sequence[str] | None, levels: Sequence[float], scale: str, seed: int,
                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
     "The probe of one source; arguments as in `probe`."
     began, size, few = time.perf_counter(), SCALES.get(scale), few_threads()
-    names = _check(source, names, scale, levels)
+    asked, names = names, _check(source, names, scale, levels)
     judged = [*probe_metrics(metrics, device), *sentinels()]
     items, signature = load_items(source, size, seed, regions, recursive)
     label = source if source in ("photos", "scenes") else Path(source).name
     out = measure(items, judged, names, levels, seed, show=show, label=f"probe {label}", oracle=scene_oracle if items.scenes else None)
+    of_nobody(out, asked, label)
     signature = signature.extended(probe="colorization", tolerance=TOLERANCE)
     return concluded(out, judged, size, seed, label, signature, time.perf_counter() - began)
 
-# %% ../../nbs/judging/00_probe.ipynb #a13c0e8d
+# %% ../../nbs/judging/00_probe.ipynb #3d609214
 def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
           metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
           *, families: Sequence[str] | None = None, # violations to try; None for all
@@ -459,9 +468,12 @@ def probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a fold
           progress: bool = True,                    # bars on standard error
          ) -> ProbeResult:
     "How often each metric finds a violation worse than a valid recoloring at the same PSNR; raises InputError on anything unknown."
-    sources = [str(source)] if isinstance(source, (str, Path)) else [str(s) for s in source]
-    for s in sources: _check(s, None, scale, levels)
-    jobs = [(s, metrics, families, tuple(levels), scale, seed, regions, recursive, device, progress) for s in sources]
+    sources = [source] if isinstance(source, (str, Path)) else list(source)
+    sources = [str(s.resolve()) if isinstance(s, Path) else str(s) for s in sources] # a folder called photos is not the package's own
+    known = {s: _check(s, None, scale, levels) for s in sources}
+    if lost := [n for n in families or () if not any(n in names for names in known.values())]: _check(sources[0], lost, scale, levels)
+    wanted = {s: [n for n in families if n in names] if families else None for s, names in known.items()}
+    jobs = [(s, metrics, w, tuple(levels), scale, seed, regions, recursive, device, progress) for s, w in wanted.items() if w is None or w]
     portable = all(isinstance(m, str) for m in metrics or ())
     if workers < 2 or len(jobs) < 2 or not portable: return combine([probe_source(*job) for job in jobs])
     with ProcessPoolExecutor(min(workers, len(jobs)) - 1, mp_context=get_context("spawn")) as pool:

@@ -15,7 +15,7 @@ from ..core import InputError, check_device, digest, package_version, unknown
 from .probe import ProbeResult, combine
 from .run import data_identity, open_run, peak_memory, versions, write_run
 
-# %% ../../nbs/judging/08_probe_run.ipynb #1a6ce7b7
+# %% ../../nbs/judging/08_probe_run.ipynb #dd714c8f
 PROBES = ("colorization", "images", "captioning", "translation", "summarization")
 SCALES = ("quick", "default", "full")
 
@@ -24,10 +24,13 @@ def check_probe(task: str, scale: str, **given) -> None: # options as the user g
     if task not in PROBES: raise unknown("task", task, PROBES)
     if scale not in SCALES: raise unknown("scale", scale, SCALES)
     if given["pred"] and given["target"] is None: raise InputError("predictions are held against references: give --target")
-    if task == "summarization" and given["target"] is None: raise InputError("summarization has no world of its own here: give --target, and --source where there is one")
     texts = task not in ("colorization", "images")
+    if not texts and isinstance(given["target"], (list, tuple)): raise InputError(f"the probe of {task} has one folder of true pictures, and --target names {len(given['target'])}")
+    if task == "summarization" and given["target"] is None: raise InputError("summarization has no world of its own here: give --target, and --source where there is one")
     idle = {"--source": given["source"] and (not texts or given["target"] is None), "--foils": given["foils"] and (not texts or given["target"] is None),
-            "--regions": given["regions"] and texts, "--recursive": given["recursive"] and (texts or given["target"] is None)}
+            "--regions": given["regions"] and texts, "--recursive": given["recursive"] and (texts or given["target"] is None),
+            "--side": given.get("side") is not None and (texts or given["target"] is None or task == "colorization" and not given["pred"]),
+            "--base": given.get("base", "auto") != "auto" and (not texts or given["target"] is None)}
     if wrong := [name for name, set_ in idle.items() if set_]:
         raise InputError(f"{wrong[0]} has no effect on the probe of {task}{'' if given['target'] is not None else ' without --target'}; leave it out")
 
@@ -51,23 +54,23 @@ def _settings(places: Mapping, plain: Mapping) -> dict:
     content = {k: _content(v, plain["recursive"]) for k, v in places.items()}
     return {"command": "probe", **plain, **{k: _place(v) for k, v in places.items()}, "content": content, "version": package_version()}
 
-# %% ../../nbs/judging/08_probe_run.ipynb #cccb58d8
+# %% ../../nbs/judging/08_probe_run.ipynb #64b6516d
 def _measured(s: Mapping, target, pred: Mapping, source, foils, regions, metrics, device, workers: int, show: bool) -> ProbeResult:
     task, same = s["task"], dict(families=s["families"], scale=s["scale"], seed=s["seed"], device=device, progress=show)
     if task in ("colorization", "images"):
         from invariant_metrics.judging.image_probe import image_probe
         from invariant_metrics.judging.probe import probe
-        looks = dict(regions=regions, recursive=s["recursive"])
+        looks, more = dict(regions=regions, recursive=s["recursive"]), {"side": s["side"]} if s["side"] else {}
         if task == "colorization" and not pred: return probe([target] if target is not None else ["photos", "scenes"], metrics, workers=workers, **same, **looks)
-        if target is not None: return image_probe(target, pred or None, metrics, task=task, **same, **looks)
-        return combine([image_probe(place, None, metrics, task=task, **same) for place in ("photos", "scenes")])
+        if target is not None: return image_probe(target, pred or None, metrics, task=task, workers=workers, **same, **looks, **more)
+        return combine([image_probe(place, None, metrics, task=task, workers=workers, **same) for place in ("photos", "scenes")])
     if target is None:
         from invariant_metrics.judging.text_probe import text_probe
         return text_probe(task, metrics, workers=workers, **same)
     from invariant_metrics.judging.own_probe import own_probe
-    return own_probe(task, target, pred or None, source, metrics, foils=foils or None, workers=workers, **same)
+    return own_probe(task, target, pred or None, source, metrics, foils=foils or None, base=s["base"], workers=workers, **same)
 
-# %% ../../nbs/judging/08_probe_run.ipynb #e4ad78d2
+# %% ../../nbs/judging/08_probe_run.ipynb #10619f95
 def run_probe(task: str,                             # of PROBES
               target=None,                           # the user's references or true pictures; None: the package's own
               pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
@@ -77,6 +80,8 @@ def run_probe(task: str,                             # of PROBES
               foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE
               regions: str | Path | None = None,     # folder of label maps STEM_aK.png
               recursive: bool = False,
+              side: int | None = None,               # pixels of the true pictures that are looked at
+              base: str = "auto",                    # texts that are edited: "references", "predictions", or what the data allow
               out: str | Path | None = None,         # run folder; default runs/probe-<task>
               overwrite: bool = False,               # replace another run in the folder
               scale: str = "default",                # size only
@@ -86,12 +91,12 @@ def run_probe(task: str,                             # of PROBES
               progress: bool = True,
              ) -> tuple[Path, ProbeResult]:          # the run folder
     "A probe in a run folder, or the same one if it is there already; raises InputError on whatever is unknown or does not fit."
-    check_probe(task, scale, target=target, pred=pred, source=source, foils=foils, regions=regions, recursive=recursive)
+    check_probe(task, scale, target=target, pred=pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base)
     check_device(device or "cpu")
     systems, out = _named(pred), Path(out or Path("runs")/f"probe-{task}")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils), "regions": regions}
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
-                 scale=scale, seed=seed, device=device or "cpu")
+                 side=side, base=base, scale=scale, seed=seed, device=device or "cpu")
     settings = _settings(places, plain)
     fresh = not out.exists()
     meta = open_run(out, settings, overwrite=overwrite)

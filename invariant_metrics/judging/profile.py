@@ -213,7 +213,7 @@ def fieller(above: float, below: float,   # numerator and denominator, two means
     if c > 0 and above > 0: return rate, (b - root) / a if a < 0 else c / (2 * b), np.inf # 0 is not among them: the positive branch
     return rate, -np.inf, np.inf
 
-# %% ../../nbs/judging/00_profile.ipynb #89e08b36
+# %% ../../nbs/judging/00_profile.ipynb #7db4a3a3
 SHARED = ("sensitivity", "effect", "valid_effect", "specificity", "accuracy", "auc") # quantities of every row
 QUANTITIES = (*SHARED, "trend", "threshold", "saturation", "exchange")
 
@@ -236,7 +236,7 @@ def _dose(v: Verdicts, average: Callable, clusters: int) -> _Dose:
     start = v.valid if v.untouched is None else v.untouched
     change, found, noise = average(v.violation - start)
     moved = average(np.where(np.isfinite(v.violation) & (v.untouched is not None), v.valid - start, np.nan))[:2]
-    there, fit = np.isfinite(change), np.full(len(change), np.nan)
+    there, fit = np.isfinite(change) & np.isfinite(noise), np.full(len(change), np.nan) # a single cluster says nothing about chance
     told = full = Known(np.nan, np.full(len(found), np.nan))
     if there.any():
         severities, curves = np.arange(1.0, len(change) + 1)[there], np.where(np.isfinite(found), found, change)[:, there]
