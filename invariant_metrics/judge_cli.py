@@ -78,7 +78,7 @@ def _scores(words: list[str]): # names, a frame, or None
     from invariant_metrics.data.judgment_tables import metric_table
     return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
 
-# %% ../nbs/92_judge_cli.ipynb #31ce6db0
+# %% ../nbs/92_judge_cli.ipynb #c08efe80
 @agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --level system --target systems\n\n"
                                 "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
 def agree_people(judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
@@ -88,7 +88,8 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
                  statistic: Annotated[list[str], typer.Option("--statistic", help="pearson, spearman, tau-b, tau-c, accuracy, …; default by level.", show_default=False)] = [],
                  target: Annotated[str, typer.Option("--target", help="What intervals and tests speak of: new items, systems or both.")] = "items",
                  ratings: Annotated[str, typer.Option("--ratings", help="mean: an output is a row; each: a rating is a row.")] = "mean",
-                 lower: Annotated[list[str], typer.Option("--lower", help="A metric of your own of which less is better.", show_default=False)] = [],
+                 lower: Annotated[list[str], typer.Option("--lower", help="A metric of which less is better, whatever a card says.", show_default=False)] = [],
+                 higher: Annotated[list[str], typer.Option("--higher", help="A metric of which more is better, whatever the card of that name says.", show_default=False)] = [],
                  intersect: Annotated[bool, typer.Option("--intersect", help="Use the outputs that people and all metrics have, and say how many are left out.")] = False,
                  aspect: Annotated[Optional[str], typer.Option("--aspect", help="Which of several aspects that were rated.")] = None,
                  page: Annotated[Optional[Path], typer.Option("--page", help="The labeling page of these answers; default its key beside them.")] = None,
@@ -103,7 +104,7 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
     from invariant_metrics.judging.human import agree as measure, forests
     few_threads()
     found = measure(_judged(judgments, kind, page, aspect, options_of(option)), _scores(metrics), level, [s for word in statistic for s in names_of(word)], target,
-                    ratings=ratings, lower=[n for word in lower for n in names_of(word)], intersect=intersect, reps=reps, coverage=coverage, seed=seed, device=device)
+                    ratings=ratings, lower=[n for word in lower for n in names_of(word)], higher=[n for word in higher for n in names_of(word)], intersect=intersect, reps=reps, coverage=coverage, seed=seed, device=device)
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
@@ -112,6 +113,7 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
         return print_json("agree", {**frames, "fingerprint": found.fingerprint, "notes": list(found.notes)})
     _print_agreement(found)
 
+# %% ../nbs/92_judge_cli.ipynb #999a2c53
 def _print_agreement(found) -> None:
     for statistic, rows in found.table.groupby("statistic", sort=False):
         first = rows.iloc[0]
@@ -210,7 +212,7 @@ def power(metrics: Annotated[Optional[list[str]], typer.Argument(help="Metrics, 
     for plan in found: typer.echo(f"{plan.statistic}: {plan.sentence}")
     print_notes(f"{p.statistic}: {note}" for p in found for note in p.notes)
 
-# %% ../nbs/92_judge_cli.ipynb #0198d79d
+# %% ../nbs/92_judge_cli.ipynb #418ad091
 @app.command(epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels answers.csv")
 def styles(folder: Annotated[Path, typer.Argument(help="Holds a folder per style with style/input.png.", show_default=False)],
            real: Annotated[Path, typer.Option("--real", help="Folder of real pictures.", show_default=False)],
@@ -236,3 +238,4 @@ def styles(folder: Annotated[Path, typer.Argument(help="Holds a folder per style
     print_table([{"style": s, "HYPE-Style": float(h)} for s, h in sorted(zip(found.styles, found.hype), key=lambda x: -x[1])], "share of answers that took a picture for real")
     print_table(records(table_one(found, form).reset_index()), f"correlation with HYPE-Style ({form} intervals; positive: the smaller distance is the more real)")
     typer.echo(str(found.signature))
+    print_notes(found.notes)

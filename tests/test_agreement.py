@@ -1,6 +1,7 @@
 "Tests between metrics: the closed forms, published p-values, and the error rates that were promised for each inference target."
 import gzip
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ import torch
 from scipy import stats
 
 from invariant_metrics.core import InputError, bootstrap_weights, rng
-from invariant_metrics.judging.agreement import (LEVELS, TARGETS, agreement, benjamini_hochberg, cells, compare, drawn, holm, p_value, replicates,
-                                                 spread, swap_test, tied_clusters, williams)
+from invariant_metrics.judging.agreement import (LEVELS, TARGETS, agreement, benjamini_hochberg, cells, compare, drawn, holm, p_value,
+                                                 replicates, spread, swap_test, tied_clusters, williams)
 from invariant_metrics.judging.rank import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.metrics.inference import drawn_replicates
@@ -220,6 +221,135 @@ def test_swaps():
     p = np.array([[swap_test(cells(*world(seed)), "metric 1", "metric 2", level="system", unit=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
     holds((p[:, 0] <= 0.05).mean(), 40, "swapping systems")
     assert (p[:, 1] <= 0.05).mean() > 0.2
+
+
+@pytest.mark.parametrize("systems", [4, 5, 6])
+def test_a_random_metric_on_few_systems(systems):
+    "Of 150 tables: no more than 5 % rejected, nothing surer than the best of all orders, and interval and test agree."
+    n, single, difference = 150, [], []
+    for seed in range(n):
+        g = rng(seed, systems)
+        found = compare(g.normal(size=(20, systems)), g.normal(size=(2, 20, systems)), "tau_b", "systems", "system", reps=12)
+        single.append(found.agreed.p); difference.append(found.frame.p)
+        for p, ci in zip(found.agreed.p, found.agreed.ci): assert (p <= 0.05) == (not ci.low <= 0 <= ci.high) and ci.high > ci.low
+    single, least = np.array(single), 2/math.factorial(systems)
+    assert single.min() >= least*(1 - 1e-9)
+    holds((single[:, 0] <= 0.05).mean(), n, f"tau_b of a random metric on {systems} systems")
+    holds((np.array(difference) <= 0.05).mean(), n, f"difference of two random metrics on {systems} systems")
+
+
+@pytest.mark.parametrize("target", ["systems", "both"])
+def test_a_right_order_of_four_systems_is_no_certainty(target):
+    "The best and the worst order are 2 of 24; items that change nothing do not make it surer; the order 2143 is by far not as good."
+    four, e = np.add.outer(np.linspace(0, .1, 20), [1., 2, 3, 4]), np.array([0, .3, -.3, 0])
+    found = agreement(four, np.stack([four + e, four[:, [1, 0, 3, 2]]]), "tau_b", target, "system", reps=50)
+    np.testing.assert_allclose(found.value, [1, 1/3])
+    assert 2/24 - 1e-9 <= found.p[0] < 0.1 and found.p[1] > 0.3
+    assert all(c.low < 0 < v for c, v in zip(found.ci, found.value)) and any("no draw of systems changed" in note for note in found.notes)
+
+
+def test_a_difference_without_spread_is_no_certainty():
+    "A perfect order against a reversed one, four systems: not below 2/2^4, and one cluster. Equal ones differ by nothing, but not surely."
+    four = np.add.outer(np.linspace(0, .1, 20), [1., 2, 3, 4])
+    for statistic in ("tau_b", "spearman"):
+        found = compare(four, np.stack([four**2, -four, np.exp(four)]), statistic, "systems", "system", reps=50)
+        row = found.frame.iloc
+        assert (found.frame.p >= 2/2**4 - 1e-9).all() and len(found.clusters) == 1
+        assert row[0].difference == 2 and row[0].low <= 0 and row[0].high == 2
+        assert row[1].difference == 0 and row[1].low < 0 < row[1].high and row[1].p == 1
+    copy = compare(four, np.stack([four**2, 3*four**2 + 1]), "tau_b", "systems", "system", reps=50).frame.iloc[0]
+    assert copy.low == copy.high == 0 and copy.p == 1
+
+
+def test_items_that_never_change_an_order_are_as_sure_as_their_draws():
+    four = np.add.outer(np.linspace(0, .1, 30), [1., 2, 3, 4])
+    found = compare(four, np.stack([four**2, four[:, [0, 1, 3, 2]]]), "tau_b", "items", "system", reps=99)
+    np.testing.assert_allclose(found.agreed.p, 1/100); np.testing.assert_allclose(found.frame.p, 1/100)
+    assert all(0 < c.low < v <= c.high for c, v in zip(found.agreed.ci, found.agreed.value))
+    few = agreement(four[:5], four[:5]**2, "tau_b", "items", "system", reps=99)
+    np.testing.assert_allclose(few.p, 2/2**5)
+
+
+@pytest.mark.parametrize("n, p", [(4, 2/16), (20, 2/2**20)])
+def test_all_choices_right_is_a_binomial_count(n, p):
+    "n of n pairs right: the exact binomial p-value and the interval of Clopper and Pearson."
+    share = np.where(np.arange(n) % 3 > 0, 0.9, 0.2)
+    for sign in (1, -1):
+        found = agreement(share, sign*(share - 0.5), "choice", "items", "choice", reps=50)
+        exact = stats.binomtest(n*(sign > 0), n)
+        ci = exact.proportion_ci(0.95, "exact")
+        assert np.isclose(found.p[0], p) and np.isclose(found.p[0], exact.pvalue)
+        np.testing.assert_allclose([found.ci[0].low, found.ci[0].high], [ci.low, ci.high], atol=1e-12)
+    assert compare(share, np.stack([share - 0.5, 0.5 - share]), "choice", "items", "choice", reps=50).frame.p[0] >= max(2/2**n, 1/51)*0.999
+
+
+def test_differences_end_where_a_difference_does():
+    g = rng(0)
+    x = g.normal(size=(20, 4)) + np.arange(4)
+    frame = compare(x, np.stack([x + g.normal(size=x.shape), -x - g.normal(size=x.shape)]), "tau_b", "systems", "system", reps=50).frame
+    share = g.random(6)
+    shares = compare(share, np.stack([share - .5, g.normal(size=6)]), "two_afc", "items", "choice", reps=50, coverage=.999).frame
+    for found, most in ((frame, 2), (shares, 1)): assert found.low.min() >= -most and found.high.max() <= most
+
+
+def test_swaps_keep_the_sign_of_a_lead():
+    "Leads that are all positive: both metrics choose the first everywhere, and an exchange changes nothing."
+    g = rng(0)
+    share, leads = g.random(30), g.random((2, 30)) + 0.1
+    table = cells(share, leads, names=("a", "b"))
+    for statistic in ("two_afc", "choice"): assert swap_test(table, "a", "b", statistic, "choice", "cell", reps=49) == 1
+    leads[1] *= -1
+    found = cells((share > .5)*1., np.stack([1000*(share - .5), g.normal(size=30)]), names=("a", "b"))
+    assert swap_test(found, "a", "b", "choice", "choice", "cell", reps=49) == 1/50
+
+
+def test_swaps_that_are_undefined_count_as_extreme():
+    "Every exchange mixes two halves into a constant, or nothing is exchanged: no draw is below the observed gap."
+    four = np.arange(4.)
+    table = cells(four, np.array([[0, 0, 0, 1.], [1, 0, 0, 0]]), names=("a", "b"))
+    reps, gaps = 199, []
+    swap = rng(0, "swap", "cell").integers(0, 2, (reps, 4)).astype(bool)
+    for s in swap:
+        a, b = np.where(s, table.metrics[1], table.metrics[0]), np.where(s, table.metrics[0], table.metrics[1])
+        gaps.append(np.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else abs(stats.pearsonr(four, a)[0] - stats.pearsonr(four, b)[0]))
+    gaps, seen = np.array(gaps), abs(stats.pearsonr(four, table.metrics[0])[0] - stats.pearsonr(four, table.metrics[1])[0])
+    assert np.isnan(gaps).any()
+    assert np.isclose(swap_test(table, "a", "b", unit="cell", reps=reps), (1 + (~(gaps < seen - 1e-9)).sum())/(reps + 1))
+    x = np.arange(8.).reshape(4, 2)
+    silent = cells(x, np.stack([x**2, np.array([[0, 1], [1, 0]]*2) + 0.]), names=("a", "b"))
+    with pytest.raises(InputError, match="no difference to test"): swap_test(silent, "a", "b", level="system", reps=9)
+
+
+def test_equal_means_stay_equal_in_every_path():
+    "Ratings in thirds: systems with equal means are tied, whether they are averaged as one table or as a replicate."
+    for seed in range(20):
+        g = rng(seed, "thirds")
+        x, y = g.integers(3, 16, (2, 30, 8))/3
+        exact = stats.kendalltau(np.round(x*3).sum(0), np.round(y*3).sum(0))[0]
+        table = cells(x, y)
+        for kind in ({}, dict(units=np.ones((1, 30))), dict(systems=np.ones((1, 8))), dict(units=np.ones((1, 30)), systems=np.ones((1, 8)))):
+            assert np.isclose(replicates(table, "tau_b", "system", **kind)[0, 0], exact, atol=1e-12)
+
+
+def test_units_of_a_metric_do_not_matter():
+    x, Y = world(2, items=20, systems=8)
+    for level in ("system", "grouped"):
+        one, small = (agreement(x, Y*unit, "pearson", "items", level, reps=20) for unit in (1, 1e-12))
+        np.testing.assert_allclose(one.value, small.value, atol=1e-9); np.testing.assert_allclose(one.p, small.p, rtol=1e-6)
+
+
+def test_the_gap_of_the_wmt_statistic_is_said_and_asked_for():
+    x, Y = world(0)
+    with pytest.raises(InputError, match=r"no two human scores are 25 apart \(they span .*wmt_like:"): agreement(x, Y, "wmt_like", reps=20)
+    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", level="grouped", reps=20)
+    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", level="system", reps=20)
+    found, other = (agreement(x, Y, name, reps=20) for name in ("wmt_like:0.5", "wmt_like:3"))
+    assert "statistic:wmt_like_0.5|" in str(found.signature) != str(other.signature) and found.table().statistic[0] == "wmt_like_0.5"
+    i, j = np.triu_indices(x.size, 1)
+    lead, own = x.ravel()[i] - x.ravel()[j], Y[0].ravel()[i] - Y[0].ravel()[j]
+    for result, gap in ((found, 0.5), (other, 3)):
+        clear = np.abs(lead) >= gap
+        assert np.isclose(result.value[0], np.mean(np.where(np.sign(lead) == np.sign(own), 1, -1)[clear]))
 
 
 def test_clusters_of_indistinguishable_metrics():

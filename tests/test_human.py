@@ -119,6 +119,12 @@ def test_whoever_made_the_table_knows_its_direction_better_than_a_card():
     assert "unknown metric 'tre'; did you mean ter" in fails(agree, JUDGED, table, higher=["tre"])
 
 
+def test_statistics_with_a_gap():
+    found = values(agree(JUDGED, SCORES, statistics=["wmt-like:0.5"], reps=20))
+    assert found["good", "wmt_like:0.5"] > found["fair", "wmt_like:0.5"] > 0
+    assert "the gap of 'wmt_like:much' is not a positive number" in fails(agree, JUDGED, SCORES, statistics=["wmt_like:much"])
+
+
 # the same outputs
 
 def test_systems_are_averaged_over_the_same_items():
@@ -209,15 +215,17 @@ def test_judgments_of_whole_systems_have_one_level():
 # ceilings are an extra
 
 def test_raters_who_disagree_cost_the_ceiling_and_not_the_result():
-    spoken = 0
+    spoken, expected = [], []
     for seed in range(20):
         g = np.random.default_rng(seed)
         rows = pd.DataFrame([(i, f"r{r}", g.normal()) for i in range(20) for r in range(3)], columns=["item", "rater", "score"])
         judged = Judgments("noise", rows)
         result = agree(judged, scores_of(judged, m=1.0, n=1.0), reps=20)
-        assert len(result.table) == 6 and len(result.ceiling) >= 3
-        spoken += any(n.startswith("no number of raters by pearson for m, n: the raters do not agree more than chance") for n in result.notes)
-    assert spoken == 12
+        assert len(result.table) == 6 and set(result.ceiling["what"]) >= {"ceiling", "one rater with the mean of the others"}
+        spoken.append(any(n.startswith("no number of raters by pearson for m, n: the raters do not agree more than chance") for n in result.notes))
+        x = rows["score"].to_numpy().reshape(20, 3)
+        expected.append(3*x.mean(1).var(ddof=1) <= x.var(1, ddof=1).mean())
+    assert spoken == expected and sum(spoken) > 4
 
 
 def test_draws_of_ties_are_left_out_of_the_ceiling_and_counted():
@@ -233,7 +241,7 @@ def test_draws_of_ties_are_left_out_of_the_ceiling_and_counted():
                 assert "replicate is not finite" not in str(error)
                 continue
             counted += any(f"of 200 draws {name} is undefined; they are not used" in n for n in result.notes)
-            assert np.isfinite(result.ceiling["ci_low"]).all()
+            assert result.ceiling[["value", "ci_low", "ci_high"]].notna().all(None)
     assert counted > 2
 
 

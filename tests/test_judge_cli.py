@@ -91,6 +91,43 @@ def test_collect_label_agree(tmp_path, capsys):
     assert "did you mean" in refused(capsys, "agree", "collect", tmp_path/"items.csv", "--task", "likerd", "--out", tmp_path/"page.html")
 
 
+def test_labels_write_a_table_that_agree_reads(tmp_path, capsys):
+    "One aspect of two, named; a dropped rater once on the terminal and in the notes of results; choices and ticked classes."
+    rows = [dict(item=f"{t}-{p}", system=s, output=f"a {t} near {p}" if s == "A" else f"{t} {t} {p}") for t in THINGS for p in PLACES for s in "AB"]
+    pd.DataFrame(rows).to_csv(tmp_path/"items.csv", index=False)
+    pd.DataFrame([dict(item=r["item"], system=r["system"], words=len(r["output"].split()) + 0.01*len(r["output"])) for r in rows]).to_csv(tmp_path/"scores.csv", index=False)
+    def asked(task, *words):
+        (folder := tmp_path/task).mkdir()
+        run("agree", "collect", tmp_path/"items.csv", "--task", task, *words, "--out", tmp_path/f"{task}.html", "--evaluators", 4, "--per-evaluator", 20, "--tutorial", 0)
+        key = json.loads((tmp_path/f"{task}.html.key.json").read_text())
+        for k in range(4):
+            sheet = answer_sheet(tmp_path/f"{task}.html", str(k + 1), ("=Ada", "Ben", "Eva", "Tim")[k])
+            good = [key["entries"][c]["system"] == "A" for c in sheet["item"]]
+            said = {"choice": ["first"]*len(sheet), "failures": ["0" if g else "1" for g in good]}.get(task, [4 + (i + k) % 2 if g else 1 + (i + k) % 2 for i, g in enumerate(good)])
+            write_answers(sheet.assign(answer=said, seconds=0.1 if k == 3 else 3.0), folder/f"{k}.csv")
+        capsys.readouterr()
+        return "agree", "labels", folder, "--page", tmp_path/f"{task}.html"
+    likert, out = asked("likert", "--aspect", "fluency", "--aspect", "truth"), tmp_path/"table.csv"
+    assert "2 aspects were rated: fluency, truth" in refused(capsys, *likert, "--out", out) and not out.exists()
+    assert "name that table too" in refused(capsys, *likert, "--aspect", "truth")
+    run(*likert, "--aspect", "truth", "--out", out)
+    said = capsys.readouterr()
+    assert "dropped" not in said.err and "Tim" in said.out and "'=Ada" in out.read_text() and "Tim" not in out.read_text()
+    how = ["--metrics", tmp_path/"scores.csv", "--statistic", "pearson", "--reps", 20, "--intersect"]
+    run("agree", out, *how, "--json")
+    table = json.loads(capsys.readouterr().out)["result"]["table"]
+    run("agree", likert[2], *likert[3:], "--aspect", "truth", *how, "--json")
+    direct = json.loads(capsys.readouterr().out)["result"]
+    assert direct["table"][0]["value"] == pytest.approx(table[0]["value"]) and sum(n.startswith("dropped Tim: 0.1 s") for n in direct["notes"]) == 1
+    run("agree", likert[2], *likert[3:], "--aspect", "truth", *how)
+    assert capsys.readouterr().err.count("dropped Tim") == 1
+    assert "choices have no table of scores" in refused(capsys, *asked("choice"), "--out", tmp_path/"choice.csv") and not (tmp_path/"choice.csv").exists()
+    run(*asked("failures", "--aspect", "size", "--aspect", "color"), "--out", out)
+    assert "--option higher_is_better=false" in capsys.readouterr().err
+    run("agree", out, *how, "--option", "higher_is_better=false", "--json")
+    assert json.loads(capsys.readouterr().out)["result"]["table"][0]["value"] > 0.5
+
+
 @pytest.fixture(scope="module")
 def captions(tmp_path_factory):
     "Twenty items with three references, and two systems."

@@ -10,9 +10,12 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.data.bilingual import make_sentences
 from invariant_metrics.data.scene_captions import relation_captions
 from invariant_metrics.data.scenes import make_scenes
-from invariant_metrics.judging.own_probe import ALTERNATIVE, OWN_SCALES, foil_items, own_items, own_probe, parted, posed, posed_foils, read_foils
+from invariant_metrics.judging.own_probe import (ALTERNATIVE, OWN_SCALES, foil_items, oracle_rows, own_items, own_probe, parted, posed, posed_foils,
+                                                 read_foils, sides_of, truth)
 from invariant_metrics.judging.probe import MATCHED, NOT_APPLICABLE, UNMATCHED, ProbeResult
 from invariant_metrics.judging.text_probe import TextSize
+from invariant_metrics.judging.word_forms import edits_of
+from invariant_metrics.judging.word_perturb import TextCase
 from invariant_metrics.metrics.base import Metric
 
 SCENES = make_scenes(24, 64, seed=5)
@@ -71,6 +74,68 @@ def test_sentinels(result):
     wrong = oracle.family.isin(["color-replaced", "noun-swapped", "object-added", "repetition"])
     assert (oracle[wrong].auc == 1).all() and (oracle[~wrong].auc == 0.5).all()
     assert {"random", "length"} <= {*result.auc.metric} and "source-only" not in {*result.auc.metric}
+
+
+def test_the_oracle_does_not_know_which_edit_made_a_text():
+    items, _ = own_items(CAPTIONS, size=24)
+    p = posed(items, ["color-replaced", "synonym", "punctuation", "repetition"], (1, 2))
+    found = oracle_rows(p, p.groups({}))
+    told = {name: np.concatenate([found["edit", f, l] for l in range(2) if ("edit", f, l) in found]) for f, name in enumerate(p.families)}
+    assert told["color-replaced"].mean() >= 0.95 and told["repetition"].mean() >= 0.95, {k: v.mean() for k, v in told.items()}
+    assert not told["synonym"].any() and not told["punctuation"].any() and not told[ALTERNATIVE].any() and not found["base", -1, -1].any()
+    p.families, p.kinds = p.families[::-1], ["valid" if k == "violation" else "violation" for k in p.kinds]
+    again = oracle_rows(p, p.groups({}))
+    assert all(torch.equal(again[key], rows_) for key, rows_ in found.items())
+
+
+def test_truth_of_single_texts():
+    case, valid = TextCase("A small cat and a dog sit.", ("Two pets sit.",)), edits_of("captioning", "valid")
+    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert truth(case, right, valid) == 0, right
+    for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert truth(case, wrong, valid) == 1, wrong
+
+
+def test_the_item_view_of_a_family_does_not_depend_on_the_others():
+    ask = lambda families, levels: rows(own_probe("captioning", CAPTIONS, metrics=["chrf"], families=families, levels=levels, scale="test", progress=False),
+                                        metric="chrf", view="item", family="color-replaced", level="2").auc.item()
+    assert ask(["color-replaced"], (1, 2)) == ask(FAMILIES, (1, 2)) == ask(["color-replaced", "synonym"], (2,))
+    items, _ = own_items(CAPTIONS, size=24)
+    assert posed(items, ["empty"]).valid.keys() == posed(items, ["synonym", "empty"]).valid.keys() >= {ALTERNATIVE, "synonym"}
+
+
+def test_every_system_is_edited_and_has_tables_of_its_own():
+    ask = lambda **options: own_probe("captioning", CAPTIONS, SYSTEMS, metrics=["chrf"], families=["color-replaced", "object-added"], levels=(1,), scale="test",
+                                      progress=False, **options)
+    both, auto = ask(base="predictions"), ask()
+    assert list(both.signatures) == ["right", "shifted"] == list(dict.fromkeys(both.auc.source)) and {*both.profile.source} == {*both.ledger.source} == {*SYSTEMS}
+    assert all(f"edited:{s}" in both.signatures[s] for s in SYSTEMS) and "edited:references" in auto.signatures["captioning"] and {*auto.auc.source} == {"captioning"}
+    assert {*both.examples["shifted/base"]} <= {*SYSTEMS["shifted"].values()}
+    sides = sides_of(CAPTIONS, SYSTEMS, size=24)
+    assert all(sides.items(0, s)[3].base == SYSTEMS[s][sides.items(0)[3].name] for s in SYSTEMS)
+    single = own_probe("captioning", {k: v[:1] for k, v in CAPTIONS.items()}, {"shifted": SYSTEMS["shifted"]}, metrics=["chrf"], families=["object-added"], scale="test", progress=False)
+    assert list(single.signatures) == ["shifted"]
+    with pytest.raises(InputError, match="there are no predictions to edit"): own_probe("captioning", CAPTIONS, metrics=["chrf"], base="predictions", progress=False)
+    with pytest.raises(InputError, match="may be called source or foils"): sides_of(CAPTIONS, {"foils": SYSTEMS["right"]})
+
+
+def test_items_without_predictions_are_counted_aloud(capsys):
+    some = {k: v for k, v in SYSTEMS["right"].items() if int(k) < 10}
+    assert len(own_items(CAPTIONS, {"a": some}, size=24)[0]) == 10
+    assert capsys.readouterr().err == "note: 10 of 24 items have predictions; the others are left out\n"
+    own_items(CAPTIONS, SYSTEMS, size=24)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("line, why", [("[1,2]", "no foil"), ("null", "no foil"), ("", "not JSON"),
+    ('{"type": "a", "caption": null, "negative_caption": "x", "image_id": 1}', "caption is None"),
+    ('{"type": "a", "caption": "x", "negative_caption": "x", "image_id": [1]}', "image_id is"),
+    ('{"piece": "a", "caption": "x", "foil": 3, "image_file": "1.jpg"}', "foil is 3"),
+    ('{"piece": "a", "caption": "x", "foil": "y", "image_file": null}', "image_file is None"),
+    ('{"piece": "a", "caption": "x", "foil": "y", "image_file": "1.jpg", "mturk": null}', "mturk is None"),
+    ('{"piece": "a", "caption": "x", "foil": "y", "image_file": "1.jpg", "mturk": {"caption": null}}', "mturk is")])
+def test_a_line_that_is_no_foil_is_named(tmp_path, line, why):
+    file = tmp_path/"foils.jsonl"
+    file.write_text('{"type": "a", "caption": "x", "negative_caption": "y", "image_id": 1}\n' + line + "\n")
+    with pytest.raises(InputError, match="line 2: " + why): read_foils(file)
 
 
 def test_a_metric_of_colors_sees_colors_only(result):

@@ -11,7 +11,7 @@ from scipy import stats
 from invariant_metrics.core import InputError, bootstrap_weights, rng
 from invariant_metrics.judging.calibrated import best_epsilon, calibrated_accuracy, logistic_pearson
 from invariant_metrics.judging.kendall import _margins_by_class, _margins_of_all, grouped_counts, margin_counts, pair_counts, pair_counts_many
-from invariant_metrics.judging.rank import (AGREEMENTS, choice_accuracy, group_mean, grouped, kendall_b, kendall_c, pearson, pearson_influence,
+from invariant_metrics.judging.rank import (AGREEMENTS, agreement_named, choice_accuracy, group_mean, grouped, kendall_b, kendall_c, pearson, pearson_influence,
                                             soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc, wmt_like)
 from invariant_metrics.metrics.base import extract, get_metric
 
@@ -130,6 +130,30 @@ def test_within_groups_against_scipy(name: str, reference):
     for y in Y:
         expected = [reference(x[groups == g], y[groups == g])[0] for g in range(10)]
         np.testing.assert_allclose(grouped(name, x, y, groups).per_group, expected, atol=1e-12)
+
+
+def test_a_gap_belongs_to_the_name():
+    x, Y = sample(60, 12)
+    half, plain = agreement_named("wmt_like:0.5"), agreement_named("wmt_like")
+    assert half.name == "wmt_like:0.5" and agreement_named("wmt_like_0.5").gap == 0.5 and half.gap == 0.5 and plain is AGREEMENTS["wmt_like"] and plain.gap == 25
+    groups = np.repeat(np.arange(6), 10)
+    assert half.function(x/50, Y[0]) == pytest.approx(plain.function(x, Y[0])) == pytest.approx(wmt_like(x/50, Y[0], 0.5))
+    np.testing.assert_allclose(half.many(x/50, Y, np.ones((1, 60)))[:, 0], [half.function(x/50, y) for y in Y])
+    np.testing.assert_allclose(grouped("wmt_like:0.5", x/50, Y[0], groups).per_group, grouped("wmt_like", x, Y[0], groups).per_group)
+    for name, words in (("wmt_like:0", "not a positive number"), ("wmt_like:half", "not a positive number"), ("wmt_like:nan", "not a positive"),
+                        ("wmt_lik", "did you mean wmt_like"), ("tau_b:2", "unknown statistic"), ("wmt_like:", "not a positive number")):
+        with pytest.raises(InputError, match=words): agreement_named(name)
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_within_groups_the_units_do_not_matter(name: str):
+    x, Y = sample(120, 30)
+    groups = np.tile(np.arange(10), 12)
+    plain = grouped(name, x, Y[0], groups).per_group
+    for unit in (1e-100, 1e-10, 1e10): np.testing.assert_allclose(grouped(name, x, Y[0]*unit, groups).per_group, plain, atol=1e-9)
+    still = np.where(groups == 3, 0.1*3, Y[0])
+    still[np.flatnonzero(groups == 3)[::2]] = 0.3 # 0.1*3 is not 0.3 in floats
+    if name == "pearson": assert np.isnan(grouped(name, x, still, groups).per_group[3])
 
 
 def test_margins_by_class_are_those_of_all_pairs():

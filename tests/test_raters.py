@@ -143,7 +143,7 @@ def test_draws_without_a_value_are_left_out_and_no_metric_gains_by_them():
         y = -X.mean(1) + 0.01*rng(seed).normal(size=len(X))
         try: found = worth_raters(y, X, "tau_b", turns=4, reps=200)
         except InputError as error:
-            assert "undefined" in str(error)
+            assert "undefined" in str(error) or "more than chance" in str(error)
             continue
         assert found.raters == 0 and found.ci.high < np.inf, f"{seed}: {found}"
         seen += any("of 200 draws tau_b is undefined; they are not used" in n for n in found.notes)
@@ -152,10 +152,17 @@ def test_draws_without_a_value_are_left_out_and_no_metric_gains_by_them():
     assert not worth_raters(truth, X, "tau_b", turns=2, reps=10).notes and not held_out(X, "tau_b", turns=2, reps=10).notes
 
 
+def test_raters_without_a_truth_are_no_measure_of_a_metric():
+    "Scores that contradict one another: every metric would be above the end of a curve that never rises."
+    X = np.array([[0.0, 1], [1, 0], [2, 3], [3, 2], [0, 3], [3, 0], [1, 2], [2, 1]])
+    for statistic in ("pearson", "tau_b"):
+        with pytest.raises(InputError, match="do not agree more than chance"): worth_raters(np.arange(8), np.hstack([X, 3 - X])[:, [0, 2]], statistic, reps=20)
+
+
 def test_one_rater_with_the_others():
     truth, X = panel(5, 3000)
     found = held_out(X, turns=4, reps=20)
-    assert found.value == rater_curve(X, turns=4)[-1, 0] and found.ci.low < (0.5*spearman_brown(0.5, 3))**0.5 < found.ci.high
+    assert np.isclose(found.value, rater_curve(X, turns=4)[-1, 0]) and found.ci.low < (0.5*spearman_brown(0.5, 3))**0.5 < found.ci.high
     same = np.ones((12, 3)); same[0] = 0, 1, 1
     with pytest.raises(InputError, match="undefined"): held_out(same, "tau_b", turns=4, reps=20)
     with pytest.raises(InputError, match="undefined"): worth_raters(np.arange(12), same, "tau_b", turns=4, reps=20)

@@ -137,6 +137,45 @@ def test_nothing_is_dropped_in_silence(result, task):
     assert result[task].auc.query("auc.notna()")[["ci_low", "ci_high"]].notna().all().all()
 
 
+@pytest.mark.parametrize("task", ITEMS)
+def test_profiles_of_worlds(result, task):
+    profile = result[task].profile
+    assert {"item", "paired", "set"} == {*profile.view} and set(profile.source) == {task} and {*profile.metric} == {*result[task].auc.metric}
+    shared = ["sensitivity", "specificity", "threshold", "saturation"]
+    rows = profile.query("metric == 'bleu' and view == 'item' and family != 'all' and level == 'all'").set_index("family")
+    assert {*rows.index} == {*result[task].ledger.query("matched > 0").family}
+    assert rows[[*shared, "exchange"]].notna().any().all() and (rows.specificity.between(0, 1)).all()
+    found = rows.dropna(subset=["exchange"])
+    assert len(found) > 5 and (found.exchange_low <= found.exchange).all() and (found.exchange <= found.exchange_high).all()
+    shares = profile.query("metric == 'bleu' and level == '1'").merge(result[task].auc.query("level == '1'"), on=["metric", "family", "view"])
+    assert len(shares) > 10 and np.allclose(shares.accuracy, shares.auc_y) # the share of pairs is the one of the other table
+    assert np.isfinite(profile.query("metric == 'bleu' and n == 0 and family != 'all'").sensitivity).all() # no row of nobody
+
+
+def test_the_exchange_of_an_edit_is_what_it_says(result):
+    from invariant_metrics.judging.text_probe import TEXT_SCALES as scales, groups_of, scored, shown
+    items = sentence_items(scales["test"].items, 0)
+    s = shown(items, ["entity-replaced"], 0); groups = groups_of(s); found = scored([m := get_metric("chrf")], groups, items.reference)
+    at = s.broken[0, 0][0]
+    there = groups["valid", -1, -1][0]
+    own, valid, bad = found.items(m, ("reference", -1, -1)), found.items(m, ("valid", -1, -1)), found.items(m, ("reference", 0, 0))
+    k = np.searchsorted(there, at)
+    row = text_probe("translation", ["chrf"], families=["entity-replaced"], scale="test", progress=False).profile
+    row = row.query("metric == 'chrf' and view == 'item' and level == '1'").iloc[0]
+    assert row.exchange == pytest.approx((bad - own[k]).mean() / (valid - own)[k].mean())
+
+
+def test_source_only_ties_and_sources_are_shown_to_nobody_else(result):
+    auc = result["translation"].auc.query("metric == 'source-only'")
+    assert len(auc) > 50 and (auc.auc.dropna() == 0.5).all() and "source-only" not in {*result["captioning"].auc.metric}
+    seen = []
+    def phi(pred, target, source=None): seen.append(source); return torch.zeros(len(pred))
+    spy = Metric("spy", "paired", phi, lambda rows: rows, False, Signature.of(metric="spy"), "spy", whole=True)
+    text_probe("translation", [spy], scale="test", families=["negation"], progress=False)
+    assert seen and set(seen) == {None}
+    with pytest.raises(InputError, match="is a sentinel"): text_metrics("translation", [Metric("source-only", "paired", phi, lambda rows: rows, False, Signature.of(metric="x"), "x")])
+
+
 def test_an_interval_stays_open_where_all_items_win(result):
     rows = result["translation"].auc.query("metric == 'oracle' and view == 'paired' and auc == 1")
     z = 1.959963984540054
@@ -174,7 +213,7 @@ def test_processes_change_nothing(monkeypatch):
     monkeypatch.setattr("invariant_metrics.judging.text_probe.ProcessPoolExecutor", AtOnce)
     monkeypatch.setitem(TEXT_SCALES, "test", TextSize(16, 8, 12, 100))
     alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
-    assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.signatures == shared.signatures
+    assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.profile.equals(shared.profile) and alone.signatures == shared.signatures
 
 
 def test_bad_input(monkeypatch):

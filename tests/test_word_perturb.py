@@ -13,7 +13,7 @@ from invariant_metrics.data.scenes import make_scenes
 from invariant_metrics.data.wordnet import antonyms, sense_numbers, wordnet
 from invariant_metrics.invariants.caption_words import noun_lemma, verb_lemma
 from invariant_metrics.judging import word_lists as lists
-from invariant_metrics.judging.word_forms import edits_of, expanded, sentences_of
+from invariant_metrics.judging.word_forms import circumstances, edits_of, expanded, sentences_of, verbs_of_text
 from invariant_metrics.judging.word_perturb import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, flat, names_of_text, negations, numbers_of_text, put, word_edit, word_edits
 
 TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sandy beach.", "The man did not say that he was happy about 3 of his 12 horses.",
@@ -24,7 +24,7 @@ TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sa
 
 
 def case(k: int) -> TextCase:
-    return TextCase(TEXTS[k], (), "Das ist ein Satz von Max Brandt aus Berlin und Paris.", (TEXTS[k - 1], TEXTS[k - 3]))
+    return TextCase(TEXTS[k], (), "Das ist ein Satz von Max Brandt aus Berlin und Paris. On Friday he praised a school in Seattle and defended it for 9 days.", (TEXTS[k - 1], TEXTS[k - 3]))
 
 
 def edited(name: str, level: int):
@@ -110,6 +110,88 @@ def test_only_the_edit_changes():
         changed = [(a, b) for a, b in zip(re.findall(r"\s+|\S+", text), re.findall(r"\s+|\S+", made.text)) if a != b]
         assert len(changed) == 1
     assert put("An apple", [(3, 8, "pear")]) == "A pear" and put("A hat", [(2, 5, "hour")]) == "An hour" and put("a cup", [(2, 5, "uniform")]) == "a uniform"
+
+
+def tried(name: str, text: str, level: int = 1, others: tuple = (), source: str = "") -> set:
+    "What an edit makes of a text with twenty seeds; every one is proved."
+    made = [word_edits[name](TextCase(text, others, source), level, rng(seed)) for seed in range(20)]
+    assert all(m.proved for m in made if m), [m for m in made if m and not m.proved]
+    return {m.text for m in made if m}
+
+
+def test_an_omission_takes_a_word_and_punctuation_more_than_the_end_mark():
+    assert tried("omission", "A dog on a bed.") == {"A dog on a."}
+    assert not word_edits["omission"].proof(TextCase("A dog on a bed."), "A dog on a bed", 1)
+    assert tried("punctuation", "Two dogs.") == {"Two, dogs."} and not word_edits["punctuation"].proof(TextCase("Two dogs."), "Two dogs", 1)
+
+
+def test_nobody_becomes_they():
+    for text in ("A man with his dog.", "A girl and her cat.", "He sleeps.", "A dog in its bed."):
+        made = tried("pronoun-changed", text)
+        assert made and not any({"they", "their", "them"} & {*flat(t)} for t in made), made
+
+
+def test_men_and_women_do_not_just_change_places():
+    assert not tried("gender-changed", "A man and a woman sit.", 2) and not tried("gender-changed", "A man sits.", others=("A lady sits.",))
+    assert tried("gender-changed", "A man sits.", others=("Somebody sits.",)) == {"A woman sits."}
+    assert not word_edits["gender-changed"].proof(TextCase("A man and a woman."), "A woman and a man.", 2)
+
+
+def test_what_goes_both_ways_is_not_reversed():
+    assert not tried("relation-reversed", "A man in front of a woman.") and not tried("relation-reversed", "A man riding a board on a wave.")
+    assert tried("relation-reversed", "A cat on a chair.") == {"A chair on a cat."}
+    assert not tried("antonym", "People walk down a city street.") and not tried("antonym", "A cat sits up.") - {"A cat stands up."}
+    assert tried("antonym", "People walk down a hill.") == {"People walk up a hill."}
+
+
+@pytest.mark.parametrize("text", ["They won 3-2.", "It is a fifty-something.", "It cost $20.", "It cost $ 20 .", "It rose five%.", "At 12:30.", "At 8 : 30 .",
+                                  "It has 22 3/4 parts.", "On May 5.", "In Apollo 13.", "Two hundred.", "It has 10 , 000 parts.", "On route 66."])
+def test_numbers_in_something_longer_stay_as_they_are(text): assert not tried("number-as-word", text)
+
+
+def test_a_number_with_a_hyphen_is_one():
+    assert tried("number-as-word", "He has twenty-five dogs.") == {"He has 25 dogs."} and tried("number-as-word", "All 25, he said.") == {"All twenty-five, he said."}
+    for text in ("He has twenty-five dogs.", "He has twenty five dogs."):
+        for made in tried("number-changed", text): assert len(numbers_of_text(made)) == 1 and "eleven" not in made.replace("-", " ").split()[3:]
+    assert [v for *_, v in numbers_of_text("Twenty-five, thirty two.")] == [25, 32]
+
+
+def test_has_is_not_written_as_is():
+    for text in ("He's left the building.", "It's just become the best.", "She's already gone home.", "That's made it worse."): assert not tried("expansion", text), text
+    assert tried("expansion", "He's a good man.") == {"He is a good man."} and tried("contraction", "He is a good man.") == {"He's a good man."}
+    assert not word_edits["expansion"].proof(TextCase("He's left."), "He is left.", 1)
+
+
+def test_compounds_keep_their_words():
+    for text in ("A man on a dirt bike.", "A hand with a smart phone.", "A street sign.", "They need to go."): assert not tried("synonym", text), text
+    assert tried("synonym", "A man on a bike.") == {"A man on a bicycle."}
+    for _ in range(3): assert not any("couch" in t for t in tried("noun-swapped", "A cat on a chair.", others=("A cat on a sofa.",)))
+
+
+def test_one_negation_is_enough():
+    assert not tried("negation", "No people are in the room.") and not tried("negation", "Nobody is there.")
+    assert tried("negation", "It was not cold.") == {"It was cold."}
+    assert tried("negation", "No rain fell. He is happy.") == {"No rain fell. He is not happy."}
+
+
+def test_predicates_and_circumstances_of_summaries():
+    source = "On Friday, the firm praised a school in Seattle. It was founded in 1990, in May, and closed for 9 days."
+    assert [f[2:] for f in circumstances(source)] == [("day", "friday"), ("town", "seattle"), ("year", "1990"), ("month", "may"), ("span", "9 days")]
+    assert tried("circumstance-from-source", "It came in 2003.", source=source) == {"It came in 1990."}
+    assert tried("circumstance-from-source", "It came on Monday.", source=source) == {"It came on Friday."}
+    assert not tried("circumstance-from-source", "It came in June.", others=("In May it came.",), source=source)
+    assert not tried("circumstance-from-source", "It came in Germany.", source=source) # a town may lie there
+    for made in tried("circumstance-invented", "It came to Boston.", source=source): assert circumstances(made)[0][2] == "town" and "Seattle" not in made
+    assert tried("predicate-from-source", "The firm sold two hotels.", source=source) == {"The firm praised two hotels.", "The firm closed two hotels."}
+    assert not tried("predicate-from-source", "The firm sold two hotels.", source="The firm sold two houses.")
+    assert not word_edits["predicate-from-source"].proof(TextCase("The firm sold two hotels.", (), source), "The firm attacked two hotels.", 1) # not in the source
+    assert not word_edits["circumstance-from-source"].proof(TextCase("It came in 2003.", (), source), "It came in 1991.", 1)
+    assert [v for *_, v, _ in verbs_of_text("He praised what they make.")] == ["praise"]
+
+
+def test_captions_have_no_aspect():
+    assert "aspect-changed" not in edits_of("captioning") and "aspect-changed" in edits_of("translation")
+    assert {"predicate-from-source", "circumstance-from-source", "circumstance-invented"} <= {*edits_of("summarization")} - {*edits_of("captioning")}
 
 
 def test_nothing_applies_to_nothing():

@@ -97,7 +97,11 @@ def spearman(x: Sequence[float], y: Sequence[float],    # (n,) people, metric
     x, y = checked(x, y)
     return defined(spearman_many(x, y[None], np.ones((1, len(x))) if weights is None else np.asarray(weights)[None], None)[0, 0], "Spearman's rho")
 
-# %% ../../nbs/judging/07_correlation.ipynb #17fd0e52
+# %% ../../nbs/judging/07_correlation.ipynb #9ced40a0
+def _to_one(v: np.ndarray) -> np.ndarray: # (G, n): the largest size in each group is 1
+    most = np.abs(v).max(1, keepdims=True)
+    return v/np.where(most > 0, most, 1)
+
 def correlation_groups(x: np.ndarray, y: np.ndarray,  # (n,) people, metric
                        groups: np.ndarray,            # (n,) labels
                        W: np.ndarray | None = None,   # (R, n) multiplicities of rows
@@ -108,8 +112,8 @@ def correlation_groups(x: np.ndarray, y: np.ndarray,  # (n,) people, metric
     for which, members in batches(groups):
         w = batch_weights(W, members)
         if ranks: a, b = (signs(v[members]) @ w for v in (x, y))
-        else: a, b = (v[members][..., None] - ratio((v[members][..., None]*w).sum(1, keepdims=True), w.sum(1, keepdims=True)) for v in (x, y))
+        else: a, b = (v - ratio((v*w).sum(1, keepdims=True), w.sum(1, keepdims=True)) for v in (_to_one(u[members])[..., None] for u in (x, y)))
         mean = lambda u, v: np.einsum("gir,gir,gir->gr", w, u, v)
-        spread = mean(a, a)*mean(b, b)
-        out[which] = ratio(mean(a, b), np.sqrt(spread*(spread > 1e-20)))
+        aa, bb = mean(a, a), mean(b, b)
+        out[which] = ratio(mean(a, b), np.sqrt(aa*bb*((aa > 1e-24) & (bb > 1e-24))))
     return out

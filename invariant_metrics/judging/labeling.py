@@ -6,7 +6,7 @@
 __all__ = ['SCHEMA', 'TASKS', 'BINARY', 'FAILURES', 'WORDS', 'SHOWN', 'FIELDS', 'accepted', 'style_of', 'label_entries',
            'give_parts', 'deal', 'html_page', 'LabelPage', 'collect']
 
-# %% ../../nbs/judging/10_labeling.ipynb #d0240b8a
+# %% ../../nbs/judging/10_labeling.ipynb #aeff1b2f
 import base64
 import hashlib
 import io
@@ -26,7 +26,7 @@ from PIL import Image
 
 from ..core import InputError, atomic_write, digest, few, package_version, progress, rng, unknown
 from ..data.items import as_images
-from ..data.judgment_tables import read_table
+from ..data.judgment_tables import _references, read_table
 from ..data.photos import image_paths, read_photo
 from .assign import assign, check_assignment
 
@@ -95,15 +95,15 @@ def _cells(row, where: str) -> dict: # those that are filled; an empty text is s
     empty = [n for n in (("first", "second") if pair else ("output",)) if row.get(n) == "" and f"{n}_image" not in full]
     return {**full, **dict.fromkeys(empty, "")}
 
-# %% ../../nbs/judging/10_labeling.ipynb #406ea718
+# %% ../../nbs/judging/10_labeling.ipynb #7d615df8
 def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: str) -> dict:
     row = _cells(row, where)
     if "item" not in row: raise InputError(f"{where}: no item; each row needs a name in the column item")
     parts = {name: _side(row, name, base) for name in SHOWN if name in row or f"{name}_image" in row}
     needed = ("first", "second") if task == "choice" and "output" not in parts else ("output",)
     if lost := [n for n in needed if n not in parts]: raise InputError(f"{where} ({row['item']}): nothing to show; give {lost[0]} or {lost[0]}_image")
-    references = row.get("references", [])
-    references = [{"text": str(r)} for r in ([references] if isinstance(references, str) else references)]
+    references = row.get("references", "")
+    references = [{"text": r} for r in _references(references if np.iterable(references) else str(references))]
     if "reference_image" in row: references.insert(0, _side(row, "reference", base))
     entry = {k: str(row.get(k, "")) for k in ("item", "system", "part", "why", "first_system", "second_system")}
     entry |= {"input": str(row.get("input", row["item"])), "real": False, "parts": parts, "references": references}

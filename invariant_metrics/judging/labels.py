@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'safe_cell', 'plain_cell', 'is_answers', 'filter_raters', 'Labels', 'read_labels', 'label_judgments',
-           'label_choices', 'answer_sheet', 'write_answers', 'rater_rate', 'hype']
+           'label_choices', 'judgment_table', 'answer_sheet', 'write_answers', 'rater_rate', 'hype']
 
 # %% ../../nbs/judging/10_labels.ipynb #699f160b
 import json
@@ -68,7 +68,7 @@ def _read_answers(path: Path) -> pd.DataFrame:
     if set(frame["schema"]) - {str(SCHEMA)}: raise InputError(f"{path} has schema {few(sorted(set(frame['schema'])))}, this package reads {SCHEMA}")
     return frame.assign(file=path.name)
 
-# %% ../../nbs/judging/10_labels.ipynb #e69e6e2c
+# %% ../../nbs/judging/10_labels.ipynb #b58a477c
 def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list[str]]: # without repeated rows, notes
     "Raises InputError on what the page of this key cannot have asked or got."
     allowed = {"likert": [*"12345"], "failures": ["0", "1"], **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
@@ -78,7 +78,8 @@ def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list
              "has an aspect that the page does not ask": ~frame["aspect"].isin(key["aspects"]),
              f"has an answer that is not one of {', '.join(allowed)}": ~frame["answer"].isin(allowed),
              "has no name of a rater": frame["rater"] == "",
-             "has seconds that are no number": ~np.isfinite(pd.to_numeric(frame["seconds"], errors="coerce"))}
+             "has seconds that are no number": ~np.isfinite(pd.to_numeric(frame["seconds"], errors="coerce")),
+             "has a position that is no place in a row": ~pd.to_numeric(frame["position"], errors="coerce").isin(range(len(key["entries"])))}
     for what, wrong in tests.items():
         if not np.any(wrong): continue
         row = frame[np.asarray(wrong, dtype=bool)].iloc[0]
@@ -121,10 +122,10 @@ def filter_raters(frame: pd.DataFrame,  # answers, with a column part
                          right=share, seconds=seconds, kept=not why, why="; ".join(why)))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/judging/10_labels.ipynb #780c27ad
+# %% ../../nbs/judging/10_labels.ipynb #0258b6a3
 @dataclass(frozen=True)
 class Labels:
-    "Answers with their items, of the raters that were kept."
+    "Answers with their items, of the raters that were kept; the notes name the others and say why."
     task: str
     frame: pd.DataFrame     # item, system, rater, score, aspect, group, real, first, second, evaluator, position, seconds, code
     raters: pd.DataFrame    # one row for each rater, dropped ones included: `filter_raters`
@@ -133,22 +134,21 @@ class Labels:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        kept = int(self.raters["kept"].sum())
-        dropped = [f"dropped {r.rater}: {r.why}" for r in self.raters.itertuples() if not r.kept]
-        items = self.frame["code"].nunique()
-        return "\n".join([f"{self.task}: {len(self.frame)} answers to {items} questions by {kept} of {len(self.raters)} raters", *dropped, *self.notes])
+        gone, n = list(self.raters.loc[~self.raters["kept"], "rater"]), len(self.raters)
+        said = f"{self.task}: {len(self.frame)} answers to {self.frame['code'].nunique()} questions by {n - len(gone)} of {n} raters"
+        return said + (f"; without {few(gone)}, and the notes say why" if gone else "")
 
-# %% ../../nbs/judging/10_labels.ipynb #1e19c572
+# %% ../../nbs/judging/10_labels.ipynb #d470fcd6
 def _tidy(frame: pd.DataFrame, key: dict) -> pd.DataFrame:
     of = lambda name: [key["entries"][c][name] for c in frame["item"]]
     value = {"real": 1.0, "generated": 0.0, "first": 1.0, "second": 0.0}
     score = [value[a] if a in value else float(a) for a in frame["answer"]]
     return pd.DataFrame({"item": of("item"), "system": of("system"), "rater": frame["rater"].to_numpy(), "score": score, "aspect": frame["aspect"].to_numpy(),
                          "group": of("input"), "real": of("real"), "first": of("first_system"), "second": of("second_system"),
-                         "evaluator": frame["evaluator"].to_numpy(), "position": frame["position"].astype(int).to_numpy(),
+                         "evaluator": frame["evaluator"].to_numpy(), "position": frame["position"].astype(float).astype(int).to_numpy(),
                          "side_a": frame["side_a"].to_numpy(), "seconds": frame["seconds"].to_numpy(), "code": frame["item"].to_numpy()})
 
-# %% ../../nbs/judging/10_labels.ipynb #556305d1
+# %% ../../nbs/judging/10_labels.ipynb #924ec58c
 def read_labels(paths,                            # CSV files, or a folder of them
                 page=None,                        # the page or its key; None: a key beside the answers
                 least_right: float | None = None, # None: as the key states
@@ -172,12 +172,13 @@ def read_labels(paths,                            # CSV files, or a folder of th
     if unsure: notes.append(f"{unsure} raters have answered no question with a known answer; only their times were looked at")
     kept = frame[(frame["part"] == "main") & frame["rater"].isin(raters.loc[raters["kept"], "rater"])]
     if kept.empty: raise InputError(f"no rater is left: {few([f'{r.rater} ({r.why})' for r in raters.itertuples()])}")
+    notes += [f"dropped {r.rater}: {r.why}" for r in raters.itertuples() if not r.kept]
     return Labels(key["task"], _tidy(kept, key), raters, known, key, tuple(notes))
 
-# %% ../../nbs/judging/10_labels.ipynb #82439b06
-def _outputs(labels: Labels) -> pd.DataFrame | None: # texts that were judged, where they are texts
+# %% ../../nbs/judging/10_labels.ipynb #7afa819d
+def _outputs(labels: Labels, codes: set) -> pd.DataFrame | None: # texts that were judged, where they are texts
     rows = [(e["item"], e["system"], e["texts"]["output"], tuple(e["references"]), e["texts"].get("source", ""))
-            for e in labels.key["entries"].values() if e["part"] == "main" and not e["real"] and "output" in e["texts"]]
+            for code, e in labels.key["entries"].items() if code in codes and "output" in e["texts"]]
     return pd.DataFrame(rows, columns=["item", "system", "output", "references", "source"]) if rows else None
 
 def label_judgments(labels: Labels,
@@ -188,11 +189,13 @@ def label_judgments(labels: Labels,
     if labels.task == "choice": raise InputError("choices between two outputs are no scores; take label_choices")
     if aspect is not None and aspect not in names: raise unknown("aspect", aspect, names)
     counted = [aspect] if aspect is not None else names[:-1] if failures else names
-    by = frame[frame["aspect"].isin(counted)].groupby(["item", "system", "rater", "group"], as_index=False, sort=False)["score"]
+    frame = frame[frame["aspect"].isin(counted)]
+    by = frame.groupby(["item", "system", "rater", "group"], as_index=False, sort=False)["score"]
     scale = {"realism": "1: judged real", "likert": f"1–5, {aspect or 'mean of ' + ', '.join(names)}",
              "failures": f"1: {aspect}" if aspect else "classes that went wrong"}[labels.task]
     better = not failures or aspect == names[-1]
-    return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better, _outputs(labels), None, scale, labels.notes)
+    return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better, _outputs(labels, set(frame["code"])),
+                     None, scale, labels.notes)
 
 # %% ../../nbs/judging/10_labels.ipynb #1fbf331a
 def label_choices(labels: Labels) -> Choices:
@@ -208,6 +211,18 @@ def label_choices(labels: Labels) -> Choices:
         rows.append((item, *pair, category, votes["sum"], votes["size"], tuple(e["references"]), e["input"]))
     columns = ["item", "first", "second", "category", "votes_first", "votes", "references", "group"]
     return Choices(f"labels-{labels.key['page']}", pd.DataFrame(rows, columns=columns), labels.notes)
+
+# %% ../../nbs/judging/10_labels.ipynb #243b34a4
+def judgment_table(labels: Labels,
+                   aspect: str | None = None, # one of them; None where there is one, or for the number of classes that were ticked
+                  ) -> pd.DataFrame:          # item, system, rater, score, group; raters as `safe_cell` writes them
+    "The scores as a file may hold them and `load_judgments` reads them; raises InputError for choices, and for several aspects with none named."
+    names = labels.key["aspects"]
+    if labels.task == "choice": raise InputError("choices have no table of scores; give `agree` the answers of the raters themselves")
+    if labels.task == "likert" and len(names) > 1 and aspect is None:
+        raise InputError(f"{len(names)} aspects were rated: {few(names)}; a table holds one of them, so name it as the aspect")
+    scores = label_judgments(labels, aspect).scores
+    return scores.assign(rater=[safe_cell(r) for r in scores["rater"]])
 
 # %% ../../nbs/judging/10_labels.ipynb #7d9c181c
 def answer_sheet(page,           # the page or its key

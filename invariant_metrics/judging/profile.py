@@ -128,11 +128,11 @@ def _placements(v: Verdicts, bad: np.ndarray, good: np.ndarray) -> tuple[np.ndar
         weights = 1 / np.maximum(np.bincount(inverse, weights=there)[inverse], 1) # every cluster counts the same
     return _placed(bad, good, weights), 1 - _placed(good, bad, weights)
 
-# %% ../../nbs/judging/00_profile.ipynb #4cba2322
+# %% ../../nbs/judging/00_profile.ipynb #9149ff14
 def _ratios(mean: np.ndarray, square: np.ndarray) -> np.ndarray: # 0 where there is nothing, infinite where nothing varies
     variance = square - mean**2
     spread = np.sqrt(np.where(variance > 1e-12 * square, variance, 0))
-    return np.where(spread > 0, mean / np.where(spread > 0, spread, 1), np.where(mean == 0, mean, np.copysign(np.inf, mean)))
+    return np.where(spread > 0, mean / np.where(spread > 0, spread, 1), np.where((mean == 0) | np.isnan(mean), mean, np.copysign(np.inf, mean)))
 
 def _scaled(values: np.ndarray) -> np.ndarray: # (L, N) -> (2, L, N): values and their squares, in a unit that keeps both near 1
     size = np.nanmax(np.abs(values), initial=0)

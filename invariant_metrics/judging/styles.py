@@ -253,7 +253,7 @@ def distance_replicates(metric: str,   # "FID" or "KID"
     options = {"copies": copies} if metric == "KID" else {}
     return torch.stack([DISTANCES[metric](rows, real, u, **options) for rows in x], 1).numpy()
 
-# %% ../../nbs/judging/11_styles.ipynb #b4f1ad88
+# %% ../../nbs/judging/11_styles.ipynb #0a94d2f0
 def row_correlation(a: np.ndarray,          # (..., S)
                     b: np.ndarray,          # (..., S)
                     kind: str = "pearson",  # or "spearman"
@@ -261,8 +261,9 @@ def row_correlation(a: np.ndarray,          # (..., S)
     "Correlation along the last axis."
     if kind not in ("pearson", "spearman"): raise unknown("correlation", kind, ["pearson", "spearman"])
     if kind == "spearman": a, b = rankdata(a, axis=-1), rankdata(b, axis=-1)
+    flat = (np.ptp(a, -1) == 0) | (np.ptp(b, -1) == 0) # told before a mean is taken, which may be off by a rounding
     a, b = (z - z.mean(-1, keepdims=True) for z in (a, b))
-    size = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    size = np.where(flat, 0, np.sqrt((a**2).sum(-1) * (b**2).sum(-1)))
     return np.where(size > 0, (a * b).sum(-1) / np.where(size > 0, size, 1), np.nan)
 
 # %% ../../nbs/judging/11_styles.ipynb #908827f5
@@ -288,9 +289,14 @@ def corrected_interval(replicates: np.ndarray, # (R,) from `corrected_replicates
     low, high = (float(np.quantile(np.where(np.isnan(replicates), worst, replicates), q)) for worst, q in ((-1, (1 - level)/2), (1, (1 + level)/2)))
     return Interval(low, high, level, f"bootstrap-corrected-{len(replicates)}")
 
-# %% ../../nbs/judging/11_styles.ipynb #68f59431
+# %% ../../nbs/judging/11_styles.ipynb #74c55dca
 FORMS = {"percentile": ("median", "low", "high"), "normal": ("median", "normal_low", "normal_high"),
          "corrected": ("corrected", "corrected_low", "corrected_high")} # columns of center and ends
+
+def _defined(drawn: np.ndarray, what: str) -> np.ndarray: # (R,) -> those with a correlation
+    held = drawn[~np.isnan(drawn)]
+    if len(held) < 2: raise InputError(f"{what}: {len(held)} of {len(drawn)} draws have a correlation; an interval needs two, so take more styles or inputs")
+    return held
 
 @dataclass(frozen=True)
 class StyleAgreement:
@@ -299,21 +305,31 @@ class StyleAgreement:
     hype: np.ndarray                                   # (S,)
     scores: Mapping[tuple[str, str], np.ndarray]       # (metric, layer) -> (S,), higher is better
     r: Mapping[tuple[str, str], float]                 # on the data as they are
-    replicates: Mapping[tuple[str, str], np.ndarray]   # (R,)
+    replicates: Mapping[tuple[str, str], np.ndarray]   # (R,), NaN where the draw has no correlation
     corrected: Mapping[tuple[str, str], np.ndarray]    # (1 + R,) the same less the noise of few inputs, on the data first
     level: float
     signature: Signature
+    turned: frozenset[tuple[str, str]] = frozenset()   # (metric, layer) of which less is better: scores hold minus the value
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        "How many draws have no correlation, and of which scores."
+        lost = {}
+        for key, drawn in self.replicates.items(): lost.setdefault((int(np.isnan(drawn).sum()), len(drawn)), []).append(" ".join(key).strip())
+        return tuple(f"{n} of {reps} draws have no correlation ({few(names)}): no differences between the styles drawn; left out"
+                     for (n, reps), names in lost.items() if n)
 
     @property
     def table(self) -> pd.DataFrame: # a row per metric and layer
-        "r, median over replicates, r corrected, and all intervals."
+        "r, median over replicates, r corrected, and all intervals; raises InputError where fewer than two draws have a correlation."
         rows = []
         for (metric, layer), drawn in self.replicates.items():
-            r, (center, *more) = self.r[metric, layer], self.corrected[metric, layer]
-            percentile, middle, fixed = interval(r, drawn, self.level), float(np.median(drawn)), corrected_interval(np.array(more), self.level)
-            normal = normal_interval(middle, float(drawn.std(ddof=1)), self.level)
-            rows.append((metric, layer, r, middle, percentile.low, percentile.high, normal.low, normal.high, center, fixed.low, fixed.high))
-        return pd.DataFrame(rows, columns=["metric", "layer", "r", *FORMS["percentile"], *FORMS["normal"][1:], *FORMS["corrected"]])
+            r, (center, *more), held = self.r[metric, layer], self.corrected[metric, layer], _defined(drawn, f"{metric} {layer}".strip())
+            percentile, middle, fixed = interval(r, held, self.level), float(np.median(held)), corrected_interval(np.array(more), self.level)
+            normal = normal_interval(middle, float(held.std(ddof=1)), self.level)
+            ends = np.clip([normal.low, normal.high], -1, 1) # the published form overshoots
+            rows.append((metric, layer, r, middle, percentile.low, percentile.high, *ends, center, fixed.low, fixed.high, len(held)))
+        return pd.DataFrame(rows, columns=["metric", "layer", "r", *FORMS["percentile"], *FORMS["normal"][1:], *FORMS["corrected"], "draws"])
 
 # %% ../../nbs/judging/11_styles.ipynb #e38e366b
 def _check_choices(**given: tuple) -> None: # name=(value, known)
@@ -357,7 +373,7 @@ def style_rows(x) -> Tensor: # (S, N, d) -> float64
         raise InputError(f"features of styles must be finite and (styles, inputs, d), not {tuple(x.shape)}")
     return x
 
-# %% ../../nbs/judging/11_styles.ipynb #808d3947
+# %% ../../nbs/judging/11_styles.ipynb #37d4cecd
 def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M, d), from `style_features`
                     labels,                             # whatever `style_labels` takes
                     styles: Sequence[str],
@@ -391,7 +407,8 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
     signature = Signature.of(metric="style-agreement", hype=how, correlation=kind, styles=len(styles), inputs=len(inputs), real=real,
                              copies=copies, target="inputs+styles" if new_styles else "inputs", reps=reps, seed=seed)
     return StyleAgreement(tuple(styles), people[0], {k: s[0] for k, s in scores.items()}, {k: float(c[0]) for k, c in r.items()},
-                          {k: c[1:] for k, c in r.items()}, {k: corrected_replicates(*both, kind) for k, both in sides.items()}, level, signature)
+                          {k: c[1:] for k, c in r.items()}, {k: corrected_replicates(*both, kind) for k, both in sides.items()}, level, signature,
+                          frozenset(key for key in scores if not (values or {}).get(key[0], (None, False))[1] or key[1] in features))
 
 # %% ../../nbs/judging/11_styles.ipynb #48421e5d
 def style_study(folder: str | Path,        # holds a folder per style with style/input.png
@@ -408,7 +425,7 @@ def style_study(folder: str | Path,        # holds a folder per style with style
     net = get_encoder(encoder or "inception", device=device, **({"weights": weights} if weights else {}))
     return style_agreement(style_features(pictures, net, layers), table, pictures.styles, pictures.inputs, **options)
 
-# %% ../../nbs/judging/11_styles.ipynb #63c3992e
+# %% ../../nbs/judging/11_styles.ipynb #1938546a
 def table_one(found: StyleAgreement,
               form: str = "percentile", # "normal" or "corrected"
              ) -> pd.DataFrame:         # rows metrics, columns layers; "center (low, high)"
@@ -428,7 +445,8 @@ def layer_differences(found: StyleAgreement,
     rows = []
     for key in found.r:
         if key == best: continue
-        ci = interval(gap := found.r[best] - found.r[key], found.replicates[best] - found.replicates[key], found.level)
+        drawn = _defined(found.replicates[best] - found.replicates[key], " and ".join(" ".join(k).strip() for k in (best, key)))
+        ci = interval(gap := found.r[best] - found.r[key], drawn, found.level)
         rows.append((*key, gap, ci.low, ci.high))
     return pd.DataFrame(rows, columns=["metric", "layer", "difference", "low", "high"])
 
@@ -442,5 +460,6 @@ def style_scatter(found: StyleAgreement, metric: str, layer: str, ax,
     ax.scatter(x, y, s=18)
     for name, a, b in zip(found.styles, x, y): ax.annotate(name, (a, b), xytext=(3, 3), textcoords="offset points", fontsize=7)
     ax.margins(0.3, 0.12)
-    ax.set(xlabel=f"rank by {metric}" if ranks else f"−{metric}", ylabel="rank by HYPE-Style" if ranks else "HYPE-Style",
-           title=f"{metric}, {layer}: r = {found.r[metric, layer]:.2f}")
+    sign = "−" if (metric, layer) in found.turned else ""
+    ax.set(xlabel=f"rank by {metric}" if ranks else f"{sign}{metric}", ylabel="rank by HYPE-Style" if ranks else "HYPE-Style",
+           title=f"{', '.join(filter(None, (metric, layer)))}: r = {found.r[metric, layer]:.2f}")

@@ -7,9 +7,10 @@ __all__ = ['is_word', 'misspelling', 'character_replaced', 'case_changed', 'punc
            'adjacent_swap', 'repetition', 'aspect_changed', 'question', 'coreference', 'relation_reversed',
            'subject_object_swapped', 'attributes_swapped', 'count_changed', 'object_added', 'object_dropped',
            'object_repeated', 'sentences_of', 'sentence_reordered', 'sentence_repeated', 'entity_from_source',
-           'expanded', 'contraction', 'expansion', 'list_reordered', 'edits_of']
+           'verbs_of_text', 'predicate_from_source', 'circumstances', 'circumstance_from_source',
+           'circumstance_invented', 'expanded', 'contraction', 'expansion', 'list_reordered', 'edits_of']
 
-# %% ../../nbs/judging/07_word_forms.ipynb #3394109b
+# %% ../../nbs/judging/07_word_forms.ipynb #d46bfe92
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,13 +19,14 @@ from functools import lru_cache
 import numpy as np
 
 from ..core import rng, unknown
-from ..data.wordnet import base_forms, wordnet
-from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma
+from ..data.wordnet import base_forms, sense_numbers, wordnet
+from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma
 from .text_perturb import swapped
-from .word_lists import CONTRACTIONS, FORM_OF, GENDERS, KIND_OF, NUMBER_WORDS, RELATIONS, THINGS, TIMES, VERB_FORMS
-from .word_lists import other_colors, other_things, plural_of
+from .word_lists import ALIKE, CONTRACTIONS, FORM_OF, GENDERS, KIND_OF, NAMES, NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
+from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
 from .word_perturb import EDIT_TASKS, PHRASE, TextCase, added_only, appended, cut, differences, drawn, flat, marked
-from .word_perturb import moved_only, names_of_text, put, stretches, table_edit, unsaid, within, word_edit, word_edits
+from .word_perturb import moved_only, names_of_text, numbers_of_text, put, stretches
+from .word_perturb import table_edit, unsaid, within, word_edit, word_edits
 
 # %% ../../nbs/judging/07_word_forms.ipynb #f9f15322
 @lru_cache(2**16)
@@ -59,7 +61,7 @@ def character_replaced(case: TextCase, level: int, generator: np.random.Generato
     def change(w, r): k = 1 + r % (len(w) - 1); return w[:k] + "abcdefghijklmnopqrstuvwxyz"[(r // 64) % 26] + w[k + 1:]
     return _respelled(case, level, generator, change, 3)
 
-# %% ../../nbs/judging/07_word_forms.ipynb #21610252
+# %% ../../nbs/judging/07_word_forms.ipynb #3295c5b7
 @word_edit("case-changed", "minor", "words in capitals",
            lambda case, after, level: after.lower() == case.text.lower() and sum(x != y for x, y in zip(case.text.split(), after.split())) == level)
 def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -68,11 +70,13 @@ def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> 
     return None if chosen is None else " ".join(w.upper() if k in chosen else w for k, w in enumerate(words))
 
 def _letters(text: str) -> str: return re.sub(r"[^\w]", "", text)
+def _before_end(text: str) -> str: return text.rstrip(" .!?")
 
 @word_edit("punctuation", "minor", "marks put in or left out", lambda case, after, level: _letters(after) == _letters(case.text) and
+           _before_end(after) != _before_end(case.text) and
            abs(len(re.findall(r"[^\w\s]", after)) - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1))
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s|$)", case.text)]
+    marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     gaps = [(m.start(), m.start(), ",") for m in re.finditer(r"(?<=\w) (?=\w)", case.text)]
     spots = drawn(marks + gaps, level, generator)
     if spots is None: return None
@@ -117,7 +121,7 @@ def repetition(case: TextCase, level: int, generator: np.random.Generator) -> st
     twice = drawn(range(len(words) - 1), level, generator)
     return None if twice is None else " ".join(w for k, word in enumerate(words) for w in [word] + [word.lower() if k == 0 else word] * (k in twice))
 
-# %% ../../nbs/judging/07_word_forms.ipynb #179420c4
+# %% ../../nbs/judging/07_word_forms.ipynb #77c7339e
 def _aspect_pairs(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, tag) in enumerate(zip(m.words, m.tags)):
@@ -135,7 +139,7 @@ def _plain_aspect(text: str) -> list[str]: # with every *is riding* as *rides*
 
 @word_edit("aspect-changed", "major", "verbs in the other aspect",
            lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) != flat(case.text)
-           and abs(len(flat(after)) - len(flat(case.text))) <= level)
+           and abs(len(flat(after)) - len(flat(case.text))) <= level, tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = drawn(_aspect_pairs(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
@@ -197,13 +201,14 @@ def _swap_ends(case: TextCase, generator: np.random.Generator, pattern: str, acc
     found = drawn(_exchanged_ends(case.text, pattern, accept), 1, generator)
     return None if found is None else put(case.text, found[0])
 
-# %% ../../nbs/judging/07_word_forms.ipynb #6d67685b
-_DIRECTED = frozenset("on under above below behind inside over underneath atop beneath in".split()) | {"in front of", "on top of"}
+# %% ../../nbs/judging/07_word_forms.ipynb #53c04fe0
+_DIRECTED = frozenset("on under above below behind inside over underneath atop beneath in".split()) | {"on top of"}
 _MUTUAL = frozenset("meet hug kiss fight face touch join play talk".split())
 
 @word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1, tasks=_CAPTIONS)
 def relation_reversed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    return _swap_ends(case, generator, f"({PHRASE})[VGE]?I({PHRASE})(?!N)", lambda m, f: m.words[f.start(2) - 1] in _DIRECTED)
+    ridden = lambda m, f: f.start(1) and FORM_OF.get(m.words[f.start(1) - 1], ("",))[0] in ("ride", "surf")
+    return _swap_ends(case, generator, f"({PHRASE})[VGE]?I({PHRASE})(?!N)", lambda m, f: m.words[f.start(2) - 1] in _DIRECTED and not ridden(m, f))
 
 @word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, steps=1)
 def subject_object_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -308,14 +313,27 @@ def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator
     if twice is None or parts[-1][-1:] not in ".!?": return None
     return " ".join(p for k, part in enumerate(parts) for p in [part] * (1 + (k in twice)))
 
-# %% ../../nbs/judging/07_word_forms.ipynb #70df922e
+# %% ../../nbs/judging/07_word_forms.ipynb #eec0877a
 _ACTIONS = ("accept attack build buy choose create defend deny destroy discover encourage follow forget help include join leave lose oppose "
             "praise reject repair sell send study support teach trust visit win").split()
+_LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put turn let feel find hold".split())
+
+_NEAR_VERBS = [{*row.split()} for row in """show reveal display announce report explain discover study appear|stop end finish close|win receive catch|
+watch look discover follow|begin start create|build create make construct|leave depart move travel arrive|attack destroy|help support encourage|
+choose select want accept|buy get receive|visit meet join enter|lead drive win""".replace("\n", "").split("|")]
+
+@lru_cache(2**14)
+def _like_verb(a: str, b: str) -> bool: # infinitives
+    "Whether two verbs are one, share a sense, or are near in the news."
+    senses = [{*sense_numbers(wordnet(), v, "v")} for v in (a, b)]
+    return a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1]) or any({a, b} <= near for near in _NEAR_VERBS)
+
 def _other_verbs(word: str, tag: str) -> tuple[str, ...]:
     base, form = FORM_OF.get(word, ("", 0))
-    return tuple(VERB_FORMS[v][form] for v in _ACTIONS if v != base) if tag in "VE" and base in _ACTIONS else ()
+    return tuple(VERB_FORMS[v][form] for v in _ACTIONS if not _like_verb(base, v)) if tag in "VEG" and base and base not in _LIGHT else ()
 
-table_edit("predicate-replaced", "critical", "verbs replaced by others in their form", _other_verbs, tasks=_SUMMARIES)
+table_edit("predicate-replaced", "critical", "verbs replaced by others in their form", _other_verbs, tasks=_SUMMARIES,
+           where=lambda m, i: m.tags[i + 1:i + 2] in tuple("DPANM") or FORM_OF.get(m.words[i], ("",))[0] in _ACTIONS)
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced", lambda w, t: TIMES.get(w, ()),
            where=lambda m, i: m.words[i] not in ("may", "march", "second", "last", "next", "spring"))
 
@@ -332,7 +350,95 @@ def entity_from_source(case: TextCase, level: int, generator: np.random.Generato
     spots = drawn([(a, b, others[int(s * len(others))]) for (a, b, _), s in zip(own, generator.random(len(own)))] if others else [], level, generator)
     return None if spots is None else put(case.text, spots)
 
-# %% ../../nbs/judging/07_word_forms.ipynb #9d089417
+# %% ../../nbs/judging/07_word_forms.ipynb #1faab704
+def verbs_of_text(text: str) -> list[tuple[int, int, str, int]]: # start, stop, infinitive, which form
+    "The verbs of a text whose forms are known and that mean something by themselves."
+    m = marked(text)
+    found = [(*span, *FORM_OF[w]) for w, span, tag in zip(m.words, m.spans, m.tags) if tag in "VEG" and w in FORM_OF]
+    return [f for f in found if f[2] not in _LIGHT]
+
+def _new_verbs(case: TextCase) -> list[str]: # infinitives that only the source has
+    own = {v for t in (case.text, *case.others) for *_, v, _ in verbs_of_text(t)}
+    found = sorted({v for *_, v, _ in verbs_of_text(case.source)})
+    return [v for v in found if unsaid(VERB_FORMS[v], case) and not any(_like_verb(v, o) for o in own)]
+
+def _verb_of_source(case: TextCase, after: str, level: int) -> bool:
+    found, allowed = differences(case.text, after), {*_new_verbs(case)}
+    pairs = [(FORM_OF.get(old[0], ("", 8)), FORM_OF.get(new[0], ("", 9))) for old, new in found if len(old) == len(new) == 1]
+    return len(found) == len(pairs) == level and all(
+        new[0] in allowed and VERB_FORMS[new[0]][old[1]] == w[0] for (old, new), (_, w) in zip(pairs, found))
+
+@word_edit("predicate-from-source", "critical", "verbs replaced by others of the source", _verb_of_source, tasks=_SUMMARIES)
+def predicate_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    own, others = verbs_of_text(case.text), _new_verbs(case)
+    spots = [(a, b, VERB_FORMS[others[int(s * len(others))]][k]) for (a, b, _, k), s in zip(own, generator.random(len(own)))] if others else []
+    spots = drawn(spots, level, generator)
+    return None if spots is None else put(case.text, spots)
+
+# %% ../../nbs/judging/07_word_forms.ipynb #0cd51d3e
+_COUNTRIES = frozenset("""china germany russia britain america england scotland ireland ukraine turkey iran iraq syria israel mexico
+france spain italy austria switzerland poland japan india canada brazil greece sweden norway egypt""".split())
+_STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
+_KINDS = {w: k for k, group in zip(("day", "month", "relative day", "season", "part of the day"), TIME_GROUPS) for w in group}
+_KINDS |= {w.lower(): "country" if w.lower() in _COUNTRIES else "town" for w in NAMES["place"] if w.lower() not in _STATES and " " not in w}
+_KINDS |= dict.fromkeys(_COUNTRIES, "country")
+_KINDS |= {w: kind for kind in ("building", "room", "landscape", "body of water") for w in THINGS[kind]}
+_SPAN = r"(?i)\b(?:for|within|after) (\w+ (?:minute|hour|day|week|month|year|decade)s?)\b"
+_IN_YEAR = r"(?i)\b(?:in|since|until|before|after) ((?:19|20)\d\d)\b(?! \w+s\b)"
+_WHEN = r"(?i)\b(?:in|on|at|near|during|before|after|since|until|outside|inside|from|to) (?:the |an? |last |next )?(WORDS)\b(?![-'’]| [A-Z])"
+_WHEN = _WHEN.replace("WORDS", "|".join(sorted(_KINDS)))
+
+def circumstances(text: str) -> list[tuple[int, int, str, str]]: # start, stop, kind, what it names in lower case
+    "The phrases of a text that say when or where, where their kind is known."
+    text, m = text.replace("’", "'"), marked(text)
+    followed = {b for (_, b), tag in zip(m.spans, m.tags[1:]) if tag == "N"} # a noun comes next: *in Boston schools*
+    rows = [(f.start(), f.end(), _KINDS[f[1].lower()], f[1].lower()) for f in re.finditer(_WHEN, text) if f.end() not in followed]
+    rows += [(f.start(), f.end(), "year", f[1]) for f in re.finditer(_IN_YEAR, text)]
+    rows += [(f.start(), f.end(), "span", f[1].lower()) for f in re.finditer(_SPAN, text) if numbers_of_text(f[1])]
+    return sorted(rows)
+
+# %% ../../nbs/judging/07_word_forms.ipynb #f99ca8e9
+_LISTED = {"span": ("two days", "three weeks", "six months", "nine years"), "year": ("1968", "1987", "2003", "2031")}
+
+def _circumstance_proof(source: bool): # whether the new ones must be in the source
+    def proof(case: TextCase, after: str, level: int) -> bool:
+        a, b = circumstances(case.text), circumstances(after)
+        rest = lambda text, found: [text[i:j].lower() for i, j in zip([0, *(f[1] for f in found)], [*(f[0] for f in found), len(text)])]
+        pairs = [(x, y) for x, y in zip(a, b) if x[3] != y[3]]
+        known = {f[3] for f in circumstances(case.source)}
+        same = len(a) == len(b) and len(pairs) == level and rest(case.text, a) == rest(after, b)
+        return same and all(x[2] == y[2] and _unnamed(y[3], case) and (y[3] in known or not source) for x, y in pairs)
+    return proof
+
+def _unnamed(what: str, case: TextCase) -> bool: # in the text and its right answers
+    return not any(re.search(rf"(?i)\b{re.escape(what)}\b", t) for t in (case.text, *case.others)) and (" " in what or unsaid([what], case))
+
+def _other_circumstances(case: TextCase, level: int, generator: np.random.Generator, named: Sequence[tuple[str, str]]) -> str | None:
+    spots = []
+    for a, b, kind, what in circumstances(case.text):
+        options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
+        if not options: continue
+        new, old = options[int(generator.random() * len(options))], case.text[a:b]
+        at = len(old) - len(what)
+        head = re.sub(r"\b(an?)( )$", lambda m: ("an" if new[0] in "aeiou" else "a") + m[2], old[:at])
+        spots.append((a, b, head + (new.capitalize() if kind in ("day", "month", "town", "country") else new)))
+    spots = drawn(spots, level, generator)
+    return None if spots is None else put(case.text, spots)
+
+# %% ../../nbs/judging/07_word_forms.ipynb #b71bc564
+@word_edit("circumstance-from-source", "critical", "phrases of time and place replaced by others of the source", _circumstance_proof(True),
+           tasks=_SUMMARIES)
+def circumstance_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    return _other_circumstances(case, level, generator, sorted({f[2:] for f in circumstances(case.source)}))
+
+@word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists", _circumstance_proof(False),
+           tasks=_SUMMARIES)
+def circumstance_invented(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    listed = [(k, w) for w, k in _KINDS.items()] + [(k, w) for k, words in _LISTED.items() for w in words]
+    known = {f[3] for f in circumstances(case.source)}
+    return _other_circumstances(case, level, generator, [(k, w) for k, w in listed if w not in known])
+
+# %% ../../nbs/judging/07_word_forms.ipynb #e3fd81b0
 _LONG = {short: long for long, short in CONTRACTIONS.items()}
 
 def expanded(text: str) -> str:
@@ -342,19 +448,33 @@ def expanded(text: str) -> str:
 
 def _as_long(case: TextCase, after: str, level: int) -> bool: return expanded(after) == expanded(case.text)
 
+_SAME_PAST = frozenset("become come run put set cut hit let cost hurt quit read shut split spread beat bet burst left found been got had gone done".split())
+
+def _past(word: str) -> bool: # a participle or a past form
+    base, form = FORM_OF.get(word, ("", 0))
+    return word in _SAME_PAST or form in (2, 3) or word.endswith("ed") or not word.endswith(("ing", "s")) and verb_lemma(word) != word
+
+def _has(text: str) -> list[str]: # forms with 's that may stand for *has*
+    found = re.finditer(r"\b(\w+'s)(?= (\w+)(?: (\w+))?)", text.lower().replace("’", "'"))
+    return [f[1] for f in found if f[1] in _LONG and any(w and _past(w) for w in f.groups()[1:])]
+
+def _as_is(case: TextCase, after: str, level: int) -> bool: return _as_long(case, after, level) and _has(after) == _has(case.text)
+
 def _rewritten(case: TextCase, level: int, generator: np.random.Generator, table: dict) -> str | None:
     words = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
     its = r"(?!it's (?!(?:an?|the|not|very|so|too|like|all|just|\w+ing)\b))"
     pattern = re.compile(rf"(?i)\b{its}({words})(?!\w)(?!')(?! been| got| had| not)(?!\s*[.?!]|$)")
-    found = [(m.start(), m.end(), table[m[1].lower()]) for m in pattern.finditer(case.text.replace("’", "'"))]
+    text = case.text.replace("’", "'")
+    found = [(m.start(), m.end(), table[m[1].lower()]) for m in pattern.finditer(text)]
+    found = [f for f in found if not (text[f[0]:f[1]].lower() in _LONG and _has(" ".join(text[f[0]:].split()[:3]).replace(",", "")))]
     spots = drawn(found, level, generator)
     return None if spots is None else put(case.text, [(a, b, "I" + new[1:] if new[:2] in ("i ", "i'") else new) for a, b, new in spots])
 
-# %% ../../nbs/judging/07_word_forms.ipynb #c64d8420
+# %% ../../nbs/judging/07_word_forms.ipynb #2dce1faf
 @word_edit("contraction", "base", "words contracted", _as_long, kind="valid")
 def contraction(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return _rewritten(case, level, generator, CONTRACTIONS)
 
-@word_edit("expansion", "base", "contractions written out", _as_long, kind="valid")
+@word_edit("expansion", "base", "contractions written out", _as_is, kind="valid")
 def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return _rewritten(case, level, generator, _LONG)
 
 @word_edit("list-reordered", "base", "the two things of a list exchanged", moved_only, kind="valid", steps=1)

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
            'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'taken_out', 'within', 'added_only',
-           'moved_only', 'unsaid', 'drawn', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table', 'negations',
-           'affirmed', 'negation', 'numbers_of_text', 'number_changed', 'number_as_word', 'names_of_text',
-           'entity_replaced', 'entity_removed', 'stretches', 'cut', 'phrase_removed', 'subject_removed', 'omission',
-           'appended', 'addition', 'hallucinated_detail', 'untranslated', 'unrelated_text', 'empty', 'reference_itself']
+           'moved_only', 'unsaid', 'drawn', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table',
+           'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed', 'stands_alone',
+           'number_as_word', 'names_of_text', 'entity_replaced', 'entity_removed', 'stretches', 'cut', 'said',
+           'phrase_removed', 'subject_removed', 'omission', 'appended', 'addition', 'hallucinated_detail',
+           'untranslated', 'unrelated_text', 'empty', 'reference_itself']
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #33920976
+# %% ../../nbs/judging/07_word_perturb.ipynb #8ef468e6
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ import numpy as np
 from ..core import Registry, rng, unknown
 from ..data.wordnet import base_forms, wordnet
 from ..invariants.caption_words import kind_of, noun_lemma, tag_words, words_of
-from .word_lists import CONTRACTIONS, DETAILS, FORM_OF, GENDERS, GERMAN, MODALS, NAME_CLASS, NAMES, NUMBER_NAMES
+from .word_lists import ALIKE, COMPOUNDS, DETAILS, FORM_OF, GENDERS, GERMAN, MODALS, NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS, VERB_FORMS, kind_name
 
 # %% ../../nbs/judging/07_word_perturb.ipynb #047252f5
@@ -132,7 +133,7 @@ def by_table(table: Callable) -> Callable: # table: (word, tag) -> words that ma
         return len(found) == level and all(allowed(" ".join(old), " ".join(new)) for old, new in found)
     return proof
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #86705457
+# %% ../../nbs/judging/07_word_perturb.ipynb #4df61c68
 def taken_out(tags: str) -> Callable:
     "A proof: as many words as the level are gone, all of them with these tags."
     def proof(case: TextCase, after: str, level: int) -> bool:
@@ -158,9 +159,13 @@ def moved_only(case: TextCase, after: str, level: int) -> bool:
 @lru_cache(2**12)
 def _said(texts: tuple[str, ...]) -> frozenset[str]: return frozenset(form for t in texts for w in flat(t) for form in (w, noun_lemma(w)))
 
-def unsaid(words: Iterable[str], case: TextCase) -> bool:
-    "Whether none of these words, nor their other number, is in the text or in any of its right answers."
-    return not {form for w in words for form in (w.lower(), noun_lemma(w.lower()))} & _said((case.text, *case.others))
+def unsaid(words: Iterable[str], # in any number and case
+           case: TextCase,
+           alike: bool = True,   # other words for the same count too
+          ) -> bool:
+    "Whether none of these words, nor their other number, nor another word for them, is in the text or in any of its right answers."
+    forms = {form for w in words for form in (w.lower(), noun_lemma(w.lower()))}
+    return not frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike)) & _said((case.text, *case.others))
 
 # %% ../../nbs/judging/07_word_perturb.ipynb #1211ae7e
 def drawn(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
@@ -200,7 +205,7 @@ def table_edit(name: str, severity: str, strength: str, table: Callable, kind: s
     function.__qualname__ = f"table_edit.{name}"
     word_edit(name, severity, strength, by_table(table), kind, tasks=tasks)(function)
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #69b267f5
+# %% ../../nbs/judging/07_word_perturb.ipynb #0be72fd2
 _BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",), "had": ("has",), "am": ("was",)}
 
 def tense_table(word: str, tag: str) -> tuple[str, ...]:
@@ -213,8 +218,18 @@ def tense_table(word: str, tag: str) -> tuple[str, ...]:
 def _measured(m: Marked, i: int) -> bool: # after a number
     return i > 0 and (m.tags[i - 1] == "M" or m.words[i - 1] in ("a", "an", "per", "several", "few"))
 
-table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES))
-table_edit("gender-changed", "critical", "words for men and women exchanged", by_tag(GENDERS), new=False)
+_SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase stairway ladder ramp cliff incline".split())
+
+def _opposable(m: Marked, i: int) -> bool: # *up* and *down* only where the ground rises
+    return m.words[i] not in ("up", "down") or bool({*m.words[i + 1:i + 6]} & _SLOPES)
+
+def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, and no verb before *to* or another verb
+    after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
+    if (m.words[i], *after) in COMPOUNDS or (*before, m.words[i]) in COMPOUNDS: return False
+    if m.tags[i] == "N": return "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i])
+    return m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",)) and m.tags[i + 1:i + 2] not in tuple("VIR")
+
+table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable)
 table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if GERMAN.get(w, w).lower() != w else (), new=False)
 table_edit("unit-changed", "critical", "units replaced without converting the number", lambda w, t: UNITS.get(w, ()), where=_measured)
 table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False)
@@ -222,9 +237,17 @@ table_edit("pronoun-changed", "critical", "pronouns of another person or number"
 table_edit("hypernym", "major", "nouns replaced by the name of their kind", lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (),
            where=lambda m, i: m.tags[i + 1:i + 2] != "N")
 table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False)
-table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid", new=False)
+table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid", new=False, where=_no_compound)
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #8f6bc1b7
+def _sexes_differ(case: TextCase, after: str, level: int) -> bool:
+    new = Counter(flat(after)) - Counter(flat(case.text))
+    return by_table(by_tag(GENDERS))(case, after, level) and new.total() == level and unsaid(new, case)
+
+@word_edit("gender-changed", "critical", "words for men and women exchanged", _sexes_differ)
+def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    return exchange(case, level, generator, by_tag(GENDERS))
+
+# %% ../../nbs/judging/07_word_perturb.ipynb #a8ea2442
 _HELPERS = frozenset("is are was were can could will would may might must should".split())
 _DO = {1: "does not", 0: "do not", 2: "did not"}
 
@@ -232,12 +255,20 @@ def negations(text: str) -> int:
     "How many negations a text has."
     return len(re.findall(r"\b(?:not|cannot|never|no)\b|n['’]t\b", text.lower()))
 
+_NEGATIVE = re.compile(r"(?i)\b(?:not|cannot|never|no|nobody|nothing|none|neither|nor|nowhere|without|hardly|barely)\b|n['’]t\b")
+
+def _negative_before(text: str, at: int) -> bool: # whether the sentence there has a negation
+    start = max(text.rfind(mark, 0, at) for mark in ".!?") + 1
+    stop = re.search(r"[.!?]|$", text[at:]).start() + at
+    return bool(_NEGATIVE.search(text[start:stop]))
+
 def _negatable(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, (start, stop), tag) in enumerate(zip(m.words, m.spans, m.tags)):
         after, before = m.words[i + 1:i + 2], m.tags[i - 1:i]
         form = FORM_OF.get(word, ("", 9))
         if word == "not" and m.tags[i - 1:i] == "X" and m.words[i - 1] in _HELPERS: out.append((start, stop, ""))
+        elif _negative_before(text, start): continue
         elif word in _HELPERS and tag == "X" and after != ("not",) and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
         elif tag == "G" and before == "N": out.append((start, stop, "not " + word))
@@ -261,24 +292,27 @@ def negation(case: TextCase, level: int, generator: np.random.Generator) -> str 
     spots = drawn(_negatable(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #d293e1c6
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)|\b(?:" + "|".join(sorted(NUMBER_NAMES, key=len, reverse=True)) + r")\b(?!-)", re.I)
+# %% ../../nbs/judging/07_word_perturb.ipynb #764bc1f9
+_WORDED = "|".join(sorted((w.replace("-", r"[-\s]") for w in NUMBER_NAMES), key=len, reverse=True))
+_NUMBER = re.compile(rf"(?<![\w.])\d+(?:,\d{{3}})*(?:\.\d+)?(?!\w)|(?<![\w-])(?:{_WORDED})\b(?!-)", re.I)
+
+def _plain_number(text: str) -> str: return re.sub(r"\s", "-", text.lower()).replace(",", "")
 
 def numbers_of_text(text: str) -> list[tuple[int, int, float]]: # start, stop, value
     "The numbers of a text, but for a *one* that may be a pronoun."
-    found = [(m.start(), m.end(), m[0].lower().replace(",", "")) for m in _NUMBER.finditer(text)]
+    found = [(m.start(), m.end(), _plain_number(m[0])) for m in _NUMBER.finditer(text)]
     return [(a, b, float(NUMBER_NAMES.get(w, w) if w in NUMBER_NAMES else w)) for a, b, w in found if w != "one"]
 
 def _like(old: str, value: float) -> str: # written like the old one
-    if old.lower() in NUMBER_NAMES: return NUMBER_WORDS[int(value)]
+    if _plain_number(old) in NUMBER_NAMES: return NUMBER_WORDS[int(value)]
     return f"{value:,.0f}" if "," in old else f"{value:.{len(old.partition('.')[2])}f}"
 
 def _other_number(old: str, value: float, share: float) -> str:
-    if old.lower() in NUMBER_NAMES: options = [n for n in (range(2, 13) if value <= 12 else NUMBER_WORDS) if n != value and (n > 12) == (value > 12)]
+    if _plain_number(old) in NUMBER_NAMES: options = [n for n in (range(2, 13) if value <= 12 else NUMBER_WORDS) if n != value and (n > 12) == (value > 12)]
     else: options = [v for v in (value + d * max(1, 10 ** (len(f"{value:.0f}") - 2)) for d in (-3, -2, 2, 3, 4, 7)) if v >= 2] or [value + 2]
     return _like(old, options[int(share * len(options))])
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #ce9dd480
+# %% ../../nbs/judging/07_word_perturb.ipynb #727993cc
 def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
     rest = lambda text, found: "".join(text[i:j] for i, j in zip([0, *(f[1] for f in found)], [*(f[0] for f in found), len(text)]))
@@ -291,13 +325,30 @@ def number_changed(case: TextCase, level: int, generator: np.random.Generator) -
     spots = drawn([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)], level, generator)
     return None if spots is None else put(case.text, spots)
 
+_MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
+
+_RANKED = ("number|numbers|no|nos|interstate|route|highway|chromosome|channel|platform|gate|room|level|type|size|part|volume|grade|flight|season|"
+           "episode|phase|chapter|section|article|page|bus|terminal|game|week|day|step|line|figure|table")
+
+def stands_alone(text: str, start: int, stop: int) -> bool:
+    "Whether a number has blanks or the marks of a sentence around it, and neither another number nor a name beside it."
+    before, after = text[:start], text[stop:]
+    parted = re.search(r"(?:^|\s|[(\"“])$", before) and re.match(r"[.,;:!?)\"”]*(?:\s|$)", after)
+    beside = re.search(rf"(?i)(?:\b{_MANY}(?: and)?|[$€£¥#:/.-]|\d\s*,)\s*$", before) or re.match(
+        rf"(?i)\s*[%°$€£:/-]|\s*,\s*\d{{3}}\b|\s+(?:{_MANY}\b|and an? )", after)
+    named = re.search(rf"(?<=\s)[A-Z]\w*\.?\s+$|(?i:\b(?:{_RANKED}|{'|'.join(TIMES)})\s+$)", before)
+    return bool(parted and not beside and not named and not re.match(r"0\d", text[start:stop]))
+
 def _same_numbers(case: TextCase, after: str, level: int) -> bool:
-    a, b = ([v for _, _, v in numbers_of_text(t)] for t in (case.text, after))
-    return a == b and len(differences(case.text, after)) == level
+    a, b = (numbers_of_text(t) for t in (case.text, after))
+    other = [(x, y) for x, y in zip(a, b) if case.text[x[0]:x[1]].lower() != after[y[0]:y[1]].lower()]
+    alone = all(stands_alone(case.text, *x[:2]) and stands_alone(after, *y[:2]) for x, y in other)
+    return [v for *_, v in a] == [v for *_, v in b] and len(other) == level == len(differences(case.text, after)) and alone
 
 @word_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers, kind="valid")
 def number_as_word(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text) if v in NUMBER_WORDS and "." not in case.text[a:b]]
+    small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
+             if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
     spots = drawn([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small], level, generator)
     return None if spots is None else put(case.text, spots)
 
@@ -354,7 +405,7 @@ _remover("noun-removed", "critical", "nouns left out", "N")
 _remover("modifier-removed", "critical", "adjectives and adverbs left out", "AR")
 _remover("function-word-removed", "minor", "articles, prepositions, auxiliaries left out", "DIXCPT")
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #e7e73390
+# %% ../../nbs/judging/07_word_perturb.ipynb #95e8739e
 PHRASE = r"(?:[DPM]*[ARNM]*N)" # a noun phrase, in tags
 
 def stretches(text: str, pattern: str) -> list[tuple[int, int]]: # first and last word
@@ -366,8 +417,12 @@ def cut(text: str, first: int, last: int) -> tuple[int, int, str]:
     spans = marked(text).spans
     return spans[first][0], spans[last][1], ""
 
+def said(text: str) -> list[str]: # in lower case
+    "The words of a text without its marks."
+    return [w for w in flat(text) if w[0].isalnum()]
+
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
-    return within(after, case.text) and len(flat(after)) < len(flat(case.text)) and not unsaid(flat(after), case._replace(others=()))
+    return within(after, case.text) and len(said(after)) < len(said(case.text)) and not unsaid(flat(after), case._replace(others=()))
 
 @word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out)
 def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -376,7 +431,7 @@ def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -
     spots = drawn(found, level, generator)
     return None if spots is None else put(case.text, spots)
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #c4b0a21c
+# %% ../../nbs/judging/07_word_perturb.ipynb #128814e8
 def _without_subject(case: TextCase, after: str, level: int) -> bool:
     kept = len(flat(after))
     return flat(case.text)[-kept:] == flat(after) and any(t in "NW" for t in marked(case.text).tags[:-kept])
@@ -386,11 +441,16 @@ def subject_removed(case: TextCase, level: int, generator: np.random.Generator) 
     found = re.match(f"(?:{PHRASE}|W)(?=[VXG])", marked(case.text).tags)
     return None if not found else put(case.text, [cut(case.text, 0, found.end() - 1)])
 
-@word_edit("omission", "critical", "15 % of the words left out, at the end", _only_taken_out)
+def _end_gone(case: TextCase, after: str, level: int) -> bool:
+    whole, rest = said(case.text), said(after)
+    return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
+
+@word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone)
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    keep = len(m.words) - max(level, round(0.15 * level * len(m.words)))
-    return case.text[:m.spans[keep - 1][1]] if keep >= 2 else None
+    stops = [stop for word, (_, stop) in zip(m.words, m.spans) if word[0].isalnum()]
+    keep = len(stops) - max(level, round(0.15 * level * len(stops)))
+    return case.text[:stops[keep - 1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0] if keep >= 2 else None
 
 # %% ../../nbs/judging/07_word_perturb.ipynb #60b5f420
 def _nouns(text: str) -> set[str]: return {noun_lemma(w) for w, t in zip(marked(text).words, marked(text).tags) if t == "N"}
@@ -422,7 +482,7 @@ def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generat
     found = drawn([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level, generator)
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))
 
-# %% ../../nbs/judging/07_word_perturb.ipynb #befc23c2
+# %% ../../nbs/judging/07_word_perturb.ipynb #5f0d3761
 def _from_source(case: TextCase, after: str, level: int) -> bool:
     kept = case.text.split()[:len(case.text.split()) - round(level / 5 * len(case.text.split()))]
     return after.split()[:len(kept)] == kept and " ".join(after.split()[len(kept):]) in " ".join(case.source.split()) and after != case.text
@@ -434,7 +494,7 @@ def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> 
     keep, skip = len(own) - round(level / 5 * len(own)), len(source) - round(level / 5 * len(source))
     return None if keep == len(own) else " ".join([*own[:keep], *source[skip:]])
 
-@word_edit("unrelated", "base", "the answer to another item", lambda case, after, level: unsaid(_nouns(after) or {"a"}, case), steps=1)
+@word_edit("unrelated", "base", "the answer to another item", lambda case, after, level: unsaid(_nouns(after) or {"a"}, case, alike=False), steps=1)
 def unrelated_text(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return case.foreign[int(generator.integers(len(case.foreign)))] if case.foreign else None
 
