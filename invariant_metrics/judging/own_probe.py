@@ -476,7 +476,7 @@ def _together(parts: Sequence[tuple[list[ProbeResult], dict]], order: Sequence) 
         out.append(replace(result, **frames, ledger=last.ledger, examples=last.examples, signatures=said_))
     return combine(out)
 
-# %% ../../nbs/judging/07_own_probe.ipynb #25fb9b05
+# %% ../../nbs/judging/07_own_probe.ipynb #daf300af
 def own_probe(task: str,                        # "captioning", "translation" or "summarization"
               target,                           # references: COCO json, jsonl, text files, id -> texts
               preds: Mapping[str, object] | None = None, # system -> file or texts
@@ -503,7 +503,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
         held["foils"] = posed_foils(*theirs, task, seed), "captions of foils", {}
     count = max(1, min(workers, len(specs))) if all(isinstance(m, str) for m in specs) else 1
     shares = _shares(specs, count)
-    jobs = [(task, part, held, size, seed, device, progress and part is shares[-1], part is shares[-1]) for part in shares]
+    jobs = [(task, part, held, size, seed, device, progress and part is shares[-1], part is shares[0]) for part in shares]
     order = [getattr(m, "name", m) for m in specs]
     if len(jobs) == 1: return _together([_share(*jobs[0])], order)
     with ProcessPoolExecutor(len(jobs) - 1, mp_context=get_context("spawn")) as pool:
