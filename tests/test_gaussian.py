@@ -276,7 +276,7 @@ def test_from_items_and_from_files_of_features(tmp_path):
     stats = GaussianStats.of(images, "embedded", parts=2, store=store)
     rows = extract_features(images, "embedded")
     assert stats.n == 11 and dict(stats.signature.items)["encoder"] == "embedded"
-    assert np.allclose(stats.cov, np.cov(rows.double().numpy(), rowvar=False), rtol=1e-9, atol=1e-12)
+    assert np.allclose(stats.cov, np.cov(rows.double().numpy(), rowvar=False), atol=2e-6) # features of another batch differ in float32
     (tmp_path/"folder").mkdir()
     for i, image in enumerate(images): save_image(image, tmp_path/"folder"/f"{i:02}.png")
     found = GaussianStats.of(tmp_path/"folder", "embedded", store=store)
