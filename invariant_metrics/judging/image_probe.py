@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IMAGE_SCALES', 'SIDE', 'LEAST', 'IMAGE_METRICS', 'Shown', 'load_shown', 'severities', 'picture_oracle', 'image_probe']
 
-# %% ../../nbs/judging/07_image_probe.ipynb #278daf09
+# %% ../../nbs/judging/07_image_probe.ipynb #4cb4198c
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +26,7 @@ from .image_perturb import SEVERITIES
 from .perturb import Items, Match, at_strength, families, perturbations, psnr_to, scene_wrongness
 from .probe import (LEVELS, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, Measured, ProbeResult, Size, combine, concluded,
                                              measure, of_nobody, pictures, probe_metrics, sentinels)
+from ..metrics.base import Metric
 
 # %% ../../nbs/judging/07_image_probe.ipynb #0edf14ef
 IMAGE_SCALES = {"quick": Size(24, 1, 24, 500), "default": Size(120, 1, 60, 1000), "full": Size(1000, 1, 200, 2000)}
@@ -147,7 +148,7 @@ def _families(task: str, source, names: Sequence[str] | None, valid: str | None)
     if first not in right: raise unknown(f"valid alternative of {task}", first, right)
     return [first, *(n for n in known if names is None or n in names)]
 
-# %% ../../nbs/judging/07_image_probe.ipynb #6fc19210
+# %% ../../nbs/judging/07_image_probe.ipynb #b1b79a99
 @dataclass(frozen=True)
 class _Job:
     "What a process is to measure."
@@ -160,33 +161,35 @@ class _Job:
     show: bool
     device: str | None
 
-def _measured(job: _Job, specs: Sequence, first: bool) -> tuple[Measured, dict]: # and the shares of changed pixels; the first one has the sentinels
+def _measured(job: _Job, metrics: Sequence[Metric], first: bool) -> tuple[Measured, dict]: # and the shares of changed pixels; the first one has the sentinels
     store, few = {}, few_threads()
-    judged = [*probe_metrics(specs, job.device), *(sentinels() if first else [])]
+    judged = [*metrics, *(sentinels() if first else [])]
     levels, how = (SEVERITIES, severities(store)) if job.task == "images" else (LEVELS, pictures)
     oracle = picture_oracle if first and job.shown.items.scenes is not None else None
     return measure(job.shown.items, judged, job.names, levels, job.seed, show=job.show and first, label=f"probe {job.label}",
                    target=job.shown.target, shown_by=how, oracle=oracle), store
 
-def _shared_out(job: _Job, specs: Sequence, workers: int) -> tuple[Measured, dict]:
+def _elsewhere(job: _Job, specs: Sequence[str]) -> Measured: # in a process of its own, which opens its networks itself
+    return _measured(job, probe_metrics(specs, job.device), False)[0]
+
+def _shared_out(job: _Job, specs: Sequence, metrics: Sequence[Metric], workers: int) -> tuple[Measured, dict]:
     count = max(1, min(workers, len(specs))) if all(isinstance(m, str) for m in specs) else 1
     cuts = [round(k * len(specs) / count) for k in range(count + 1)]
-    if count == 1: return _measured(job, specs, True)
+    if count == 1: return _measured(job, metrics, True)
     with ProcessPoolExecutor(count - 1, mp_context=get_context("spawn")) as pool:
-        others = [pool.submit(_measured, job, specs[a:b], False) for a, b in zip(cuts[1:], cuts[2:])]
-        out, store = _measured(job, specs[:cuts[1]], True)   # this process takes a share itself: each one costs memory
-        for more, _ in (f.result() for f in others):
+        others = [pool.submit(_elsewhere, job, specs[a:b]) for a, b in zip(cuts[1:], cuts[2:])]
+        out, store = _measured(job, metrics[:cuts[1]], True)   # this process takes a share itself: each one costs memory
+        for more in (f.result() for f in others):
             for kept in ("scores", "features", "untouched"): getattr(out, kept).update(getattr(more, kept))
         return out, store
 
-# %% ../../nbs/judging/07_image_probe.ipynb #c543cb53
-def _part(job: _Job, specs: Sequence, size: Size, workers: int) -> ProbeResult:
+# %% ../../nbs/judging/07_image_probe.ipynb #d2d37cd3
+def _part(job: _Job, specs: Sequence, metrics: Sequence[Metric], size: Size, workers: int) -> ProbeResult:
     began = time.perf_counter()
-    out, store = _shared_out(job, specs, workers)
+    out, store = _shared_out(job, specs, metrics, workers)
     of_nobody(out, job.asked, job.label)
-    judged = [*probe_metrics(specs, job.device), *sentinels()]
     signature = job.shown.signature.extended(probe=job.task)
-    result = concluded(out, judged, size, job.seed, job.label, signature, time.perf_counter() - began)
+    result = concluded(out, [*metrics, *sentinels()], size, job.seed, job.label, signature, time.perf_counter() - began)
     if job.task == "images":
         pixels = [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]
         middle = lambda rows: np.array([np.nan if np.isnan(x).all() else np.nanmedian(x) for x in rows])
@@ -194,7 +197,7 @@ def _part(job: _Job, specs: Sequence, size: Size, workers: int) -> ProbeResult:
         result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), middle(psnr), middle(pixels)], axis=1)
     return result
 
-# %% ../../nbs/judging/07_image_probe.ipynb #c9c190ec
+# %% ../../nbs/judging/07_image_probe.ipynb #8d45f7c6
 def image_probe(source="photos",                          # the truth: "photos", "scenes", a folder of images, or an array
                 preds=None,                               # predictions: a folder, several, or {system: folder}; None: the truth itself is broken
                 metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for IMAGE_METRICS
@@ -214,7 +217,7 @@ def image_probe(source="photos",                          # the truth: "photos",
     if scale not in IMAGE_SCALES: raise unknown("scale", scale, IMAGE_SCALES)
     names, size, _ = _families(task, source, families, valid), IMAGE_SCALES[scale], few_threads()
     specs = list(IMAGE_METRICS if metrics is None else metrics)
-    probe_metrics(specs, device) # before anything else: what is wrong with them is said at once
+    judged = probe_metrics(specs, device) # before anything else: what is wrong with them is said at once
     if preds is not None and not isinstance(preds, Mapping):
         several = [preds] if isinstance(preds, (str, Path, Tensor, np.ndarray)) else list(preds)
         preds = {Path(p).name if isinstance(p, (str, Path)) else "pred": p for p in several}
@@ -222,4 +225,4 @@ def image_probe(source="photos",                          # the truth: "photos",
     label = Path(source).name if isinstance(source, (str, Path)) else "target"
     parts = [(label, None)] if preds is None else list(preds.items())
     loaded = [(name, load_shown(source, p, size, seed, regions, recursive, side)) for name, p in parts]
-    return combine([_part(_Job(shown, task, names, families, seed, name, progress, device), specs, size, workers) for name, shown in loaded])
+    return combine([_part(_Job(shown, task, names, families, seed, name, progress, device), specs, judged, size, workers) for name, shown in loaded])
