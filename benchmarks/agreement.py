@@ -18,9 +18,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from invariant_metrics.core import atomic_write, bootstrap_weights, rng
-from invariant_metrics.judging.kendall import pair_counts_many
-from invariant_metrics.judging.rank import AGREEMENTS, tau_b, tau_c
+from invariant_metrics.files import atomic_write
+from invariant_metrics.stats import bootstrap_weights
+from invariant_metrics.core import rng
+from invariant_metrics.people.kendall import pair_counts_many
+from invariant_metrics.people.statistics import AGREEMENTS, tau_b, tau_c
 
 TABLE = Path(__file__).parents[1]/"nbs"/"results"/"agreement.csv"
 NAMES, LOOPED = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr", "METEOR"), 4

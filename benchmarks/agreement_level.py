@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.core import atomic_write, progress, rng
-from invariant_metrics.judging.agreement import TARGETS, cells, drawn, p_value, spread, swap_test
-from invariant_metrics.judging.rank import AGREEMENTS
+from invariant_metrics.files import atomic_write
+from invariant_metrics.core import progress, rng
+from invariant_metrics.people.agreement import TARGETS, cells, drawn, p_value, spread, swap_test
+from invariant_metrics.people.statistics import AGREEMENTS
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"agreement_level.csv"
 SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell

@@ -19,7 +19,7 @@ import bert_score
 import pandas as pd
 import torch
 
-from invariant_metrics.core import atomic_write
+from invariant_metrics.files import atomic_write
 from invariant_metrics.encoders.text import text_place
 from invariant_metrics.metrics.bertscore import TokenReader, bert_scores
 

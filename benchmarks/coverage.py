@@ -20,7 +20,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from invariant_metrics.core import atomic_write, torch_rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.core import torch_rng
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.frechet_interval import frechet_influence
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from invariant_metrics.core import atomic_write, progress, torch_rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.core import progress, torch_rng
 from invariant_metrics.metrics.kernel import RBF, pair_sums
 from invariant_metrics.metrics.mmd import estimate_of, score_interval
 

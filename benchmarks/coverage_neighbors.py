@@ -13,10 +13,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from invariant_metrics.core import Signature, atomic_write, bootstrap_weights, progress, rng
+from invariant_metrics.core import Signature, progress, rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.metrics.base import Estimate, Metric, Rows
-from invariant_metrics.metrics.inference import difference, standard_error
-from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences, neighbor_score
+from invariant_metrics.scoring.inference import difference
+from invariant_metrics.metrics.estimate import standard_error
+from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences
+from invariant_metrics.metrics.neighbors import neighbor_score
 
 SETTINGS = [dict(n=100, m=100, d=2, shift=1.0, scale=1.0), dict(n=200, m=200, d=8, shift=0.5, scale=1.0),
             dict(n=200, m=400, d=8, shift=0.5, scale=0.8), dict(n=200, m=200, d=64, shift=2.0, scale=1.0),

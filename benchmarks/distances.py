@@ -24,7 +24,8 @@ from torch_fidelity.metric_kid import kid_features_to_metric
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from invariant_metrics.core import atomic_write, progress
+from invariant_metrics.files import atomic_write
+from invariant_metrics.core import progress
 from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_moments
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_terms
 from invariant_metrics.metrics.frechet_interval import frechet_estimate

@@ -23,7 +23,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from invariant_metrics.core import InputError, atomic_write, auc, rng
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.stats import auc
 from invariant_metrics.invariants.base import get_invariant
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.cider import document_frequencies

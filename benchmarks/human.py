@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from invariant_metrics.core import atomic_write
+from invariant_metrics.files import atomic_write
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.judging.human import agree, metric_scores
+from invariant_metrics.people.human import agree, metric_scores
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
 SUMMARIES = ["bleu", "chrf", "rouge-1-f", "rouge-2-f", "rouge-l-f"]

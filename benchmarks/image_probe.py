@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.core import atomic_write, save_results
-from invariant_metrics.judging.image_probe import image_probe
-from invariant_metrics.judging.probe import combine, probe
+from invariant_metrics.files import atomic_write, save_results
+from invariant_metrics.probe.own_images import image_probe
+from invariant_metrics.probe.images import combine, probe
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"image_probe"
 

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import adjusted_rand_score
 
-from invariant_metrics.core import atomic_write
-from invariant_metrics.data.photos import Photo, folder_photos, found_regions, given_regions, label_maps, packaged_photos, shrink, tiles
+from invariant_metrics.files import atomic_write
+from invariant_metrics.data.photos import Photo, folder_photos, found_regions, given_regions, label_maps
+from invariant_metrics.data.photos import packaged_photos, shrink, tiles
 
 
 def survey(name: str, photos: list[Photo], regions: Path | None = None) -> dict:

@@ -10,12 +10,14 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from invariant_metrics.core import Signature, atomic_write, progress, rng
-from invariant_metrics.judging.power import auc_influence, auc_pilot, correlation_pilot, mean_pilot, metric_pilot, pearson_influence, power
+from invariant_metrics.core import Signature, progress, rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.scoring.pilots import auc_influence, auc_pilot, correlation_pilot, mean_pilot
+from invariant_metrics.scoring.pilots import metric_pilot, pearson_influence, power
 from invariant_metrics.metrics.base import Metric, Rows
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
-from invariant_metrics.metrics.inference import difference, permutation_test
+from invariant_metrics.scoring.inference import difference, permutation_test
 from invariant_metrics.metrics.kernel import RBF
 from invariant_metrics.metrics.mmd import mmd2, mmd_estimate, mmd_replicates
 

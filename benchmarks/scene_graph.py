@@ -20,10 +20,11 @@ import pandas as pd
 from caption_gold import accuracy
 from scipy.stats import kendalltau
 
-from invariant_metrics.core import atomic_write, rng
-from invariant_metrics.data.bilingual import make_sentences, relation_of
-from invariant_metrics.data.scene_captions import WORDS, relation_captions, said
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.files import atomic_write
+from invariant_metrics.core import rng
+from invariant_metrics.worlds.bilingual import make_sentences, relation_of
+from invariant_metrics.worlds.scene_captions import WORDS, relation_captions, said
+from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.parse import pattern_parse
 from invariant_metrics.invariants.scene_graph import SceneGraph, graph_of, parse
 from invariant_metrics.metrics.scene_graph import scene_graph_rows

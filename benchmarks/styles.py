@@ -11,13 +11,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from invariant_metrics.core import atomic_write, bootstrap_weights, interval, normal_interval, rng
-from invariant_metrics.data.scenes import make_scenes, oracle_violation, recolored
+from invariant_metrics.files import atomic_write
+from invariant_metrics.stats import bootstrap_weights, interval, normal_interval
+from invariant_metrics.core import rng
+from invariant_metrics.worlds.scenes import make_scenes, oracle_violation, recolored
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.judging.assign import assign
-from invariant_metrics.judging.perturb import Items, at_strength, perturbations
-from invariant_metrics.judging.styles import (corrected_interval, corrected_replicates, distance_replicates, real_side,
-                                              row_correlation, simulated_labels, style_agreement, style_features, style_images)
+from invariant_metrics.people.assign import assign
+from invariant_metrics.edits.colors import Items, at_strength, perturbations
+from invariant_metrics.people.styles import corrected_interval, corrected_replicates, distance_replicates
+from invariant_metrics.people.styles import real_side, row_correlation, simulated_labels, style_agreement
+from invariant_metrics.people.styles import style_features, style_images
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.kernel import Polynomial
 from invariant_metrics.metrics.mmd import mmd2

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.core import atomic_write
+from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.cider import cider_d
 from invariant_metrics.metrics.ngram import corpus_bleu
 from invariant_metrics.metrics.rouge import rouge_l

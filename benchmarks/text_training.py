@@ -17,10 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pandas as pd
 import torch
 
-from invariant_metrics.core import InputError, atomic_write
-from invariant_metrics.data.bilingual import make_sentences
-from invariant_metrics.data.scene_captions import relation_captions
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.core import InputError
+from invariant_metrics.files import atomic_write
+from invariant_metrics.worlds.bilingual import make_sentences
+from invariant_metrics.worlds.scene_captions import relation_captions
+from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.grid import grid_features
 from invariant_metrics.invariants.base import get_invariant

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from invariant_metrics.core import atomic_write
+from invariant_metrics.files import atomic_write
 
 INVARIANTS = ["", "segmentation", "depth", "edges", "segmentation+depth"]
 
@@ -35,7 +35,7 @@ def measure(size: int, invariants: str, cached: bool, device: str, precision: st
     "Steps per second, share of data loading and peak memory of one setting."
     import torch
 
-    from invariant_metrics.data.scenes import make_scenes
+    from invariant_metrics.worlds.scenes import make_scenes
     from invariant_metrics.invariants.base import get_invariant
     from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches

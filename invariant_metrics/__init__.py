@@ -3,9 +3,9 @@ from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
 
-_SURFACE = {"score": "metrics.score", "ranking": "metrics.score", "probe": "judging.probe", "study": "judging.run",
+_SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images", "study": "study.run",
             "Score": "core", "Signature": "core", "Interval": "core", "InputError": "core", "paired_metric": "metrics.base",
-            "load_results": "core"}
+            "load_results": "files"}
 __all__ = [*_SURFACE]
 
 

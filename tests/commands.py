@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from invariant_metrics.shell import main
+from invariant_metrics.commands.shell import main
 
 
 def _settings(cwd, env) -> dict:

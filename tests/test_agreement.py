@@ -8,12 +8,16 @@ import pytest
 import torch
 from scipy import stats
 
-from invariant_metrics.core import InputError, bootstrap_weights, rng
-from invariant_metrics.judging.agreement import (LEVELS, TARGETS, agreement, benjamini_hochberg, cells, compare, drawn, holm, p_value,
-                                                 replicates, spread, swap_test, tied_clusters, williams)
-from invariant_metrics.judging.rank import AGREEMENTS, calibrated_accuracy
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.stats import bootstrap_weights
+from invariant_metrics.people.agreement import LEVELS, TARGETS, agreement, cells, compare
+from invariant_metrics.stats import benjamini_hochberg
+from invariant_metrics.people.agreement import drawn, p_value, replicates, spread, swap_test
+from invariant_metrics.stats import holm
+from invariant_metrics.people.agreement import tied_clusters, williams
+from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
-from invariant_metrics.metrics.inference import drawn_replicates
+from invariant_metrics.scoring.inference import drawn_replicates
 from real_data import data_path
 
 SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell

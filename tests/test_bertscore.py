@@ -14,7 +14,8 @@ from invariant_metrics.encoders.image import seeded
 from invariant_metrics.encoders.text import bert, padded
 from invariant_metrics.metrics import bertscore as module
 from invariant_metrics.metrics.base import extract, get_metric, statistic
-from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, chosen_layer, idf_weights, portions, read_baseline
+from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, chosen_layer, idf_weights, portions
+from invariant_metrics.metrics.bertscore import read_baseline
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
 LOOSE = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.data import bilingual_words as W
-from invariant_metrics.data.bilingual import (EDITS, FRAMES, Meaning, edits, entities_in, entities_of, join_words, make_sentences, numbers_in, numbers_of,
-                                              preserved, relation_in, relation_of, render, right_answers, sentiment_in, sentiment_of, split_words, tagged,
-                                              world_words)
+from invariant_metrics.worlds import bilingual_words as W
+from invariant_metrics.worlds.bilingual import EDITS, FRAMES, Meaning, edits, entities_in, entities_of
+from invariant_metrics.worlds.bilingual import join_words, make_sentences, numbers_in, numbers_of, preserved
+from invariant_metrics.worlds.bilingual import relation_in, relation_of, render, right_answers, sentiment_in
+from invariant_metrics.worlds.bilingual import sentiment_of, split_words, tagged, world_words
 
 COMMON = make_sentences(600, seed=11)
 MIXED = make_sentences(300, seed=12, names="all")

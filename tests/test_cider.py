@@ -13,7 +13,8 @@ from scipy.stats import kendalltau
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric, statistic
-from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, load_frequencies, merge_frequencies, save_frequencies
+from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, load_frequencies
+from invariant_metrics.metrics.cider import merge_frequencies, save_frequencies
 
 
 def corpus(seed: int, n: int = 50, words: int = 12) -> tuple[list[str], list[list[str]]]:

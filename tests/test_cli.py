@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from commands import cli, own_process
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.worlds.scenes import make_scenes
 
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
             "cache list", "cache clear", "wordnet build"]

@@ -9,7 +9,8 @@ import torch
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric, statistic
-from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask, comet_scores, recipe
+from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask, comet_scores
+from invariant_metrics.metrics.comet import recipe
 
 STAND_IN = '''
 import os, sys, time

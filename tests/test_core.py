@@ -5,7 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from invariant_metrics.core import InputError, atomic_write, auc, bootstrap_weights, interval, rng
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.stats import auc, bootstrap_weights, interval
 
 
 def test_a_full_disk_leaves_the_earlier_file_and_no_temporary_one(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import torch
 import torchmetrics
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics import streamed
-from invariant_metrics.metrics.base import TorchMetric, get_metric
+from invariant_metrics.scoring import torch_metric as streamed
+from invariant_metrics.scoring.torch_metric import TorchMetric
+from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 
 COLOR = {"encoder": "mean-color", "layer": "quarters"}

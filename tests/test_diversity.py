@@ -6,8 +6,9 @@ from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric, metric_cards, replicates, statistic
-from invariant_metrics.metrics.diversity import corpus_distinct, distinct_n, div_n, diversity, gram_counts, rep_n
-from invariant_metrics.metrics.inference import score_rows
+from invariant_metrics.metrics.diversity import corpus_distinct, distinct_n, div_n, diversity, gram_counts
+from invariant_metrics.metrics.diversity import rep_n
+from invariant_metrics.scoring.inference import score_rows
 
 NAMES = ["div-2", "div-3", "div-4", "diversity", "repetition", "distinct-1", "distinct-2"]
 texts_of_few_words = st.lists(st.lists(st.sampled_from("a b c d".split()), max_size=12).map(" ".join), min_size=1, max_size=8)

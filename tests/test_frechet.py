@@ -10,7 +10,8 @@ from torchmetrics.image.fid import _compute_fid
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
-from invariant_metrics.metrics.frechet import deflated, frechet_distance, frechet_replicates, frechet_terms, nuclear_norm, product, root_sum
+from invariant_metrics.metrics.frechet import deflated, frechet_distance, frechet_replicates, frechet_terms
+from invariant_metrics.metrics.frechet import nuclear_norm, product, root_sum
 from invariant_metrics.metrics.gaussian import GaussianStats
 
 SHAPES = [(300, 200, 16), (40, 60, 48), (20, 30, 64), (20, 200, 64)]  # n above d, around d, below d, one of each

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from invariant_metrics.core import InputError, Signature, torch_rng
 from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
-from invariant_metrics.metrics.frechet_interval import (dealt, frechet_estimate, frechet_from_stats, frechet_infinite, frechet_influence,
-                                                        frechet_line, halving_signs, small_sample_note, tail_weight, transport_factors)
+from invariant_metrics.metrics.frechet_interval import dealt, frechet_estimate, frechet_from_stats
+from invariant_metrics.metrics.frechet_interval import frechet_infinite, frechet_influence, frechet_line
+from invariant_metrics.metrics.frechet_interval import halving_signs, small_sample_note, tail_weight
+from invariant_metrics.metrics.frechet_interval import transport_factors
 from invariant_metrics.metrics.gaussian import GaussianStats
-from invariant_metrics.metrics.inference import score_rows, standard_error
+from invariant_metrics.scoring.inference import score_rows
+from invariant_metrics.metrics.estimate import standard_error
 
 
 def draw(n, m, d, seed, decay=0.0, scale=1.3, shift=0.2):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from invariant_metrics.core import InputError, torch_rng
-from invariant_metrics.data.bilingual import make_sentences
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.worlds.bilingual import make_sentences
+from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.grid import grid_features
 from invariant_metrics.models.generators import Captioner, Shape, Translator, captioners, translators, twins

@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from invariant_metrics.core import InputError
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.judging.human import AgreeResult, agree, measured, metric_scores
+from invariant_metrics.people.human import AgreeResult, agree, measured, metric_scores
 
 
 def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:

@@ -8,7 +8,8 @@ import torchmetrics.functional.image as tm
 from PIL import Image
 from real_data import data_path
 
-from invariant_metrics.metrics.image import colorfulness, colorfulness_abs, map_distance, psnr, ssim, unit_maps
+from invariant_metrics.metrics.image import colorfulness, colorfulness_abs, map_distance, psnr, ssim
+from invariant_metrics.metrics.image import unit_maps
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
 PSNR = (21.1136, 20.9872, 27.0139, 23.3003, 21.6187)

@@ -5,12 +5,12 @@ import torch
 from PIL import Image
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.data.classes import CLASS_ID
-from invariant_metrics.data.scenes import make_scenes
-from invariant_metrics.judging.image_perturb import SEVERITIES, sky_mask, windows
-from invariant_metrics.judging.image_probe import image_probe, load_shown, picture_oracle
-from invariant_metrics.judging.perturb import Items, at_strength, families, perturbations, psnr_to
-from invariant_metrics.judging.probe import ProbeResult
+from invariant_metrics.worlds.classes import CLASS_ID
+from invariant_metrics.worlds.scenes import make_scenes
+from invariant_metrics.edits.pictures import SEVERITIES, sky_mask, windows
+from invariant_metrics.probe.own_images import image_probe, load_shown, picture_oracle
+from invariant_metrics.edits.colors import Items, at_strength, families, perturbations, psnr_to
+from invariant_metrics.probe.images import ProbeResult
 from invariant_metrics.metrics.base import Metric
 from real_data import data_path
 

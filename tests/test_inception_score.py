@@ -8,7 +8,8 @@ from torch_fidelity.metric_isc import isc_features_to_metric
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric, metric_cards
-from invariant_metrics.metrics.inception_score import inception_estimate, inception_score, inception_score_splits, log_probabilities
+from invariant_metrics.metrics.inception_score import inception_estimate, inception_score
+from invariant_metrics.metrics.inception_score import inception_score_splits, log_probabilities
 
 
 def logits(n=60, classes=8, seed=0, scale=3.0):

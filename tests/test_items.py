@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.items import Images, ahead, as_images, batches, load_images, load_items, matching, without_partners
+from invariant_metrics.data.items import Images, ahead, as_images, batches, load_images, load_items, matching
+from invariant_metrics.data.items import without_partners
 from invariant_metrics.data.texts import Texts, load_texts, read_lines
 from real_data import data_path
 

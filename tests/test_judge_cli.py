@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from invariant_metrics.core import rng
-from invariant_metrics.judging.labels import answer_sheet, write_answers
-from invariant_metrics.shell import main
+from invariant_metrics.people.labels import answer_sheet, write_answers
+from invariant_metrics.commands.shell import main
 
 THINGS, PLACES = ["dog", "cat", "horse", "child", "boat"], ["the beach", "a street", "the grass", "a wall"]
 

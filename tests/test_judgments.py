@@ -9,7 +9,8 @@ from real_data import data_path
 from scipy.io import savemat
 from scipy.stats import kendalltau, pearsonr
 
-from invariant_metrics.core import InputError, save_results
+from invariant_metrics.core import InputError
+from invariant_metrics.files import save_results
 from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, metric_table, read_table
 from invariant_metrics.data.judgments import load_judgments
 

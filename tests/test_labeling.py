@@ -11,8 +11,9 @@ from PIL import Image
 
 from browser import Page, browser
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.judging.labeling import FAILURES, collect, deal, label_entries
-from invariant_metrics.judging.labels import answer_sheet, hype, label_choices, label_judgments, plain_cell, rater_rate, read_labels, safe_cell, write_answers
+from invariant_metrics.people.labeling import FAILURES, collect, deal, label_entries
+from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments, plain_cell
+from invariant_metrics.people.labels import rater_rate, read_labels, safe_cell, write_answers
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ELEMENT, BACK, ON, ENTER, TAB = "element-6066-11e4-a52e-4f735466cecf", "\ue012", "\ue014", "\ue007", "\ue004"

@@ -5,9 +5,10 @@ import pytest
 
 from invariant_metrics.core import InputError
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.judging.human import agree
-from invariant_metrics.judging.labeling import collect, label_entries
-from invariant_metrics.judging.labels import answer_sheet, judgment_table, label_judgments, plain_cell, read_labels, write_answers
+from invariant_metrics.people.human import agree
+from invariant_metrics.people.labeling import collect, label_entries
+from invariant_metrics.people.labels import answer_sheet, judgment_table, label_judgments, plain_cell
+from invariant_metrics.people.labels import read_labels, write_answers
 
 PLACES = ["beach", "street", "lawn", "wall", "river", "hill"]
 ROWS = [dict(item=f"i{i}", system=s, output=f"a dog near the {p}" if s == "A" else f"dog {p} {p}", references=[f"a dog is near the {p}"])

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.image import seeded
 from invariant_metrics.encoders.weights import get_card
-from invariant_metrics.metrics import lpips_public
+from invariant_metrics.metrics import lpips as lpips_public
 from invariant_metrics.metrics.base import extract, get_metric, statistic
-from invariant_metrics.metrics.lpips_public import NETS, lpips_module, lpips_network
+from invariant_metrics.metrics.lpips import NETS, lpips_module, lpips_network
 
 @pytest.fixture(scope="module", params=NETS)
 def net(request): return request.param

@@ -16,8 +16,9 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
 from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
-from invariant_metrics.metrics.inference import score_rows
-from invariant_metrics.metrics.meteor import meteor_15, meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows, meteor_stats, run_meteor, score_line
+from invariant_metrics.scoring.inference import score_rows
+from invariant_metrics.metrics.meteor import meteor_15, meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
+from invariant_metrics.metrics.meteor import meteor_stats, run_meteor, score_line
 
 TABLE = Path(__file__).parent/"meteor_java.json"
 WORDS = ("a the on in of two small big large dog dogs cat cats couch sofa car cars automobile run runs running ran quickly fast boy boys child children kid man men woman "

@@ -7,8 +7,10 @@ import torch
 import torchmetrics
 
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.metrics.base import Rows, TorchMetric, extract, get_metric, metric_cards, metrics, replicates, statistic
-from invariant_metrics.metrics.inference import difference, resampled, score_rows
+from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards, metrics
+from invariant_metrics.scoring.torch_metric import TorchMetric
+from invariant_metrics.metrics.base import replicates, statistic
+from invariant_metrics.scoring.inference import difference, resampled, score_rows
 
 N = 40
 FROM_THE_HUB = {"violation-segformer", "violation-mask2former", "violation-midas",  # weights do not come with the package

@@ -15,9 +15,10 @@ from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import Estimate, get_metric
 from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_estimate, cmmd_from_stats, cmmd_moments
 from invariant_metrics.metrics.gaussian import GaussianStats
-from invariant_metrics.metrics.inference import standard_error
+from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.kernel import Drawn, Polynomial, RBF, kernel_forms, unit
-from invariant_metrics.metrics.mmd import kid_draws, kid_subsets, mmd2, mmd_estimate, mmd_interval, mmd_replicates
+from invariant_metrics.metrics.mmd import kid_draws, kid_subsets, mmd2, mmd_estimate, mmd_interval
+from invariant_metrics.metrics.mmd import mmd_replicates
 
 RAW = RBF(2.0, normalize=False)
 KERNELS = [RBF(1.0), RBF(10.0), RAW, Polynomial(), Polynomial(2, gamma=0.3, coef=2.0), Polynomial(4, normalize=True)]

@@ -10,9 +10,11 @@ from torch_fidelity.metric_prc import calculate_precision_recall_full, calculate
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics import neighbors
 from invariant_metrics.metrics.base import Estimate, Rows, extract, get_metric, statistic
-from invariant_metrics.metrics.inference import difference, score_rows, standard_error
-from invariant_metrics.metrics.neighbors import (PAPER_K, ball_radii, expected_coverage, half_radii, half_scores, neighbor_estimate,
-                                                 neighbor_influences, neighbor_score, neighbor_scores, tiles)
+from invariant_metrics.scoring.inference import difference, score_rows
+from invariant_metrics.metrics.estimate import standard_error
+from invariant_metrics.metrics.neighbors import PAPER_K, ball_radii, expected_coverage, half_radii
+from invariant_metrics.metrics.neighbors import half_scores, neighbor_estimate, neighbor_influences
+from invariant_metrics.metrics.neighbors import neighbor_score, neighbor_scores, tiles
 
 NAMES = list(PAPER_K)
 

@@ -14,7 +14,8 @@ from real_data import data_path
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
-from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, coco_bleu_of_sums, corpus_bleu, intern, stable_sort
+from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, coco_bleu_of_sums, corpus_bleu
+from invariant_metrics.metrics.ngram import intern, stable_sort
 
 SMOOTHINGS = [("none", None), ("exp", None), ("floor", None), ("floor", 0.3), ("add-k", None), ("add-k", 2.0)]
 WORDS = "a b c d the cat . , It's café ÜBER 3.5 don't (x) \"q\" 日本 &amp; well-known".split()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nbdev.test import test_nb as run_notebook
 
-import invariant_metrics.judging.run  # opens every room that has a registry
+import invariant_metrics.study.run  # opens every room that has a registry
 from invariant_metrics.core import Registry
 
 ROOT = Path(__file__).parent.parent

@@ -7,15 +7,16 @@ import torch
 from real_data import data_path
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.data.bilingual import make_sentences
-from invariant_metrics.data.scene_captions import relation_captions
-from invariant_metrics.data.scenes import make_scenes
-from invariant_metrics.judging.own_probe import (ALTERNATIVE, OWN_SCALES, foil_items, oracle_rows, own_items, own_probe, parted, posed, posed_foils,
-                                                 read_foils, sides_of, truth)
-from invariant_metrics.judging.probe import MATCHED, NOT_APPLICABLE, UNMATCHED, ProbeResult
-from invariant_metrics.judging.text_probe import TextSize
-from invariant_metrics.judging.word_forms import edits_of
-from invariant_metrics.judging.word_perturb import TextCase
+from invariant_metrics.worlds.bilingual import make_sentences
+from invariant_metrics.worlds.scene_captions import relation_captions
+from invariant_metrics.worlds.scenes import make_scenes
+from invariant_metrics.probe.own_texts import ALTERNATIVE, OWN_SCALES, foil_items, oracle_rows, own_items
+from invariant_metrics.probe.own_texts import own_probe, parted, posed, posed_foils, read_foils, sides_of
+from invariant_metrics.probe.own_texts import truth
+from invariant_metrics.probe.images import MATCHED, NOT_APPLICABLE, UNMATCHED, ProbeResult
+from invariant_metrics.probe.worlds import TextSize
+from invariant_metrics.edits.word_families import edits_of
+from invariant_metrics.edits.words import TextCase
 from invariant_metrics.metrics.base import Metric
 
 SCENES = make_scenes(24, 64, seed=5)

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.photos import folder_photos, image_paths, packaged_photos, shrink, split_photos, tiles
+from invariant_metrics.data.photos import folder_photos, image_paths, packaged_photos, shrink, split_photos
+from invariant_metrics.data.photos import tiles
 from real_data import data_path
 
 

@@ -8,14 +8,17 @@ import pytest
 import torch
 from scipy import stats
 
-from invariant_metrics.core import InputError, bootstrap_weights, rng, save_results
-from invariant_metrics.judging.improvement import improvement_table, pooled, trained_pair_p, trained_pair_test
-from invariant_metrics.judging.power import (auc_pilot, auc_variance, correlation_pilot, detectable, equality_pilot, file_pilots, influence_pilot,
-                                             jackknife_pilot, mean_pilot, metric_pilot, planned, power, power_figure)
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.stats import bootstrap_weights
+from invariant_metrics.files import save_results
+from invariant_metrics.study.improvement import improvement_table, pooled, trained_pair_p, trained_pair_test
+from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, detectable
+from invariant_metrics.scoring.pilots import equality_pilot, file_pilots, influence_pilot, jackknife_pilot
+from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, planned, power, power_figure
 from invariant_metrics.metrics.base import Estimate
-from invariant_metrics.metrics.inference import difference
-from invariant_metrics.metrics.power import check_plan, detectable_at, estimate_pilot, items_needed, reach
-from invariant_metrics.metrics.score import score
+from invariant_metrics.scoring.inference import difference
+from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, reach
+from invariant_metrics.scoring.score import score
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
 import power as simulations  # noqa: E402

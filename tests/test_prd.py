@@ -8,8 +8,10 @@ from sklearn.cluster import KMeans
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import Rows, extract, get_metric, statistic
-from invariant_metrics.metrics.inference import difference, score_rows, standard_error
-from invariant_metrics.metrics.prd import BETAS, assign_clusters, max_f, prd, prd_curve, prd_estimate, prd_score, shares, slopes
+from invariant_metrics.scoring.inference import difference, score_rows
+from invariant_metrics.metrics.estimate import standard_error
+from invariant_metrics.metrics.prd import BETAS, assign_clusters, max_f, prd, prd_curve, prd_estimate
+from invariant_metrics.metrics.prd import prd_score, shares, slopes
 
 share_lists = st.lists(st.floats(0, 1), min_size=4, max_size=4).filter(lambda x: sum(x) > .1).map(lambda x: np.array(x)/sum(x))
 

@@ -3,14 +3,17 @@ import numpy as np
 import pytest
 import torch
 
-from invariant_metrics.core import InputError, Signature, bootstrap_weights, rng
-from invariant_metrics.data.color import rgb_to_lab
+from invariant_metrics.core import InputError, Signature, rng
+from invariant_metrics.stats import bootstrap_weights
+from invariant_metrics.color import rgb_to_lab
 from invariant_metrics.data.photos import packaged_photos, tiles
-from invariant_metrics.data.scenes import make_scenes
-from invariant_metrics.judging import perturb
-from invariant_metrics.judging.contrast import cluster_interval, draw_sets, share_interval, trend
-from invariant_metrics.judging.perturb import Items, at_strength, families, match_psnr, perturbations, psnr_to, scene_wrongness
-from invariant_metrics.judging.probe import ProbeResult, combine, probe, probe_metrics
+from invariant_metrics.worlds.scenes import make_scenes
+from invariant_metrics.edits import colors as perturb
+from invariant_metrics.stats import cluster_interval
+from invariant_metrics.probe.contrast import draw_sets, share_interval, trend
+from invariant_metrics.edits.colors import Items, at_strength, families, match_psnr, perturbations, psnr_to
+from invariant_metrics.edits.colors import scene_wrongness
+from invariant_metrics.probe.images import ProbeResult, combine, probe, probe_metrics
 from invariant_metrics.metrics.base import Metric
 from real_data import data_path
 

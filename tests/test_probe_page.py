@@ -8,12 +8,12 @@ import pytest
 
 from browser import browser
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.judging.figures import example_strips
-from invariant_metrics.judging.probe import ProbeResult
-from invariant_metrics.judging.profile import Verdicts, empty_profile, profile
-from invariant_metrics.judging.run import open_run
-from invariant_metrics.probe_page import answers, maps, parted, render_probe, turned, verdicts
-from invariant_metrics.report import write_report
+from invariant_metrics.probe.charts import example_strips
+from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
+from invariant_metrics.runs import open_run
+from invariant_metrics.pages.probe import answers, maps, parted, render_probe, turned, verdicts
+from invariant_metrics.pages.study import write_report
 
 EVIL = "<script>alert(1)</script>"
 RUN = {"settings": {"command": "probe", "task": "captioning", "target": "refs.json", "pred": ["a.json", "b.json"], "seed": 0},

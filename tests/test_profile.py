@@ -4,9 +4,11 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student
 
-from invariant_metrics.core import InputError, auc, bootstrap_weights, rng
-from invariant_metrics.judging.contrast import draw_sets
-from invariant_metrics.judging.profile import COLUMNS, Verdicts, crossing, empty_profile, fieller, isotonic, profile, thresholds
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.stats import auc, bootstrap_weights
+from invariant_metrics.probe.contrast import draw_sets
+from invariant_metrics.probe.profile import COLUMNS, Verdicts, crossing, empty_profile, fieller, isotonic
+from invariant_metrics.probe.profile import profile, thresholds
 
 N = 60
 

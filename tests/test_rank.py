@@ -8,11 +8,15 @@ from hypothesis import given, settings, strategies as st
 from real_data import data_path
 from scipy import stats
 
-from invariant_metrics.core import InputError, bootstrap_weights, rng
-from invariant_metrics.judging.calibrated import best_epsilon, calibrated_accuracy, logistic_pearson
-from invariant_metrics.judging.kendall import _margins_by_class, _margins_of_all, grouped_counts, margin_counts, pair_counts, pair_counts_many
-from invariant_metrics.judging.rank import (AGREEMENTS, agreement_named, choice_accuracy, group_mean, grouped, kendall_b, kendall_c, pearson, pearson_influence,
-                                            soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc, wmt_like)
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.stats import bootstrap_weights
+from invariant_metrics.people.calibrated import best_epsilon, calibrated_accuracy, logistic_pearson
+from invariant_metrics.people.kendall import _margins_by_class, _margins_of_all, grouped_counts, margin_counts
+from invariant_metrics.people.kendall import pair_counts, pair_counts_many
+from invariant_metrics.people.statistics import AGREEMENTS, agreement_named, choice_accuracy, group_mean
+from invariant_metrics.people.statistics import grouped, kendall_b, kendall_c, pearson, pearson_influence
+from invariant_metrics.people.statistics import soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc
+from invariant_metrics.people.statistics import wmt_like
 from invariant_metrics.metrics.base import extract, get_metric
 
 SCORES = [name for name, a in AGREEMENTS.items() if a.form == "rows"]

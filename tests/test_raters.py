@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.judging.raters import (agreeing_pairs, ceiling, components, controlled_mean, held_out, krippendorff, labels_needed, noise_ceiling,
-                                              rater_curve, rating_matrix, spearman_brown, worth_raters)
+from invariant_metrics.people.raters import agreeing_pairs, ceiling, components, controlled_mean, held_out
+from invariant_metrics.people.raters import krippendorff, labels_needed, noise_ceiling, rater_curve
+from invariant_metrics.people.raters import rating_matrix, spearman_brown, worth_raters
 
 NAN = np.nan
 PUBLISHED = np.array([[1, 2, 3, 3, 2, 1, 4, 1, 2, NAN, NAN, NAN], [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NAN, 3],

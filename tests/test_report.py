@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from browser import browser
-from invariant_metrics.core import InputError, rng, save_results
-from invariant_metrics.judging.figures import results_table_rows
-from invariant_metrics.judging.probe import ProbeResult
-from invariant_metrics.judging.run import open_run
-from invariant_metrics.judging.study import StudyResult
-from invariant_metrics.report import render, write_report
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.files import save_results
+from invariant_metrics.study.figures import results_table_rows
+from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.runs import open_run
+from invariant_metrics.study.search import StudyResult
+from invariant_metrics.pages.study import render, write_report
 
 EVIL = "<script>alert(1)</script>"
 RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0},
@@ -223,7 +224,7 @@ def test_the_limits_say_whose_world_the_probe_uses():
 
 def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
     training = made_up_text_training(said="Zygmunt tickled Ben.")
-    monkeypatch.setattr("invariant_metrics.judging.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
+    monkeypatch.setattr("invariant_metrics.study.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
     page = render(text_run("translation"), training=training)
     assert '<mark class="PER">Zygmunt</mark>' in page and "the entity invariant, which can be wrong" in page
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.data.classes import CLASSES, COLORS
-from invariant_metrics.data.scene_captions import MIRROR, WORDS, SceneTruth, caption_truth, judge_captions, relation_captions, said, subject_of
-from invariant_metrics.data.scene_text import scene_graph
-from invariant_metrics.data.scenes import make_scenes, recolored
+from invariant_metrics.worlds.classes import CLASSES, COLORS
+from invariant_metrics.worlds.scene_captions import MIRROR, WORDS, SceneTruth, caption_truth, judge_captions
+from invariant_metrics.worlds.scene_captions import relation_captions, said, subject_of
+from invariant_metrics.worlds.scene_text import scene_graph
+from invariant_metrics.worlds.scenes import make_scenes, recolored
 
 SCENES = make_scenes(150, size=64, seed=21)
 NOUNS = [c.name for c in CLASSES]

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.scene_captions import relation_captions, said
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.worlds.scene_captions import relation_captions, said
+from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.base import get_invariant, inputs_of
 from invariant_metrics.invariants.parse import Parse, from_rows, from_spacy, pattern_parse, spacy_parse
-from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, difference, draw, draw_beside, graph_of, parse, tuples
+from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, difference, draw, draw_beside
+from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
 from invariant_metrics.metrics.base import extract, get_metric, statistic
 from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
 

@@ -15,7 +15,8 @@ from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
 from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
-from invariant_metrics.encoders.store import FeatureStore, checked_features, encoder_settings, extract_features, load_features, save_features
+from invariant_metrics.encoders.store import FeatureStore, checked_features, encoder_settings
+from invariant_metrics.encoders.store import extract_features, load_features, save_features
 
 N, SHARD, BATCH = 20, 8, 4
 

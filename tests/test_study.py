@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.judging.improvement import relative_improvement
-from invariant_metrics.judging.study import StudyResult, train_systems
-from invariant_metrics.judging.plan import Size, item_ranges, make_plan
-from invariant_metrics.judging.systems import scene_pictures
+from invariant_metrics.study.improvement import relative_improvement
+from invariant_metrics.study.search import StudyResult, train_systems
+from invariant_metrics.study.plan import Size, item_ranges, make_plan
+from invariant_metrics.study.colorizers import scene_pictures
 
 TINY = Size(side=32, train=48, validation=16, test=24, pretrain=8, steps=60, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
@@ -40,7 +40,7 @@ def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2
 RUN = '''
 import sys
 from pathlib import Path
-from invariant_metrics.judging.study import train_systems
+from invariant_metrics.study.search import train_systems
 from test_study import SETTINGS, TINY
 if __name__ == "__main__": train_systems(sys.argv[1], SETTINGS, size=TINY, workers=int(sys.argv[2]))
 '''

@@ -8,14 +8,17 @@ from PIL import Image
 from scipy import stats
 from scipy.linalg import sqrtm
 
-from invariant_metrics.core import InputError, bootstrap_weights, rng
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.encoders.base import Encoder, Preprocess
 from invariant_metrics.encoders.inception import TAPS
-from invariant_metrics.judging.assign import assign
-from invariant_metrics.judging.styles import (INCEPTION_LAYERS, StyleAgreement, corrected_interval, corrected_replicates,
-                                              distance_replicates, frechet_paired, hype_style, kid_paired, label_counts, layer_differences,
-                                              read_styles, real_side, row_correlation, simulated_labels, style_agreement, style_features,
-                                              style_images, style_labels, style_scatter, table_one)
+from invariant_metrics.people.assign import assign
+from invariant_metrics.people.styles import INCEPTION_LAYERS, StyleAgreement, corrected_interval
+from invariant_metrics.people.styles import corrected_replicates, distance_replicates, frechet_paired
+from invariant_metrics.people.styles import hype_style, kid_paired, label_counts, layer_differences
+from invariant_metrics.people.styles import read_styles, real_side, row_correlation, simulated_labels
+from invariant_metrics.people.styles import style_agreement, style_features, style_images, style_labels
+from invariant_metrics.people.styles import style_scatter, table_one
 
 STYLES, INPUTS = [f"s{k}" for k in range(6)], [f"i{k:02d}" for k in range(25)]
 

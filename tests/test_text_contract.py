@@ -8,9 +8,10 @@ import torchmetrics
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.weights import list_weights
-from invariant_metrics.metrics.base import TorchMetric, extract, get_metric, metrics, replicates, statistic
-from invariant_metrics.metrics.inference import difference, resampled, score_rows
-from invariant_metrics.metrics.score import score
+from invariant_metrics.scoring.torch_metric import TorchMetric
+from invariant_metrics.metrics.base import extract, get_metric, metrics, replicates, statistic
+from invariant_metrics.scoring.inference import difference, resampled, score_rows
+from invariant_metrics.scoring.score import score
 
 HERE = {w["name"] for w in list_weights() if w["present"]}
 
@@ -107,7 +108,7 @@ def test_intervals_are_reproducible_and_the_two_ways_agree(name):
 
 def test_influence_is_what_leaving_a_little_of_an_item_does(name):
     metric, r, step = built(name), rows(name, 1), 1e-5
-    from invariant_metrics.metrics.inference import estimate_rows
+    from invariant_metrics.scoring.inference import estimate_rows
     nudged = [(statistic(metric, r, np.eye(N)[i]*step + 1) - statistic(metric, r, 1 - np.eye(N)[i]*step))/(2*step) for i in range(3)]
     close(estimate_rows(metric, r).pred[:3]/N, nudged, 1e-3, 1e-5)
 

@@ -19,7 +19,7 @@ from invariant_metrics.encoders.text import FAMILY, bert, layer_names, runs, tex
 from invariant_metrics.encoders.weights import PUBLIC, get_card
 from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards, replicates, statistic
 from invariant_metrics.metrics.bert_frechet import rooted_distance, rooted_estimate
-from invariant_metrics.metrics.inference import resampled, score_rows
+from invariant_metrics.scoring.inference import resampled, score_rows
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
 SHAPE = dict(vocab_size=len(WORDS), hidden_size=32, num_attention_heads=2, intermediate_size=64, max_position_embeddings=40)

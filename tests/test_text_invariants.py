@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.data.bilingual import edits, entities_in, make_sentences, render, split_words
+from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, render, split_words
 from invariant_metrics.invariants.base import epsilon, get_invariant, inputs_of, invariant_names
 from invariant_metrics.invariants.entities import FORMS
 from invariant_metrics.invariants.paraphrase import PairReader
 from invariant_metrics.invariants.soft_text import MODES, SoftTexts
 from invariant_metrics.invariants.text_readers import TAGS, with_ends
 from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.score import score
+from invariant_metrics.scoring.score import score
 
 SENTENCES = ["Anna Keller visited Ben in Berlin on Monday.", "Helios sold 12 old cars to Clara.", "The view was wonderful.", "Nobody slept."]
 OTHERS = ["Clara Vogt visited Ben in Berlin on Monday.", "Helios sold 12 awful cars to Rome.", "The view was terrible.", "Everybody slept well."]

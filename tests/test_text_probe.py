@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.data.bilingual import entities_in, preserved
-from invariant_metrics.data.scene_captions import judge_captions
-from invariant_metrics.judging.caption_perturb import caption_items, claims
-from invariant_metrics.judging.perturb import families, perturbations
-from invariant_metrics.judging.probe import ProbeResult
-from invariant_metrics.judging.text_perturb import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
-from invariant_metrics.judging.text_probe import TEXT_SCALES, Recalled, TextSize, text_metrics, text_probe
+from invariant_metrics.worlds.bilingual import entities_in, preserved
+from invariant_metrics.worlds.scene_captions import judge_captions
+from invariant_metrics.edits.captions import caption_items, claims
+from invariant_metrics.edits.colors import families, perturbations
+from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.edits.sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
+from invariant_metrics.probe.worlds import TEXT_SCALES, Recalled, TextSize, text_metrics, text_probe
 from invariant_metrics.metrics.base import Metric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
@@ -153,7 +153,7 @@ def test_profiles_of_worlds(result, task):
 
 
 def test_the_exchange_of_an_edit_is_what_it_says(result):
-    from invariant_metrics.judging.text_probe import TEXT_SCALES as scales, groups_of, scored, shown
+    from invariant_metrics.probe.worlds import TEXT_SCALES as scales, groups_of, scored, shown
     items = sentence_items(scales["test"].items, 0)
     s = shown(items, ["entity-replaced"], 0); groups = groups_of(s); found = scored([m := get_metric("chrf")], groups, items.reference)
     at = s.broken[0, 0][0]
@@ -210,7 +210,7 @@ class AtOnce:
 
 
 def test_processes_change_nothing(monkeypatch):
-    monkeypatch.setattr("invariant_metrics.judging.text_probe.ProcessPoolExecutor", AtOnce)
+    monkeypatch.setattr("invariant_metrics.probe.worlds.ProcessPoolExecutor", AtOnce)
     monkeypatch.setitem(TEXT_SCALES, "test", TextSize(16, 8, 12, 100))
     alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
     assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.profile.equals(shared.profile) and alone.signatures == shared.signatures

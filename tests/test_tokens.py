@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.tokens import caption_tokens, get_tokenizer, language_tokenizer, ptb_tokens, tokenizer_names
+from invariant_metrics.data.tokens import caption_tokens, get_tokenizer, language_tokenizer, ptb_tokens
+from invariant_metrics.data.tokens import tokenizer_names
 
 OBSERVED = r"""
 I don't know; he'll do it, can't he? | I do n't know ; he 'll do it , ca n't he ?

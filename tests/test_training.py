@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.color import join_lab
+from invariant_metrics.color import join_lab
 from invariant_metrics.invariants.base import Invariant, get_invariant
 from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer, seeded
 from invariant_metrics.training.adversarial import adversarial_turns

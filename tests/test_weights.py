@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from invariant_metrics.core import InputError, file_sha256
+from invariant_metrics.core import InputError
+from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.weights import (PUBLIC, Card, assets_folder, cards, fetch_weights, how_to_get, list_weights, load_embedded, resolve, save_embedded,
-                                                verify_weights)
+from invariant_metrics.encoders.weights import PUBLIC, Card, assets_folder, cards, fetch_weights, how_to_get
+from invariant_metrics.encoders.weights import list_weights, load_embedded, resolve, save_embedded
+from invariant_metrics.encoders.weights import verify_weights
 
 EMBEDDED = [card for card in cards().values() if card.source == "embedded"]
 BUDGET = 4_000_000  # bytes of all embedded weights together

@@ -8,13 +8,15 @@ from real_data import data_path
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.parallel import load_captions
-from invariant_metrics.data.scene_captions import relation_captions
-from invariant_metrics.data.scenes import make_scenes
+from invariant_metrics.worlds.scene_captions import relation_captions
+from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.data.wordnet import antonyms, sense_numbers, wordnet
 from invariant_metrics.invariants.caption_words import noun_lemma, verb_lemma
-from invariant_metrics.judging import word_lists as lists
-from invariant_metrics.judging.word_forms import circumstances, edits_of, expanded, sentences_of, verbs_of_text
-from invariant_metrics.judging.word_perturb import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, flat, names_of_text, negations, numbers_of_text, put, word_edit, word_edits
+from invariant_metrics.edits import word_lists as lists
+from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, sentences_of
+from invariant_metrics.edits.word_families import verbs_of_text
+from invariant_metrics.edits.words import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, flat, names_of_text
+from invariant_metrics.edits.words import negations, numbers_of_text, put, word_edit, word_edits
 
 TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sandy beach.", "The man did not say that he was happy about 3 of his 12 horses.",
          "Emma Keller met her brother in Boston on Monday, and they bought 5 pounds of apples.", "It can't rain for 10 days. The government said it will help. John agreed.",

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from invariant_metrics.core import InputError, file_sha256, rng
+from invariant_metrics.core import InputError, rng
+from invariant_metrics.files import file_sha256
 from invariant_metrics.data import wordnet as module
 from invariant_metrics.data.wordnet import build_wordnet, parse_entry, read_folder, read_wordnet, wordnet
 

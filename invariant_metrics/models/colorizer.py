@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import InputError, Registry, torch_rng
-from ..data.color import join_lab
+from ..color import join_lab
 
 # %% ../../nbs/models/00_colorizer.ipynb #eed4b901
 @contextmanager
