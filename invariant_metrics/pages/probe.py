@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from .. import plots
-from ..probe import charts
+from ..probe import figures as charts
 from ..study import text_figures as texts
 from ..probe.images import ProbeResult
 from ..probe.figures import QUANTITY_NAMES, SENTINELS, VIEW_NAMES, profile_card, profile_heat

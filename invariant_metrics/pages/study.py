@@ -18,7 +18,7 @@ import pandas as pd
 from ..core import InputError
 from ..files import atomic_write
 from .. import plots
-from ..probe import charts
+from ..probe import figures as charts
 from ..study import figures as fig
 from ..study import text_figures as texts
 from ..study.improvement import LENGTH, SATURATION

@@ -23,7 +23,7 @@ from ..invariants.base import get_invariant
 from ..invariants.scene_graph import draw_beside, parse
 from ..edits import captions as caption_perturb # registers the families of captions
 from .. import plots
-from ..probe import charts
+from ..probe import figures as charts
 from . import figures as fig
 from .improvement import LENGTH
 from ..edits.sentences import TEXT_TASKS
