@@ -13,7 +13,7 @@ import pandas as pd
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.core import progress, rng
-from invariant_metrics.people.agreement import TARGETS, cells, drawn, p_value, spread, swap_test
+from invariant_metrics.people.agreement import GENERALIZATIONS, score_table, draw_replicates, p_value, standard_errors, swap_test
 from invariant_metrics.people.statistics import AGREEMENTS
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"agreement_level.csv"
@@ -46,13 +46,13 @@ def world(seed: int, target: str, kind: str, items: int = 60, systems: int = 12)
 def rejections(seed: int, null: tuple[str, str], case: tuple[str, str], reps: int = 200, swaps: int = 0) -> dict[str, bool]:
     "What each procedure says at 5 %."
     statistic, level = case
-    table, out = cells(*world(seed, *null)), {}
-    draws = drawn(table, statistic, level, "both", reps, seed)
+    table, out = score_table(*world(seed, *null)), {}
+    draws = draw_replicates(table, statistic, level, "both", reps, seed)
     gap = lambda part: draws.parts[part][0] - draws.parts[part][1]
-    for target in TARGETS:
+    for target in GENERALIZATIONS:
         parts = draws.parts if target == "both" else {target: draws.parts[target]}
         own = type(draws)(draws.full, parts, draws.without, {k: n for k, n in draws.counts.items() if k in parts})
-        out[f"new {target}" if target != "both" else "new items and systems"] = p_value(*spread(own, AGREEMENTS[statistic], np.array([[1., -1]])))[0] <= 0.05
+        out[f"new {target}" if target != "both" else "new items and systems"] = p_value(*standard_errors(own, AGREEMENTS[statistic], np.array([[1., -1]])))[0] <= 0.05
     low, high = np.nanquantile(gap("both"), [0.025, 0.975])
     out["two-way bootstrap, percentile"] = low > 0 or high < 0
     low, high = np.nanquantile(gap("items"), [0.025, 0.975])

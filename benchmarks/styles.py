@@ -19,7 +19,7 @@ from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.people.assign import assign
 from invariant_metrics.edits.colors import Items, at_strength, perturbations
 from invariant_metrics.people.styles import corrected_interval, corrected_replicates, distance_replicates
-from invariant_metrics.people.styles import real_side, row_correlation, simulated_labels, style_agreement
+from invariant_metrics.people.styles import real_side, row_correlation, simulate_labels, style_agreement
 from invariant_metrics.people.styles import style_features, style_images
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.kernel import Polynomial
@@ -126,7 +126,7 @@ def scenes(weights: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     styles, wrong = made_styles()
     pictures = style_images(styles, make_scenes(100, size=64, seed=4).rgb)
     chance = {name: 1/(1 + np.exp(-(1.5 - 0.35*v))) for name, v in wrong.items()}
-    labels = simulated_labels(assign(pictures.inputs, pictures.styles, 60, 25, seed=1), chance, seed=1)
+    labels = simulate_labels(assign(pictures.inputs, pictures.styles, 60, 25, seed=1), chance, seed=1)
     nets = {"embedded": get_encoder("embedded"), "embedded, random weights": get_encoder("embedded", untrained=True)}
     if weights: nets = {"Inception": get_encoder("inception", weights=weights), **nets}
     tables, hype = [], None

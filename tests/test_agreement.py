@@ -10,9 +10,9 @@ from scipy import stats
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.people.agreement import LEVELS, TARGETS, agreement, cells, compare
+from invariant_metrics.people.agreement import UNITS, GENERALIZATIONS, agreement, score_table, compare
 from invariant_metrics.stats import benjamini_hochberg
-from invariant_metrics.people.agreement import drawn, p_value, replicates, spread, swap_test
+from invariant_metrics.people.agreement import draw_replicates, p_value, replicate_statistic, standard_errors, swap_test
 from invariant_metrics.stats import holm
 from invariant_metrics.people.agreement import tied_clusters, williams
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
@@ -48,8 +48,8 @@ def world(seed, target="both", kind="random", items=60, systems=12, metrics=2):
 
 def p_values(table, statistic, level, target, contrasts, reps, seed=0):
     "What `compare` computes, without its frame."
-    draws = drawn(table, statistic, level, target, reps, seed)
-    return p_value(*spread(draws, AGREEMENTS[statistic], contrasts))
+    draws = draw_replicates(table, statistic, level, target, reps, seed)
+    return p_value(*standard_errors(draws, AGREEMENTS[statistic], contrasts))
 
 
 def holds(rejected, n, what, bound=0.06, nominal=0.05):
@@ -59,7 +59,7 @@ def holds(rejected, n, what, bound=0.06, nominal=0.05):
 
 def check_level(statistic, level, null, n, reps):
     pair = np.array([[1.0, -1.0]])
-    p = np.array([p_values(cells(*world(seed, *null)), statistic, level, null[0], pair, reps)[0] for seed in range(n)])
+    p = np.array([p_values(score_table(*world(seed, *null)), statistic, level, null[0], pair, reps)[0] for seed in range(n)])
     holds((p <= 0.05).mean(), n, f"{statistic}, level {level}, new {null[0]}, effects {null[1]}")
 
 
@@ -78,7 +78,7 @@ def test_type_one_error_in_full(statistic, level, null):
 def test_the_wrong_target_rejects_far_too_often():
     "Metrics with favorites among the systems: to test new items when new systems were meant."
     pair, n = np.array([[1.0, -1.0]]), 100
-    p = np.array([p_values(cells(*world(seed)), "pearson", "system", "items", pair, 100)[0] for seed in range(n)])
+    p = np.array([p_values(score_table(*world(seed)), "pearson", "system", "items", pair, 100)[0] for seed in range(n)])
     assert (p <= 0.05).mean() > 0.25
 
 
@@ -87,19 +87,19 @@ def family(n, target, reps, metrics=20):
     i, j = np.triu_indices(metrics, 1)
     pairs, kind, found = np.eye(metrics)[i] - np.eye(metrics)[j], "random" if target == "both" else "equal", []
     for seed in range(n):
-        p = p_values(cells(*world(seed, target, kind, metrics=metrics)), "pearson", "item", target, pairs, reps, seed)
+        p = p_values(score_table(*world(seed, target, kind, metrics=metrics)), "pearson", "item", target, pairs, reps, seed)
         found.append([(holm(p[i == 0]) <= 0.05).any(), (holm(p) <= 0.05).any()])
     for rate, what in zip(np.mean(found, 0), ("against a baseline", "all pairs")):
         holds(rate, n, f"family-wise error, new {target}, {what}", bound=0.05)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GENERALIZATIONS)
 def test_family_wise_error_of_twenty_null_metrics(target):
     family(60, target, 150)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GENERALIZATIONS)
 def test_family_wise_error_in_full(target):
     family(2000, target, 1000)
 
@@ -128,11 +128,11 @@ def test_intervals_cover(n):
 
 def test_levels_have_their_plain_definitions():
     x, Y = world(0)
-    table = cells(x, Y)
+    table = score_table(x, Y)
     for name, plain in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr), ("tau_b", stats.kendalltau)):
-        assert np.isclose(replicates(table, name)[1, 0], plain(x.ravel(), Y[1].ravel())[0])
-        assert np.isclose(replicates(table, name, "system")[1, 0], plain(x.mean(0), Y[1].mean(0))[0])
-        assert np.isclose(replicates(table, name, "grouped")[1, 0], np.mean([plain(a, b)[0] for a, b in zip(x, Y[1])]))
+        assert np.isclose(replicate_statistic(table, name)[1, 0], plain(x.ravel(), Y[1].ravel())[0])
+        assert np.isclose(replicate_statistic(table, name, "system")[1, 0], plain(x.mean(0), Y[1].mean(0))[0])
+        assert np.isclose(replicate_statistic(table, name, "grouped")[1, 0], np.mean([plain(a, b)[0] for a, b in zip(x, Y[1])]))
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman", "tau_b", "tau_c"])
@@ -142,8 +142,8 @@ def test_multiplicities_are_copies(name, level):
     x, Y = world(1, items=8, systems=6)
     a, b = bootstrap_weights(8, 1, rng(2)), np.array([[2, 1, 1, 1, 1, 0]])
     long = np.repeat(np.repeat(np.stack([x, *Y]), a[0], 1), b[0], 2)
-    found = replicates(cells(x, Y), name, level, a, b)[:, 0]
-    expected = replicates(cells(long[0], long[1:]), name, level)[:, 0]
+    found = replicate_statistic(score_table(x, Y), name, level, a, b)[:, 0]
+    expected = replicate_statistic(score_table(long[0], long[1:]), name, level)[:, 0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -151,10 +151,10 @@ def test_rows_of_a_table_and_a_table_agree():
     x, Y = world(3)
     i, s = (v.ravel() for v in np.indices(x.shape))
     order = rng(0).permutation(x.size)
-    rows = cells(x.ravel()[order], Y.reshape(2, -1)[:, order], item=i[order], system=s[order])
-    for level in LEVELS[:3]:
-        for target in TARGETS:
-            one, two = (compare(t, target=target, level=level, reps=40).frame for t in (cells(x, Y), rows))
+    rows = score_table(x.ravel()[order], Y.reshape(2, -1)[:, order], item=i[order], system=s[order])
+    for level in UNITS[:3]:
+        for target in GENERALIZATIONS:
+            one, two = (compare(t, target=target, level=level, reps=40).frame for t in (score_table(x, Y), rows))
             np.testing.assert_allclose(one[["difference", "p"]], two[["difference", "p"]], rtol=1e-6)
 
 
@@ -175,7 +175,7 @@ def test_silence_is_chance_and_human_ties_are_left_out():
     each = [stats.pearsonr(a, b)[0] for a, b in zip(x, Y[0])]
     Y[0, 3], x[7] = 1.0, 2.0
     expected = (sum(v for k, v in enumerate(each) if k not in (3, 7)) + 0)/9
-    assert np.isclose(replicates(cells(x, Y), "pearson", "grouped")[0, 0], expected)
+    assert np.isclose(replicate_statistic(score_table(x, Y), "pearson", "grouped")[0, 0], expected)
 
 
 def test_result_says_level_target_and_fingerprint():
@@ -221,8 +221,8 @@ def test_swaps():
     "Never 0; and swapping whole systems is right for the item-averaged level, swapping cells is not."
     x, Y = world(0)
     sure = np.stack([x, rng(1).normal(size=x.shape)])
-    assert swap_test(cells(x, sure), "metric 1", "metric 2", unit="item", reps=49) == 1/50
-    p = np.array([[swap_test(cells(*world(seed)), "metric 1", "metric 2", level="system", unit=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
+    assert swap_test(score_table(x, sure), "metric 1", "metric 2", unit="item", reps=49) == 1/50
+    p = np.array([[swap_test(score_table(*world(seed)), "metric 1", "metric 2", level="system", unit=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
     holds((p[:, 0] <= 0.05).mean(), 40, "swapping systems")
     assert (p[:, 1] <= 0.05).mean() > 0.2
 
@@ -300,17 +300,17 @@ def test_swaps_keep_the_sign_of_a_lead():
     "Leads that are all positive: both metrics choose the first everywhere, and an exchange changes nothing."
     g = rng(0)
     share, leads = g.random(30), g.random((2, 30)) + 0.1
-    table = cells(share, leads, names=("a", "b"))
+    table = score_table(share, leads, names=("a", "b"))
     for statistic in ("two_afc", "choice"): assert swap_test(table, "a", "b", statistic, "choice", "cell", reps=49) == 1
     leads[1] *= -1
-    found = cells((share > .5)*1., np.stack([1000*(share - .5), g.normal(size=30)]), names=("a", "b"))
+    found = score_table((share > .5)*1., np.stack([1000*(share - .5), g.normal(size=30)]), names=("a", "b"))
     assert swap_test(found, "a", "b", "choice", "choice", "cell", reps=49) == 1/50
 
 
 def test_swaps_that_are_undefined_count_as_extreme():
     "Every exchange mixes two halves into a constant, or nothing is exchanged: no draw is below the observed gap."
     four = np.arange(4.)
-    table = cells(four, np.array([[0, 0, 0, 1.], [1, 0, 0, 0]]), names=("a", "b"))
+    table = score_table(four, np.array([[0, 0, 0, 1.], [1, 0, 0, 0]]), names=("a", "b"))
     reps, gaps = 199, []
     swap = rng(0, "swap", "cell").integers(0, 2, (reps, 4)).astype(bool)
     for s in swap:
@@ -320,7 +320,7 @@ def test_swaps_that_are_undefined_count_as_extreme():
     assert np.isnan(gaps).any()
     assert np.isclose(swap_test(table, "a", "b", unit="cell", reps=reps), (1 + (~(gaps < seen - 1e-9)).sum())/(reps + 1))
     x = np.arange(8.).reshape(4, 2)
-    silent = cells(x, np.stack([x**2, np.array([[0, 1], [1, 0]]*2) + 0.]), names=("a", "b"))
+    silent = score_table(x, np.stack([x**2, np.array([[0, 1], [1, 0]]*2) + 0.]), names=("a", "b"))
     with pytest.raises(InputError, match="no difference to test"): swap_test(silent, "a", "b", level="system", reps=9)
 
 
@@ -330,9 +330,9 @@ def test_equal_means_stay_equal_in_every_path():
         g = rng(seed, "thirds")
         x, y = g.integers(3, 16, (2, 30, 8))/3
         exact = stats.kendalltau(np.round(x*3).sum(0), np.round(y*3).sum(0))[0]
-        table = cells(x, y)
+        table = score_table(x, y)
         for kind in ({}, dict(units=np.ones((1, 30))), dict(systems=np.ones((1, 8))), dict(units=np.ones((1, 30)), systems=np.ones((1, 8)))):
-            assert np.isclose(replicates(table, "tau_b", "system", **kind)[0, 0], exact, atol=1e-12)
+            assert np.isclose(replicate_statistic(table, "tau_b", "system", **kind)[0, 0], exact, atol=1e-12)
 
 
 def test_units_of_a_metric_do_not_matter():

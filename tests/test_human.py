@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from invariant_metrics.core import InputError
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.people.human import AgreeResult, agree, measured, metric_scores
+from invariant_metrics.people.human import AgreeResult, agree, run_metrics, metric_scores
 
 
 def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:
@@ -361,5 +361,5 @@ def test_ted_systems_by_corpus_values():
 
 def test_a_metric_without_references_or_sources_says_so():
     judged = Judgments("x", pd.DataFrame({"item": range(5), "score": range(5)}), outputs=pd.DataFrame({"item": range(5), "output": list("abcde")}))
-    assert "5 of 5 outputs have no reference: 0, 1, 2, 3, 4; bleu needs them" in fails(measured, judged, ["bleu"])
-    assert "fbd compares whole sets" in fails(measured, judged, ["fbd"]) and "psnr looks at images" in fails(measured, judged, ["psnr"])
+    assert "5 of 5 outputs have no reference: 0, 1, 2, 3, 4; bleu needs them" in fails(run_metrics, judged, ["bleu"])
+    assert "fbd compares whole sets" in fails(run_metrics, judged, ["fbd"]) and "psnr looks at images" in fails(run_metrics, judged, ["psnr"])

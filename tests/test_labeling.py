@@ -11,7 +11,7 @@ from PIL import Image
 
 from browser import Page, browser
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.people.labeling import FAILURES, collect, deal, label_entries
+from invariant_metrics.people.labeling import FAILURES, collect, deal_questions, label_entries
 from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments, plain_cell
 from invariant_metrics.people.labels import rater_rate, read_labels, safe_cell, write_answers
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_a_page_is_refused_in_one_line(tmp_path, change, message)
 def test_uneven_outputs_are_still_dealt_evenly():
     "Systems with different inputs: loads are equal, nobody sees an input twice, counts of items differ by one at most."
     entries = [dict(code=f"{s}{i}", input=str(i), system=s, first_system="", second_system="", real=False) for s, n in (("x", 30), ("y", 20)) for i in range(n)]
-    plan = deal(entries, [str(k) for k in range(7)], 12, seed=0)
+    plan = deal_questions(entries, [str(k) for k in range(7)], 12, seed=0)
     counts = pd.Series([c for row in plan.values() for c in row]).value_counts()
     assert all(len({c[1:] for c in row}) == len(row) == 12 for row in plan.values()) and counts.max() - counts.min() <= 1 and len(counts) == 50
 

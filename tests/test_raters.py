@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.people.raters import agreeing_pairs, ceiling, components, controlled_mean, held_out
+from invariant_metrics.people.raters import agreeing_pairs, vote_ceiling, variance_components, controlled_mean, held_out_agreement
 from invariant_metrics.people.raters import krippendorff, labels_needed, noise_ceiling, rater_curve
 from invariant_metrics.people.raters import rating_matrix, spearman_brown, worth_raters
 
@@ -47,8 +47,8 @@ def test_rater_ceiling_by_hand_and_its_interval():
     assert agreeing_pairs([3], 5)[0] == 0.4
     g = rng(1).random(50)
     votes = rng(2).binomial(4, g)
-    one, ten = ceiling(votes, 4), ceiling(np.repeat(votes, 10), 4, clusters=np.repeat(np.arange(50), 10))
-    loose = ceiling(np.repeat(votes, 10), 4)
+    one, ten = vote_ceiling(votes, 4), vote_ceiling(np.repeat(votes, 10), 4, clusters=np.repeat(np.arange(50), 10))
+    loose = vote_ceiling(np.repeat(votes, 10), 4)
     assert np.isclose(one.value, ten.value) and np.isclose(one.ci.low, ten.ci.low, atol=0.02)
     assert loose.ci.high - loose.ci.low < 0.5*(ten.ci.high - ten.ci.low)
     assert "raters:4" in str(one.signature) and "clusters:50" in str(ten.signature)
@@ -58,7 +58,7 @@ def test_ceiling_interval_covers():
     "E[g² + (1−g)²] = 1 − 2·2/3 + 2·1/2 = 2/3 for g from Beta(2, 1)."
     inside = []
     for seed in range(200):
-        ci = ceiling(rng(seed, "v").binomial(3, rng(seed).beta(2, 1, 80)), 3, reps=200).ci
+        ci = vote_ceiling(rng(seed, "v").binomial(3, rng(seed).beta(2, 1, 80)), 3, reps=200).ci
         inside.append(ci.low <= 2/3 <= ci.high)
     margin = 2*(0.95*0.05/200)**0.5
     assert np.mean(inside) >= 0.94 - margin, f"covers in {np.mean(inside):.3f}; .94 - margin {margin:.3f}"
@@ -83,12 +83,12 @@ def test_components_are_those_of_the_analysis_of_variance():
     X = X + [0, 2, 5]
     mean = X.mean(1, keepdims=True)
     within_, between = ((X - mean)**2).sum()/80, 3*mean.var(ddof=1)
-    signal, noise, share = (v[0] for v in components(X))
+    signal, noise, share = (v[0] for v in variance_components(X))
     assert np.isclose(noise, within_) and np.isclose(signal, (between - within_)/3) and np.isclose(share, 1/3)
     rest = X - mean - X.mean(0) + X.mean()
-    assert np.isclose(components(X, crossed=True)[1][0], (rest**2).sum()/(39*2))
+    assert np.isclose(variance_components(X, crossed=True)[1][0], (rest**2).sum()/(39*2))
     twice = np.ones((1, 40)); twice[0, 5] = 2
-    np.testing.assert_allclose([v[0] for v in components(X, twice)], [v[0] for v in components(np.vstack([X, X[5:6]]))])
+    np.testing.assert_allclose([v[0] for v in variance_components(X, twice)], [v[0] for v in variance_components(np.vstack([X, X[5:6]]))])
 
 
 def test_spearman_brown_by_hand():
@@ -150,7 +150,7 @@ def test_draws_without_a_value_are_left_out_and_no_metric_gains_by_them():
         seen += any("of 200 draws tau_b is undefined; they are not used" in n for n in found.notes)
     assert seen > 5
     truth, X = panel(1, 400, 4)
-    assert not worth_raters(truth, X, "tau_b", turns=2, reps=10).notes and not held_out(X, "tau_b", turns=2, reps=10).notes
+    assert not worth_raters(truth, X, "tau_b", turns=2, reps=10).notes and not held_out_agreement(X, "tau_b", turns=2, reps=10).notes
 
 
 def test_raters_without_a_truth_are_no_measure_of_a_metric():
@@ -162,10 +162,10 @@ def test_raters_without_a_truth_are_no_measure_of_a_metric():
 
 def test_one_rater_with_the_others():
     truth, X = panel(5, 3000)
-    found = held_out(X, turns=4, reps=20)
+    found = held_out_agreement(X, turns=4, reps=20)
     assert np.isclose(found.value, rater_curve(X, turns=4)[-1, 0]) and found.ci.low < (0.5*spearman_brown(0.5, 3))**0.5 < found.ci.high
     same = np.ones((12, 3)); same[0] = 0, 1, 1
-    with pytest.raises(InputError, match="undefined"): held_out(same, "tau_b", turns=4, reps=20)
+    with pytest.raises(InputError, match="undefined"): held_out_agreement(same, "tau_b", turns=4, reps=20)
     with pytest.raises(InputError, match="undefined"): worth_raters(np.arange(12), same, "tau_b", turns=4, reps=20)
 
 
@@ -215,5 +215,5 @@ def test_bad_input_is_said():
                            (lambda: rater_curve(np.where(np.arange(30)[:, None] > 3, X, [[NAN, NAN, 1]])), "hold out"), (lambda: labels_needed(2), "between -1 and 1"),
                            (lambda: controlled_mean(truth, truth, truth[:4]), "holds all"),
                            (lambda: controlled_mean(X[:, 0], truth, truth, [0]*30), "1 independent clusters are too few"),
-                           (lambda: controlled_mean(X[:, 0], truth, truth, [0, 1]*15), "2 independent clusters are too few"), (lambda: ceiling([1, 1], 2), "too few")):
+                           (lambda: controlled_mean(X[:, 0], truth, truth, [0, 1]*15), "2 independent clusters are too few"), (lambda: vote_ceiling([1, 1], 2), "too few")):
         with pytest.raises(InputError, match=words): mistake()

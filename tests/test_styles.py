@@ -16,7 +16,7 @@ from invariant_metrics.people.assign import assign
 from invariant_metrics.people.styles import INCEPTION_LAYERS, StyleAgreement, corrected_interval
 from invariant_metrics.people.styles import corrected_replicates, distance_replicates, frechet_paired
 from invariant_metrics.people.styles import hype_style, kid_paired, label_counts, layer_differences
-from invariant_metrics.people.styles import read_styles, real_side, row_correlation, simulated_labels
+from invariant_metrics.people.styles import read_styles, real_side, row_correlation, simulate_labels
 from invariant_metrics.people.styles import style_agreement, style_features, style_images, style_labels
 from invariant_metrics.people.styles import style_scatter, table_one
 
@@ -31,7 +31,7 @@ def study(seed: int = 0, evaluators: int = 24, width: int = 5, photos: int = 40)
     g = rng(seed, "study")
     x = g.standard_normal((25, width)) + 0.2*g.standard_normal((6, 25, width)) + np.linspace(0, 2, 6)[:, None, None]
     chance = dict(zip(STYLES, 1/(1 + np.exp(-np.linspace(2, -2, 6)))))
-    labels = simulated_labels(assign(INPUTS, STYLES, evaluators, 25, seed=seed), chance, seed=seed)
+    labels = simulate_labels(assign(INPUTS, STYLES, evaluators, 25, seed=seed), chance, seed=seed)
     return {"layer": (torch.from_numpy(x), torch.from_numpy(g.standard_normal((photos, width))))}, labels
 
 
@@ -306,7 +306,7 @@ def test_munit_folders_from_pictures_to_table(folders):
     assert pictures.styles == ("s0", "s1", "s2", "s3") and pictures.inputs == tuple(f"i{k}" for k in range(5))
     features = style_features(pictures, "embedded", layers=["stage1", "embedding"])
     assert [tuple(x.shape) for x, _ in features.values()] == [(4, 5, 24), (4, 5, 64)] and features["stage1"][1].shape == (5, 24)
-    labels = simulated_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
+    labels = simulate_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
     found = style_agreement(features, labels, pictures.styles, pictures.inputs, reps=30)
     assert table_one(found).shape == (2, 2)
     for ranks in (False, True): style_scatter(found, "FID", "stage1", matplotlib.figure.Figure().subplots(), ranks)

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from .judgment_tables import Choices, Judgments, READERS, json_of, judgment_format
-from .judgment_tables import metric_table, named, numbers, objects, read_judgment_table
+from .judgment_tables import Choices, Judgments, READERS, read_json, judgment_format
+from .judgment_tables import metric_table, text_column, number_column, json_objects, read_judgment_table
 from .judgment_tables import read_table
 from .parallel import load_captions
 from .texts import read_lines
@@ -91,7 +91,7 @@ def _number(text: str, where: str) -> float:
 
 # %% ../../nbs/data/70_judgments.ipynb #a0ac3302
 def _expert_json(path: Path) -> Judgments:
-    held, rows, references, none = json_of(path), [], {}, 0
+    held, rows, references, none = read_json(path), [], {}, 0
     if not isinstance(held, dict): raise InputError(f"{path}: expected an object of images, not {type(held).__name__}")
     for image, entry in held.items():
         where = f"{path}, image {image}"
@@ -107,7 +107,7 @@ def _expert_json(path: Path) -> Judgments:
 def _scores_beside(path: Path, keys: Sequence[tuple]) -> dict: # (image, caption) -> metric -> value, from files with the number of the row
     more = {}
     for file in sorted(f for f in path.parent.iterdir() if f.name.removesuffix(".gz").endswith("scores.jsonl")):
-        for line, row in objects(file):
+        for line, row in json_objects(file):
             at = _field(row, "row", int, f"{file}, line {line}")
             if not 0 <= at < len(keys): raise InputError(f"{file}, line {line}: row {at} of {len(keys)}")
             more.setdefault(keys[at], {}).update({k: v for k, v in row.items() if k != "row" and isinstance(v, _NUMBER)})
@@ -121,7 +121,7 @@ def read_flickr8k(path: Path) -> Judgments:
     if path.suffix == ".txt": return _expert_lines(path)
     if path.name.removesuffix(".gz").endswith(".json"): return _expert_json(path)
     rows, keys, more, images = [], [], {}, _beside(path, "images.jsonl")
-    for line, row in objects(path):
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "image_id", _NAME, where)), _field(row, "candidate", str, where))
         rows += [(*key, rating) for rating in _field(row, "ratings", list, where)]
@@ -129,7 +129,7 @@ def read_flickr8k(path: Path) -> Judgments:
         more[key] = {k: v for k, v in row.items() if k not in ("image_id", "candidate", "ratings") and isinstance(v, _NUMBER)}
     for key, by in _scores_beside(path, keys).items(): more[key] = {**more[key], **by}
     notes = _alone(path, "images.jsonl") if images is None else ()
-    references = {} if images is None else {str(r["image_id"]): r["references"] for _, r in objects(images)}
+    references = {} if images is None else {str(r["image_id"]): r["references"] for _, r in json_objects(images)}
     return _rated("flickr8k-expert", rows, references, "1–4, three experts", notes, more)
 
 # %% ../../nbs/data/70_judgments.ipynb #2bedbf44
@@ -137,7 +137,7 @@ def read_flickr8k(path: Path) -> Judgments:
 def read_nebula(path: Path) -> Judgments:
     "Captions with the mean rating of several persons; raises InputError naming the line that is none."
     rows, references = [], {}
-    for line, row in objects(path):
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         image = str(_field(row, "imgid", _NAME, where))
         references[image] = _field(row, "references", list, where)
@@ -161,7 +161,7 @@ def read_composite(paths: Sequence[Path],
         empty += len(frame) - len(kept)
         for k in range(1, 5):
             if f"Input.text{k}" not in kept: continue
-            ratings = numbers(kept, f"Answer.Q{k}Answer", str(path))
+            ratings = number_column(kept, f"Answer.Q{k}Answer", str(path))
             images = [Path(url).stem for url in kept["Input.image_url"]]
             rows += [(i, t.strip(), r) for i, t, r in zip(images, kept[f"Input.text{k}"], ratings) if t.strip() not in references.get(i, ())]
             own += sum(t.strip() in references.get(i, ()) for i, t in zip(images, kept[f"Input.text{k}"]))
@@ -186,7 +186,7 @@ def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     frame = read_table(path)
     where = [f"{path}, line {line}" for line in frame.index]
     cost = [_penalty(c, s, w) for c, s, w in zip(frame["category"], frame["severity"], where)]
-    frame = frame.assign(item=named(frame, "seg_id", str(path)), score=-np.array(cost))
+    frame = frame.assign(item=text_column(frame, "seg_id", str(path)), score=-np.array(cost))
     scores = frame.groupby(["item", "system", "rater"], sort=False, as_index=False)["score"].sum()
     bare = {c: [re.sub("</?v>", "", text) for text in frame[c]] for c in ("source", "target")}
     outputs = frame.assign(source=bare["source"], output=bare["target"]).drop_duplicates(["item", "system"])[["item", "system", "output", "source"]]
@@ -195,7 +195,7 @@ def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
 # %% ../../nbs/data/70_judgments.ipynb #fddfb785
 def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     scores, outputs = [], []
-    for line, row in objects(path):
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         item, targets, mqm = str(_field(row, "seg_id", _NAME, where)), _field(row, "targets", dict, where), _field(row, "mqm", dict, where)
         if lost := sorted(set(targets) ^ set(mqm)): raise InputError(f"{where}: {few(lost)} in only one of targets and mqm")
@@ -231,7 +231,7 @@ _SYSTEMS = ("judgments of whole systems: agreement at the level of systems only"
 def read_da_segments(path: Path) -> Judgments:
     "Translations of segments with standardized adequacy, and published metric columns; raises InputError naming the line that is none."
     scores, outputs, metrics = [], [], []
-    for line, row in objects(path):
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "sid", _NAME, where)), _field(row, "system", str, where))
         scores.append((*key, _field(row, "human_da", _NUMBER, where)))
@@ -247,9 +247,9 @@ def read_da_systems(path: Path,
                    ) -> Judgments:
     "Systems with their mean adequacy; raises InputError naming line and column."
     frame = read_table(path)
-    scores = pd.DataFrame({"system": named(frame, "system", str(path)), "score": numbers(frame, "human_da", str(path))}, index=frame.index)
+    scores = pd.DataFrame({"system": text_column(frame, "system", str(path)), "score": number_column(frame, "human_da", str(path))}, index=frame.index)
     outputs = []
-    for line, row in objects(texts) if texts is not None else ():
+    for line, row in json_objects(texts) if texts is not None else ():
         where = f"{texts}, line {line}"
         rest = ((_field(row, "ref", str, where),), row.get("src", ""))
         outputs += [(str(row.get("i", line)), s, text, *rest) for s, text in _field(row, "sys", dict, where).items()]
@@ -263,8 +263,8 @@ def read_realsumm(path: Path,
                  ) -> Judgments:
     "Summaries with the share of facts they hold, and published metric columns; raises InputError naming the line that is none."
     documents, scores, outputs, metrics = _beside(path, path.name.replace("outputs", "docs").removesuffix(".gz")), [], [], []
-    known = {} if documents is None else {str(row["doc_id"]): row for _, row in objects(documents)}
-    for line, row in objects(path):
+    known = {} if documents is None else {str(row["doc_id"]): row for _, row in json_objects(documents)}
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "doc_id", _NAME, where)), "/".join(filter(None, (row.get("kind", ""), _field(row, "system", str, where)))))
         values, doc = _field(row, "scores", dict, where), known.get(str(row["doc_id"]), {})
@@ -293,8 +293,8 @@ def read_summeval(path: Path,
     "Summaries rated by three experts in four aspects; raises InputError naming the line that is none."
     if aspect not in ("mean", *_ASPECTS): raise unknown("aspect", aspect, ("mean", *_ASPECTS))
     sources, scores, outputs = _beside(path, re.sub(r"(\.jsonl)(\.gz)?$", r"_refs\1", path.name)), [], []
-    references = {} if sources is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in objects(sources)}
-    for line, row in objects(path):
+    references = {} if sources is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(sources)}
+    for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "seg_id", _NAME, where)), _field(row, "system", str, where))
         for k, given in enumerate(_field(row, "expert_annotations", list, where), 1):
@@ -312,9 +312,9 @@ def read_realism(path: Path) -> Judgments:
     "How often generated pictures were taken for real, by picture or by participant; raises InputError naming line and column."
     frame, where = read_table(path), str(path)
     if "err_rt" in frame:
-        parts = {"system": named(frame, "model", where), "rater": named(frame, "id", where), "score": numbers(frame, "err_rt", where)}
+        parts = {"system": text_column(frame, "model", where), "rater": text_column(frame, "id", where), "score": number_column(frame, "err_rt", where)}
         return Judgments("dgm-realism", pd.DataFrame(parts, index=frame.index), True, None, None, "share of errors of a participant", _SYSTEMS)
-    made, total, said = (numbers(frame, c, where) for c in ("generated", "number_guesses", "number_guesses_generated"))
+    made, total, said = (number_column(frame, c, where) for c in ("generated", "number_guesses", "number_guesses_generated"))
     wrong = (said > total) | (said < 0) | (total < 1)
     if wrong.any(): raise InputError(f"{where}, line {frame.index[wrong.argmax()]}: {said[wrong.argmax()]:g} of {total[wrong.argmax()]:g} guesses")
     kept = frame[made == 1]
@@ -374,7 +374,7 @@ def read_foil(path: Path,
               captions: str | Path | None = None, # captions of COCO, for references
              ) -> Choices:
     "Captions (first) and the same with one noun swapped (second); raises InputError naming the record that is none."
-    held = json_of(path)
+    held = read_json(path)
     rows, files = _field(held, "annotations", list, str(path)), {str(i.get("id")): i.get("file_name", "") for i in held.get("images", [])}
     known = {} if captions is None else {Path(n).stem: refs for n, refs in _captions_of(captions)}
     right, wrong = {}, []
@@ -397,9 +397,9 @@ def read_foil(path: Path,
 # %% ../../nbs/data/70_judgments.ipynb #96eec7ef
 def _keys(path: Path) -> set: # of the first record; empty where it has none
     bare = path.name.removesuffix(".gz")
-    if bare.endswith(".jsonl"): return set(next((row for _, row in objects(path)), {}))
+    if bare.endswith(".jsonl"): return set(next((row for _, row in json_objects(path)), {}))
     if bare.endswith(".json"):
-        held = json_of(path)
+        held = read_json(path)
         held = held.get("annotations", held) if isinstance(held, dict) else held
         first = next(iter(held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()), {})
         many = [x for x in held if isinstance(x, dict)] if isinstance(held, list) else [first]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AGREEMENTS', 'WMT_GAP', 'tau_b', 'tau_c', 'tau_23', 'tau_wmt', 'kendall_b', 'kendall_c', 'tau23', 'wmt_like',
-           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'group_mean', 'Grouped', 'Agreement',
-           'agreement_named', 'grouped']
+           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'WithinItems', 'Agreement',
+           'agreement_named', 'within_items']
 
 # %% ../../nbs/people/030_statistics.ipynb #46165556
 from collections.abc import Callable, Sequence
@@ -17,50 +17,50 @@ import numpy as np
 from ..core import InputError, rng, unknown
 from .calibrated import accuracy_chance, accuracy_halves, calibrated_accuracy
 from .calibrated import fitted_many, logistic_pearson, pair_accuracy, tied_share
-from .correlation import checked, correlation_groups, defined, pearson
-from .correlation import pearson_influence, pearson_many, ratio, spearman
+from .correlation import check_scores, correlation_groups, require_defined, pearson
+from .correlation import pearson_many, ratio, spearman
 from .correlation import spearman_many
-from .kendall import Pairs, grouped_counts, margin_counts, pair_counts
+from .kendall import PairCounts, grouped_counts, margin_counts, pair_counts
 from .kendall import pair_counts_many
 
 # %% ../../nbs/people/030_statistics.ipynb #f199d5b5
-def tau_b(p: Pairs) -> np.ndarray:
+def tau_b(p: PairCounts) -> np.ndarray:
     "(C−D)/√((C+D+Th)(C+D+Tm)) (Kendall 1945)."
     return ratio(p.balance, np.sqrt(p.human*p.metric))
 
-def tau_c(p: Pairs) -> np.ndarray:
+def tau_c(p: PairCounts) -> np.ndarray:
     "2(C−D)/(n²(k−1)/k), k the smaller number of distinct values (Stuart 1953)."
     return ratio(2*p.balance, p.n**2*(p.k - 1)/np.maximum(p.k, 1))
 
-def tau_23(p: Pairs) -> np.ndarray:
+def tau_23(p: PairCounts) -> np.ndarray:
     "(C+Thm−D−Th−Tm) over all pairs: ties matter (Deutsch, Foster and Freitag 2023)."
     return ratio(2*p.agreed - p.every, p.every)
 
-def tau_wmt(p: Pairs) -> np.ndarray:
+def tau_wmt(p: PairCounts) -> np.ndarray:
     "(C−D−Tm)/(C+D+Tm) of the pairs that people order: a tie of the metric is a mistake."
     return ratio(p.balance + p.strict - p.human, p.human)
 
 # %% ../../nbs/people/030_statistics.ipynb #5d57af66
 def kendall_b(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
     "Kendall's τb; raises InputError on constant, missing or fewer than four scores."
-    return defined(tau_b(pair_counts(*checked(x, y), weights)), "tau-b")
+    return require_defined(tau_b(pair_counts(*check_scores(x, y), weights)), "tau-b")
 
 def kendall_c(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
     "Stuart's τc; raises InputError on constant, missing or fewer than four scores."
-    return defined(tau_c(pair_counts(*checked(x, y), weights)), "tau-c")
+    return require_defined(tau_c(pair_counts(*check_scores(x, y), weights)), "tau-c")
 
 def tau23(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
     "τ in which ties matter; raises InputError on constant, missing or fewer than four scores."
-    return defined(tau_23(pair_counts(*checked(x, y), weights)), "tau-23")
+    return require_defined(tau_23(pair_counts(*check_scores(x, y), weights)), "tau-23")
 
 def wmt_like(x: Sequence[float], y: Sequence[float], # (n,) people, metric
              gap: float = 25.0,                      # smaller differences of people are left out
              weights: Sequence[float] | None = None, # (n,) multiplicities
             ) -> float:
     "The older τ of the WMT tasks (Bojar et al. 2017); raises InputError where no two human scores are a gap apart."
-    x, y = checked(x, y)
+    x, y = check_scores(x, y)
     if np.ptp(x) < gap: raise InputError(f"no two human scores are {gap:g} apart (they span {np.ptp(x):g}); give a gap on the scale of these scores")
-    return defined(tau_wmt(margin_counts(x, y, None if weights is None else np.asarray(weights)[None], gap=gap))[0], "WMT-like tau")
+    return require_defined(tau_wmt(margin_counts(x, y, None if weights is None else np.asarray(weights)[None], gap=gap))[0], "WMT-like tau")
 
 # %% ../../nbs/people/030_statistics.ipynb #ee223697
 def _pair_p(signs_: np.ndarray,       # (B, n) ±1
@@ -89,7 +89,7 @@ def soft_pairwise_accuracy(x: np.ndarray, y: np.ndarray,        # (n, S) people,
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or x.shape != y.shape or x.shape[1] < 2:
         raise InputError(f"scores of shapes {x.shape} and {y.shape}; give (items, systems) with two systems or more")
-    checked(x.ravel(), y.ravel())
+    check_scores(x.ravel(), y.ravel())
     if len(x) < 4: raise InputError(f"{len(x)} items are too few for a test between systems; at least 4 are needed")
     return float(_soft_many(x, y[None], np.ones((1, len(x)), int) if weights is None else np.asarray(weights)[None], None, permutations, seed)[0, 0])
 
@@ -128,15 +128,8 @@ def choice_accuracy(share: Sequence[float],  # (n,) of people who chose the firs
     return float(np.average(_choice(*_checked_choice(share, lead)), weights=weights))
 
 # %% ../../nbs/people/030_statistics.ipynb #7ba0f93e
-def group_mean(values: np.ndarray,               # (..., G, R) a statistic per group, NaN where it is not defined
-               V: np.ndarray | None = None,      # (R, G) multiplicities of groups
-              ) -> np.ndarray:                   # (..., R)
-    "The mean over the groups in which the statistic is defined."
-    weight = np.isfinite(values)*(1.0 if V is None else V.T)
-    return ratio((np.nan_to_num(values)*weight).sum(-2), weight.sum(-2))
-
 @dataclass(frozen=True)
-class Grouped:
+class WithinItems:
     "A statistic per group and its mean."
     value: float
     per_group: np.ndarray # (G,) NaN for groups without variation
@@ -155,7 +148,6 @@ class Agreement:
     many: Callable                # (x, Y (M, n), W (R, C), rows=None) -> (M, R); NaN where a replicate has no variation
     groupwise: Callable | None    # (x, y, groups, W=None (R, n)) -> (G, R), groups in the order of their labels; NaN where not defined
     cite: str
-    influence: Callable | None = None # (x, y) -> (n,) with mean 0
     form: str = "rows"            # what x and y are: "rows" (n,), "matrix" (n, S), "choices": share and lead (n,)
     gap: float | None = None      # human scores that differ by less are left out; None: every difference counts
 
@@ -163,9 +155,9 @@ AGREEMENTS: dict[str, Agreement] = {}
 
 WMT_GAP = 25.0 # points of 100
 
-def _add(name: str, function, many, groupwise, cite: str, chance=0.0, levels=("item", "system", "grouped"), influence=None, form="rows") -> None:
+def _add(name: str, function, many, groupwise, cite: str, chance=0.0, levels=("item", "system", "grouped"), form="rows") -> None:
     by_chance = chance if callable(chance) else lambda x, groups=None: chance
-    AGREEMENTS[name] = Agreement(name, levels, by_chance, function, many, groupwise, cite, influence, form)
+    AGREEMENTS[name] = Agreement(name, levels, by_chance, function, many, groupwise, cite, form)
 
 def _add_pairs(name: str, value: Callable, function: Callable, cite: str, chance=0.0) -> None:
     _add(name, function, lambda x, Y, W, rows=None: value(pair_counts_many(x, Y, W, rows)),
@@ -188,7 +180,7 @@ def _accuracy_groups(x, y, groups, W=None) -> np.ndarray:
 
 def _accuracy(x, y, weights=None) -> float:
     if weights is None: return calibrated_accuracy(x, y).value
-    return defined(_accuracy_many(*checked(x, y)[:1], np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "pairwise accuracy")
+    return require_defined(_accuracy_many(*check_scores(x, y)[:1], np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "pairwise accuracy")
 
 def _logistic_many(x, Y, W, rows=None) -> np.ndarray:
     found = [logistic_pearson(x, y, rows) for y in Y]
@@ -196,9 +188,7 @@ def _logistic_many(x, Y, W, rows=None) -> np.ndarray:
 
 def _logistic(x, y, weights=None) -> float:
     if weights is None: return logistic_pearson(x, y).value
-    return defined(_logistic_many(np.asarray(x, float), np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "Pearson's r after the fit")
-
-def _mean_influence(each: Callable) -> Callable: return lambda g, d: each(g, d) - each(g, d).mean()
+    return require_defined(_logistic_many(np.asarray(x, float), np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "Pearson's r after the fit")
 
 def _mean_many(each: Callable) -> Callable:
     def many(x, Y, W, rows=None):
@@ -207,7 +197,7 @@ def _mean_many(each: Callable) -> Callable:
     return many
 
 # %% ../../nbs/people/030_statistics.ipynb #06ede6dc
-_add("pearson", pearson, pearson_many, correlation_groups, "Pearson 1895", influence=pearson_influence)
+_add("pearson", pearson, pearson_many, correlation_groups, "Pearson 1895")
 _add("spearman", spearman, spearman_many, partial(correlation_groups, ranks=True), "Spearman 1904")
 _add_pairs("tau_b", tau_b, kendall_b, "Kendall 1945")
 _add_pairs("tau_c", tau_c, kendall_c, "Stuart 1953")
@@ -216,8 +206,8 @@ AGREEMENTS["wmt_like"] = _wmt_named("wmt_like", WMT_GAP)
 _add("accuracy", _accuracy, _accuracy_many, _accuracy_groups, "Deutsch, Foster and Freitag 2023", accuracy_chance)
 _add("logistic_pearson", _logistic, _logistic_many, None, "VQEG 2003", levels=("item", "system"))
 _add("soft_accuracy", soft_pairwise_accuracy, _soft_many, None, "Thompson, Mathur and Deutsch 2024", soft_chance, ("system",), form="matrix")
-_add("two_afc", two_afc, _mean_many(_two_afc), None, "Zhang et al. 2018", 0.5, ("choice",), _mean_influence(_two_afc), "choices")
-_add("choice", choice_accuracy, _mean_many(_choice), None, "Vedantam et al. 2015", 0.5, ("choice",), _mean_influence(_choice), "choices")
+_add("two_afc", two_afc, _mean_many(_two_afc), None, "Zhang et al. 2018", 0.5, ("choice",), "choices")
+_add("choice", choice_accuracy, _mean_many(_choice), None, "Vedantam et al. 2015", 0.5, ("choice",), "choices")
 
 # %% ../../nbs/people/030_statistics.ipynb #28c15df6
 def agreement_named(name: str) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"
@@ -230,16 +220,16 @@ def agreement_named(name: str) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"
     return _wmt_named(name, value)
 
 # %% ../../nbs/people/030_statistics.ipynb #d49d01bd
-def grouped(name: str,                                # of AGREEMENTS, or "wmt_like:GAP"
+def within_items(name: str,                                # of AGREEMENTS, or "wmt_like:GAP"
             x: Sequence[float], y: Sequence[float],   # (n,) people, metric
             groups: Sequence,                         # (n,) labels, e.g. the item of each row
-           ) -> Grouped:
+           ) -> WithinItems:
     "A statistic within each group, averaged; raises InputError where no group has variation."
     statistic = agreement_named(name)
     if statistic.groupwise is None:
         raise InputError(f"{name!r} has no form within groups; known: {', '.join(n for n, a in AGREEMENTS.items() if a.groupwise)}")
-    (x, y), groups = checked(x, y), np.asarray(groups)
+    (x, y), groups = check_scores(x, y), np.asarray(groups)
     each = statistic.groupwise(x, y, groups)[:, 0]
     used = int(np.isfinite(each).sum())
     if not used: raise InputError(f"{name}: in none of the {len(each)} groups do both people and metric order anything")
-    return Grouped(float(np.nanmean(each)), each, np.unique(groups), used, len(each) - used)
+    return WithinItems(float(np.nanmean(each)), each, np.unique(groups), used, len(each) - used)
