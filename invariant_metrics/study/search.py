@@ -5,14 +5,12 @@
 # %% auto #0
 __all__ = ['Points', 'MODULES', 'DATASETS', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of',
            'finished', 'enqueue', 'work_through', 'systems_of', 'control_units', 'points_of', 'unit_of', 'do_point',
-           'Task', 'do_stage', 'worker', 'run_processes', 'crew_of', 'run_stage', 'read_bank', 'result_rows',
+           'Task', 'do_stage', 'do_stage_quietly', 'run_processes', 'crew_of', 'run_stage', 'read_bank', 'result_rows',
            'StudyResult', 'step_costs', 'conclude', 'check_settings', 'claim', 'chosen_controls', 'train_systems']
 
 # %% ../../nbs/study/060_search.ipynb #42f42191
-import gc
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_all_start_methods, get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +34,7 @@ from ..core import InputError, package_version, progress
 from ..files import atomic_write, load_results
 from ..stats import interval
 from ..files import results_table, save_results
+from ..runs import share_out
 from ..core import unknown
 from .improvement import BASE, Bank, best_alpha, improvement_table
 from .plan import CURVES, Plan, Size, Unit, make_plan, read_unit, release_memory
@@ -164,39 +162,16 @@ def do_stage(task: Task, tick: Callable[[], None] = int) -> None:
     points = points_of(plan, task.stage, task.controls)
     with quiet_optuna(): work_through(task.folder, task.stage, points, partial(do_point, bench, task.stage, task.controls), task.maximize)
 
-def worker(task: Task, path: list[str], steps, stop, errors) -> None: # in a process of its own
-    gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
-    sys.path[:], sys.stderr = path, open(os.devnull, "w")
+def do_stage_quietly(task: Task, tick: Callable[[], None]) -> None: # in a process of its own
+    "Work at a stage with one torch thread and nothing on standard error."
+    sys.stderr = open(os.devnull, "w")
     torch.set_num_threads(1)
-    def tick() -> None:
-        with steps.get_lock(): steps.value += 1
-        if stop.is_set() or not parent_process().is_alive(): signal.raise_signal(signal.SIGINT)
-    try: do_stage(task, tick)
-    except KeyboardInterrupt: pass
-    except BaseException as error: errors.put((isinstance(error, InputError), str(error) if isinstance(error, InputError) else repr(error)))
+    do_stage(task, tick)
 
 # %% ../../nbs/study/060_search.ipynb #731db956
 def run_processes(task: Task, workers: int, bar) -> None:
     "Run a stage in worker processes, moving the bar; raises the first error of a worker, and stops all of them when interrupted."
-    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    if context.get_start_method() == "forkserver": context.set_forkserver_preload([MODULES[make_plan(task.settings).task], "torch._dynamo"])
-    steps, stop, errors = context.Value("l", 0), context.Event(), context.SimpleQueue()
-    crew = [context.Process(target=worker, args=(task, sys.path, steps, stop, errors), daemon=True) for _ in range(workers)]
-    try:
-        for process in crew: process.start()
-        seen = 0
-        while any(p.is_alive() for p in crew) and errors.empty():
-            crew[0].join(0.2) if crew[0].is_alive() else time.sleep(0.2)
-            bar.update(steps.value - seen); seen = steps.value
-    finally:
-        stop.set()
-        for process in crew: process.join(20)
-        for process in crew: process.kill() if process.is_alive() else None
-    if not errors.empty():
-        mine, text = errors.get()
-        raise InputError(text) if mine else RuntimeError(f"a worker failed: {text}")
-    codes = [p.exitcode for p in crew]
-    if any(codes): raise RuntimeError(f"a worker ended with exit code {codes}; run the same command again to go on")
+    share_out([partial(do_stage_quietly, task)] * workers, workers, bar, preload=[MODULES[make_plan(task.settings).task], "torch._dynamo"])
 
 # %% ../../nbs/study/060_search.ipynb #e3a9b6da
 def crew_of(workers: int, points: int, device: str) -> int: # processes
