@@ -28,7 +28,7 @@ from ..encoders.weights import get_card, load_embedded, resolve
 # %% ../../nbs/invariants/000_base.ipynb #75ecad27
 class Invariant(nn.Module):
     "A frozen map g with a distance on its values; subclasses write `forward` and `distance`."
-    inputs = "images"     # or "texts": see the notebook on soft texts
+    inputs = "images"     # or "texts": see 040_soft_text
     differentiable = True # False: a reward, not a loss
 
     def __init__(self, name: str,                  # as in the registry

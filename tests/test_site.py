@@ -1,0 +1,91 @@
+"The documentation site: what its builder runs, reads and shows, checked without building it; the build itself is `slow`."
+import ast
+import configparser
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NBS = ROOT/"nbs"
+NOTEBOOKS = {p.relative_to(NBS).as_posix(): json.loads(p.read_text(encoding="utf-8"))["cells"]
+             for p in sorted(NBS.rglob("*.ipynb")) if not any(part.startswith((".", "_")) for part in p.relative_to(NBS).parts)}
+EXPORT = "nbdev.nbdev_export()"  # nbdev's last cell, which its builder leaves out
+
+
+def cells(kind: str):
+    "Every cell of a kind with a name to find it by."
+    for name, all_cells in NOTEBOOKS.items():
+        for k, cell in enumerate(all_cells):
+            if cell["cell_type"] == kind: yield f"{name} cell {k}", "".join(cell["source"]), cell
+
+
+def settings() -> configparser.SectionProxy:
+    found = configparser.ConfigParser()
+    found.read(ROOT/"settings.ini")
+    return found["DEFAULT"]
+
+
+def is_import(node: ast.AST) -> bool: return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def test_imports_stand_alone():
+    "nbdev runs cells that are exported or contain an import, and no others: what stands beside an import may not have its names."
+    mixed = []
+    for where, source, _ in cells("code"):
+        if EXPORT in source: continue
+        tree = ast.parse(re.sub(r"^\s*[%!].*$", "", source, flags=re.MULTILINE))
+        exported = re.search(r"^#\|\s*export", source, re.MULTILINE)
+        imports = any(map(is_import, tree.body if exported else ast.walk(tree)))
+        if imports and not all(map(is_import, tree.body)): mixed.append(where)
+    assert not mixed, f"imports alone in a cell: {mixed}"
+
+
+def test_quarto_reads_what_nbdev_writes():
+    "nbdev puts title, addresses and output folder of settings.ini into nbs/nbdev.yml, which Quarto has to read."
+    text = (ROOT/"_quarto.yml").read_text(encoding="utf-8")
+    assert "metadata-files: [nbdev.yml, sidebar.yml]" in text
+    for key in ("output-dir", "title", "site-url", "description", "repo-url", "repo-branch"):
+        assert not re.search(rf"^\s+{key}:", text, re.MULTILINE), f"{key} is said in settings.ini"
+    assert (NBS/"_quarto.yml").read_text(encoding="utf-8") == text
+
+
+def test_footer_and_link_agree_with_the_settings():
+    text = (ROOT/"_quarto.yml").read_text(encoding="utf-8")
+    assert re.search(r"^\s+left: .*version (\S+) ", text, re.MULTILINE)[1] == settings()["version"]
+    assert f"href: {settings()['git_url']}\n" in text
+
+
+def test_links_lead_to_notebooks_that_exist():
+    "Jupyter, GitHub and the site all follow a relative link to a notebook; one to a page is followed nowhere."
+    dead = []
+    for where, source, _ in cells("markdown"):
+        folder = (NBS/where.split(" ")[0]).parent
+        for target in re.findall(r"\]\(([^)\s]+)\)", source):
+            if re.match(r"\w+:|#", target): continue
+            file = target.split("#")[0]
+            if file.endswith(".html") or not (folder/file).exists(): dead.append(f"{where}: {target}")
+    assert not dead, dead
+
+
+def test_no_two_pages_of_a_folder_have_one_name():
+    "nbdev drops the number of a notebook when it names its page."
+    pages = [re.sub(r"(^|/)\d+_", r"\1", name) for name in NOTEBOOKS]
+    assert len(set(pages)) == len(pages)
+
+
+def test_prose_names_the_notebook_it_points_to():
+    "Notebooks move: what is next or before today is elsewhere tomorrow."
+    words = r"\b(previous|next|last|preceding|following) notebooks?\b|\bnotebook (before|after)\b|\bsection before\b|\bother notebook\b"
+    vague = [f"{where}: {found[0]}" for where, source, _ in cells("markdown")
+             if (found := re.search(words, " ".join(source.split()), re.IGNORECASE))]
+    assert not vague, vague
+
+
+def test_outputs_hold_neither_progress_bars_nor_errors():
+    dirty = []
+    for where, _, cell in cells("code"):
+        for output in cell["outputs"]:
+            texts = [output.get("text", ""), *(v for k, v in output.get("data", {}).items() if k.startswith("text/"))]
+            text = "".join("".join(t) for t in texts)
+            if output["output_type"] == "error" or output.get("name") == "stderr" or "\r" in text or "it/s]" in text: dirty.append(where)
+    assert not dirty, f"run these again without standard error: {dirty}"
