@@ -53,6 +53,14 @@ def test_footer_and_link_agree_with_the_settings():
     text = (ROOT/"_quarto.yml").read_text(encoding="utf-8")
     assert re.search(r"^\s+left: .*version (\S+) ", text, re.MULTILINE)[1] == settings()["version"]
     assert f"href: {settings()['git_url']}\n" in text
+    for page in re.findall(r"href: (\S+\.ipynb)", text): assert (NBS/page).exists(), page
+
+
+def test_titles_say_which_page_is_meant():
+    "In a list of all pages a title stands alone, and two pages of one title are told apart by nobody."
+    titles = ["".join(all_cells[0]["source"]).splitlines()[0] for all_cells in NOTEBOOKS.values()]
+    assert all(title.startswith("# ") for title in titles)
+    assert len(set(titles)) == len(titles)
 
 
 def test_links_lead_to_notebooks_that_exist():
