@@ -2,8 +2,14 @@
 import ast
 import configparser
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 NBS = ROOT/"nbs"
@@ -72,6 +78,8 @@ def test_links_lead_to_notebooks_that_exist():
             if re.match(r"\w+:|#", target): continue
             file = target.split("#")[0]
             if file.endswith(".html") or not (folder/file).exists(): dead.append(f"{where}: {target}")
+    readme = (ROOT/"README.md").read_text(encoding="utf-8")
+    dead += [target for target in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", readme) if not (ROOT/target).exists()]
     assert not dead, dead
 
 
@@ -97,3 +105,59 @@ def test_outputs_hold_neither_progress_bars_nor_errors():
             text = "".join("".join(t) for t in texts)
             if output["output_type"] == "error" or output.get("name") == "stderr" or "\r" in text or "it/s]" in text: dirty.append(where)
     assert not dirty, f"run these again without standard error: {dirty}"
+
+
+def test_figures_a_visitor_meets_first_are_told_in_words():
+    wordless = [where for where, source, cell in cells("code") if where.startswith(("index", "tutorials", "papers"))
+                and any("image/png" in output.get("data", {}) for output in cell["outputs"])
+                and not re.search(r'^#\| fig-alt: "\S.{20,}"$', source, re.MULTILINE)]
+    assert not wordless, f"say in one sentence what each shows (#| fig-alt: ...): {wordless}"
+    readme = (ROOT/"README.md").read_text(encoding="utf-8")
+    assert "![" in readme and "![](" not in readme
+
+
+@pytest.fixture
+def copy(tmp_path):
+    "The project where a build may write."
+    for name in ("nbs", "invariant_metrics", ".ci"):
+        shutil.copytree(ROOT/name, tmp_path/name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+    for name in ("settings.ini", "_quarto.yml", "README.md"): shutil.copy(ROOT/name, tmp_path/name)
+    return tmp_path
+
+
+def run(copy: Path, *command: str, **env: str):
+    done = subprocess.run(command, cwd=copy, env={**os.environ, "HF_HUB_OFFLINE": "1", **env}, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done
+
+
+@pytest.mark.slow
+def test_nbdev_processes_every_notebook(copy):
+    "All that happens before Quarto; nbdev asks only that some program of that name is there."
+    (copy/"bin").mkdir()
+    (copy/"bin"/"quarto").write_text("#!/bin/sh\n")
+    (copy/"bin"/"quarto").chmod(0o755)
+    run(copy, sys.executable, ".ci/process", PATH=f"{copy/'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert {p.relative_to(copy/"_proc").as_posix() for p in (copy/"_proc").rglob("*.ipynb")} == set(NOTEBOOKS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("quarto") is None, reason="Quarto is not here")
+def test_site_builds_and_its_pages_are_whole(copy):
+    before = (copy/"README.md").read_text(encoding="utf-8")
+    run(copy, "bash", ".ci/site")
+    assert len(list((copy/"_docs").rglob("*.html"))) == len(NOTEBOOKS)
+    assert (copy/"README.md").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("broken, fault", [
+    ('<a href="gone.html">x</a>', "dead link gone.html"), ('<a href="#gone">x</a>', "no such place #gone"),
+    ('<img src="b.html">', "picture without words"), ("<pre>10it/s]</pre>", "holds 'it/s]'"),
+    ('<script src="https://elsewhere.org/a.js"></script>', "loads https://elsewhere.org/a.js"),
+    ('<a href="b.html#here">x</a><a href="https://elsewhere.org">y</a><img src="b.html" alt="A dog.">', "")])
+def test_page_check_finds_what_is_broken(tmp_path, broken, fault):
+    (tmp_path/"a.html").write_text(broken)
+    (tmp_path/"b.html").write_text('<h1 id="here">x</h1>')
+    done = subprocess.run([sys.executable, ROOT/".ci"/"check_site", tmp_path], capture_output=True, text=True)
+    assert done.returncode == bool(fault), done.stderr
+    assert (f"a.html: {fault}" if fault else "2 pages, 0 faults") in done.stdout
