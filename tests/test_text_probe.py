@@ -13,7 +13,8 @@ from invariant_metrics.edits.captions import caption_items, claims
 from invariant_metrics.edits.colors import families, perturbations
 from invariant_metrics.probe.images import ProbeResult
 from invariant_metrics.edits.sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
-from invariant_metrics.probe.worlds import TEXT_SCALES, Recalled, TextSize, text_metrics, text_probe
+from invariant_metrics.encoders.text import RememberingEncoder
+from invariant_metrics.probe.worlds import TEXT_SCALES, TextSize, text_metrics, text_probe
 from invariant_metrics.metrics.base import Metric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
@@ -236,8 +237,8 @@ def test_metrics_on_minilm_read_every_text_once_and_say_the_same(monkeypatch):
     plain = {n: get_metric(n, **({} if n == "violation-paraphrase" else {"weights": "minilm"})) for n in names}
     own = extract([plain["bertscore"], plain["violation-paraphrase"]], pred, target)
     features = plain["fbd"].phi(pred[:1] + pred[2:3])
-    forward = Recalled.forward
-    monkeypatch.setattr(Recalled, "forward", lambda self, input_ids, *more, **other: (read.extend(map(tuple, input_ids.tolist())), forward(self, input_ids, *more, **other))[1])
+    states = RememberingEncoder.states
+    monkeypatch.setattr(RememberingEncoder, "states", lambda self, x: (read.extend(map(tuple, x["input_ids"].tolist())), states(self, x))[1])
     judged = {m.name: m for m in text_metrics("captioning", names)}
     found = extract([judged["bertscore"], judged["violation-paraphrase"]], pred, target)
     for name in own: assert torch.allclose(judged[name].values(found[name].pred), plain[name].values(own[name].pred), atol=1e-5), name

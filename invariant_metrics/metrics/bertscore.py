@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..core import InputError, Signature, progress, unknown
 from ..files import digest, file_sha256
 from ..data.texts import check_sides
-from ..encoders.text import RUN, TextEncoder, Tokens, padded, runs, text_config, text_network
-from ..encoders.text import text_place, text_tokens
+from ..encoders.text import RUN, RememberingEncoder, TextEncoder, Tokens, runs
+from ..encoders.text import text_config, text_network, text_place, text_tokens
+from ..encoders.text import token_states, unit_vectors
 from ..encoders.weights import PUBLIC
 from .base import metric_factory
 
@@ -75,6 +75,7 @@ class TokenReader:
     width: int                           # numbers per token
     device: str
     network: Callable[[], Callable] = field(repr=False, compare=False) # loads on the first call; then a padded batch -> (N, T, d)
+    memory: RememberingEncoder | None = field(default=None, repr=False, compare=False) # reads instead of the network
 
     @classmethod
     def open(cls, weights="roberta-large",   # card, folder, organization/model@commit, or a TextEncoder, which stays where it is
@@ -86,7 +87,9 @@ class TokenReader:
             tokens, revision, load = weights.prepare, weights.revision, lambda: weights.net
         else: config, tokens, revision, load = _located(weights, device)
         layer = chosen_layer(weights, config.num_hidden_layers, layer)
-        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), cache(lambda: shortened(load().eval(), layer)))
+        memory = weights if isinstance(weights, RememberingEncoder) and layer == weights.depth else None
+        network = cache(lambda: shortened(load().eval(), layer))
+        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), network, memory)
 
     def rows(self, texts: Sequence[str]) -> list[dict[str, list[int]]]: # one per text
         "Token numbers as bert-score makes them; raises InputError on what is no text."
@@ -100,14 +103,9 @@ class TokenReader:
     @torch.no_grad()
     def vectors(self, rows: Sequence[dict], step: Callable = lambda n: None) -> list[Tensor]: # (T, d) float32 each
         "Unit vectors of each text's tokens, whatever else is in the list; `step` hears how many texts are done."
-        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]["input_ids"]))
-        out, read = [None]*len(rows), self.network()
-        for part in runs([len(rows[i]["input_ids"]) for i in order], RUN):
-            batch = [order[k] for k in part]
-            states = F.normalize(read(padded([rows[i] for i in batch], self.tokens.tokenizer.pad_token_id, self.device)).float(), dim=-1)
-            for i, x in zip(batch, states): out[i] = x[:len(rows[i]["input_ids"])].clone()
-            step(len(batch))
-        return out
+        if self.memory is not None: return self.memory.token_vectors(rows, step)
+        states = token_states(rows, self.network(), self.tokens.tokenizer.pad_token_id, self.device, step)
+        return unit_vectors(states, len(rows))
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #1b7408b2
 def idf_weights(sentences: Iterable[Sequence[int]], # token numbers of each reference, as often as it is used
