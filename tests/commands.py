@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from invariant_metrics.commands.shell import main
+HUNG = 1800 # seconds after which a process hangs, on any machine
 
 
 def _settings(cwd, env) -> dict:
@@ -17,6 +17,7 @@ def _settings(cwd, env) -> dict:
 
 def cli(*words, cwd, **env) -> subprocess.CompletedProcess:
     "What a command prints and returns, run in this process."
+    from invariant_metrics.commands.shell import main
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(cwd)
@@ -25,7 +26,7 @@ def cli(*words, cwd, **env) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
-def own_process(*words, cwd, timeout=300, **env) -> subprocess.CompletedProcess:
+def own_process(*words, cwd, **env) -> subprocess.CompletedProcess:
     "The same in a process of its own."
     return subprocess.run([sys.executable, "-m", "invariant_metrics", *map(str, words)], cwd=cwd, capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, **_settings(cwd, env)})
+                          timeout=HUNG, env={**os.environ, **_settings(cwd, env)})

@@ -14,7 +14,7 @@ def even(counts) -> bool:
     return max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(**{k: v for k, v in sizes.items() if k != "seed"})
 def test_the_plan_is_balanced_for_all_numbers(inputs, styles, evaluators, share):
     "No input twice for one evaluator; styles overall and within an evaluator, inputs and pairs differ by one at most."
@@ -26,7 +26,7 @@ def test_the_plan_is_balanced_for_all_numbers(inputs, styles, evaluators, share)
                    np.bincount((i*styles + s).ravel(), minlength=inputs*styles)): assert even(counts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(**sizes, real=st.integers(0, 8))
 def test_assign_passes_its_own_check(inputs, styles, evaluators, share, seed, real):
     "With names, shuffles and real pictures; the same seed gives the same frame."
@@ -85,7 +85,7 @@ def test_dropped_raters_break_balance_but_nothing_else():
     with pytest.raises(InputError, match="picture"): check_assignment(left)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(items=st.integers(1, 40), raters=st.integers(1, 9), share=st.floats(0, 1), seed=st.integers(0, 99))
 def test_spread_items_balances_any_items_over_any_raters(items, raters, share, seed):
     "Each item has exactly so many different raters, loads differ by one at most, positions have no gaps."

@@ -226,7 +226,7 @@ def test_reading_survives_any_text():
     with pytest.raises(InputError, match="1 texts for 2 meanings"): preserved(["a"], COMMON.meanings[:2])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(world_words("en")), max_size=20).map(join_words)))
 def test_preserved_is_between_zero_and_one_for_whatever_is_written(text):
     held = preserved([text], COMMON.meanings[:1])

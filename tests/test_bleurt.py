@@ -11,7 +11,7 @@ from invariant_metrics.metrics.base import extract, get_metric, statistic
 from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
-LOOSE = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LOOSE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 sentence = st.lists(st.sampled_from(WORDS[5:] + ["zebra"]), max_size=24).map(" ".join)
 PAIRS = [("a red ball", "the ball is red"), ("", "a dog"), ("the cat sees a dog", ""), ("a dog "*15, "the old tree "*15), ("two", "a cat under the tree")]
 

@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from pycocoevalcap.cider.cider import Cider
 from real_data import data_path
 from scipy.stats import kendalltau
 
@@ -25,6 +24,7 @@ def corpus(seed: int, n: int = 50, words: int = 12) -> tuple[list[str], list[lis
 
 
 def caption_code(hypotheses, references) -> np.ndarray:
+    from pycocoevalcap.cider.cider import Cider
     return Cider().compute_score(dict(enumerate(references)), {i: [h] for i, h in enumerate(hypotheses)})[1]
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchmetrics
 
+import invariant_metrics
+from commands import HUNG
 from invariant_metrics.core import InputError
-from invariant_metrics.scoring import torch_metric as streamed
-from invariant_metrics.scoring.torch_metric import TorchMetric
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 
@@ -56,16 +55,17 @@ def shares(rank: int) -> dict[str, list]:
     return {"uneven": [images(*cut) for cut in uneven], "alone": [images(*cut) for cut in ([(0, 50), (50, 90)] if rank == 0 else [])]}
 
 
-def made(name: str) -> TorchMetric:
+def made(name: str): # TorchMetric
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     return TorchMetric(name.split()[0], **KINDS[name])
 
 
-def scored(metric: TorchMetric) -> list[float]:
+def scored(metric) -> list[float]:
     score = metric.score() if metric.streamed else metric.score(reps=40)
     return [score.value, score.n, *((score.ci.low, score.ci.high) if score.ci else (0, 0))]
 
 
-def one(name: str, *cuts) -> TorchMetric:
+def one(name: str, *cuts): # TorchMetric
     metric = made(name)
     for cut in cuts: metric.update(*images(*cut))
     return metric
@@ -75,11 +75,11 @@ def one(name: str, *cuts) -> TorchMetric:
 def found(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("ranks")
     (folder/"worker.py").write_text(WORKER)
-    path = os.pathsep.join([str(Path(streamed.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(invariant_metrics.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run([*launch, str(folder/"worker.py"), str(Path(__file__).parent), str(folder)],
-                          capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+                          capture_output=True, text=True, timeout=HUNG, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads((folder/f"{rank}.json").read_text()) for rank in (0, 1)]
 
@@ -102,7 +102,7 @@ def test_two_processes_equal_one(found, name, case):
 
 @pytest.mark.parametrize("name", ["fd streamed", "fd parts"])
 def test_moments_instead_of_rows(name, monkeypatch):
-    monkeypatch.setattr(streamed, "BLOCK", 16)  # folds several times
+    monkeypatch.setattr("invariant_metrics.scoring.torch_metric.BLOCK", 16)  # folds several times
     kept, cuts = one("fd", (0, 90)), [(0, 3), (3, 20), (20, 21), (21, 60), (60, 90)]
     whole, shards = one(name, *cuts), [one(name, *cuts[:2]), one(name, *cuts[2:4]), one(name, cuts[4])]
     value = float(kept.compute())
@@ -152,6 +152,7 @@ def test_copies_pickles_and_types(name):
 
 
 def test_a_collection_keeps_rows_and_moments_apart():
+    import torchmetrics
     both = torchmetrics.MetricCollection({"kept": made("fd"), "streamed": made("fd streamed"), "parts": made("fd parts")})
     same = images(0, 30)[1]
     both.update(same, same); both.update(*images(30, 90))
@@ -164,6 +165,7 @@ def test_a_collection_keeps_rows_and_moments_apart():
 
 
 def test_what_cannot_be_is_said():
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     for wrong, message in ((lambda: TorchMetric("psnr", streamed=True), "more than mean and covariance"),
                            (lambda: TorchMetric("fd", parts=8), "streamed=True only"),
                            (lambda: TorchMetric("fd", streamed=True, parts=1), "parts must be"),

@@ -12,7 +12,7 @@ from invariant_metrics.scoring.inference import score_rows
 
 NAMES = ["div-2", "div-3", "div-4", "diversity", "repetition", "distinct-1", "distinct-2"]
 texts_of_few_words = st.lists(st.lists(st.sampled_from("a b c d".split()), max_size=12).map(" ".join), min_size=1, max_size=8)
-FAST = settings(max_examples=60, deadline=None)
+FAST = settings(max_examples=60)
 
 
 def plain(text: str, n: int) -> tuple[int, int]: # distinct, all

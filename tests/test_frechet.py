@@ -1,12 +1,10 @@
 "The Fréchet distance: against public implementations and 60-digit arithmetic, its routes against each other, and what must hold for any sets."
-import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torchmetrics.image.fid import _compute_fid
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
@@ -41,6 +39,7 @@ def size(a, b): return float(a.var(0).sum() + b.var(0).sum())
 
 def by_mpmath(a, b, digits=60):
     "The distance from the definition of mean and factor, in many digits."
+    import mpmath
     with mpmath.workdps(digits):
         def factor(x):
             x = mpmath.matrix(x.tolist())
@@ -58,6 +57,7 @@ def by_mpmath(a, b, digits=60):
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("n, m, d", SHAPES)
 def test_equal_to_the_definition_and_torchmetrics(n, m, d, power):
+    from torchmetrics.image.fid import _compute_fid
     a, b = sets(n, m, d, power)
     (p, s), (q, t) = moments(a), moments(b)
     near = dict(abs=1e-6*size(a, b))
@@ -105,6 +105,7 @@ def test_equal_to_forty_digits_with_64_features():
 
 def by_mpmath_covariances(a, b, digits=40):
     "The same from covariances, for more samples than features."
+    import mpmath
     with mpmath.workdps(digits):
         def moments(x):
             x = mpmath.matrix(x.tolist())
@@ -158,7 +159,7 @@ def test_routes_agree_within_their_bounds(n, m, d, power, turned):
     assert frechet_terms(a, b).error <= 1e-9*exact.size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(-9, 0), st.integers(1, 19), st.floats(-3, 3))
 @example(1, -6.0, 1, 0.0)
 def test_the_loss_of_cholesky_covers_its_error_next_to_singular(seed, depth, low, scale):
@@ -261,7 +262,7 @@ def drawn(n, m, d, power, seed):
     return torch.randn(n, d, generator=g, dtype=F64)*scale, torch.randn(m, d, generator=g, dtype=F64)*scale + 0.2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case)
 def test_symmetric_nonnegative_and_unchanged_by_order_rotation_and_offset(case):
     a, b = drawn(*case)
@@ -275,8 +276,8 @@ def test_symmetric_nonnegative_and_unchanged_by_order_rotation_and_offset(case):
     assert frechet_distance(7*a, 7*b) == pytest.approx(49*value, rel=1e-9, abs=49*near["abs"])
 
 
-@settings(max_examples=40, deadline=None)
-@given(case, st.lists(st.floats(0, 4), min_size=2, max_size=5))
+@settings(max_examples=40)
+@given(case, st.lists(st.integers(0, 256).map(lambda k: k/64), min_size=2, max_size=5)) # apart by more than rounding, or equal
 def test_grows_with_an_added_shift(case, shifts):
     a, b = drawn(*case)
     b = b - b.mean(0) + a.mean(0)
@@ -285,7 +286,7 @@ def test_grows_with_an_added_shift(case, shifts):
     assert values[-1] == pytest.approx(frechet_distance(a, b) + a.shape[1]*max(shifts)**2, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case)
 def test_a_weight_is_a_number_of_copies(case):
     a, b = drawn(*case)
@@ -297,7 +298,7 @@ def test_a_weight_is_a_number_of_copies(case):
     assert frechet_distance(b, a, None, counts) == pytest.approx(exact, rel=1e-10, abs=1e-11*size(a, b))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case, st.integers(1, 39))
 def test_batches_do_not_matter_to_statistics(case, cut):
     a, b = drawn(*case)

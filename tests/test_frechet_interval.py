@@ -110,7 +110,7 @@ def test_parts_are_a_power_of_two(parts):
     with pytest.raises(InputError, match="power of two"): halving_signs(parts)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(8, 40), st.integers(0, 1000), st.sampled_from([2, 4, 8]))
 def test_dealing_is_even_and_blind_to_order(n, seed, parts):
     x = torch.randn(n, 3, generator=torch_rng(seed, "deal"))
@@ -120,7 +120,7 @@ def test_dealing_is_even_and_blind_to_order(n, seed, parts):
     assert torch.equal(dealt(x[order], parts, np.random.default_rng(seed)), part[order])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(8, 30), st.integers(2, 12), st.integers(0, 100), st.booleans())
 def test_estimate_is_a_function_of_the_sets(n, d, seed, matched):
     "Another order, another rotation, another origin: the same numbers."

@@ -7,14 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from torchvision.utils import save_image
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics import gaussian
 from invariant_metrics.metrics.gaussian import GaussianStats, part_labels, same_source
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 SIGNED = Signature.of(encoder="embedded", layer="late")
 
 
@@ -272,6 +271,7 @@ def test_npz_that_cannot_be_is_refused(tmp_path):
 
 
 def test_from_items_and_from_files_of_features(tmp_path):
+    from torchvision.utils import save_image
     store, images = FeatureStore(tmp_path/"cache", shard=4), torch.rand(11, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     stats = GaussianStats.of(images, "embedded", parts=2, store=store)
     rows = extract_features(images, "embedded")

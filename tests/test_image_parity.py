@@ -1,10 +1,7 @@
 "Image metrics against the public implementations: a grid of sizes and damages, and published values on five photographs."
-import lpips
 import numpy as np
 import pytest
-import skimage.metrics
 import torch
-import torchmetrics.functional.image as tm
 from PIL import Image
 from real_data import data_path
 
@@ -25,6 +22,7 @@ def pair(height, width, noise, channels=3):
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize("size", [(11, 11), (16, 40), (32, 32), (64, 65)])
 def test_psnr_and_ssim_equal_scikit_image(size, noise):
+    import skimage.metrics
     pred, target = pair(*size, noise)
     for p, t, ours_p, ours_s in zip(pred.numpy(), target.numpy(), psnr(pred, target), ssim(pred, target)):
         assert ours_p.item() == pytest.approx(skimage.metrics.peak_signal_noise_ratio(t, p, data_range=1), abs=1e-9)
@@ -34,6 +32,7 @@ def test_psnr_and_ssim_equal_scikit_image(size, noise):
 
 @pytest.mark.parametrize("size", [(16, 40), (64, 65)])
 def test_psnr_equals_torchmetrics_and_ssim_its_map_away_from_the_border(size):
+    import torchmetrics.functional.image as tm
     pred, target = pair(*size, 0.1)
     theirs = tm.peak_signal_noise_ratio(pred, target, data_range=1.0, reduction="none", dim=(1, 2, 3))
     assert torch.allclose(psnr(pred, target), theirs, atol=1e-9)
@@ -44,6 +43,7 @@ def test_psnr_equals_torchmetrics_and_ssim_its_map_away_from_the_border(size):
 
 @pytest.mark.parametrize("stages", [((8, 16),), ((4, 16), (8, 8), (16, 4))])
 def test_map_distance_is_the_formula_of_lpips_with_unit_heads(stages):
+    import lpips
     g = torch.Generator().manual_seed(0)
     a, b = ([torch.rand(3, c, s, s, generator=g) for c, s in stages] for _ in range(2))
     theirs = sum(lpips.spatial_average(((lpips.normalize_tensor(p) - lpips.normalize_tensor(t))**2).sum(1, keepdim=True)) for p, t in zip(a, b))

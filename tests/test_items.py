@@ -13,7 +13,7 @@ from invariant_metrics.data.items import without_partners
 from invariant_metrics.data.texts import Texts, load_texts, read_lines
 from real_data import data_path
 
-TMP = dict(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+TMP = dict(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def picture(seed=0, height=24, width=32) -> np.ndarray:
@@ -125,7 +125,7 @@ def test_fingerprints_are_of_content_alone(tmp_path):
 
 
 @given(st.integers(0, 3), st.integers(0, 2), st.integers(0, 7), st.integers(0, 7))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_one_level_of_one_pixel_changes_one_fingerprint(i, c, y, x):
     stack = np.random.default_rng(0).integers(0, 255, (4, 3, 8, 8), dtype=np.uint8)
     changed = stack.copy(); changed[i, c, y, x] += 1
@@ -179,7 +179,7 @@ def test_matching_names_those_who_are_alone():
 
 
 @given(st.lists(st.sampled_from([8, 12, 16]), min_size=1, max_size=12), st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_batches_hold_every_image_once_in_order(sizes, batch):
     images = Images([str(i) for i in range(len(sizes))], [torch.full((3, s, s), i/20) for i, s in enumerate(sizes)], "made")
     found = [(start + j, x) for start, (stack,) in batches([images], batch) for j, x in enumerate(stack)]
@@ -253,7 +253,7 @@ def test_queries_go_line_by_line(tmp_path):
 
 
 @given(WORDS, WORDS, WORDS, WORDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fingerprints_of_pairs_tell_all_pairs_apart(a, b, c, d):
     one, other = (load_texts([pair]).fingerprints() for pair in ((a, b), (c, d)))
     assert (one == other) == ((a, b) == (c, d))

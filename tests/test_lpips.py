@@ -1,11 +1,8 @@
 "LPIPS: equal to the authors' package and to torchmetrics on the same weights, and weights that are missing or wrong are refused."
 import re
 
-import lpips
 import pytest
 import torch
-import torchmetrics.functional.image as tm
-import torchvision
 from safetensors.torch import save_file
 
 from invariant_metrics.core import InputError
@@ -39,6 +36,7 @@ def images(size, n=3):
 
 
 def authors_module(net, file):
+    import lpips
     with seeded(0): theirs = lpips.LPIPS(net=net, pnet_rand=True, verbose=False).eval()
     held = torch.load(file, weights_only=True)
     names = {k: re.sub(r"^slice\d+\.", "features.", k) for k in theirs.net.state_dict()}
@@ -95,6 +93,7 @@ def test_missing_weights_name_the_command(net, hub):
 
 
 def test_card_is_the_file_that_torchvision_uses(net):
+    import torchvision
     card = get_card(NETS[net][0])
     weights = dict(alex="AlexNet_Weights", vgg="VGG16_Weights", squeeze="SqueezeNet1_1_Weights")[net]
     assert card.where == getattr(torchvision.models, weights).IMAGENET1K_V1.url and card.where.endswith(card.files[-1])
@@ -102,6 +101,8 @@ def test_card_is_the_file_that_torchvision_uses(net):
 
 
 def test_found_where_torchvision_keeps_it_and_equal_to_torchmetrics_that_reads_the_same_file(hub):
+    import torchmetrics.functional.image as tm
+    import torchvision
     with seeded(1): torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), hub/get_card("squeezenet1-1").files[-1])
     metric, (pred, target) = get_metric("lpips-squeeze"), images(64)
     theirs = tm.learned_perceptual_image_patch_similarity(pred, target, net_type="squeeze", normalize=True, reduction="none")

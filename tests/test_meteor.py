@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from real_data import data_path
 from test_wordnet import nltk_reader, source
 
+from commands import HUNG
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
@@ -76,7 +77,7 @@ def test_synonyms_are_those_of_stems():
     assert meteor_nltk(["sofa", "car", "dogs", "mice"], [["couch"], ["automobile"], ["dog"], ["mouse"]], "none").tolist() == [0.5, 0, 0.5, 0] # automobil, mous
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=10))
 def test_a_sentence_against_itself_is_one_chunk_unless_words_repeat(words):
     value = meteor_nltk([" ".join(words)], [[" ".join(words)]], "none").item()
@@ -257,7 +258,7 @@ def write_table() -> None:
     groups = [[*range(len(stats))], [*range(0, len(stats), 3)], [0], [*range(len(stats) - 9, len(stats))]]
     lines = ["EVAL ||| " + " ||| ".join(" ".join(map(str, stats[i])) for i in group) for group in groups]
     command = ["java", "-Xmx2G", "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
-    done = subprocess.run(command, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=300, check=True)
+    done = subprocess.run(command, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=HUNG, check=True)
     values, printed = [float(x) for x in done.stdout.split()], []
     for group in groups: printed.append([values[:len(group)], values[len(group)]]); values = values[len(group) + 1:]
     TABLE.write_text(json.dumps({"stats": stats.astype(int).tolist(), "groups": groups, "printed": printed}, separators=(",", ":")) + "\n")

@@ -4,11 +4,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-import torchmetrics
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards, metrics
-from invariant_metrics.scoring.torch_metric import TorchMetric
 from invariant_metrics.metrics.base import replicates, statistic
 from invariant_metrics.scoring.inference import difference, resampled, score_rows
 
@@ -122,6 +120,7 @@ def test_difference_of_a_system_with_itself_is_nothing(name):
 
 
 def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     metric, (target, light, _) = built(name), images()
     shards = [TorchMetric(metric) for _ in range(3)]
     for i, (p, t) in enumerate(zip(light.split(8), target.split(8))): shards[i % 3].update(p, t)
@@ -139,6 +138,8 @@ def test_values_that_are_not_finite_are_refused(name):
 
 def test_a_collection_of_all_keeps_them_apart():
     "torchmetrics shares states that look alike after one batch; on identical images many are 0 at once."
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    import torchmetrics
     target, light, _ = images()
     here = [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS | LARGER]
     together = torchmetrics.MetricCollection({n.replace(":", "-").replace(".", "-"): TorchMetric(built(n)) for n in here})

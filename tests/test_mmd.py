@@ -2,15 +2,12 @@
 import subprocess
 import sys
 
-import mpmath
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
-from torch_fidelity.metric_kid import kid_features_to_metric
-from torchmetrics.image.kid import poly_mmd
 
+from commands import HUNG
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import Estimate, get_metric
 from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_estimate, cmmd_from_stats, cmmd_moments
@@ -33,6 +30,7 @@ def sets(n, m, d, seed=0, shift=0.3, dtype=torch.float64):
 
 def matrix(kernel, x, y):
     "The kernel between all rows, by scikit-learn."
+    from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
     x, y = ((z/z.norm(dim=1, keepdim=True) if kernel.normalize else z).double().numpy() for z in (x, y))
     if isinstance(kernel, RBF): return rbf_kernel(x, y, gamma=1/(2*kernel.sigma**2))
     return polynomial_kernel(x, y, degree=kernel.degree, gamma=kernel.gamma, coef0=kernel.coef)
@@ -67,7 +65,7 @@ def test_a_double_loop_and_cases_by_hand():
     assert mmd2(X, Y, kernel=Polynomial()) == 1.125 and kid_subsets(X, Y, size=2).mean == pytest.approx(1.125, abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes, sizes, st.integers(1, 6), seeds, st.sampled_from(KERNELS))
 def test_symmetric_invariant_to_rotation_and_tiling_and_zero_on_identity(n, m, d, seed, kernel):
     a, b = sets(n, m, d, seed)
@@ -78,12 +76,12 @@ def test_symmetric_invariant_to_rotation_and_tiling_and_zero_on_identity(n, m, d
         assert mmd2(b, a, kernel=kernel, unbiased=unbiased) == close
         assert mmd2(a @ turn, b @ turn, kernel=kernel, unbiased=unbiased) == close
         assert mmd2(a, b, kernel=kernel, unbiased=unbiased, tile=3) == close
-        assert mmd2(a[torch.randperm(n)], b, kernel=kernel, unbiased=unbiased) == close
+        assert mmd2(a[torch.randperm(n, generator=torch.Generator().manual_seed(seed))], b, kernel=kernel, unbiased=unbiased) == close
     assert mmd2(a, a, kernel=kernel, unbiased=False) == mmd2(a, a.clone(), kernel=kernel, unbiased=False) == 0
     assert mmd2(a, b, kernel=kernel, unbiased=False) >= 0 and mmd2(a, a, kernel=kernel) <= 1e-12
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds, st.sampled_from([RBF(2.0, normalize=False), Polynomial()]))
 def test_grows_with_an_added_shift(seed, kernel):
     a = sets(40, 2, 3, seed)[0]
@@ -91,7 +89,7 @@ def test_grows_with_an_added_shift(seed, kernel):
     assert all(x < y for x, y in zip(values, values[1:]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(sizes, sizes, seeds, st.sampled_from(KERNELS), st.booleans())
 def test_weights_are_copies_and_rows_of_weights_are_values(n, m, seed, kernel, pooled):
     a, b = sets(n, m, 4, seed)
@@ -116,6 +114,7 @@ def test_one_walk_serves_a_permutation_test():
 
 @pytest.mark.parametrize("n, m, d, subsets, size", [(300, 250, 32, 12, 100), (60, 60, 200, 5, 60), (1100, 1300, 8, 3, 1000)])
 def test_kid_equals_torch_fidelity_on_its_draws(n, m, d, subsets, size):
+    from torch_fidelity.metric_kid import kid_features_to_metric
     g = torch.Generator().manual_seed(n)
     a, b = torch.rand(n, d, generator=g).double()**2, torch.rand(m, d, generator=g).double()**2.2
     ours = kid_subsets(a, b, subsets, size, draws=kid_draws(n, m, subsets, size), kernel=Polynomial(), tile=128)
@@ -128,6 +127,7 @@ def test_kid_equals_torch_fidelity_on_its_draws(n, m, d, subsets, size):
 
 
 def test_kid_equals_torchmetrics_given_draws():
+    from torchmetrics.image.kid import poly_mmd
     a, b = sets(90, 80, 16)
     draws = kid_draws(90, 80, 6, 50, seed=1)
     ours = kid_subsets(a, b, draws=draws, kernel=Polynomial())
@@ -161,6 +161,7 @@ def test_drawn_equals_its_rows_written_out():
 # CMMD
 
 def forty_digits(a, b, unbiased=False):
+    import mpmath
     with mpmath.workdps(40):
         rows = [[[mpmath.mpf(float(v)) for v in row] for row in z] for z in (a, b)]
         rows = [[[v/mpmath.sqrt(mpmath.fsum(w*w for w in row)) for v in row] for row in z] for z in rows]
@@ -192,7 +193,7 @@ def test_cmmd_is_nearly_ten_times_the_distance_of_means_and_the_tiles_agree():
     assert cmmd_distance(a, a.clone()) == cmmd_moments(a, a).value == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes, sizes, st.integers(1, 8), seeds, st.floats(0, 4), st.sampled_from([0.0, 0.3, 3.0]))
 def test_the_bound_of_the_moment_form_holds(n, m, d, seed, shift, common):
     a, b = sets(n, m, d, seed, shift)
@@ -329,6 +330,6 @@ def test_memory_does_not_grow_with_the_pairs():
             "x, y = torch.randn(6000, 16), torch.randn(6000, 16) + .1; mmd_estimate(x[:1500], y[:1500]); "
             "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024; before = peak(); "
             "mmd_estimate(x, y, unbiased=False); cmmd_distance(x, y); print(peak() - before)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 60, f"{done.stdout} MB"

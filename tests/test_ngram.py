@@ -5,11 +5,9 @@ import random
 
 import numpy as np
 import pytest
-import sacrebleu
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pycocoevalcap.bleu.bleu import Bleu
 from real_data import data_path
 
 from invariant_metrics.core import InputError
@@ -42,6 +40,7 @@ def sums(hypotheses, references, tokenizer="none", order=4) -> torch.Tensor:
 @pytest.mark.parametrize("tokenizer", ["none", "13a", "intl", "char", "zh"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_corpus_equals_sacrebleu_for_its_tokenizers_and_smoothings(tokenizer, lowercase):
+    import sacrebleu
     for seed, longest in ((0, 9), (1, 30), (2, 3)):
         hypotheses, references = corpus(seed, longest=max(longest, 5))
         for smoothing, value in SMOOTHINGS:
@@ -57,6 +56,7 @@ def test_corpus_equals_sacrebleu_for_its_tokenizers_and_smoothings(tokenizer, lo
 @pytest.mark.parametrize("smoothing,value", SMOOTHINGS)
 def test_sentences_equal_sacrebleu(smoothing, value):
     "With and without effective order, for every sentence, empty ones included."
+    import sacrebleu
     hypotheses, references = corpus(3, 80)
     rows = sums(hypotheses, references)
     for effective in (True, False):
@@ -70,6 +70,7 @@ def test_sentences_equal_sacrebleu(smoothing, value):
 
 @pytest.mark.parametrize("order", [1, 2, 3, 6])
 def test_other_orders_equal_sacrebleu(order):
+    import sacrebleu
     hypotheses, references = corpus(4, 60, 20)
     theirs = sacrebleu.BLEU(tokenize="none", max_ngram_order=order).corpus_score(hypotheses, streams(references)).score
     assert abs(corpus_bleu(hypotheses, references, "none", order=order) - theirs) < 1e-9
@@ -102,6 +103,7 @@ def test_wmt17_bleu_of_16_systems():
 
 def coco(hypotheses, references) -> tuple[list, list]:
     "pycocoevalcap on texts that are tokenized already."
+    from pycocoevalcap.bleu.bleu import Bleu
     return Bleu(4).compute_score(dict(enumerate(references)), {i: [h] for i, h in enumerate(hypotheses)}, verbose=0)
 
 
@@ -174,21 +176,23 @@ def test_pool_takes_weighted_sums_and_has_the_gradient_of_its_differences(form):
 
 
 def test_empty_texts_have_defined_values():
+    import sacrebleu
     for hypothesis, reference in (("", "a b c d e"), ("", ""), ("a b c d e", "")):
         rows = sums([hypothesis], [[reference]])
         assert bleu_of_sums(rows).item() == 0 and coco_bleu_of_sums(rows).item() < 1e-8
         assert corpus_bleu([hypothesis], [[reference]]) == sacrebleu.corpus_bleu([hypothesis], [[reference]]).score == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(WORDS_ABC, st.lists(WORDS_ABC, min_size=1, max_size=4)), min_size=1, max_size=6))
 def test_any_texts_equal_sacrebleu(items):
+    import sacrebleu
     hypotheses, references = [" ".join(h) for h, _ in items], [[" ".join(r) for r in refs] for _, refs in items]
     theirs = sacrebleu.corpus_bleu(hypotheses, streams(references), tokenize="none").score
     assert abs(corpus_bleu(hypotheses, references, "none") - theirs) < 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 2**62), max_size=50), st.integers(0, 55))
 def test_order_of_keys_is_stable_for_keys_of_any_width(keys, shift):
     keys = np.array(keys, np.int64) >> shift

@@ -1,12 +1,13 @@
 "Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
 import gc
 import os
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from nbdev.test import test_nb as run_notebook
 
-import invariant_metrics.study.run  # opens every room that has a registry
+import invariant_metrics
 from invariant_metrics.core import Registry
 
 ROOT = Path(__file__).parent.parent
@@ -14,8 +15,16 @@ NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
                    if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts))
 
 
+@pytest.fixture(scope="module")
+def every_module():
+    "All modules, imported and with their entries registered; else those a notebook is the first to import would leave with it."
+    for module in pkgutil.walk_packages(invariant_metrics.__path__, "invariant_metrics."):
+        if not module.name.endswith("__main__"): import_module(module.name)
+    for registry in (r for r in gc.get_objects() if issubclass(type(r), Registry)): registry.names()
+
+
 @pytest.fixture(autouse=True)
-def registries_as_they_were():
+def registries_as_they_were(every_module):
     "A notebook's definitions stand in for its module's while it runs, and not for the tests after it."
     registries = [r for r in gc.get_objects() if issubclass(type(r), Registry)]
     before = [(r, {name: r.entries[name] for name in r.names() if name in r.entries}) for r in registries]
@@ -30,5 +39,6 @@ def test_notebook(path, monkeypatch, capsys):
     monkeypatch.setenv("TQDM_DISABLE", "1")
     forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "slow"
     monkeypatch.chdir(path.parent)
+    from nbdev.test import test_nb as run_notebook
     passed, _ = run_notebook(path, skip_flags=[f for f in ("slow", "cuda") if f not in forced], force_flags=forced, basepath=ROOT)
     assert passed, "".join(capsys.readouterr())[-4000:]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
-from sklearn.cluster import KMeans
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import Rows, extract, get_metric, statistic
@@ -24,7 +23,7 @@ def test_slopes_are_the_published_grid():
     assert len(slopes()) == 1001 and slopes()[500] == pytest.approx(1, abs=1e-12) and slopes()[0] == pytest.approx(1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(share_lists, share_lists, st.floats(.05, 20))
 def test_definition_as_a_linear_program(p, q, slope):
     "Largest α such that a distribution μ exists with α·μ ≤ P and (α/λ)·μ ≤ Q: what the paper defines before it has a formula."
@@ -34,7 +33,7 @@ def test_definition_as_a_linear_program(p, q, slope):
     assert alpha[nearest] == pytest.approx(-found.fun, abs=2e-2) and beta[nearest] == pytest.approx(-found.fun/slope, abs=2e-2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(share_lists, share_lists)
 def test_curve_is_monotone_bounded_and_mirrored(p, q):
     alpha, beta = prd_curve(p, q)
@@ -79,6 +78,7 @@ def test_order_and_copies_change_nothing():
 
 
 def test_clusters_are_good_ones_and_both_sides_weigh_alike():
+    from sklearn.cluster import KMeans
     centers = 40*cloud(20, seed=3)
     p, t = (centers.repeat(k, 1) + cloud(20*k, seed=k) for k in (10, 4))
     (label_p, u), (label_t, v) = assign_clusters(p, t, runs=5)

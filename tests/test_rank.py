@@ -45,7 +45,7 @@ def test_counts_of_all_replicates_are_scipys(n: int, k: int):
             assert tau(many)[m, r] == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(0, 4)), min_size=2, max_size=30))
 def test_pairs_are_counted_as_by_two_loops(table):
     "Any weights, any ties: the fast counts are those of the definition."
@@ -96,7 +96,7 @@ def test_a_weight_is_a_repeated_row(name: str):
     assert AGREEMENTS[name].function(x, Y[1], w) == pytest.approx(AGREEMENTS[name].function(np.repeat(x, w), np.repeat(Y[1], w)), abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(2, 9))
 def test_rank_statistics_see_order_alone_and_flip_with_it(seed: int, k: int):
     "A rising map changes nothing; a falling one changes the sign of ρ, τb and τc; order of rows is nothing."

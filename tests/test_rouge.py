@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pycocoevalcap.rouge.rouge import Rouge
 from real_data import data_path
-from rouge_score.rouge_scorer import RougeScorer
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
@@ -37,12 +35,13 @@ def corpus(seed: int, n: int = 60, longest: int = 12, words=tuple(WORDS)) -> tup
 
 
 def google(hypotheses, references, kind: str, stemmer: bool = False) -> list[list[float]]:
+    from rouge_score.rouge_scorer import RougeScorer
     scorer = RougeScorer([KINDS[kind]], use_stemmer=stemmer)
     found = [scorer.score_multi(refs, h)[KINDS[kind]] for h, refs in zip(hypotheses, references)]
     return [[s.precision, s.recall, s.fmeasure] for s in found]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 140), st.lists(st.integers(0, 200), min_size=1, max_size=3)), min_size=1, max_size=5), st.integers(1, 40),
        st.integers(0, 1000))
 def test_subsequence_equals_the_textbook_for_any_lengths(sizes, kinds, seed):
@@ -104,6 +103,7 @@ def test_words_equal_those_of_rouge_score(text, stemmer):
 
 
 def caption_code(hypotheses, references) -> np.ndarray:
+    from pycocoevalcap.rouge.rouge import Rouge
     return Rouge().compute_score(dict(enumerate(references)), {i: [h] for i, h in enumerate(hypotheses)})[1]
 
 

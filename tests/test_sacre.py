@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sacrebleu.metrics import CHRF, TER
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
@@ -29,13 +28,14 @@ def both(name: str, options: dict, pred: list[str], target: list[list[str]]) -> 
     return statistic(metric, rows), metric.per_item(rows.pred).numpy()
 
 
-@pytest.mark.parametrize("name,library,options", [*(("chrf", CHRF, o) for o in CHRF_OPTIONS), *(("ter", TER, o) for o in TER_OPTIONS)])
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("name,library,options", [*(("chrf", "CHRF", o) for o in CHRF_OPTIONS), *(("ter", "TER", o) for o in TER_OPTIONS)])
+@settings(max_examples=25)
 @given(corpus=corpora)
 def test_equal_to_the_library_with_any_number_of_references(name, library, options, corpus):
+    import sacrebleu.metrics
     pred, target = [p for p, _ in corpus], [t for _, t in corpus]
     value, items = both(name, options, pred, target)
-    theirs = library(**options)
+    theirs = getattr(sacrebleu.metrics, library)(**options)
     assert value == pytest.approx(theirs.corpus_score(pred, list(zip_longest(*target))).score, abs=1e-9)
     assert items == pytest.approx([theirs.sentence_score(p, t).score for p, t in corpus], abs=1e-9)
 

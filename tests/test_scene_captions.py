@@ -90,7 +90,7 @@ def test_silence_counts_nothing_and_lengths_must_agree():
 WORDS_OF_CAPTIONS = [*NOUNS, *COLORS, *{w for all_ in WORDS.values() for words in all_ for w in words.split()}, "a", "the", "is", "there", "and", ",", "it", "its"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(WORDS_OF_CAPTIONS), max_size=20).map(" ".join))
 def test_whatever_is_said_is_judged_between_zero_and_one(text):
     held = judge_captions([text], [caption_truth(SCENES, 0)])

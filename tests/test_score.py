@@ -15,7 +15,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics.gaussian import GaussianStats
-from commands import cli
+from commands import HUNG, cli
 from real_data import data_path
 
 
@@ -92,7 +92,7 @@ def test_shards_of_separate_processes_merge_to_the_whole(folders, tmp_path):
     root, truth, made = folders
     shards = [subprocess.Popen([sys.executable, "-m", "invariant_metrics", "stats", str(made), "--shard", f"{i}/3", "--out", str(tmp_path/f"shard{i}.safetensors")],
                                stdout=subprocess.DEVNULL) for i in (1, 2, 3)]
-    assert [p.wait(timeout=120) for p in shards] == [0, 0, 0]
+    assert [p.wait(timeout=HUNG) for p in shards] == [0, 0, 0]
     assert cli("stats", truth, "--out", tmp_path/"ref.safetensors", cwd=tmp_path).returncode == 0
     words = sorted(map(str, tmp_path.glob("shard*.safetensors")))
     merged = result(cli("score", "--stats", *words, "--target", tmp_path/"ref.safetensors", "--json", cwd=tmp_path))["scores"]["--stats"]["fd"]

@@ -15,7 +15,6 @@ from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, sources_of
 from invariant_metrics.data.texts import check_sides, load_references, load_texts
 from invariant_metrics.metrics.base import Metric, get_metric
-from invariant_metrics.scoring.torch_metric import TorchMetric
 from invariant_metrics.metrics.ngram import corpus_bleu
 from invariant_metrics.scoring.score import score
 
@@ -124,6 +123,7 @@ def test_options_of_pixel_metrics_reach_them_through_the_door():
 
 
 def test_ids_are_compared_wherever_texts_meet():
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     with pytest.raises(InputError, match="one side only"): corpus_bleu({"1": "a b", "2": "c"}, {"7": ["a b"], "9": ["c"]})
     with pytest.raises(InputError, match="one side only"): TorchMetric("bleu").update({"9": "a", "10": "b"}, {"9": ["a"], "10a": ["b"]})
     with pytest.raises(InputError, match="compares with a target"): TorchMetric("cider-d").update(["a", "b"])
@@ -183,6 +183,7 @@ def test_document_frequencies_from_a_file_of_references(folder):
 
 
 def test_state_of_many_updates_is_read_in_one_pass():
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     metric, texts = TorchMetric("cider-d"), [f"a {w} cat" for w in "red green blue small large old young wet dry thin".split()]*40
     for t in texts: metric.update([t], [[t, "a cat"]])
     whole = TorchMetric("cider-d"); whole.update(texts, [[t, "a cat"] for t in texts])

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
+from commands import HUNG
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
@@ -65,7 +66,7 @@ def test_rows_are_those_of_one_image_at_a_time_in_order(folder):
 
 
 @given(st.lists(st.tuples(st.sampled_from([16, 20, 24]), st.sampled_from([16, 20])), min_size=1, max_size=10), st.integers(1, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_mixed_sizes_come_out_in_order(shapes, batch):
     g = torch.Generator().manual_seed(0)
     images = Images([str(i) for i in range(len(shapes))], [torch.rand(3, *s, generator=g) for s in shapes], "made")
@@ -202,7 +203,7 @@ def test_another_process_resumes_what_a_killed_one_left(folder, tmp_path):
             "def embed(x, layer):\n    if sum(seen) >= 12: os._exit(9)\n    return keep(x, layer)\n"
             "encoder.embed = embed; FeatureStore(sys.argv[2], SHARD).features(sys.argv[1], encoder, batch=BATCH)")
     from pathlib import Path
-    done = subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path/"c"), str(Path(__file__).parent)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path/"c"), str(Path(__file__).parent)], capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 9, done.stderr
     rows, seen, found = run(folder, tmp_path/"c")
     assert seen == N - SHARD and found["kept"] == 1 and found["damaged"] == 0
@@ -280,7 +281,7 @@ def test_the_key_is_the_same_in_every_process():
     from pathlib import Path
     sys.path.insert(0, str(Path(__file__).parent))
     from test_store import Opaque as O, Plain as P   # under the name that the other process sees
-    done = subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [keys(P(O(4))), keys(get_encoder("embedded", size=16))]
 
@@ -360,7 +361,7 @@ def test_files_that_hold_no_features_are_one_line(tmp_path):
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([np.float16, np.float32, np.float64, np.int32]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_checked_features_change_no_number(n, d, kind):
     x = (10*np.random.default_rng(n*7 + d).standard_normal((n, d))).astype(kind)
     assert np.array_equal(checked_features(x, "x").numpy(), x.astype(np.float64))

@@ -4,11 +4,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-import torchmetrics
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.weights import list_weights
-from invariant_metrics.scoring.torch_metric import TorchMetric
 from invariant_metrics.metrics.base import extract, get_metric, metrics, replicates, statistic
 from invariant_metrics.scoring.inference import difference, resampled, score_rows
 from invariant_metrics.scoring.score import score
@@ -119,6 +117,7 @@ def test_difference_of_a_system_with_itself_is_nothing(name):
 
 
 def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
     metric = built(name)
     shards = [TorchMetric(metric) for _ in range(3)]
     for i in range(0, N, 4): shards[i//4 % 3].update(LIGHT[i:i + 4], PEOPLE[i:i + 4])
@@ -144,6 +143,8 @@ def test_what_is_no_text_is_refused(name):
 
 
 def test_all_at_once_equals_one_by_one_and_together_in_a_collection():
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    import torchmetrics
     here = [n for n in NAMES if n not in APART and (n not in WITH or "minilm" in HERE)]
     together = extract([built(n) for n in here], LIGHT, PEOPLE)
     for n in here: close(together[built(n).name].pred, rows(n, 1).pred, 1e-4, 1e-5)

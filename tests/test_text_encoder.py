@@ -23,7 +23,7 @@ from invariant_metrics.scoring.inference import resampled, score_rows
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
 SHAPE = dict(vocab_size=len(WORDS), hidden_size=32, num_attention_heads=2, intermediate_size=64, max_position_embeddings=40)
-LOOSE = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LOOSE = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = ["a red ball", "", "the cat is under the old tree beside the blue ball near the green house with a dog", "two and two", "a zebra", "the dog"]
 sentences = st.lists(st.sampled_from(WORDS[5:] + ["zebra", "Ünï", "12"]), max_size=30).map(" ".join)
 

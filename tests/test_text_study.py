@@ -23,16 +23,11 @@ SYSTEMS = {"translation": ["baseline", "length", "+entities", "+sentiment", "+en
            "captioning": ["baseline", "length", "+scene-graph", "+paraphrase", "+scene-graph+paraphrase", "+scene-graph-shuffled", "+scene-graph-single"]}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", params=list(TINY))
-def study(request, tmp_path_factory) -> StudyResult:
+def study(request, tmp_path_factory, one_thread) -> StudyResult:
     folder = tmp_path_factory.mktemp(request.param)/"a"
     return train_systems(folder, {"task": request.param, "alphas": [0.1], "seeds": 1}, size=TINY[request.param], workers=0)
 

@@ -126,7 +126,7 @@ def test_java_itself_on_mixed_sentences_whole_and_damaged():
     assert sum(equal)/len(equal) > 0.97
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=60) | st.text("aA1 .'\"-()&;:<>/@#$ntsU…’\u0301\xad\n\t", max_size=40))
 def test_any_text_has_tokens_without_white_space(text):
     for tokenize in (ptb_tokens, caption_tokens, get_tokenizer("none")):
@@ -134,7 +134,7 @@ def test_any_text_has_tokens_without_white_space(text):
         assert tokens == tokenize(text) and all(token and not any(c.isspace() for c in token) for token in tokens)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from("a man isn't (here) . U.S. The 5 No. Inc. <b> :) \" '90s . . x 1,000".split()), max_size=8))
 def test_remembered_pieces_change_nothing(pieces):
     from invariant_metrics.data.tokens import _scan

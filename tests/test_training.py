@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from commands import HUNG
 from invariant_metrics.core import InputError
 from invariant_metrics.color import join_lab
 from invariant_metrics.invariants.base import Invariant, get_invariant
@@ -17,7 +18,8 @@ from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer, seede
 from invariant_metrics.training.adversarial import adversarial_turns
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
 from invariant_metrics.training.batches import batch_indices
-from invariant_metrics.training.checkpoint import load_weights, read_state
+from invariant_metrics.training import loop
+from invariant_metrics.training.checkpoint import load_weights, read_state, save_state
 from invariant_metrics.training.loop import Optim, Turn, fit
 
 STEPS = 24
@@ -43,10 +45,10 @@ def duel():
 def flat(*models): return torch.cat([t.detach().flatten().double() for m in models for t in m.state_dict().values()])
 
 
-def child(code, *args, runner=(sys.executable,), timeout=120):
+def child(code, *args, runner=(sys.executable,)):
     "Run a piece of Python with this file importable as a module."
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    return subprocess.run([*runner, code, *map(str, args)], env=env, capture_output=True, text=True, timeout=timeout)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    return subprocess.run([*runner, code, *map(str, args)], env=env, capture_output=True, text=True, timeout=HUNG)
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +96,15 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_state_that_goes_on(tmp_path):
     resumed = duel()
     fit(resumed, batches, STEPS, folder=tmp_path)
     for a, b in zip(whole, resumed): assert torch.equal(flat(a.model), flat(b.model))
+
+
+def test_ctrl_c_while_the_last_state_is_written_is_not_lost(tmp_path, monkeypatch):
+    def pressed_meanwhile(*words):
+        save_state(*words)
+        signal.raise_signal(signal.SIGINT)
+    monkeypatch.setattr(loop, "save_state", pressed_meanwhile)
+    with pytest.raises(KeyboardInterrupt): fit(duel(), color_batches(pictures(), 8), STEPS, folder=tmp_path)
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == STEPS
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

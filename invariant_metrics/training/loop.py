@@ -256,4 +256,5 @@ def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alterna
             if folder and rank == 0 and (stop or step + 1 == steps or (step + 1) % save_every == 0):
                 save_state(plan.path, models, movers, step + 1, log, known)
             if stop: raise KeyboardInterrupt
+        if pressed: raise KeyboardInterrupt # while the last state was written
     return pd.DataFrame(log, columns=LOG_COLUMNS)
