@@ -116,6 +116,16 @@ def test_figures_a_visitor_meets_first_are_told_in_words():
     assert "![" in readme and "![](" not in readme
 
 
+def test_formulas_need_no_script():
+    "Pages show formulas as MathML, which pandoc makes of all that it can read."
+    import pypandoc
+    formulas = [f for _, source, _ in cells("markdown") for f in re.findall(r"\$\$.*?\$\$|(?<!\$)\$[^$\n][^$]*?\$(?!\$)", source, re.DOTALL)]
+    assert len(formulas) > 1500
+    command = [pypandoc.get_pandoc_path(), "--from", "markdown", "--to", "html", "--mathml"]
+    done = subprocess.run(command, input="\n\n".join(formulas), capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr[-2000:]
+
+
 @pytest.fixture
 def copy(tmp_path):
     "The project where a build may write."
