@@ -8,12 +8,13 @@ __all__ = ['ptb_tokens', 'caption_tokens', 'tokenizer_names', 'get_tokenizer', '
 # %% ../../nbs/data/30_tokens.ipynb #8e09e47c
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from itertools import groupby
 
 from ..core import InputError, unknown
+from ..files import table_groups
 
 # %% ../../nbs/data/30_tokens.ipynb #06fdeae7
 _LIKE_LETTERS = "\u02c2-\u02ff" # signs by category, parts of words by observation
@@ -76,18 +77,13 @@ _CONTRACTIONS = {
                   rf"|{_L}+[aeiouyAEIOUY]{_QUOTE}(?!{_TAIL}(?!{_L}))[aeiouA-Z]{_L}*",
 }
 
-# %% ../../nbs/data/30_tokens.ipynb #e4349c10
-_BEGIN = ("A About According Additionally After An As At But Earlier He Her Here However If In It Last Many More Now Once One Other Our She Since "
-          "So Some Such That The Their Then There These They This We What When While Yet You")
-_TITLES = ("adj adm adv alex assoc asst atty ave brig capt cf cie cmdr col cpl dept det dr drs elec ens ft gen gov govs hon insp invt jos lt maj "
-           "messrs mfg mlle mme mr mrs ms msgr mt mtg natl pfc ph pres prof pvt rep reps rev sen sens sfc sgt spc st ste supt vs wm")
-_ENDING = ("al ala apr ariz assn aug bhd bldg blvd bros calif co colo conn corp cos ct dak dec esq est etc ext feb fla fri ga inc ind intl jan jr "
-           "jul jun kan kans ky ltd mar md mich minn mo mon mont neb nev nov oct okla penn plc ppte ppty pte ptes pty ptys rd rt sep sept seq sq sr "
-           "sys tel tenn thu thurs tue tues univ va vt wed wis wisc wyo")
-_CAPITAL = "Ark Az Del Ill La Mass Miss Ore Pa Tex Wash"
+# %% ../../nbs/data/30_tokens.ipynb #3c5e13ac
+_LISTS = table_groups("abbreviations", "kind", "word")
+_BEGIN, _TITLES, _ENDING, _CAPITAL = (_LISTS[kind] for kind in ("begins a sentence", "title", "ends a sentence", "capitalized"))
 
-def _written(words: str, *cases: Callable[[str], str]) -> str:
-    forms = {case(word) for word in words.split() for case in cases}
+# %% ../../nbs/data/30_tokens.ipynb #e4349c10
+def _written(words: Iterable[str], *cases: Callable[[str], str]) -> str:
+    forms = {case(word) for word in words for case in cases}
     return "(?:" + "|".join(sorted(forms, key=lambda w: (-len(w), w))) + ")"
 
 _BEGINS = rf"\s+(?:{_written(_BEGIN, str.capitalize, str.upper)}|M[rs]\.)(?:\s|$)"

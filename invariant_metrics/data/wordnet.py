@@ -16,14 +16,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
-from importlib.resources import files as package_files
 from itertools import compress, count
 from pathlib import Path
 
 import numpy as np
 
 from ..core import InputError, progress
-from ..files import atomic_write, digest, file_sha256
+from ..files import assets_folder, atomic_write, digest, file_sha256
 
 # %% ../../nbs/data/40_wordnet.ipynb #a02deed2
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"} # parts of speech, in nltk's order
@@ -369,7 +368,7 @@ def antonyms(lexicon: Lexicon,
 def open_wordnet(path: Path, # *.npz, its card beside it
                 ) -> WordNet:
     "The graph in a file of `build_wordnet`; raises InputError where it or its card is missing or damaged."
-    again = "; reinstall the package" if path.parent == _home() else "; make it again with: invariant-metrics wordnet build FOLDER --out FILE"
+    again = "; reinstall the package" if path.parent == assets_folder() else "; make it again with: invariant-metrics wordnet build FOLDER --out FILE"
     for part in (path, path.with_suffix(".card")):
         if not part.is_file(): raise InputError(f"no WordNet in {path}: {part.name} is missing{again}")
     try: card = json.loads(path.with_suffix(".card").read_text(encoding="utf-8")); sha256, edition = card["sha256"], card["edition"]
@@ -381,8 +380,6 @@ def read_folder(folder) -> WordNet: # a path, or a zipfile.Path
     "The graph in a folder of WordNet's own files."
     parts = read_wordnet(folder)
     return WordNet(_about(parts)["edition"], "local-" + digest([hashlib.sha256(part.tobytes()).hexdigest() for part in parts.values()])[:12], parts)
-
-def _home() -> Path: return Path(str(package_files("invariant_metrics")))/"assets"
 
 def nltk_folder(): # a path, or a zipfile.Path
     "Where nltk keeps its WordNet; raises InputError where it has none."
@@ -401,5 +398,5 @@ def wordnet(source: str | Path | None = None, # None: the package's own; a file 
            ) -> WordNet:
     "WordNet, read once per process; raises InputError where there is none, or where a file is damaged."
     if source == "nltk": return _opened("nltk", 0)
-    path = _home()/"wordnet.npz" if source is None else Path(source).expanduser().resolve()
+    path = assets_folder()/"wordnet.npz" if source is None else Path(source).expanduser().resolve()
     return _opened(str(path), path.stat().st_mtime_ns if path.exists() else 0)

@@ -18,7 +18,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core import rng, unknown
+from ..core import unknown
+from ..files import table_groups
 from ..data.wordnet import base_forms, sense_numbers, wordnet
 from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma
 from .sentences import swapped
@@ -320,9 +321,7 @@ _ACTIONS = ("accept attack build buy choose create defend deny destroy discover 
             "praise reject repair sell send study support teach trust visit win").split()
 _LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put turn let feel find hold".split())
 
-_NEAR_VERBS = [{*row.split()} for row in """show reveal display announce report explain discover study appear|stop end finish close|win receive catch|
-watch look discover follow|begin start create|build create make construct|leave depart move travel arrive|attack destroy|help support encourage|
-choose select want accept|buy get receive|visit meet join enter|lead drive win""".replace("\n", "").split("|")]
+_NEAR_VERBS = [{*group.split()} for group in table_groups("alike", "kind", "words")["near verbs"]]
 
 @lru_cache(2**14)
 def _like_verb(a: str, b: str) -> bool: # infinitives

@@ -5,37 +5,19 @@
 # %% auto #0
 __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE', 'THINGS', 'KIND_OF', 'SHADE_OF', 'GENDERS',
            'PERSONS', 'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'TIME_GROUPS', 'TIMES', 'GERMAN',
-           'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'verb_forms', 'plural_of', 'other_things',
-           'kind_name', 'other_colors']
+           'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'verb_forms', 'plural_of', 'word_pairs',
+           'other_things', 'kind_name', 'other_colors']
 
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
 from collections.abc import Iterable
 
+from ..files import read_table, table_groups
 from ..worlds.bilingual_words import LAST, MEN, ORGS, PLACES, WOMEN
 from ..invariants.caption_words import noun_lemma
 
 # %% ../../nbs/edits/40_word_lists.ipynb #85676f9e
-_IRREGULAR = """ride rides rode ridden riding|eat eats ate eaten eating|drive drives drove driven driving|throw throws threw thrown throwing|
-take takes took taken taking|give gives gave given giving|write writes wrote written writing|fly flies flew flown flying|
-wear wears wore worn wearing|fall falls fell fallen falling|choose chooses chose chosen choosing|speak speaks spoke spoken speaking|
-draw draws drew drawn drawing|grow grows grew grown growing|rise rises rose risen rising|begin begins began begun beginning|
-run runs ran run running|come comes came come coming|sit sits sat sat sitting|stand stands stood stood standing|hold holds held held holding|
-catch catches caught caught catching|buy buys bought bought buying|sell sells sold sold selling|win wins won won winning|lose loses lost lost losing|
-leave leaves left left leaving|lead leads led led leading|feed feeds fed fed feeding|build builds built built building|send sends sent sent sending|
-lend lends lent lent lending|keep keeps kept kept keeping|sleep sleeps slept slept sleeping|feel feels felt felt feeling|make makes made made making|
-say says said said saying|tell tells told told telling|find finds found found finding|get gets got got getting|swim swims swam swum swimming|
-sing sings sang sung singing|drink drinks drank drunk drinking|hang hangs hung hung hanging|forget forgets forgot forgotten forgetting|
-sink sinks sank sunk sinking|freeze freezes froze frozen freezing|hide hides hid hidden hiding|think thinks thought thought thinking|
-bring brings brought brought bringing|teach teaches taught taught teaching|forbid forbids forbade forbidden forbidding|
-shrink shrinks shrank shrunk shrinking|know knows knew known knowing|see sees saw seen seeing|go goes went gone going"""
-_REGULAR = """walk play look jump open close push pull enter increase decrease accept reject love hate end start stop arrive depart laugh cry
-remember pass fail follow lock unlock allow add remove agree disagree appear disappear attack defend borrow destroy connect disconnect create
-encourage discourage expand help hinder improve worsen include exclude join like dislike load unload pack unpack praise criticize raise lower
-receive smile frown strengthen weaken succeed support oppose trust distrust admit deny climb descend float melt reveal work talk watch carry cook
-kick skate ski surf pose use need want visit move travel wait paint wash clean show display purchase assist repair fix permit select require occur
-happen construct gather collect hurry rush reside live turn reach serve prepare perform share touch call ask answer report announce plan grab hug
-cross study try stay return invite thank explain discover depict consume celebrate chase park graze perch shop skip hop graduate finish"""
-_DOUBLED = frozenset("stop plan grab hug shop skip hop".split())
+_REGULAR = read_table("regular-verbs", "base", "last letter")
+_DOUBLED = frozenset(base for base, last in _REGULAR if last == "doubled")
 _ES = ("s", "x", "z", "ch", "sh", "o")
 
 def verb_forms(base: str) -> tuple[str, str, str, str, str]: # base, third person, past, participle, -ing
@@ -46,14 +28,13 @@ def verb_forms(base: str) -> tuple[str, str, str, str, str]: # base, third perso
     past = base[:-1] + "ied" if y else base + "d" if base.endswith("e") else stem + "ed"
     return base, third, past, past, (base[:-1] if base.endswith("e") and not base.endswith("ee") else stem) + "ing"
 
-VERB_FORMS = {f[0]: f for f in [tuple(row.split()) for row in _IRREGULAR.replace("\n", "").split("|")] + [verb_forms(b) for b in _REGULAR.split()]}
+# %% ../../nbs/edits/40_word_lists.ipynb #a7d49137
+_IRREGULAR = read_table("irregular-verbs", "base", "third person", "past", "participle", "-ing")
+VERB_FORMS = {forms[0]: forms for forms in [*_IRREGULAR, *(verb_forms(base) for base, _ in _REGULAR)]}
 FORM_OF = {form: (base, k) for base, forms in VERB_FORMS.items() for k, form in reversed([*enumerate(forms)])} # form -> verb, which form
 
 # %% ../../nbs/edits/40_word_lists.ipynb #cbda7281
-_PLURALS = dict(pair.split(":") for pair in """man:men woman:women child:children person:people foot:feet tooth:teeth goose:geese mouse:mice
-knife:knives wife:wives life:lives leaf:leaves shelf:shelves half:halves loaf:loaves wolf:wolves calf:calves scarf:scarves sheep:sheep deer:deer
-fish:fish aircraft:aircraft skis:skis potato:potatoes tomato:tomatoes hero:heroes gentleman:gentlemen lady:ladies policeman:policemen
-policewoman:policewomen businessman:businessmen businesswoman:businesswomen""".split())
+_PLURALS = dict(read_table("plurals", "singular", "plural"))
 
 def plural_of(noun: str) -> str: # singular, lower case
     "The plural of a noun."
@@ -62,87 +43,27 @@ def plural_of(noun: str) -> str: # singular, lower case
     return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
 
 # %% ../../nbs/edits/40_word_lists.ipynb #70a462ef
-def _pairs(text: str) -> list[tuple[str, str]]: # "a:b c:d", with _ for blanks
-    return [tuple(w.replace("_", " ") for w in pair.split(":")) for pair in text.split()]
-
-def _both_ways(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+def word_pairs(table: str, tag: str = "") -> dict[str, tuple[str, ...]]: # word -> what may stand in its place
+    "A table of exchanges, \"opposite\" for instance, for one part of speech; pairs that go both ways are given once."
     out = {}
-    for a, b in pairs:
-        for x, y in ((a, b), (b, a)): out[x] = (*out.get(x, ()), y)
+    for name, part, word, other, ways in read_table("word-pairs", "table", "tag", "word", "other", "ways"):
+        if (name, part) != (table, tag): continue
+        out[word] = (*out.get(word, ()), other)
+        if ways == "both": out[other] = (*out.get(other, ()), word)
     return out
 
 def _verb_table(table: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]: # base -> bases, to all forms
     return {form: tuple(VERB_FORMS[new][k] for new in table[base]) for form, (base, k) in FORM_OF.items() if base in table}
 
-_OPPOSITES = {
-"A": """big:small large:small large:tiny huge:tiny tall:short long:short old:young old:new hot:cold warm:cool wet:dry clean:dirty full:empty
-open:closed happy:sad bright:dark heavy:light thick:thin wide:narrow high:low deep:shallow fast:slow quick:slow hard:soft rough:smooth loud:quiet
-noisy:quiet rich:poor strong:weak good:bad great:terrible best:worst better:worse early:late first:last left:right upper:lower inner:outer
-public:private modern:ancient beautiful:ugly safe:dangerous easy:difficult simple:complicated cheap:expensive possible:impossible
-important:unimportant correct:incorrect true:false healthy:sick alive:dead busy:idle crowded:deserted indoor:outdoor sunny:cloudy
-positive:negative successful:unsuccessful able:unable aware:unaware likely:unlikely legal:illegal popular:unpopular common:rare sweet:sour
-sharp:blunt straight:crooked tight:loose asleep:awake similar:different major:minor male:female northern:southern eastern:western""",
-"N": """day:night morning:evening summer:winter beginning:end victory:defeat success:failure war:peace north:south east:west top:bottom
-left:right friend:enemy friends:enemies advantage:disadvantage strength:weakness majority:minority past:future entrance:exit profit:loss
-sunrise:sunset ceiling:floor""",
-"R": """always:never often:rarely usually:rarely quickly:slowly carefully:carelessly happily:sadly loudly:quietly well:badly early:late
-indoors:outdoors inside:outside upstairs:downstairs up:down forward:backward successfully:unsuccessfully legally:illegally
-correctly:incorrectly more:less everywhere:nowhere""",
-"I": """with:without inside:outside above:below over:under before:after into:out_of toward:away_from towards:away_from up:down""",
-"D": "many:few most:few"}
-_OPPOSITE_VERBS = """open:close push:pull sit:stand enter:leave buy:sell win:lose rise:fall increase:decrease accept:reject love:hate begin:end
-start:stop arrive:depart throw:catch laugh:cry remember:forget pass:fail lead:follow lock:unlock allow:forbid add:remove agree:disagree
-appear:disappear attack:defend borrow:lend build:destroy connect:disconnect create:destroy encourage:discourage expand:shrink
-help:hinder improve:worsen include:exclude join:leave like:dislike load:unload pack:unpack praise:criticize raise:lower send:receive smile:frown
-strengthen:weaken succeed:fail support:oppose trust:distrust admit:deny climb:descend float:sink freeze:melt hide:reveal"""
-OPPOSITES = {tag: _both_ways(_pairs(text)) for tag, text in _OPPOSITES.items()} | {"V": _verb_table(_both_ways(_pairs(_OPPOSITE_VERBS)))}
+OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | {"V": _verb_table(word_pairs("opposite", "V"))}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #25ab4aa9
-def _one_way(text: str) -> dict[str, tuple[str, ...]]: # "a>b" one way, "a=b" both ways
-    out = {}
-    for pair in text.replace("\n", " ").split():
-        a, b = pair.replace("_", " ").replace("=", ">").split(">")
-        for x, y in ((a, b), (b, a))[:1 + ("=" in pair)]: out[x] = (*out.get(x, ()), y)
-    return out
-
-_SAME = {
-"N": """couch=sofa couches=sofas bicycle=bike bicycles=bikes photo=photograph photos=photographs television=tv televisions=tvs
-automobile>car automobiles>cars plane=airplane planes=airplanes motorcycle=motorbike motorcycles=motorbikes refrigerator=fridge kid=child
-kids=children phone=telephone cellphone>mobile_phone movie>film movies>films ocean=sea rug>carpet rugs>carpets truck>lorry trucks>lorries
-store=shop stores=shops infant>baby infants>babies physician=doctor physicians=doctors attorney=lawyer attorneys=lawyers error=mistake
-errors=mistakes gift>present gifts>presents journey=trip journeys=trips garbage=trash proposal=suggestion proposals=suggestions
-residents=inhabitants spectators=onlookers scientists=researchers autumn>fall sidewalk>pavement eyeglasses>glasses
-persons>people street=road streets=roads skateboarder>skater airport>airfield""",
-"A": """big=large huge=enormous small>little difficult>hard beautiful=lovely wealthy=rich intelligent=smart significant=important
-entire=whole strange=odd sick=ill frightened=scared fortunate=lucky courageous=brave elderly>old wonderful=marvelous
-terrible=awful gray=grey unusual=uncommon famous=renowned""",
-"R": """quickly=rapidly frequently=often seldom=rarely nearly=almost perhaps=maybe approximately=roughly immediately=instantly
-entirely=completely mainly=mostly""",
-"I": """beneath>under underneath>under beside=next_to atop=on_top_of upon>on toward=towards near=close_to among=amongst due_to=because_of""",
-"S": "although=though", "W": "someone=somebody everyone=everybody", "D": "a_couple_of>two a_lot_of=lots_of"}
-_SAME_VERBS = """begin>start purchase=buy assist=help show=display repair=fix permit=allow select=choose require=need occur=happen
-construct=build talk>speak hurry=rush reside>live depict>show consume>eat"""
-SYNONYMS = {tag: _one_way(text) for tag, text in _SAME.items()} | {"V": _verb_table(_one_way(_SAME_VERBS))}
+SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | {"V": _verb_table(word_pairs("synonym", "V"))}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #2da57add
-COMPOUNDS = frozenset(tuple(pair.split("_")) for pair in """smart_phone smart_phones mobile_phone mobile_phones big_toe
-big_top big_wheel big_brother big_sister big_deal big_cat big_cats whole_milk whole_wheat whole_grain odd_jobs odd_number
-rich_in electric_bike electric_bikes red_carpet high_street main_street fast_forward little_league smart_car smart_cars
-gray_area grey_area big_bird odd_one large_intestine small_talk small_town small_business small_change small_intestine
-dirty_bike dead_sea famous_for stationary_bike""".split())
+COMPOUNDS = frozenset(read_table("compounds", "first", "second"))
 
 # %% ../../nbs/edits/40_word_lists.ipynb #7d73fbfc
-_NEAR = """dog puppy puppies dogs|cat kitten kittens cats|horse pony ponies horses|cow bull calf cattle cows|sheep lamb
-lambs|bear teddy|bird parrot seagull duck goose pigeon owl birds|couch loveseat futon|boat ship canoe kayak sailboat
-boats|airplane jet aircraft airliner|bus trolley|train subway locomotive|racket racquet| cup mug glass cups|shirt tshirt
-t-shirt sweater jacket coat|ocean water|oven stove|suitcase luggage|bowl dish|car taxi suv cars|truck van pickup trucks|
-bench seat chair stool|table desk counter|laptop computer|beach shore sand|meadow field pasture|forest woods|cake dessert|hat
-cap helmet|scarf tie""".replace("\n", " ")
-_MALE = """man men boy boys father fathers dad son sons brother brothers husband husbands uncle grandfather king prince
-gentleman gentlemen actor waiter nephew groom policeman businessman mr male he him his himself guy guys"""
-_FEMALE = """woman women girl girls mother mothers mom daughter daughters sister sisters wife wives aunt grandmother queen
-princess lady ladies actress waitress niece bride policewoman businesswoman mrs ms female she her hers herself"""
-
 def _groups(sets: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]: # sets that share a word become one
     out = {}
     for words in sets:
@@ -150,31 +71,16 @@ def _groups(sets: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]: # sets 
         out |= dict.fromkeys(whole, whole)
     return out
 
-ALIKE = _groups([*([word, *news] for table in SYNONYMS.values() for word, news in table.items()), *map(str.split, [*_NEAR.split("|"), _MALE, _FEMALE])])
+_NEAR = table_groups("alike", "kind", "words") # each member holds words with blanks between them
+_SETS = [_NEAR[kind] for kind in ("near", "male", "female")]
+ALIKE = _groups([*([word, *news] for table in SYNONYMS.values() for word, news in table.items()),
+                 *(group.split() for groups in _SETS for group in groups)])
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fac1f55c
-THINGS = {kind.replace("_", " "): tuple(words.split()) for kind, words in (line.split(":") for line in """
-animal:dog cat horse cow sheep elephant giraffe zebra bear bird lion monkey goat rabbit pig
-vehicle:car bus truck train motorcycle bicycle boat airplane
-piece_of_furniture:chair couch bed bench table
-dish:pizza sandwich cake salad soup omelet
-fruit:banana apple strawberry lemon pear grape
-vegetable:broccoli carrot potato onion cucumber cabbage
-utensil:knife fork spoon
-container:bowl cup bottle basket bucket suitcase
-appliance:refrigerator oven microwave toaster dishwasher
-piece_of_sports_gear:skateboard surfboard snowboard frisbee kite racket
-sport:tennis baseball soccer basketball golf hockey rugby volleyball
-garment:shirt jacket hat dress scarf glove sock
-room:kitchen bathroom bedroom garage office classroom
-landscape:beach forest desert mountain meadow swamp
-instrument:guitar piano violin drum trumpet flute
-device:laptop television camera phone clock
-worker:doctor nurse teacher lawyer farmer soldier pilot chef
-body_of_water:ocean lake river pond
-building:church hospital school hotel restaurant library museum""".strip().split("\n"))}
+_THINGS = read_table("things", "kind", "thing", "counted")
+THINGS = {kind: tuple(thing for k, thing, _ in _THINGS if k == kind) for kind, _, _ in _THINGS}
 KIND_OF = {word: kind for kind, words in THINGS.items() for word in words}
-_UNCOUNTED = frozenset("broccoli tennis baseball soccer basketball golf hockey rugby volleyball".split())
+_UNCOUNTED = frozenset(thing for _, thing, counted in _THINGS if counted == "no")
 
 def other_things(word: str) -> tuple[str, ...]: # lower case; in the number of the word
     "Things of the same kind that it is not; none where its kind is unknown."
@@ -182,6 +88,7 @@ def other_things(word: str) -> tuple[str, ...]: # lower case; in the number of t
     others = [w for w in THINGS.get(KIND_OF.get(base, ""), ()) if w != base and (w in _UNCOUNTED) == (base in _UNCOUNTED)]
     return tuple(others if word == base else [plural_of(w) for w in others])
 
+# %% ../../nbs/edits/40_word_lists.ipynb #6a7b9504
 def kind_name(word: str) -> str: # lower case; "" where its kind is unknown
     "The kind of a thing, in the number of the word: what remains when one says less."
     base = word if word in KIND_OF else noun_lemma(word)
@@ -191,69 +98,38 @@ def kind_name(word: str) -> str: # lower case; "" where its kind is unknown
     return f"{plural_of(head)} {rest}".strip()
 
 # %% ../../nbs/edits/40_word_lists.ipynb #c87edca1
-_SHADES = [group.split() for group in
-           "red maroon pink|orange gold golden yellow tan beige brown|green teal turquoise blue|purple violet|black|white|gray grey silver"
-           .split("|")]
-SHADE_OF = {color: k for k, group in enumerate(_SHADES) for color in group}
-_PLAIN = "red yellow brown green blue purple black white".split()
+_SHADES = read_table("shades", "shade", "color", "plain")
+_NAMES_OF_SHADES = list(dict.fromkeys(shade for shade, _, _ in _SHADES))
+SHADE_OF = {color: _NAMES_OF_SHADES.index(shade) for shade, color, _ in _SHADES}
+_PLAIN = [color for _, color, plain in _SHADES if plain == "yes"]
 
 def other_colors(word: str) -> tuple[str, ...]: # lower case
     "Colors that nobody would take for this one."
     return tuple(c for c in _PLAIN if word in SHADE_OF and SHADE_OF[c] != SHADE_OF[word])
 
 # %% ../../nbs/edits/40_word_lists.ipynb #dfb30547
-GENDERS = {"N": _both_ways(_pairs("""man:woman men:women boy:girl boys:girls father:mother fathers:mothers dad:mom son:daughter sons:daughters
-brother:sister brothers:sisters husband:wife husbands:wives uncle:aunt grandfather:grandmother king:queen prince:princess gentleman:lady
-gentlemen:ladies actor:actress waiter:waitress nephew:niece groom:bride policeman:policewoman businessman:businesswoman mr:mrs""")),
-    "A": _both_ways(_pairs("male:female")), "W": _both_ways(_pairs("he:she him:her himself:herself his:hers")), "P": _both_ways(_pairs("his:her"))}
-PERSONS = {"W": _one_way("he>we she>we it>you they>we i>we us>them them>us me>us him>us her>us himself>ourselves herself>ourselves"),
-           "P": _one_way("my>your your>my our>their their>our its>our his>our her>our")}
-MODALS = _one_way("can>must could>must may>must might>will will>might would>might must>may should>may shall>may cannot>must")
-UNITS = _both_ways(_pairs("""mile:kilometer miles:kilometers foot:meter feet:meters inch:centimeter inches:centimeters pound:kilogram pounds:kilograms
-ounce:gram ounces:grams gallon:liter gallons:liters hour:minute hours:minutes day:week days:weeks month:year months:years dollar:cent
-dollars:cents euro:cent euros:cents million:billion thousand:million celsius:fahrenheit kilobytes:megabytes""")
-                  ) | _one_way("km>miles kg>pounds cm>inches")
-RELATIONS = _both_ways(_pairs("""on:under above:below in_front_of:behind inside:outside next_to:far_from to_the_left_of:to_the_right_of
-on_the_left_of:on_the_right_of over:under left_of:right_of on_top_of:underneath""")) | _one_way("""near>far_from beside>far_from close_to>far_from
-beneath>above atop>underneath upon>under into>out_of between>far_from around>far_from along>far_from through>around across>beneath""")
+GENDERS = {tag: word_pairs("gender", tag) for tag in "NAWP"}
+PERSONS = {tag: word_pairs("person", tag) for tag in "WP"}
+MODALS, UNITS, RELATIONS = word_pairs("modal", "X"), word_pairs("measure"), word_pairs("relation")
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fa413f9b
-_ENGLISH = {"woman": "Mary Linda Susan Karen Nancy Betty Helen Sandra Ashley Emily Olivia Jessica Alice Amy Kate Jane Rachel Laura Julia Sarah",
-            "man": "John James Michael William George Edward Brian Kevin Jason Mark Steven Andrew Joseph Charles Henry Jack Harry Tom Bill Bob",
-            "place": "Boston Seattle Denver Dallas Houston Miami Sydney Melbourne Liverpool Manchester Glasgow China Germany Russia Britain America "
-                     "England Scotland Ireland California Texas Florida Europe Africa Asia Ukraine Turkey Iran Iraq Syria Israel Mexico"}
-NAMES = {"woman": (*WOMEN[0], *WOMEN[1]), "man": (*MEN[0], *MEN[1]), "last": (*LAST[0], *LAST[1]), "place": (*PLACES[0], *PLACES[1]),
-         "organization": (*ORGS[0], *ORGS[1])}
-NAMES |= {kind: tuple(dict.fromkeys((*NAMES[kind], *words.split()))) for kind, words in _ENGLISH.items()}
+def _with_english(kind: str, pools: Iterable[Iterable[str]]) -> tuple[str, ...]: # names of the bilingual world, then English ones
+    people = [name for k, pool, name in read_table("names", "kind", "pool", "name") if (k, pool) == (kind, "English")]
+    places = [name for pool, name, _ in read_table("places", "pool", "English", "German") if (kind, pool) == ("place", "English")]
+    return tuple(dict.fromkeys([*(name for pool in pools for name in pool), *people, *places]))
+
+_POOLS = {"woman": WOMEN, "man": MEN, "last": LAST, "place": PLACES, "organization": ORGS}
+NAMES = {kind: _with_english(kind, pools) for kind, pools in _POOLS.items()}
 NAME_CLASS = {name: kind for kind, names in reversed(NAMES.items()) for name in names}
-_TIMES = """monday tuesday wednesday thursday friday saturday sunday|january february march april may june july august september october november
-december|yesterday today tomorrow|spring summer autumn winter|morning afternoon evening night|century decade|last next""".replace("\n", " ")
-TIME_GROUPS = [group.split() for group in _TIMES.split("|")]
-TIMES = {w: tuple(x for x in group if x != w) for group in TIME_GROUPS for w in group}
+TIME_GROUPS = [group.split() for group in _NEAR["times"]]
+TIMES = {word: tuple(x for x in group if x != word) for group in TIME_GROUPS for word in group}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #7585eda5
-GERMAN = dict(pair.split(":") for pair in """man:Mann woman:Frau people:Leute person:Person boy:Junge girl:Mädchen child:Kind children:Kinder dog:Hund
-cat:Katze horse:Pferd bird:Vogel car:Auto train:Zug bus:Bus street:Straße road:Straße city:Stadt house:Haus building:Gebäude room:Zimmer
-kitchen:Küche bathroom:Badezimmer table:Tisch chair:Stuhl bed:Bett window:Fenster door:Tür water:Wasser beach:Strand tree:Baum trees:Bäume
-grass:Gras field:Feld mountain:Berg snow:Schnee food:Essen cake:Kuchen bread:Brot plate:Teller bottle:Flasche cup:Tasse book:Buch ball:Ball
-game:Spiel day:Tag night:Nacht year:Jahr years:Jahre week:Woche time:Zeit world:Welt country:Land government:Regierung president:Präsident
-company:Firma money:Geld work:Arbeit school:Schule life:Leben hand:Hand head:Kopf eye:Auge face:Gesicht sun:Sonne sky:Himmel red:rot blue:blau
-green:grün yellow:gelb black:schwarz white:weiß brown:braun big:groß large:groß small:klein old:alt new:neu young:jung good:gut many:viele
-two:zwei three:drei four:vier five:fünf ten:zehn and:und or:oder with:mit without:ohne not:nicht very:sehr on:auf under:unter behind:hinter
-next:nächste last:letzte first:erste is:ist are:sind was:war were:waren has:hat have:haben he:er she:sie we:wir they:sie his:sein
-sitting:sitzend standing:stehend riding:reitend eating:essend playing:spielend walking:gehend holding:haltend""".split())
-DETAILS = tuple(line.strip() for line in """on a rainy day|late at night|near an old stone bridge|behind a tall wooden fence|
-in front of a large cheering crowd|
-during a thunderstorm|next to a burning candle|for the first time in years|after a long argument|under a bright full moon|
-in the middle of a desert|beside three sleeping kittens|with a broken umbrella|while church bells ring""".split("|"))
+GERMAN = dict(read_table("german-words", "English", "German"))
+DETAILS = tuple(detail for detail, in read_table("details", "detail"))
 
 # %% ../../nbs/edits/40_word_lists.ipynb #9cad85d1
-CONTRACTIONS = dict(pair.replace("_", " ").split(":") for pair in """is_not:isn't are_not:aren't was_not:wasn't were_not:weren't do_not:don't
-does_not:doesn't
-did_not:didn't has_not:hasn't have_not:haven't had_not:hadn't cannot:can't could_not:couldn't would_not:wouldn't will_not:won't
-should_not:shouldn't it_is:it's that_is:that's there_is:there's he_is:he's she_is:she's they_are:they're we_are:we're you_are:you're i_am:i'm
-i_have:i've we_have:we've they_have:they've you_have:you've i_will:i'll we_will:we'll they_will:they'll he_will:he'll she_will:she'll""".split())
-NUMBER_NAMES = {w: n for n, w in enumerate("""zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-seventeen eighteen nineteen twenty""".split())} | {w: 10 * n for n, w in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)}
+CONTRACTIONS = dict(read_table("contractions", "full", "short"))
+NUMBER_NAMES = {word: int(number) for number, word, _ in read_table("numbers", "number", "English", "German")}
 NUMBER_NAMES |= {f"{tens}-{unit}": a + b for tens, a in NUMBER_NAMES.items() if a >= 20 for unit, b in NUMBER_NAMES.items() if 0 < b < 10}
 NUMBER_WORDS = {n: w for w, n in NUMBER_NAMES.items()}

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from ..core import InputError
 from ..data.wordnet import base_forms, wordnet
 from .caption_words import BE, STILL, kind_of, noun_lemma, tag_words, verb_lemma
-from .caption_words import word_set, word_tags, words_of
+from .caption_words import word_list, word_tags, words_of
 
 # %% ../../nbs/invariants/100_parse.ipynb #eb88d59a
 @dataclass(frozen=True)
@@ -199,10 +199,7 @@ def _doer(s: _State) -> int | None: # the noun that the last verb describes
     return s.head[s.verb] if s.verb is not None and s.dep[s.verb] in ("acl", "relcl") else None
 
 # %% ../../nbs/invariants/100_parse.ipynb #db776ddc
-_TIGHT = word_set("of for about like without such as than")
-
-_MEANS = word_set("brush cut eat hit jump write clean wash paint fix dry draw feed slice scoop decorate")
-_SHOWS = word_set("picture photo photograph image painting drawing scene view shot close")
+_TIGHT, _MEANS, _SHOWS = map(word_list, ("tight", "means", "shows"))
 
 def _preposition(s: _State, i: int) -> None:
     "A preposition hangs on the verb where there is one, on the noun before it where that is likelier."

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, unknown
+from ..files import read_table
 from ..data.texts import check_sides
 from .base import invariants
+from .caption_words import word_list
 from .parse import Parse, pattern_parse, spacy_parse
 from .soft_text import TextInvariant
 
@@ -37,18 +39,8 @@ class Graph(NamedTuple):
         named = [f"{e.head}({', '.join(e.modifiers)})" if e.modifiers else e.head for e in self.entities]
         return "; ".join([", ".join(named), *(f"({self.entities[a].head}, {r}, {self.entities[b].head})" for a, r, b in self.relations)])
 
-SCENES = frozenset("room|living room|dining room|bathroom|kitchen|bedroom|house|home|office|street|road|field|beach|park|forest|wood|city|town|"
-                   "village|restaurant|store|shop|station|airport|runway|harbor|ocean|sea|lake|river|mountain|hill|slope|sky|garden|yard|farm|"
-                   "pasture|court|stadium|zoo|museum|library|church|school|sidewalk|highway|intersection|bridge|parking lot|playground|pool|desert|"
-                   "island|snow|grass|countryside|market|mall|hall|hallway|studio|stage|cafe|hotel|garage|barn|dock|pier|shore|coast|woods|valley|"
-                   "jungle|plaza|square|platform|tarmac|kitchenette|lobby|ski slope|tennis court|bakery|hospital".split("|"))
-PHRASAL = frozenset("look at|look out|look over|look into|look up|look down|wait for|reach for|talk to|talk on|talk with|speak to|play with|"
-                    "pose for|prepare for|listen to|stare at|gaze at|smile at|point at|point to|laugh at|work on|search for|care for|belong to|"
-                    "get on|get off|get out|get into|dress in|cover in|cover with|cover by|fill with|top with|make of|surround by|attach to|tie to|"
-                    "connect to|lean on|lean against|bite into|feed on|graze on|consist of|serve with|decorate with|line with|deal with|aim at|"
-                    "wave at|bark at|sniff at|peer at|peer into|peek out|hold onto|hang from|cut into|swing at|throw to|go to|add to".split("|"))
-FRONTS = frozenset("in front of|on top of|in back of|on side of|in middle of|in center of|on edge of|on back of|at end of|in corner of|to left of|"
-                   "to right of|next to of".split("|"))
+# %% ../../nbs/invariants/110_scene_graph.ipynb #7347564b
+SCENES, PHRASAL, FRONTS = map(word_list, ("scene", "verb with preposition", "front"))
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #08ba2583
 def _name(parse: Parse, root: int) -> str: # lemmas of a noun and its compounds, in order
@@ -92,9 +84,7 @@ def _subject(parse: Parse, verb: int) -> int | None:
     return None
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #a65b7637
-SAME = {"to left of": "left of", "on left of": "left of", "to right of": "right of", "on right of": "right of", "beside": "next to",
-        "atop": "on top of", "upon": "on", "underneath": "under", "beneath": "under", "inside of": "inside", "outside of": "outside",
-        "off of": "off", "onto": "on", "toward": "towards"}
+SAME = {form: base for kind, form, base in read_table("caption-forms", "kind", "form", "base") if kind == "relation"}
 
 def _short(words: str) -> str: # of a preposition
     phrase = " ".join(w for w in words.lower().split(" ") if w not in ("the", "a"))

@@ -9,6 +9,7 @@ __all__ = ['RECIPES', 'train_embedded']
 import shutil
 from pathlib import Path
 
+from ..files import assets_folder
 from ..core import import_object, unknown
 
 # %% ../../nbs/training/040_embedded.ipynb #c2994ab9
@@ -28,7 +29,6 @@ def train_embedded(name: str,                       # as in `weights list`
                   ) -> Path:                        # the weights that were written
     "Train an embedded network again and write it with its card; raises InputError with the closest names."
     if name not in RECIPES: raise unknown("embedded network", name, RECIPES)
-    from invariant_metrics.encoders.weights import assets_folder
     out = assets_folder() if out is None else Path(out)
     recipe, told = RECIPES[name]
     checkpoints = out / f"{name}-checkpoint"
