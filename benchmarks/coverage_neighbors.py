@@ -16,8 +16,8 @@ import torch
 from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.metrics.base import Estimate, Metric, Rows
-from invariant_metrics.scoring.inference import difference
+from invariant_metrics.metrics.base import Estimate, Rows, SetMetric
+from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences
 from invariant_metrics.metrics.neighbors import neighbor_score
@@ -56,8 +56,8 @@ def errors(name: str, k: int, pred: torch.Tensor, target: torch.Tensor, seed: in
 def gap(name: str, k: int, pred: torch.Tensor, other: torch.Tensor, target: torch.Tensor, seed: int) -> tuple[float, float, float]:
     "The paired difference of two systems, its standard error and half-width."
     def estimate(p, t, **options): return neighbor_estimate(p, t, **options, name=name, k=k)
-    metric = Metric(name, "set", None, None, None, Signature.of(metric=name), estimate=estimate)
-    score = difference(metric, Rows(pred, target, matched=False), Rows(other, target, matched=False), seed=seed)
+    metric = SetMetric(name, None, None, None, Signature.of(metric=name), estimate=estimate)
+    score = paired_difference(metric, Rows(pred, target, matched=False), Rows(other, target, matched=False), seed=seed)
     return score.value, (score.ci.high - score.ci.low)/2, 1.0
 
 

@@ -14,10 +14,10 @@ from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.scoring.pilots import auc_influence, auc_pilot, correlation_pilot, mean_pilot
 from invariant_metrics.scoring.pilots import metric_pilot, pearson_influence, power
-from invariant_metrics.metrics.base import Metric, Rows
+from invariant_metrics.metrics.base import Metric, PairedMetric, Rows, SetMetric
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
-from invariant_metrics.scoring.inference import difference, permutation_test
+from invariant_metrics.scoring.inference import paired_difference, permutation_test
 from invariant_metrics.metrics.kernel import RBF
 from invariant_metrics.metrics.mmd import mmd2, mmd_estimate, mmd_replicates
 
@@ -29,7 +29,7 @@ def identity(x): return x
 
 
 def set_metric(name: str, **functions) -> Metric:
-    return Metric(name, "set", identity, higher_is_better=False, signature=Signature.of(metric=name), **functions)
+    return SetMetric(name, identity, higher_is_better=False, signature=Signature.of(metric=name), **functions)
 
 
 KERNEL = dict(kernel=RBF(2.0, normalize=False), unbiased=True, scale=1.0)
@@ -43,12 +43,12 @@ def bleu_like(sums: torch.Tensor) -> torch.Tensor:
     return 100*(one/words*two/pairs).sqrt()*torch.exp((1 - reference/words).clamp(max=0))
 
 
-RATIO = Metric("bleu-like", "paired", identity, identity, True, Signature.of(metric="bleu-like"), pool=bleu_like, per_item=lambda rows: rows[:, 0]/rows[:, 2])
+RATIO = PairedMetric("bleu-like", identity, identity, True, Signature.of(metric="bleu-like"), pool=bleu_like, per_item=lambda rows: rows[:, 0]/rows[:, 2])
 
 
 def rejects(metric: Metric, a: Rows, b: Rows) -> bool:
     "Whether the package's own interval of a paired difference leaves out 0."
-    ci = difference(metric, a, b, method="influence").ci
+    ci = paired_difference(metric, a, b, method="influence").ci
     return not ci.low <= 0 <= ci.high
 
 

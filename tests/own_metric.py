@@ -1,6 +1,6 @@
 "A user's own metrics, as they would stand in a package of theirs; the contract test judges them like built-in ones."
 from invariant_metrics import Signature, paired_metric
-from invariant_metrics.metrics.base import Metric
+from invariant_metrics.metrics.base import Metric, SetMetric
 
 
 @paired_metric("own-sharpness-gap", higher_is_better=False, measures="difference of mean gradient", range="[0, 1]", cite="none")
@@ -16,6 +16,6 @@ def mean_distance(pred, target, w_pred=None, w_target=None):
 
 def mean_gap() -> Metric:
     "A factory without any decorator."
-    return Metric("mean-gap", "set", phi=lambda x: x.mean((2, 3)), compare=mean_distance, higher_is_better=False,
+    return SetMetric("mean-gap", phi=lambda x: x.mean((2, 3)), compare=mean_distance, higher_is_better=False,
                   signature=Signature.of(metric="mean-gap"), phi_key="mean-color-of-mine",
                   card={"measures": "distance of mean colors", "range": "[0, 2]", "inputs": "images", "weights": "none", "cite": "none"})

@@ -17,7 +17,7 @@ from invariant_metrics.stats import holm
 from invariant_metrics.people.agreement import tied_clusters, williams
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
-from invariant_metrics.scoring.inference import drawn_replicates
+from invariant_metrics.scoring.inference import bootstrap_replicates
 from real_data import data_path
 
 SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell
@@ -391,11 +391,11 @@ def test_published_bootstrap_and_randomization_of_wmt17():
     bleu, rows, expected = wmt17()
     base, B = rows.pop(expected["baseline"]), 1000
     score = lambda sums: bleu.pool(sums).numpy()
-    own = drawn_replicates(bleu, Rows(base), B, 7)
+    own = bootstrap_replicates(bleu, Rows(base), B, 7)
     swap = torch.from_numpy(rng(7, "randomization").integers(0, 2, (B, len(base))).astype(float))
     for name, other in rows.items():
         observed = abs(score(other.sum(0)[None])[0] - score(base.sum(0)[None])[0])
-        gaps = np.abs(drawn_replicates(bleu, Rows(other), B, 7) - own)
+        gaps = np.abs(bootstrap_replicates(bleu, Rows(other), B, 7) - own)
         moved = swap @ (other - base)
         changed = np.abs(score(base.sum(0) + moved) - score(other.sum(0) - moved))
         share = lambda found: (1 + (found > observed).sum())/(B + 1)

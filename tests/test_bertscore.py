@@ -13,7 +13,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.encoders.image import seeded
 from invariant_metrics.encoders.text import bert, padded
 from invariant_metrics.metrics import bertscore as module
-from invariant_metrics.metrics.base import extract, get_metric, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, chosen_layer, idf_weights, portions
 from invariant_metrics.metrics.bertscore import read_baseline
 
@@ -346,7 +346,7 @@ def test_the_family_shares_one_pass(mini):
     rows, expected = extract(family, pred, target), bert_scores(pred, target, TokenReader.open(mini, 3)).values.double()
     for m, column in zip(family, (2, 2, 0, 1)):
         torch.testing.assert_close(rows[m.name].pred, expected[:, column], rtol=0, atol=1e-6)
-        assert math.isclose(statistic(m, rows[m.name]), expected[:, column].mean(), abs_tol=1e-6)
+        assert math.isclose(m.statistic(rows[m.name]), expected[:, column].mean(), abs_tol=1e-6)
     assert rows["bertscore"].notes[0].endswith("tokens and were cut")
 
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.image import seeded
-from invariant_metrics.metrics.base import extract, get_metric, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
@@ -91,7 +91,7 @@ def test_registered(checkpoint):
     metric = get_metric("bleurt", weights=str(checkpoint[0]))
     pred, target = [b for _, b in PAIRS], [[a] for a, _ in PAIRS]
     rows = extract([metric], pred, target)["bleurt"]
-    assert statistic(metric, rows) == pytest.approx(plain(*checkpoint[1:], PAIRS).double().mean().item(), abs=1e-5)
+    assert metric.statistic(rows) == pytest.approx(plain(*checkpoint[1:], PAIRS).double().mean().item(), abs=1e-5)
     assert rows.notes == ("1 of 5 pairs have more than 40 tokens and were cut",)
     for options in ({"references": "mean"}, {"length": 20}):
         other = get_metric("bleurt", weights=str(checkpoint[0]), **options)

@@ -11,7 +11,7 @@ from real_data import data_path
 from scipy.stats import kendalltau
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, load_frequencies
 from invariant_metrics.metrics.cider import merge_frequencies, save_frequencies
 
@@ -131,7 +131,7 @@ def test_one_image_scores_zero_and_says_why():
     metric, one = get_metric("cider-d"), (["a cat on a mat"], [["a cat on a mat", "a cat"]])
     for _ in range(2):
         rows = extract([metric], *one)["cider-d"]
-        assert statistic(metric, rows) == 0 and "df=" in rows.notes[0] and "log 1 = 0" in rows.notes[0]
+        assert metric.statistic(rows) == 0 and "df=" in rows.notes[0] and "log 1 = 0" in rows.notes[0]
     df = document_frequencies([["a cat on a mat", "a cat"], ["two dogs"]])
     rows = extract([get_metric("cider-d", df=df)], *one)["cider-d"]
     assert rows.pred[0] > 1 and rows.notes == ()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric, metric_cards, replicates, statistic
+from invariant_metrics.metrics.base import extract, get_metric, metric_cards
 from invariant_metrics.metrics.diversity import corpus_distinct, distinct_n, div_n, diversity, gram_counts
 from invariant_metrics.metrics.diversity import rep_n
 from invariant_metrics.scoring.inference import score_rows
@@ -70,9 +70,9 @@ def test_metrics_say_what_the_functions_say_and_rows_add_up(texts, pooled):
         ours = {"diversity": lambda: diversity(texts), "repetition": lambda: rep_n(texts)}.get(
             m.name, lambda: (div_n if m.name.startswith("div") else distinct_n)(texts, int(m.name[-1])))()
         assert np.allclose(m.values(rows[m.name].pred).numpy(), ours, atol=1e-15), m.name
-        if not m.pool: assert statistic(m, rows[m.name]) == pytest.approx(ours.mean())
+        if not m.pool: assert m.statistic(rows[m.name]) == pytest.approx(ours.mean())
         twice, weights = extract([m], texts + texts)[m.name], torch.full((len(texts),), 2.0)
-        assert statistic(m, twice) == pytest.approx(statistic(m, rows[m.name], weights), abs=1e-12)
+        assert m.statistic(twice) == pytest.approx(m.statistic(rows[m.name], weights), abs=1e-12)
         alone = torch.cat([extract([m], [text])[m.name].pred for text in texts])
         assert torch.equal(alone, rows[m.name].pred)               # a text's row knows no other text
 
@@ -80,8 +80,8 @@ def test_metrics_say_what_the_functions_say_and_rows_add_up(texts, pooled):
 def test_pooled_sums_before_it_divides():
     texts, pooled = ["a b a b a b", "a b c d e f g h i j"], get_metric("div-2", pooled=True)
     rows = extract([pooled], texts)["div-2"]
-    assert statistic(pooled, rows) == pytest.approx((2 + 9)/(5 + 9)) != pytest.approx(div_n(texts).mean())
-    assert replicates(pooled, rows, torch.tensor([[1., 0], [0, 1.], [2, 1]])) == pytest.approx([2/5, 1, (2*2 + 9)/(2*5 + 9)])
+    assert pooled.statistic(rows) == pytest.approx((2 + 9)/(5 + 9)) != pytest.approx(div_n(texts).mean())
+    assert pooled.replicates(rows, torch.tensor([[1., 0], [0, 1.], [2, 1]])) == pytest.approx([2/5, 1, (2*2 + 9)/(2*5 + 9)])
 
 
 def test_metrics_that_share_options_share_the_count():

@@ -9,7 +9,7 @@ from real_data import data_path
 from scipy.ndimage import correlate1d
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.image import ciede2000, decibels, halved, luma, ms_ssim, psnr, squared_errors
 from invariant_metrics.metrics.image import ssim
 
@@ -66,7 +66,7 @@ def test_ciede2000_of_an_image_is_the_mean_over_pixels_in_either_direction():
 def test_black_against_white_is_a_hundred_and_a_uint8_metric_agrees():
     dark, light = torch.zeros(2, 3, 5, 5, dtype=torch.uint8), torch.full((2, 3, 5, 5), 255, dtype=torch.uint8)
     metric = get_metric("ciede2000")
-    assert statistic(metric, extract([metric], dark, light)["ciede2000"]) == pytest.approx(100, abs=1e-3)
+    assert metric.statistic(extract([metric], dark, light)["ciede2000"]) == pytest.approx(100, abs=1e-3)
 
 
 def test_pooled_psnr_is_that_of_torchmetrics_and_never_above_the_mean_of_decibels():
@@ -75,7 +75,7 @@ def test_pooled_psnr_is_that_of_torchmetrics_and_never_above_the_mean_of_decibel
     pred[:3] = 0.3*pred[:3] + 0.7*target[:3]
     both = [get_metric("psnr"), get_metric("psnr-pooled")]
     rows = extract(both, pred, target, batch=4)
-    mean, pooled = (statistic(m, rows[m.name]) for m in both)
+    mean, pooled = (m.statistic(rows[m.name]) for m in both)
     assert pooled == pytest.approx(tm.peak_signal_noise_ratio(pred, target, data_range=1.0).item(), abs=1e-5)
     assert pooled < mean
     assert torch.allclose(both[1].per_item(rows["psnr-pooled"].pred), psnr(pred, target), atol=1e-5)
@@ -94,11 +94,11 @@ def test_pooled_psnr_of_weighted_sums_lies_between_the_best_and_worst_and_below_
 def test_pooled_psnr_of_identical_images_is_the_cap_only_where_all_are_and_its_derivative_is_finite():
     pred, target = pair(12, 12, 0.1, n=3)
     metric = get_metric("psnr-pooled")
-    assert statistic(metric, extract([metric], target, target)["psnr-pooled"]) == 100
-    assert statistic(get_metric("psnr-pooled", cap=80.0), extract([metric], target, target)["psnr-pooled"]) == 80
+    assert metric.statistic(extract([metric], target, target)["psnr-pooled"]) == 100
+    assert get_metric("psnr-pooled", cap=80.0).statistic(extract([metric], target, target)["psnr-pooled"]) == 80
     some = torch.cat([pred[:1], target[1:]])
     expected = psnr(pred[:1], target[:1]).item() + 10*np.log10(3)
-    assert statistic(metric, extract([metric], some, target)["psnr-pooled"]) == pytest.approx(expected, abs=1e-5)
+    assert metric.statistic(extract([metric], some, target)["psnr-pooled"]) == pytest.approx(expected, abs=1e-5)
     for rows in (squared_errors(target, target), squared_errors(some, target)):
         sums = rows.sum(0)[None].requires_grad_()
         decibels(sums).sum().backward()
@@ -110,8 +110,8 @@ def test_replicates_of_pooled_psnr_equal_repeating_the_images():
     pred, target = pair(12, 12, 0.1, n=4)
     metric = get_metric("psnr-pooled")
     rows, index = extract([metric], pred, target)["psnr-pooled"], torch.tensor([0, 0, 0, 2])
-    again = statistic(metric, extract([metric], pred[index], target[index])["psnr-pooled"])
-    assert replicates(metric, rows, np.array([[3, 0, 1, 0]]))[0] == pytest.approx(again, abs=1e-9)
+    again = metric.statistic(extract([metric], pred[index], target[index])["psnr-pooled"])
+    assert metric.replicates(rows, np.array([[3, 0, 1, 0]]))[0] == pytest.approx(again, abs=1e-9)
 
 
 def by_scipy(p, t, weights=(0.0448, 0.2856, 0.3001, 0.2363, 0.1333)):
@@ -181,4 +181,4 @@ def test_published_ssim_through_the_metric(name, expected):
     pred, target = photographs(name)
     assert round(ssim(pred, target, channels="luma").item(), 4) == expected
     metric = get_metric("ssim", channels="luma")
-    assert round(statistic(metric, extract([metric], pred, target)["ssim"]), 4) == expected
+    assert round(metric.statistic(extract([metric], pred, target)["ssim"]), 4) == expected

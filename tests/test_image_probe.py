@@ -11,11 +11,11 @@ from invariant_metrics.edits.pictures import SEVERITIES, sky_mask, windows
 from invariant_metrics.probe.own_images import image_probe, load_shown, picture_oracle
 from invariant_metrics.edits.colors import Items, at_strength, families, perturbations, psnr_to
 from invariant_metrics.probe.images import ProbeResult
-from invariant_metrics.metrics.base import Metric
+from invariant_metrics.metrics.base import PairedMetric, SetMetric
 from real_data import data_path
 
-PSNR = Metric("pixel-psnr", "paired", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))
-MEANS = Metric("means", "set", lambda rgb: rgb.mean((2, 3)),
+PSNR = PairedMetric("pixel-psnr", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))
+MEANS = SetMetric("means", lambda rgb: rgb.mean((2, 3)),
                lambda p, t, w=None, v=None: float(torch.as_tensor(np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v)).square().sum()),
                False, Signature.of(metric="means"), "means")
 FEW = ["noise", "local-noise", "sky-stain"]

@@ -9,7 +9,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.encoders.image import seeded
 from invariant_metrics.encoders.weights import get_card
 from invariant_metrics.metrics import lpips as lpips_public
-from invariant_metrics.metrics.base import extract, get_metric, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.lpips import NETS, lpips_module, lpips_network
 
 @pytest.fixture(scope="module", params=NETS)
@@ -55,7 +55,7 @@ def test_equal_to_the_authors_package_on_the_same_weights(net, file, built):
 
 def test_identical_images_are_0_damage_grows_and_batches_do_not_matter(net, built, monkeypatch):
     pred, target = images(48, n=4)
-    values = [statistic(built, extract([built], target + s*(pred - target), target)[built.name]) for s in (0, 0.5, 1)]
+    values = [built.statistic(extract([built], target + s*(pred - target), target)[built.name]) for s in (0, 0.5, 1)]
     assert 0 == values[0] < values[1] < values[2]
     whole = extract([built], pred, target)[built.name].pred
     monkeypatch.setattr(lpips_public, "RUN", 48*48)  # one image at a time

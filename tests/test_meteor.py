@@ -16,7 +16,7 @@ from commands import HUNG
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
-from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.metrics.meteor import meteor_15, meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
 from invariant_metrics.metrics.meteor import meteor_stats, run_meteor, score_line
@@ -187,13 +187,13 @@ def test_coco_captions_give_the_published_tools_numbers(jar):
     metric, n = get_metric("meteor-1.5"), len(rows)
     found = extract([metric], hyps + [judged[i]["candidate"] for i in pick], refs + [images[judged[i]["image_id"]] for i in pick])["meteor-1.5"]
     weights = torch.zeros(len(found)); weights[:n] = 1
-    assert statistic(metric, found, weights) == pytest.approx(stored_corpus, abs=1e-9)
+    assert metric.statistic(found, weights) == pytest.approx(stored_corpus, abs=1e-9)
     assert metric.values(found.pred)[:n].numpy() == pytest.approx(stored, abs=1e-6)
     assert metric.values(found.pred)[n:].numpy() == pytest.approx(flickr[pick], abs=1e-6)
     assert metric.values(found.pred)[:n].mean() > stored_corpus + 0.005           # the corpus value is no mean
     score = score_rows(metric, found)
     assert score.ci.low < score.value < score.ci.high
-    assert replicates(metric, found, weights[None]*2) == pytest.approx([stored_corpus], abs=1e-9)
+    assert metric.replicates(found, weights[None]*2) == pytest.approx([stored_corpus], abs=1e-9)
     assert {"jar", "paraphrases", "tokenizer"} <= dict(metric.signature.items).keys()
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards, metrics
-from invariant_metrics.metrics.base import replicates, statistic
-from invariant_metrics.scoring.inference import difference, resampled, score_rows
+from invariant_metrics.metrics.base import KINDS, ItemMetric, Rows, SetMetric, TextMetric, extract, get_metric, metric_cards, metrics
+from invariant_metrics.scoring.inference import bootstrap_counts, paired_difference, score_rows
 
 N = 40
 FROM_THE_HUB = {"violation-segformer", "violation-mask2former", "violation-midas",  # weights do not come with the package
@@ -57,20 +56,20 @@ def test_card_says_what_it_measures(name):
     assert all(metric.card.get(k) for k in ("measures", "range", "inputs", "weights", "cite")), metric.card
     if name not in OWN:
         card, = [c for c in metric_cards() if c["name"] == name]
-        assert (card["kind"], card["higher_is_better"]) == (metric.kind, metric.higher_is_better)
+        assert (isinstance(metric, TextMetric if card.get("inputs") == "texts" and card["kind"] != "set" else KINDS[card["kind"]]), card["higher_is_better"]) == (True, metric.higher_is_better)
 
 
 def test_identical_items_are_best_and_damage_goes_the_stated_way(name):
-    metric, (same, light, heavy) = built(name), (statistic(built(name), rows(name, i)) for i in range(3))
+    metric, (same, light, heavy) = built(name), (built(name).statistic(rows(name, i)) for i in range(3))
     if metric.higher_is_better is None: return
     sign = 1 if metric.higher_is_better else -1
     assert sign*same > sign*light > sign*heavy or name in SATURATED and same == light > heavy, (same, light, heavy)
-    if not metric.higher_is_better and name not in UNBIASED: assert same == 0 or metric.kind == "paired" and same < 1e-6
+    if not metric.higher_is_better and name not in UNBIASED: assert same == 0 or isinstance(metric, ItemMetric) and same < 1e-6
 
 
 def test_unbiased_and_paired_values_in_range_on_identical_items():
-    for name in UNBIASED: assert statistic(built(name), rows(name, 0)) <= 0
-    assert statistic(built("psnr"), rows("psnr", 0)) == 100 and statistic(built("ssim"), rows("ssim", 0)) == 1
+    for name in UNBIASED: assert built(name).statistic(rows(name, 0)) <= 0
+    assert built("psnr").statistic(rows("psnr", 0)) == 100 and built("ssim").statistic(rows("ssim", 0)) == 1
 
 
 def test_signature_names_the_metric_and_survives_print(name):
@@ -83,26 +82,26 @@ def test_signature_names_the_metric_and_survives_print(name):
 
 def test_batch_size_does_not_matter(name):
     metric, (target, light, _) = built(name), images()
-    close(statistic(metric, extract([metric], light, target, batch=7)[metric.name]), statistic(metric, rows(name, 1)))
+    close(metric.statistic(extract([metric], light, target, batch=7)[metric.name]), metric.statistic(rows(name, 1)))
 
 
 def test_order_does_not_matter(name):
     metric, (target, light, _) = built(name), images()
     order = torch.randperm(N, generator=torch.Generator().manual_seed(1))
-    close(statistic(metric, extract([metric], light[order], target[order])[metric.name]), statistic(metric, rows(name, 1)))
+    close(metric.statistic(extract([metric], light[order], target[order])[metric.name]), metric.statistic(rows(name, 1)))
 
 
 def test_weights_are_repetitions(name):
     metric, (target, light, _) = built(name), images()
     counts = np.ones(N); counts[:9] = 3; counts[9:14] = 0
     index = torch.from_numpy(np.repeat(np.arange(N), counts.astype(int)))
-    close(statistic(metric, rows(name, 1), counts), statistic(metric, extract([metric], light[index], target[index])[metric.name]))
+    close(metric.statistic(rows(name, 1), counts), metric.statistic(extract([metric], light[index], target[index])[metric.name]))
 
 
 def test_replicates_equal_the_statistic_one_by_one(name):
     metric, r = built(name), rows(name, 2)
-    draws = resampled(r, 6, seed=3)
-    close(replicates(metric, r, draws), [statistic(metric, r, w) for w in draws], relative=1e-6, absolute=1e-6)
+    draws = bootstrap_counts(r, 6, seed=3)
+    close(metric.replicates(r, draws), [metric.statistic(r, w) for w in draws], relative=1e-6, absolute=1e-6)
 
 
 def test_interval_is_reproducible_and_holds_the_value(name):
@@ -111,11 +110,11 @@ def test_interval_is_reproducible_and_holds_the_value(name):
     assert first.ci == again.ci
     assert first.ci.low <= (first.value if first.corrected is None else first.corrected) <= first.ci.high
     assert score_rows(metric, r, reps=60, seed=4, method="bootstrap").ci != score_rows(metric, r, reps=60, seed=5, method="bootstrap").ci
-    assert (first.per_item is None) == (metric.kind == "set")
+    assert (first.per_item is None) == isinstance(metric, SetMetric)
 
 
 def test_difference_of_a_system_with_itself_is_nothing(name):
-    gap = difference(built(name), rows(name, 1), rows(name, 1), reps=30)
+    gap = paired_difference(built(name), rows(name, 1), rows(name, 1), reps=30)
     assert gap.value == 0 and gap.ci.low == gap.ci.high == 0
 
 
@@ -125,10 +124,10 @@ def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
     shards = [TorchMetric(metric) for _ in range(3)]
     for i, (p, t) in enumerate(zip(light.split(8), target.split(8))): shards[i % 3].update(p, t)
     shards[0].merge_state(shards[1]); shards[0].merge_state(shards[2])
-    close(shards[0].compute(), statistic(metric, rows(name, 1)))
+    close(shards[0].compute(), metric.statistic(rows(name, 1)))
     assert shards[0].higher_is_better == metric.higher_is_better and shards[0].score(reps=10).n == N
     shards[0].reset(); shards[0].update(target, target)
-    close(shards[0].compute(), statistic(metric, rows(name, 0)))
+    close(shards[0].compute(), metric.statistic(rows(name, 0)))
 
 
 def test_values_that_are_not_finite_are_refused(name):
@@ -147,7 +146,7 @@ def test_a_collection_of_all_keeps_them_apart():
     found = together.compute()
     for n in here:
         mixed = extract([built(n)], torch.cat([target[:20], light[20:]]), target)[built(n).name]
-        close(found[n.replace(":", "-").replace(".", "-")], statistic(built(n), mixed))
+        close(found[n.replace(":", "-").replace(".", "-")], built(n).statistic(mixed))
 
 
 def test_all_at_once_equals_one_by_one_and_shares_the_work():
@@ -157,5 +156,5 @@ def test_all_at_once_equals_one_by_one_and_shares_the_work():
     together = extract(here, light, target, cache=cache)
     again = extract(here, light, target, cache=cache)
     for metric, n in zip(here, [n for n in NAMES if n not in FROM_THE_HUB | OF_TEXTS | LARGER]):
-        close(statistic(metric, together[metric.name]), statistic(metric, rows(n, 1)))
-        assert statistic(metric, again[metric.name]) == statistic(metric, together[metric.name])
+        close(metric.statistic(together[metric.name]), metric.statistic(rows(n, 1)))
+        assert metric.statistic(again[metric.name]) == metric.statistic(together[metric.name])

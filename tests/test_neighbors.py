@@ -7,8 +7,8 @@ from scipy.spatial.distance import cdist
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics import neighbors
-from invariant_metrics.metrics.base import Estimate, Rows, extract, get_metric, statistic
-from invariant_metrics.scoring.inference import difference, score_rows
+from invariant_metrics.metrics.base import Estimate, Rows, extract, get_metric
+from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, ball_radii, expected_coverage, half_radii
 from invariant_metrics.metrics.neighbors import half_scores, neighbor_estimate, neighbor_influences
@@ -210,11 +210,11 @@ def test_metric(name):
     g = torch.Generator().manual_seed(0)
     target = torch.rand(60, 3, 8, 8, generator=g)*torch.rand(60, 3, 1, 1, generator=g)
     rows = extract([metric], .8*target + .1, target)[name]
-    assert statistic(metric, rows) == pytest.approx(naive(rows.pred.double(), rows.target.double(), 4)[name])
-    assert statistic(metric, Rows(rows.target, rows.target)) == 1
+    assert metric.statistic(rows) == pytest.approx(naive(rows.pred.double(), rows.target.double(), 4)[name])
+    assert metric.statistic(Rows(rows.target, rows.target)) == 1
     score = score_rows(metric, rows)
     assert score.ci.low <= score.value <= score.ci.high and score.ci.method.startswith("half-splits") and dict(score.signature.items)["k"] == "4"
-    assert difference(metric, rows, rows).ci.high == 0
+    assert paired_difference(metric, rows, rows).ci.high == 0
     assert metric.higher_is_better is (None if name == "density" else True)
 
 

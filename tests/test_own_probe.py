@@ -17,7 +17,7 @@ from invariant_metrics.probe.images import MATCHED, NOT_APPLICABLE, UNMATCHED, P
 from invariant_metrics.probe.worlds import TextSize
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.words import TextCase
-from invariant_metrics.metrics.base import Metric
+from invariant_metrics.metrics.base import SetMetric, TextMetric
 
 SCENES = make_scenes(24, 64, seed=5)
 CAPTIONS = {str(i): list(relation_captions(SCENES, i)) for i in range(24)}
@@ -28,9 +28,9 @@ FAMILIES = ["color-replaced", "noun-swapped", "object-added", "repetition", "syn
 def colors(text): return {w for w in text.lower().replace(".", "").split() if w in "red green blue yellow orange purple pink brown black white gray teal".split()}
 
 
-COLORS = Metric("colors", "paired", lambda p, t, s=None: torch.tensor([float(not colors(a) <= {c for r in refs for c in colors(r)}) for a, refs in zip(p, t)]),
-                lambda rows: rows, False, Signature.of(metric="colors"), "colors", whole=True)
-SETS = Metric("sets", "set", lambda texts: torch.tensor([[float(len(t)), 1.] for t in texts]),
+COLORS = TextMetric("colors", lambda p, t, s=None: torch.tensor([float(not colors(a) <= {c for r in refs for c in colors(r)}) for a, refs in zip(p, t)]),
+                lambda rows: rows, False, Signature.of(metric="colors"), "colors")
+SETS = SetMetric("sets", lambda texts: torch.tensor([[float(len(t)), 1.] for t in texts]),
               lambda p, t, w=None, v=None: float((np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))[0] ** 2), False, Signature.of(metric="sets"), "sets")
 
 

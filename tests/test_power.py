@@ -16,7 +16,7 @@ from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlatio
 from invariant_metrics.scoring.pilots import equality_pilot, file_pilots, influence_pilot, jackknife_pilot
 from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, planned, power, power_figure
 from invariant_metrics.metrics.base import Estimate
-from invariant_metrics.scoring.inference import difference
+from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, reach
 from invariant_metrics.scoring.score import score
 
@@ -81,7 +81,7 @@ def test_the_planned_interval_is_the_packages():
     draw = rng(0, "se")
     for metric, rows, same in ((simulations.RATIO, simulations.texts(draw, 400), True), (simulations.FD, simulations.clouds(draw, 300, (0.5, 0.8)), True)):
         pilot = metric_pilot(metric, *rows, same_items=same)
-        ci = difference(metric, *rows, method="influence", same_items=same).ci
+        ci = paired_difference(metric, *rows, method="influence", same_items=same).ci
         assert 2*1.959964*pilot.sd/pilot.n**0.5 == pytest.approx(ci.high - ci.low, rel=1e-6)
 
 

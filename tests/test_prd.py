@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import Rows, extract, get_metric, statistic
-from invariant_metrics.scoring.inference import difference, score_rows
+from invariant_metrics.metrics.base import Rows, extract, get_metric
+from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.prd import BETAS, assign_clusters, max_f, prd, prd_curve, prd_estimate
 from invariant_metrics.metrics.prd import prd_score, shares, slopes
@@ -126,8 +126,8 @@ def test_metric(name):
     target = torch.rand(80, 3, 8, 8, generator=g)*torch.rand(80, 3, 1, 1, generator=g)
     rows = extract([metric], .5*target + .2, target)[name]
     score = score_rows(metric, rows)
-    assert score.ci.low <= score.value <= score.ci.high and 0 < score.value < 1 == pytest.approx(statistic(metric, Rows(rows.target, rows.target)))
-    assert difference(metric, rows, rows).ci.high == 0
+    assert score.ci.low <= score.value <= score.ci.high and 0 < score.value < 1 == pytest.approx(metric.statistic(Rows(rows.target, rows.target)))
+    assert paired_difference(metric, rows, rows).ci.high == 0
     assert {"kmeans", "runs", "seed", "angles"} <= dict(score.signature.items).keys()
 
 

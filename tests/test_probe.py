@@ -14,12 +14,12 @@ from invariant_metrics.probe.contrast import draw_sets, share_interval, trend
 from invariant_metrics.edits.colors import Items, at_strength, families, match_psnr, perturbations, psnr_to
 from invariant_metrics.edits.colors import scene_wrongness
 from invariant_metrics.probe.images import ProbeResult, combine, probe, probe_metrics
-from invariant_metrics.metrics.base import Metric
+from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric
 from real_data import data_path
 
-PSNR = Metric("pixel-psnr", "paired", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))
-CHROMA = Metric("chroma", "single", lambda rgb: rgb, lambda p: rgb_to_lab(p)[:, 1:].square().mean((1, 2, 3)).sqrt(), None, Signature.of(metric="chroma"))
-MEANS = Metric("means", "set", lambda rgb: rgb.mean((2, 3)),
+PSNR = PairedMetric("pixel-psnr", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))
+CHROMA = SingleMetric("chroma", lambda rgb: rgb, lambda p: rgb_to_lab(p)[:, 1:].square().mean((1, 2, 3)).sqrt(), None, Signature.of(metric="chroma"))
+MEANS = SetMetric("means", lambda rgb: rgb.mean((2, 3)),
                lambda p, t, w=None, v=None: float((torch.as_tensor(np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))).square().sum()),
                False, Signature.of(metric="means"), "means")
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric, replicates, statistic
+from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.sacre import chrf_rows, chrf_score, ter_rows, ter_score
 from real_data import data_path
 
@@ -25,7 +25,7 @@ def both(name: str, options: dict, pred: list[str], target: list[list[str]]) -> 
     "Corpus value and values per item, by the registered metric."
     metric = get_metric(name, **options)
     rows = extract([metric], pred, target)[name]
-    return statistic(metric, rows), metric.per_item(rows.pred).numpy()
+    return metric.statistic(rows), metric.per_item(rows.pred).numpy()
 
 
 @pytest.mark.parametrize("name,library,options", [*(("chrf", "CHRF", o) for o in CHRF_OPTIONS), *(("ter", "TER", o) for o in TER_OPTIONS)])
@@ -46,7 +46,7 @@ def test_weights_are_repetitions_and_shards_add_up(name):
     metric, counts = get_metric(name), [2, 0, 1, 3]
     rows = extract([metric], pred, target)[name]
     again = extract([metric], [p for p, n in zip(pred, counts) for _ in range(n)], [t for t, n in zip(target, counts) for _ in range(n)])[name]
-    assert replicates(metric, rows, np.array([counts]))[0] == pytest.approx(statistic(metric, again), abs=1e-9)
+    assert metric.replicates(rows, np.array([counts]))[0] == pytest.approx(metric.statistic(again), abs=1e-9)
     parts = [extract([metric], pred[i:i + 2], target[i:i + 2])[name].pred for i in (0, 2)]
     assert torch.equal(torch.cat(parts), rows.pred)
 
@@ -90,7 +90,7 @@ def test_published_chrf_of_translation_systems():
     for name, key in (("chrf", "chrF_official_script"), ("chrf++", "chrFpp_official_script")):
         for system, value in expected[key].items():
             pred = [row["sys"][expected["systems"].index(system)] for row in rows]
-            found = statistic(metric := get_metric(name, eps_smoothing=True), extract([metric], pred, target)[name])
+            found = (metric := get_metric(name, eps_smoothing=True)).statistic(extract([metric], pred, target)[name])
             assert round(found, 4) == value, (name, system, found)
 
 

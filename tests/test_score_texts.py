@@ -14,15 +14,15 @@ from invariant_metrics.commands.score import main
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, sources_of
 from invariant_metrics.data.texts import check_sides, load_references, load_texts
-from invariant_metrics.metrics.base import Metric, get_metric
+from invariant_metrics.metrics.base import TextMetric, get_metric
 from invariant_metrics.metrics.ngram import corpus_bleu
 from invariant_metrics.scoring.score import score
 
 HYP = {"7": "a brown dog runs on the beach", "12": "two children on a red bench", "31": "a cat sleeps on a couch", "40": "a man rides a bicycle"}
 REF = {"7": ["a dog runs along the beach", "the dog runs on sand"], "12": ["two kids sit on a bench"], "31": ["a cat sleeps on the couch"],
        "40": ["a man rides a bicycle down the street", "someone cycles"]}
-SEEN = Metric("brightness-of-source", "single", lambda pred, target, source: source, lambda source: torch.tensor([float(x.mean()) for x in source]).double(),
-              None, Signature.of(metric="brightness-of-source"), whole=True, card={"inputs": "texts", "source": "images"})
+SEEN = TextMetric("brightness-of-source", lambda pred, target, source: source, lambda source: torch.tensor([float(x.mean()) for x in source]).double(),
+              None, Signature.of(metric="brightness-of-source"), card={"inputs": "texts", "source": "images"}, compares=False)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.weights import list_weights
-from invariant_metrics.metrics.base import extract, get_metric, metrics, replicates, statistic
-from invariant_metrics.scoring.inference import difference, resampled, score_rows
+from invariant_metrics.metrics.base import TextMetric, extract, get_metric, metrics
+from invariant_metrics.scoring.inference import bootstrap_counts, paired_difference, score_rows
 from invariant_metrics.scoring.score import score
 
 HERE = {w["name"] for w in list_weights() if w["present"]}
@@ -52,12 +52,12 @@ def close(a, b, relative=1e-5, absolute=1e-7):
 def test_card_says_what_it_takes(name):
     c = card(name)
     assert all(c.get(k) for k in ("measures", "range", "inputs", "weights", "cite")), c
-    assert built(name).whole and (c.get("target") == "references") == (built(name).kind == "paired")
+    assert isinstance(built(name), TextMetric) and (c.get("target") == "references") == built(name).compares
 
 
 def test_identical_texts_are_best_and_damage_goes_the_stated_way(name):
-    metric, (same, light, heavy) = built(name), (statistic(built(name), rows(name, i)) for i in range(3))
-    if metric.higher_is_better is None or metric.kind == "single": pytest.skip("looks at no target")
+    metric, (same, light, heavy) = built(name), (built(name).statistic(rows(name, i)) for i in range(3))
+    if metric.higher_is_better is None or not metric.compares: pytest.skip("looks at no target")
     sign = 1 if metric.higher_is_better else -1
     unmoved = "scene-graph" in name and same == light  # determiners, which the light damage is made of, are no part of a graph
     assert unmoved and sign*light > sign*heavy or sign*same > sign*light > sign*heavy, (same, light, heavy)
@@ -87,13 +87,13 @@ def test_weights_are_repetitions(name):
     if metric.corpus: pytest.skip("document frequencies are of the data as it stands, not as it is weighted")
     counts = np.ones(N, int); counts[:4] = 3; counts[4:6] = 0
     index = np.repeat(np.arange(N), counts)
-    close(statistic(metric, rows(name, 1), counts), statistic(metric, extract([metric], [LIGHT[i] for i in index], [PEOPLE[i] for i in index])[metric.name]), 1e-4)
+    close(metric.statistic(rows(name, 1), counts), metric.statistic(extract([metric], [LIGHT[i] for i in index], [PEOPLE[i] for i in index])[metric.name]), 1e-4)
 
 
 def test_replicates_equal_the_statistic_one_by_one(name):
     metric, r = built(name), rows(name, 2)
-    draws = resampled(r, 6, seed=3)
-    close(replicates(metric, r, draws), [statistic(metric, r, w) for w in draws])
+    draws = bootstrap_counts(r, 6, seed=3)
+    close(metric.replicates(r, draws), [metric.statistic(r, w) for w in draws])
 
 
 def test_intervals_are_reproducible_and_the_two_ways_agree(name):
@@ -106,13 +106,12 @@ def test_intervals_are_reproducible_and_the_two_ways_agree(name):
 
 def test_influence_is_what_leaving_a_little_of_an_item_does(name):
     metric, r, step = built(name), rows(name, 1), 1e-5
-    from invariant_metrics.scoring.inference import estimate_rows
-    nudged = [(statistic(metric, r, np.eye(N)[i]*step + 1) - statistic(metric, r, 1 - np.eye(N)[i]*step))/(2*step) for i in range(3)]
-    close(estimate_rows(metric, r).pred[:3]/N, nudged, 1e-3, 1e-5)
+    nudged = [(metric.statistic(r, np.eye(N)[i]*step + 1) - metric.statistic(r, 1 - np.eye(N)[i]*step))/(2*step) for i in range(3)]
+    close(metric.estimate_rows(r).pred[:3]/N, nudged, 1e-3, 1e-5)
 
 
 def test_difference_of_a_system_with_itself_is_nothing(name):
-    gap = difference(built(name), rows(name, 1), rows(name, 1), reps=30)
+    gap = paired_difference(built(name), rows(name, 1), rows(name, 1), reps=30)
     assert gap.value == 0 and gap.ci.low == gap.ci.high == 0
 
 
@@ -122,7 +121,7 @@ def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
     shards = [TorchMetric(metric) for _ in range(3)]
     for i in range(0, N, 4): shards[i//4 % 3].update(LIGHT[i:i + 4], PEOPLE[i:i + 4])
     shards[0].merge_state(shards[1]); shards[0].merge_state(shards[2])
-    close(shards[0].compute(), statistic(metric, rows(name, 1)), 1e-4)
+    close(shards[0].compute(), metric.statistic(rows(name, 1)), 1e-4)
     assert shards[0].score(reps=10).n == N
 
 
@@ -136,7 +135,7 @@ def test_what_is_no_text_is_refused(name):
     metric = built(name)
     with pytest.raises(InputError, match="not texts: 3"): extract([metric], ["a", "b", 3.5], [("a",)]*3)
     with pytest.raises(InputError): extract([metric], "a cat", [("a cat",)])
-    if metric.kind == "single": return
+    if not metric.compares: return
     with pytest.raises(InputError, match="no reference: 2"): extract([metric], ["a", "b"], [("a",), ()])
     with pytest.raises(InputError, match="2 against 1|one target per prediction"): extract([metric], ["a", "b"], [("a",)])
     with pytest.raises(InputError, match="on one side only: 10, 10a"): extract([metric], {"9": "a", "10": "b"}, {"9": ["a"], "10a": ["b"]})
@@ -152,4 +151,4 @@ def test_all_at_once_equals_one_by_one_and_together_in_a_collection():
     kept.update(SAME[:8], PEOPLE[:8]); kept.update(LIGHT[8:], PEOPLE[8:])
     found = kept.compute()
     mixed = extract([built(n) for n in here], SAME[:8] + LIGHT[8:], PEOPLE)
-    for n in here: close(found[n.replace(".", "_")], statistic(built(n), mixed[built(n).name]), 1e-4)
+    for n in here: close(found[n.replace(".", "_")], built(n).statistic(mixed[built(n).name]), 1e-4)

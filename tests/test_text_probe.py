@@ -15,13 +15,13 @@ from invariant_metrics.probe.images import ProbeResult
 from invariant_metrics.edits.sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
 from invariant_metrics.encoders.text import RememberingEncoder
 from invariant_metrics.probe.worlds import TEXT_SCALES, TextSize, text_metrics, text_probe
-from invariant_metrics.metrics.base import Metric, extract, get_metric
+from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric, TextMetric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
-NAMES = Metric("names", "paired", lambda p, t, s=None: torch.tensor([float({*entities_in(a)} != {*entities_in(b[0])}) for a, b in zip(p, t)]),
-               lambda rows: rows, False, Signature.of(metric="names"), "names", whole=True)
-WORDS = Metric("words", "single", lambda texts: torch.tensor([float(len(t.split())) for t in texts]), lambda x: x, None, Signature.of(metric="words"), "words")
-SETS = Metric("sets", "set", lambda texts: torch.tensor([[float("Anna" in t), float(len(t))] for t in texts]),
+NAMES = TextMetric("names", lambda p, t, s=None: torch.tensor([float({*entities_in(a)} != {*entities_in(b[0])}) for a, b in zip(p, t)]),
+               lambda rows: rows, False, Signature.of(metric="names"), "names")
+WORDS = SingleMetric("words", lambda texts: torch.tensor([float(len(t.split())) for t in texts]), lambda x: x, None, Signature.of(metric="words"), "words")
+SETS = SetMetric("sets", lambda texts: torch.tensor([[float("Anna" in t), float(len(t))] for t in texts]),
               lambda p, t, w=None, v=None: float((np.average(p, axis=0, weights=w) - np.average(t, axis=0, weights=v))[1] ** 2), False,
               Signature.of(metric="sets"), "sets")
 
@@ -171,10 +171,10 @@ def test_source_only_ties_and_sources_are_shown_to_nobody_else(result):
     assert len(auc) > 50 and (auc.auc.dropna() == 0.5).all() and "source-only" not in {*result["captioning"].auc.metric}
     seen = []
     def phi(pred, target, source=None): seen.append(source); return torch.zeros(len(pred))
-    spy = Metric("spy", "paired", phi, lambda rows: rows, False, Signature.of(metric="spy"), "spy", whole=True)
+    spy = TextMetric("spy", phi, lambda rows: rows, False, Signature.of(metric="spy"), "spy")
     text_probe("translation", [spy], scale="test", families=["negation"], progress=False)
     assert seen and set(seen) == {None}
-    with pytest.raises(InputError, match="is a sentinel"): text_metrics("translation", [Metric("source-only", "paired", phi, lambda rows: rows, False, Signature.of(metric="x"), "x")])
+    with pytest.raises(InputError, match="is a sentinel"): text_metrics("translation", [PairedMetric("source-only", phi, lambda rows: rows, False, Signature.of(metric="x"), "x")])
 
 
 def test_an_interval_stays_open_where_all_items_win(result):

@@ -275,7 +275,7 @@ def _parts(metric: str, column: int, weights, layer, idf, special: str, referenc
                  idf={True: "references", False: "none"}.get(idf if isinstance(idf, bool) else None) or f"given-{digest(list(idf))[:12]}",
                  baseline="none" if baseline is None else file_sha256(baseline)[:12])
     options = dict(idf=idf, special=special, references=references, baseline=fixed)
-    return dict(whole=True, corpus=idf is True, phi=lambda pred, target, source=None: bert_scores(pred, target, reader, **options),
+    return dict(corpus=idf is True, phi=lambda pred, target, source=None: bert_scores(pred, target, reader, **options),
                 phi_key="|".join(["bertscore", *parts.values(), reader.device]), compare=lambda found: found.values[:, column].double(),
                 notes=lambda found: found.notes, signature=Signature.of(metric=metric, **parts, dtype="float32"))
 

@@ -106,6 +106,6 @@ def bleurt(weights="bleurt-base-128",     # card, folder, or organization/model@
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = PairScorer.open(weights, length, device)
     parts = dict(weights=scorer.revision, input=str(scorer.tokens), order="reference-candidate", references=references)
-    return dict(whole=True, phi=lambda pred, target, source=None: bleurt_scores(pred, target, scorer, references),
+    return dict(phi=lambda pred, target, source=None: bleurt_scores(pred, target, scorer, references),
                 phi_key="|".join(["bleurt", *parts.values(), scorer.device]), compare=lambda found: found.values.double(),
                 notes=lambda found: found.notes, signature=Signature.of(metric="bleurt", **parts, dtype="float32"))

@@ -70,7 +70,7 @@ def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str,
     model = image_text(weights, device, resize)
     def phi(pred, target, source): return encoded(model, pred, target, source, prefix, long)
     parts = model.describe() | dict(prefix=prefix.strip() or "none", w=WEIGHT, long=long)
-    return dict(whole=True, phi=phi, phi_key="|".join([name, *map(str, parts.values())]), notes=lambda made: made.notes,
+    return dict(phi=phi, phi_key="|".join([name, *map(str, parts.values())]), notes=lambda made: made.notes,
                 signature=Signature.of(metric=name, **parts), **functions)
 
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547

@@ -193,7 +193,7 @@ def _parts(name: str, tokenizer: str, df, **form) -> dict:
     if form["sigma"] is not None and not form["sigma"] > 0: raise InputError(f"sigma of {name} must be positive, and is {form['sigma']}")
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
-    return dict(whole=True, corpus=found is None, **interned(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
+    return dict(corpus=found is None, **interned(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
                 notes=lambda text: cider_notes(text, found),
                 signature=Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none", sigma=form["sigma"] or "none"))
 

@@ -193,6 +193,6 @@ def comet(weights: str = "Unbabel/wmt22-comet-da", # checkpoint file, its folder
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = CometProcess.open(python, weights, device=str(device), timeout=float(timeout))
     parts = dict(**scorer.describe(), references=references)
-    return dict(whole=True, phi=lambda pred, target, source: comet_scores(pred, target, source, scorer, references),
+    return dict(phi=lambda pred, target, source: comet_scores(pred, target, source, scorer, references),
                 phi_key="|".join(["comet", *parts.values(), str(device)]), compare=lambda found: found,
                 signature=Signature.of(metric="comet", **parts))

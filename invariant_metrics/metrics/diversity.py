@@ -100,7 +100,7 @@ _CARD = dict(range="[0, 1]", inputs="texts", weights="none")
 def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: # phi, phi_key
     tokenizer_of(tokenizer)
     def phi(pred, target=None, source=None): return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
-    return dict(whole=True, phi=phi, phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
+    return dict(phi=phi, phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 
 def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, pooled: bool, repeated: bool = False) -> dict:
     counted = tuple(sorted({1, 2, 3, 4, *map(_order, orders)}))

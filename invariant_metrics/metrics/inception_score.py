@@ -95,4 +95,4 @@ def inception_metric(device: str | None = None, **options) -> dict:
     "The Inception Score of all images at once, from the 1008 logits of FID's network."
     rows, parts = encoder_rows("inception", "logits", device, **options)
     signature = Signature.of(metric="inception-score", **parts, splits=1, dtype="float64")
-    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature, needs_target=False)
+    return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature, compares=False)

@@ -77,7 +77,7 @@ def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha
     signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}", alpha=alpha, beta=beta, gamma=gamma,
                              references="best", nltk=nltk.__version__)
     def phi(pred, target, source=None): return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
-    return dict(whole=True, phi=phi, phi_key=str(signature), compare=lambda rows: rows, signature=signature)
+    return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, signature=signature)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #74c92d37
 STAGES = (1.0, 0.6, 0.8, 0.6)                 # weights of form, stem, synonym, paraphrase
@@ -175,4 +175,4 @@ def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None, timeout: fl
     signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en", aggregate="sums",
                              **_checksums(place, place.stat().st_mtime_ns))
     def phi(pred, target, source=None): return torch.from_numpy(meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout)))
-    return dict(whole=True, phi=phi, phi_key=str(signature), compare=lambda rows: rows, pool=meteor_of_sums, per_item=meteor_of_sums, signature=signature)
+    return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, pool=meteor_of_sums, per_item=meteor_of_sums, signature=signature)

@@ -250,7 +250,7 @@ def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "
     value = check_smoothing(smoothing, smooth_value)
     if order < 1: raise InputError(f"order of BLEU must be 1 at least, not {order}")
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)
-    return dict(whole=True, **interned(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+    return dict(**interned(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                 pool=partial(bleu_of_sums, **smooth, effective_order=effective_order),
                 per_item=partial(bleu_of_sums, **smooth, effective_order=True),
                 signature=Signature.of(metric="bleu", tokenizer=tokenizer, case="lower" if lowercase else "mixed", order=order, smooth=smoothing,
@@ -262,7 +262,7 @@ def _coco_bleu(order: int) -> Callable:
                              if order > 1 else "words shared with references, pooled over the corpus, as caption papers print it",
                     cite="Papineni et al. 2002; Chen et al. 2015")
     def build(tokenizer: str = "ptb", device: str = "cpu") -> dict:
-        return dict(whole=True, **interned(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+        return dict(**interned(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                     pool=coco_bleu_of_sums, per_item=coco_bleu_of_sums,
                     signature=Signature.of(metric=f"bleu-{order}", tokenizer=tokenizer, smooth="guards-1e-15-1e-9", length="closest"))
     return build

@@ -148,7 +148,7 @@ _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none"
 def rouge_l_metric(tokenizer: str = "ptb", beta: float = 1.2, device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
     if not beta >= 0: raise InputError(f"beta of rouge-l cannot be negative, and is {beta}")
-    return dict(whole=True, **interned(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
+    return dict(**interned(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 
 def _rouge(kind: str, part: str, column: int) -> Callable:
@@ -160,7 +160,7 @@ def _rouge(kind: str, part: str, column: int) -> Callable:
         tokenize, name = _tokenizer(tokenizer, stemmer)
         if ties not in TIES: raise unknown("way with ties", ties, TIES)
         def compare(text: Interned) -> torch.Tensor: return torch.from_numpy(rouge_rows(text, kind, ties)[:, column].copy())
-        return dict(whole=True, **interned(tokenize, name=name), compare=compare,
+        return dict(**interned(tokenize, name=name), compare=compare,
                     signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f", ties=ties))
     return build
 

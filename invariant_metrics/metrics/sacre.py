@@ -70,7 +70,7 @@ def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:
     "What a metric consists of: counting with sacreBLEU, and one function of sums."
     said = {k: "yes" if v is True else "no" if v is False else v for k, v in options.items()}
     signature = Signature.of(metric=name, **said, sacrebleu=sacrebleu.__version__)
-    return dict(whole=True, phi=lambda pred, target, source=None: count(pred, target, **options), compare=lambda rows: rows, pool=score,
+    return dict(phi=lambda pred, target, source=None: count(pred, target, **options), compare=lambda rows: rows, pool=score,
                 per_item=score, phi_key=str(signature), signature=signature)
 
 def _chrf(name: str, **options) -> dict:

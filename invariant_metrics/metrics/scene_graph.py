@@ -74,7 +74,7 @@ def _register(part: str, column: int, measures: str) -> Callable:
         signature = Signature.of(metric=f"scene-graph-{part}", parser=parser, synonyms=same, references="union")
         def phi(pred, target, source=None): return torch.from_numpy(scene_graph_rows(pred, target, synonyms, parser))
         def compare(rows): return rows[:, column].clone()
-        return dict(whole=True, phi=phi, phi_key=f"scene-graph|{parser}|{synonyms}", compare=compare, signature=signature)
+        return dict(phi=phi, phi_key=f"scene-graph|{parser}|{synonyms}", compare=compare, signature=signature)
     return build
 
 for _column, (_part, _what) in enumerate({"p": "share of what a caption says (things, attributes, relations) that some reference says",

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from ..core import InputError, Signature
 from ..encoders.text import RememberingEncoder
 from ..invariants.base import Invariant, get_invariant, inputs_of, invariant_names, invariants
-from .base import Metric, metric_factory
+from .base import Metric, PairedMetric, TextMetric, metric_factory, metrics
 
 # %% ../../nbs/metrics/270_violation.ipynb #91364dca
 class Judged(NamedTuple):
@@ -37,7 +37,7 @@ def violation_parts(invariant: str | Invariant,   # a name, "package.module:obje
     same = dict(phi_key=f"invariant|{g.signature}", signature=Signature.of(metric=name or f"violation-{g.name}", **parts))
     if g.inputs == "images": return dict(phi=lambda rgb: g.value(rgb.to(device)), compare=g.distance, **same)
     def phi(pred, target, source=None): return Judged(torch.as_tensor(g.violation(pred, target)).double().cpu(), g.notes(pred, target))
-    return dict(whole=True, phi=phi, compare=lambda made: made.values, notes=lambda made: made.notes, **same)
+    return dict(phi=phi, compare=lambda made: made.values, notes=lambda made: made.notes, **same)
 
 _MEASURES = "mean distance of an invariant's values on prediction and target"
 _NEAREST = "mean distance of an invariant's values on prediction and nearest reference"
@@ -52,8 +52,11 @@ def violation_metric(invariant: str | Invariant, device: str = "cpu", **options)
     "An invariant's violation as a metric named after it; raises InputError as `get_invariant` does."
     g = get_invariant(invariant, device=device, **options)
     label = invariant if isinstance(invariant, str) else g.name
-    return Metric(f"violation-{label}", "paired", higher_is_better=False, card=violation_card(label, g.inputs),
+    cls = PairedMetric if g.inputs == "images" else TextMetric
+    return cls(f"violation-{label}", higher_is_better=False, card=violation_card(label, g.inputs),
                   **violation_parts(g, f"violation-{label}", device))
+
+metrics.add_prefix("violation-", violation_metric)
 
 # %% ../../nbs/metrics/270_violation.ipynb #99a8968c
 def _register(invariant: str, name: str) -> None:

@@ -26,7 +26,6 @@ from .statistics import agreement_named
 from .raters import vote_ceiling as votes_ceiling, held_out_agreement, noise_ceiling, rating_matrix
 from .raters import worth_raters
 from ..metrics.base import Rows, extract, get_metric, metrics as METRICS
-from ..metrics.base import statistic as metric_value
 
 # %% ../../nbs/people/060_human.ipynb #72186358
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ def run_metrics(judgments: Judgments,
     values = {m.name: m.values(found[m.name].pred).numpy() for m in built}
     table = pd.concat([outputs[["item", "system"]].assign(metric=n, value=v) for n, v in values.items()], ignore_index=True)
     at = {s: np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique() if s}
-    corpus = {m.name: {s: metric_value(m, Rows(found[m.name].pred[i])) for s, i in at.items()} for m in built if m.pool and at}
+    corpus = {m.name: {s: m.statistic(Rows(found[m.name].pred[i])) for s, i in at.items()} for m in built if m.pool and at}
     return MetricScores(table, {m.name: m.higher_is_better for m in built}, {m.name: str(m.signature) for m in built}, corpus)
 
 # %% ../../nbs/people/060_human.ipynb #978c7bdd

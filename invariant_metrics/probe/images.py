@@ -38,7 +38,7 @@ from .contrast import wins
 from ..edits.colors import Items, Match, at_strength, families, match_psnr, nearest_step
 from ..edits.colors import perturbations, psnr_to, scene_wrongness
 from .profile import Verdicts, empty_profile, profile
-from ..metrics.base import Metric, Rows, get_metric, replicates
+from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, get_metric
 from ..scoring.inference import score_rows
 
 # %% ../../nbs/probe/50_images.ipynb #4a5330eb
@@ -82,7 +82,7 @@ def load_items(source: str | Path,                 # "photos" (packaged), "scene
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
-ORACLE = Metric("oracle", "paired", None, None, False, Signature.of(metric="oracle")) # its values come from the scenes themselves
+ORACLE = PairedMetric("oracle", None, None, False, Signature.of(metric="oracle")) # its values come from the scenes themselves
 
 def _gray_error(pred: Tensor, target: Tensor) -> Tensor: # (N,) mean lightness error in tenths: less is rounding to the screen
     return (10 * (pred - target).abs().mean((1, 2, 3))).round() / 10
@@ -92,9 +92,9 @@ SENTINELS = ("constant", "random", "source-only", "oracle")
 def sentinels() -> list[Metric]:
     "A constant, a random number, and one that sees no color: how far the lightness is from that of the gray input."
     none = lambda p, t: torch.zeros(len(p))
-    return [Metric("constant", "paired", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
-            Metric("random", "paired", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum"),
-            Metric("source-only", "paired", lambda rgb: split_lab(rgb)[0], _gray_error, False, Signature.of(metric="source-only"), "gray")]
+    return [PairedMetric("constant", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
+            PairedMetric("random", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum"),
+            PairedMetric("source-only", lambda rgb: split_lab(rgb)[0], _gray_error, False, Signature.of(metric="source-only"), "gray")]
 
 # %% ../../nbs/probe/50_images.ipynb #f81bda75
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
@@ -115,8 +115,8 @@ class Measured:
 def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metrics: Sequence[Metric]) -> Measured:
     shape = (len(names), len(levels), len(cluster))
     nan = lambda: np.full(shape, np.nan)
-    return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if m.kind != "set"},
-                    untouched={m.name: np.full(len(cluster), np.nan) for m in metrics if m.kind != "set"})
+    return Measured(names, levels, cluster, np.zeros(shape, np.int8), nan(), {m.name: nan() for m in metrics if not isinstance(m, SetMetric)},
+                    untouched={m.name: np.full(len(cluster), np.nan) for m in metrics if not isinstance(m, SetMetric)})
 
 # %% ../../nbs/probe/50_images.ipynb #a0f74a7c
 def _partner(items: Items, entry, path: tuple, level: float) -> tuple[Match, Tensor]: # the match, and where it may be used
@@ -155,7 +155,7 @@ def _take(rows, index: Tensor): return tuple(r[index] for r in rows) if isinstan
 def oriented(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
     "A metric's verdict on each item, turned so that higher is worse; raises InputError when it is not finite."
     sign = -1 if metric.higher_is_better else 1
-    if metric.kind != "single": values = metric.compare(pred, target) * sign
+    if metric.compares: values = metric.compare(pred, target) * sign
     elif metric.higher_is_better is None: values = (metric.compare(pred) - metric.compare(target)).abs()
     else: values = metric.compare(pred) * sign
     values = torch.as_tensor(values).detach().double().cpu().numpy()
@@ -166,7 +166,7 @@ def oriented(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
 def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, truth: dict, at: np.ndarray) -> None:
     "File the numbers of the matched items `at` of family and level `where`."
     for m in metrics:
-        if m.kind != "set": out.scores[m.name][(*where, at)] = oriented(m, rows[m.phi_key], truth[m.phi_key]); continue
+        if not isinstance(m, SetMetric): out.scores[m.name][(*where, at)] = oriented(m, rows[m.phi_key], truth[m.phi_key]); continue
         features = rows[m.phi_key].float().cpu().numpy()
         held = out.features[m.name][1].setdefault(where, np.zeros_like(out.features[m.name][0]))
         held[at] = features
@@ -174,7 +174,7 @@ def _record(out: Measured, metrics: Sequence[Metric], where: tuple, rows: dict, 
 def _record_start(out: Measured, metrics: Sequence[Metric], rows: dict, truth: dict, at: np.ndarray) -> None:
     "File what the metrics say of the untouched items `at`."
     for m in metrics:
-        if m.kind != "set": out.untouched[m.name][at] = oriented(m, rows[m.phi_key], truth[m.phi_key]); continue
+        if not isinstance(m, SetMetric): out.untouched[m.name][at] = oriented(m, rows[m.phi_key], truth[m.phi_key]); continue
         both = [x[m.phi_key].float().cpu().numpy() for x in (truth, rows)]
         blank = lambda: np.zeros((len(out.cluster), both[0].shape[1]), np.float32)
         held = out.features.setdefault(m.name, (blank(), {}, blank()))
@@ -240,14 +240,14 @@ def _set_values(out: Measured, metric: Metric, f: int, l: int, counts: np.ndarra
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
     full = weights.sum(1) >= 8
     if not full.any(): return values
-    if metric.kind != "set":
+    if not isinstance(metric, SetMetric):
         each = out.scores[metric.name][f, l, ok] if f >= 0 else out.untouched[metric.name][ok]
         values[full] = weights[full] @ each / weights[full].sum(1)
         return values
     truth, moved, start = out.features[metric.name]
     rows = Rows(torch.from_numpy((moved[f, l] if f >= 0 else start)[ok]), torch.from_numpy(truth[ok]))
     same = f < 0 and torch.equal(rows.pred, rows.target)  # a set against itself: one value will do
-    values[full] = replicates(metric, rows, weights[full][:1] if same else weights[full]) * (-1 if metric.higher_is_better else 1)
+    values[full] = metric.replicates(rows, weights[full][:1] if same else weights[full]) * (-1 if metric.higher_is_better else 1)
     return values
 
 # %% ../../nbs/probe/50_images.ipynb #7ef52f9b
@@ -302,7 +302,7 @@ def _dose_values(out: Measured, metric: Metric, f: int, weights: np.ndarray, siz
         ok = out.status[f, l] == MATCHED
         cluster = out.cluster[ok]
         if len(np.unique(cluster)) < 2: yield np.nan, np.nan, np.nan
-        elif metric.kind != "set": yield cluster_interval(cluster_means(out.scores[metric.name][f, l], out.cluster), weights)
+        elif not isinstance(metric, SetMetric): yield cluster_interval(cluster_means(out.scores[metric.name][f, l], out.cluster), weights)
         else:
             truth, moved, _ = out.features[metric.name]
             rows = Rows(torch.from_numpy(moved[f, l][ok]), torch.from_numpy(truth[ok]))
@@ -315,7 +315,7 @@ def _dose_rows(out: Measured, metric: Metric, f: int, own: np.ndarray, drawn: np
     there = np.isfinite(values[:, 0])
     fit = np.full(len(values), np.nan)
     if there.any(): fit[there] = isotonic_regression(values[there, 0]).x
-    if metric.kind == "set": value, low, high = (2 * x - 1 for x in share_interval((trend(own[f]) + 1) / 2, drawn))
+    if isinstance(metric, SetMetric): value, low, high = (2 * x - 1 for x in share_interval((trend(own[f]) + 1) / 2, drawn))
     else: value, low, high = cluster_interval(cluster_means(trend(out.scores[metric.name][f]), out.cluster), weights)
     for l, (level, (score, score_low, score_high)) in enumerate(zip(out.levels, values)):
         yield {"metric": metric.name, "family": out.families[f], "level": level, "score": score, "score_low": score_low,
@@ -415,7 +415,7 @@ def all_verdicts(out: Measured, metrics: Sequence[Metric], sets: dict, drawn: np
     labels, common = np.unique(out.cluster), {"levels": tuple(out.levels)}
     for m, f in ((m, f) for m in metrics for f in range(1, len(out.families))):
         matched = out.status[f] == MATCHED
-        if m.kind != "set":
+        if not isinstance(m, SetMetric):
             good = np.where(matched, out.scores[m.name][0], np.nan)
             yield Verdicts(m.name, out.families[f], "item", out.scores[m.name][f], good, out.cluster, out.untouched[m.name], **common)
         own, partner, start = (values[f] for values in sets[m.name])

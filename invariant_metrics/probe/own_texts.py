@@ -41,7 +41,7 @@ from .worlds import DEFAULT_TEXT_METRICS, ORACLE, SOURCE_ONLY, Scored, TextSize
 from .worlds import _shares, scored, text_metrics, text_sentinels
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, EDIT_TASKS, TextCase, word_edits
-from ..metrics.base import Metric, Rows, replicates
+from ..metrics.base import Metric, Rows, SetMetric, TextMetric
 
 # %% ../../nbs/probe/80_own_texts.ipynb #1936191f
 OWN_SCALES = {"quick": TextSize(40, 24, 16, 200), "default": TextSize(200, 60, 32, 400), "full": TextSize(2000, 200, 64, 1000)}
@@ -253,7 +253,7 @@ def posed_foils(items: Sequence[OwnItem], foils: Sequence[Foiled], task: str = "
 def own_sentinels(source: bool) -> list[Metric]:
     "What any table of this probe holds besides the metrics."
     def drawn(pred, target, source=None): return torch.tensor([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
-    random = Metric("random", "paired", drawn, lambda rows: rows, False, Signature.of(metric="random"), phi_key="random", whole=True)
+    random = TextMetric("random", drawn, lambda rows: rows, False, Signature.of(metric="random"), phi_key="random")
     return [random if m.name == "random" else m for m in text_sentinels()] + [SOURCE_ONLY] * source
 
 def _bare(text: str) -> list[str]: return re.findall(r"[^\W_]+", text.lower()) # words, without capitals and marks
@@ -318,10 +318,10 @@ def set_gaps(p: Posed, found: Scored, metric: Metric, f: int, counts: np.ndarray
         weights = counts[:, at].astype(float)
         full = weights.sum(1) >= 8
         if not full.any(): continue
-        target = found.target[metric.name][at] if metric.kind == "set" else None
+        target = found.target[metric.name][at] if isinstance(metric, SetMetric) else None
         rows = found.rows[metric.name]
-        own[l, full] = sign * replicates(metric, Rows(rows["edit", f, l], target), weights[full])
-        partner[l, full] = sign * replicates(metric, Rows(rows["base", -1, -1][np.searchsorted(there, at)], target), weights[full])
+        own[l, full] = sign * metric.replicates(Rows(rows["edit", f, l], target), weights[full])
+        partner[l, full] = sign * metric.replicates(Rows(rows["base", -1, -1][np.searchsorted(there, at)], target), weights[full])
     return own, partner
 
 # %% ../../nbs/probe/80_own_texts.ipynb #7b2376f9
@@ -372,7 +372,7 @@ def ledger_of(p: Posed) -> pd.DataFrame:
 
 # %% ../../nbs/probe/80_own_texts.ipynb #b38b5fc9
 def _profiles(p: Posed, found: Scored, metric: Metric, sets: dict, drawn: np.ndarray) -> Iterator[Verdicts]:
-    whole = found.metrics and metric.kind == "set"
+    whole = found.metrics and isinstance(metric, SetMetric)
     x = None if whole else said(p, found, metric)
     for f, family in enumerate(p.families):
         if not (p.status[f] == MATCHED).any(): continue
@@ -403,7 +403,7 @@ def tables_of(p: Posed, found: Scored, systems: Sequence[str], size: TextSize, s
     counts, drawn = draw_sets(p.cluster, size.sets, rng(seed, "sets"), size.members)
     weights, auc, dose, sets = bootstrap_weights(drawn.shape[1], size.reps, rng(seed, "clusters")), [], [], {}
     for metric in found.metrics:
-        x = None if metric.kind == "set" else said(p, found, metric)
+        x = None if isinstance(metric, SetMetric) else said(p, found, metric)
         for f in range(len(p.families)):
             if not (p.status[f] == MATCHED).any(): continue
             gap = None
@@ -417,7 +417,7 @@ def tables_of(p: Posed, found: Scored, systems: Sequence[str], size: TextSize, s
             dose += _dose_rows(p, metric.name, f, apart if gap is None else gap, drawn if gap is None else weights, gap is None)
     ledger = ledger_of(p)
     rows = profile([v for m in found.metrics for v in _profiles(p, found, m, sets, drawn)], ledger, size.reps // 2, seed)
-    gaps = [_gap_profiles(p, found, m, systems, size.reps // 2, seed) for m in found.metrics if m.kind != "set" and len(systems) > 1]
+    gaps = [_gap_profiles(p, found, m, systems, size.reps // 2, seed) for m in found.metrics if not isinstance(m, SetMetric) and len(systems) > 1]
     return [pd.DataFrame(auc), pd.DataFrame(dose), ledger, pd.concat([rows, *gaps], ignore_index=True)]
 
 # %% ../../nbs/probe/80_own_texts.ipynb #4a0e215d

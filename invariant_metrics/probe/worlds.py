@@ -35,7 +35,7 @@ from .images import MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, ProbeResult
 from .profile import Verdicts, profile
 from ..edits.sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
 from ..edits.sentences import sentence_wrongness
-from ..metrics.base import Metric, Rows, extract, get_metric, replicates
+from ..metrics.base import Metric, Rows, SetMetric, TextMetric, extract, get_metric
 from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
 
@@ -92,7 +92,7 @@ def text_metrics(task: str,
 # %% ../../nbs/probe/70_worlds.ipynb #64ade3ce
 def _plain(name: str, value) -> Metric: # value: (text, reference) -> number, higher is worse
     def phi(pred, target, source=None): return torch.tensor([float(value(p, t[0])) for p, t in zip(pred, target)])
-    return Metric(name, "paired", phi, lambda rows: rows, False, Signature.of(metric=name), phi_key=name, whole=True)
+    return TextMetric(name, phi, lambda rows: rows, False, Signature.of(metric=name), phi_key=name)
 
 def text_sentinels() -> list[Metric]:
     "A constant, a random number and a difference of lengths as metrics of texts."
@@ -101,7 +101,7 @@ def text_sentinels() -> list[Metric]:
 
 def _from_source(pred, target, source=None): return torch.tensor([zlib.crc32(s.encode()) / 2**32 for s in source])
 
-SOURCE_ONLY = Metric("source-only", "paired", _from_source, lambda rows: rows, False, Signature.of(metric="source-only"), "source-only", whole=True)
+SOURCE_ONLY = TextMetric("source-only", _from_source, lambda rows: rows, False, Signature.of(metric="source-only"), "source-only")
 ORACLE = _plain("oracle", lambda p, t: 0) # its values come from the world itself
 
 # %% ../../nbs/probe/70_worlds.ipynb #908f0594
@@ -170,8 +170,8 @@ def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
         part = pairs[start:start + PAIRS]
         pred, target = [t for t, _ in part], [as_references(references[i]) for _, i in part]
         made_from, found = None if source is None else [source[i] for _, i in part], {}
-        if whole := [m for m in judged if m.whole]: found |= extract(whole, pred, target, made_from)
-        if plain := [m for m in judged if not m.whole]: found |= extract(plain, pred, [t[0] for t in target])
+        if whole := [m for m in judged if isinstance(m, TextMetric)]: found |= extract(whole, pred, target, made_from)
+        if plain := [m for m in judged if not isinstance(m, TextMetric)]: found |= extract(plain, pred, [t[0] for t in target])
         for name in rows: rows[name].append(found[name].pred)
     whole = {name: torch.cat(held) for name, held in rows.items()}
     wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long) for key, (at, texts) in groups.items()}
@@ -200,12 +200,12 @@ def scored(judged: Sequence[Metric], groups: Groups,
            source: Sequence[str] | None = None, # of each item, for the metrics that look at it
           ) -> Scored:
     "Every metric on every group."
-    out, alike = Scored(list(judged), {}), [m for m in judged if m.kind != "set" and not m.corpus]
+    out, alike = Scored(list(judged), {}), [m for m in judged if not isinstance(m, SetMetric) and not m.corpus]
     batches = [[m for m in alike if m.phi_key == key] for key in dict.fromkeys(m.phi_key for m in alike)]
     batches.sort(key=lambda part: not part[0].phi_key.startswith("bertscore")) # the others find its texts read
-    alone = [[m] for m in judged if m.kind == "set" or m.corpus]
+    alone = [[m] for m in judged if isinstance(m, SetMetric) or m.corpus]
     for part in progress_bar([*batches, *alone], desc="text probe", disable=not show, unit="metric"):
-        if part[0].kind == "set": out.rows[part[0].name], out.target[part[0].name] = _set_rows(part[0], groups, references)
+        if isinstance(part[0], SetMetric): out.rows[part[0].name], out.target[part[0].name] = _set_rows(part[0], groups, references)
         elif part[0].corpus: out.rows[part[0].name] = _corpus_rows(part[0], groups, references, source)
         else: out.rows |= _paired_rows(part, groups, references, source)
     for m in alike:
@@ -227,8 +227,8 @@ def item_verdicts(s: Shown, found: Scored, metric: Metric, view: str, f: int) ->
     return win, gap
 
 def _over_sets(found: Scored, metric: Metric, rows: Tensor, at: np.ndarray, weights: np.ndarray) -> np.ndarray: # (B,) higher is worse
-    target = found.target[metric.name][at] if metric.kind == "set" else None
-    return replicates(metric, Rows(rows, target), weights) * (-1 if metric.higher_is_better else 1)
+    target = found.target[metric.name][at] if isinstance(metric, SetMetric) else None
+    return metric.replicates(Rows(rows, target), weights) * (-1 if metric.higher_is_better else 1)
 
 def set_verdicts(s: Shown, found: Scored, metric: Metric, f: int, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (L, B) each
     "What a metric says of each set of violations and of the set of the right answers, higher is worse; NaN where fewer than 8 items remain."
@@ -273,7 +273,7 @@ def _dose_values(s: Shown, found: Scored, metric: Metric, f: int, gap: np.ndarra
     for l in range(len(LEVELS)):
         known = gap[l][np.isfinite(gap[l])]
         if len(known) < 2: yield np.nan, np.nan, np.nan
-        elif metric.kind == "set": yield float(known.mean()), *(float(q) for q in np.quantile(known, [0.025, 0.975]))
+        elif isinstance(metric, SetMetric): yield float(known.mean()), *(float(q) for q in np.quantile(known, [0.025, 0.975]))
         else: yield cluster_interval(gap[l], draws)
 
 def _dose_rows(s: Shown, found: Scored, metric: Metric, f: int, gap: np.ndarray, draws: np.ndarray) -> Iterator[dict]:
@@ -281,7 +281,7 @@ def _dose_rows(s: Shown, found: Scored, metric: Metric, f: int, gap: np.ndarray,
     there, fit = np.isfinite(values[:, 0]), np.full(len(values), np.nan)
     fit[there] = isotonic_regression(values[there, 0]).x
     trends = trend(np.concatenate([np.where(np.isfinite(gap).any(0), 0, np.nan)[None], gap]))
-    if metric.kind == "set": value, low, high = (2 * x - 1 for x in share_interval((trends + 1) / 2, draws))
+    if isinstance(metric, SetMetric): value, low, high = (2 * x - 1 for x in share_interval((trends + 1) / 2, draws))
     else: value, low, high = cluster_interval(trends, draws)
     for l, (score, score_low, score_high) in enumerate(values):
         yield {"metric": metric.name, "family": s.families[f], "level": float(l), "score": score, "score_low": score_low, "score_high": score_high,
@@ -296,7 +296,7 @@ def tables(s: Shown, found: Scored, size: TextSize, seed: int) -> tuple[pd.DataF
     for metric in found.metrics:
         for f, family in enumerate(s.families):
             matched, gap = s.status[f] == MATCHED, None
-            for view in VIEWS[:2] if metric.kind != "set" else ():
+            for view in VIEWS[:2] if not isinstance(metric, SetMetric) else ():
                 win, gap = item_verdicts(s, found, metric, view, f)
                 auc += _auc_rows(metric.name, family, view, win, gap, None, matched)
             own, partner = set_verdicts(s, found, metric, f, counts)
@@ -304,7 +304,7 @@ def tables(s: Shown, found: Scored, size: TextSize, seed: int) -> tuple[pd.DataF
             auc += _auc_rows(metric.name, family, "set", _won(sets), sets, drawn, matched)
             dose += _dose_rows(s, found, metric, f, sets if gap is None else gap, drawn if gap is None else weights)
             if not matched.any(): continue
-            if metric.kind != "set": verdicts += _profiled(s, found, metric, f)
+            if not isinstance(metric, SetMetric): verdicts += _profiled(s, found, metric, f)
             else: verdicts.append(Verdicts(metric.name, family, "set", own, partner, np.arange(len(s.items)), draws=drawn, levels=LEVELS))
     return pd.DataFrame(auc), pd.DataFrame(dose), verdicts
 

@@ -18,11 +18,11 @@ from scipy.special import nctdtrinc
 from scipy.stats import norm, t as student
 
 from ..core import InputError, Signature, rng
-from ..metrics.base import Estimate, Metric, Rows, replicates
-from .inference import _shuffled, estimate_rows, resampled
+from ..metrics.base import Estimate, Metric, Rows
+from .inference import bootstrap_counts, shuffle_sides
 from ..stats import cluster_labels
 from ..metrics.estimate import standard_error
-from .score import Scores, tested
+from .score import Scores
 from .sides import StatsPair
 
 # %% ../../nbs/scoring/30_power.ipynb #3799906d
@@ -173,14 +173,14 @@ def equality_pilot(metric: Metric,                     # a distance between sets
                    seed: int = 0,
                   ) -> Pilot:
     "A pilot of the permutation test that two sets have one distribution; raises InputError where there is none."
-    if not tested(metric): raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
+    if not metric.is_distance: raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
     n, m = len(rows), len(rows.target)
     if min(n, m) < 4: raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {min(n, m)}")
-    known = known or estimate_rows(metric, rows, seed, clusters)
+    known = known or metric.estimate_rows(rows, seed, clusters)
     pool, own = torch.cat([rows.pred, rows.target]), np.r_[np.ones(n), np.zeros(m)][None]
-    pooled, mixed = Rows(pool, pool, matched=False), _shuffled(rows, reps, cluster_labels(clusters, n), rng(seed, "power"))
-    drawn = np.concatenate([replicates(metric, pooled, (part, 1 - part)) for part in np.array_split(mixed, -(-reps//512))])
-    observed, noun = float(replicates(metric, pooled, (own, 1 - own))[0]), "items" if n == m else f"items ({m/n:.3g} times as many in the reference)"
+    pooled, mixed = Rows(pool, pool, matched=False), shuffle_sides(rows, reps, cluster_labels(clusters, n), rng(seed, "power"))
+    drawn = np.concatenate([metric.replicates(pooled, (part, 1 - part)) for part in np.array_split(mixed, -(-reps//512))])
+    observed, noun = float(metric.replicates(pooled, (own, 1 - own))[0]), "items" if n == m else f"items ({m/n:.3g} times as many in the reference)"
     influence = standard_error(known, rows.matched, clusters)[0] if known.pred is not None else None
     if influence is None: raise InputError(f"{metric.name} has no influences to plan with")
     return Pilot(metric.name, observed - drawn.mean(), n, 0.0, f"a {metric.name} of {{}} from the reference", noun=noun,
@@ -219,8 +219,8 @@ def _near_zero(statistic: str, estimates: Sequence[Estimate | None], matched: bo
 # %% ../../nbs/scoring/30_power.ipynb #970b64a3
 def _resampled_pilot(metric: Metric, a: Rows, b: Rows, clusters, seed: int, reps: int = 400) -> Pilot: # without influences
     if len(a) < 4: raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {len(a)}")
-    draws = resampled(a, reps, seed, clusters)
-    spread = float((replicates(metric, a, draws) - replicates(metric, b, draws)).std(ddof=1))
+    draws = bootstrap_counts(a, reps, seed, clusters)
+    spread = float((metric.replicates(a, draws) - metric.replicates(b, draws)).std(ddof=1))
     if not spread > 0: raise InputError(f"{metric.name}: nothing varies between the items, so no number of items can be planned")
     return Pilot(metric.name, np.nan, len(a), spread*len(a)**0.5, f"a difference in {metric.name} of {{}}", paired=True, sd_error=(2*reps)**-0.5,
                  noun=_labels(clusters, len(a), "items"), notes=(f"spread from {reps} bootstrap replicates; the metric has no influences",))
@@ -250,11 +250,11 @@ def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool, kno
     if isinstance(a, StatsPair) and b is not None: return _stored_pilot(metric, a, b)
     if isinstance(a, StatsPair): raise InputError(f"{metric.name}: one system's statistics hold no items to relabel; give the items, or two systems")
     rows = [a] if b is None else [a, b]
-    if metric.kind == "set" and not metric.estimate:
+    if not metric.has_influences:
         if b is None or not same_items: raise InputError(f"{metric.name} has no influences; it can be planned for two systems of the same items only")
         return _resampled_pilot(metric, a, b, clusters, seed)
-    found = list(known) if len(known) == len(rows) else [estimate_rows(metric, r, seed, clusters) for r in rows]
-    if b is None and tested(metric): return equality_pilot(metric, a, known=found[0], clusters=clusters, seed=seed)
+    found = list(known) if len(known) == len(rows) else [metric.estimate_rows(r, seed, clusters) for r in rows]
+    if b is None and metric.is_distance: return equality_pilot(metric, a, known=found[0], clusters=clusters, seed=seed)
     if any(e.pred is None for e in found) and b is not None and same_items: return _resampled_pilot(metric, a, b, clusters, seed)
     return estimate_pilot(metric.name, *found, matched=a.matched and a.target is not None, same_items=same_items, clusters=clusters)
 

@@ -25,7 +25,7 @@ from ..data.texts import References, Texts, load_references
 from ..encoders.base import Encoder, Preprocess
 from ..encoders.store import FILES, Features, FeatureStore, checked_features, extract_features
 from ..encoders.store import load_features
-from ..metrics.base import Metric, Rows, extract
+from ..metrics.base import ItemMetric, Metric, Rows, SetMetric, extract
 from ..metrics.gaussian import GaussianStats
 
 # %% ../../nbs/scoring/00_sides.ipynb #9ba8a292
@@ -206,7 +206,7 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
     if bad := [s for s in sides if not isinstance(s, (Images, Texts))]:
         raise InputError(f"{metrics[0].name} looks at items, and was given {'features' if isinstance(bad[0], Features) else 'statistics'}")
     if isinstance(sides[0], Texts): return _text_rows(systems, target, metrics, source, batch)
-    if any(m.kind == "paired" for m in metrics):
+    if any(m.compares for m in metrics):
         for pred in systems.values(): check_sizes(pred, target)
     parts = {s: {m.name: [] for m in metrics} for s in systems}
     with progress(desc="scoring", total=len(sides[0])) as bar:
@@ -235,7 +235,8 @@ def side_rows(systems: Mapping[str, Side],
     "Rows of each system and metric; raises InputError where a side cannot give what a metric needs."
     needy = [m.name for m in metrics if m.compares]
     if target is None and needy: raise InputError(f"{needy[0]} compares with a target; none was given")
-    sets, items = [m for m in metrics if m.kind == "set"], [m for m in metrics if m.kind != "set"]
+    sets = [m for m in metrics if isinstance(m, SetMetric)]
+    items = [m for m in metrics if isinstance(m, ItemMetric)]
     truths = target.flat() if isinstance(target, References) else target # a set of texts has every reference in it
     matched = target is not None and all(_agree(pred, truths) for pred in systems.values()) # all systems alike, or none
     partly = () if target is None or matched else _partly(systems, truths)
@@ -245,7 +246,7 @@ def side_rows(systems: Mapping[str, Side],
         return replace(found, notes=(*found.notes, *partly)) if metric.compares else found
     out = {s: {m.name: rows(m, s) for m in sets} for s in systems}
     if not items: return out
-    paired = next((m.name for m in items if m.kind == "paired"), "")
+    paired = next((m.name for m in items if m.compares), "")
     if paired:
         for pred in systems.values():
             if isinstance(pred, (Images, Texts)) and isinstance(target, (Images, Texts)): matching(pred, target, paired)

@@ -19,7 +19,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from ..core import InputError, Score
 from ..files import digest
 from ..data.texts import check_sides, load_texts
-from ..metrics.base import Rows, check_items, extract, get_metric, statistic
+from ..metrics.base import Rows, check_items, extract, get_metric
 from ..metrics.gaussian import BLOCK, GaussianStats, Moments
 from .inference import estimate_score, score_rows
 
@@ -180,7 +180,7 @@ class TorchMetric(_Folding):
     def compute(self) -> Tensor:
         "The value over everything seen."
         if self.streamed: value = self.metric.from_stats(*(side.total() for side in self.stats())).value
-        else: value = statistic(self.metric, self.rows())
+        else: value = self.metric.statistic(self.rows())
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
     @contextmanager

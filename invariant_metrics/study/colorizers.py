@@ -30,7 +30,7 @@ from .improvement import BASE
 from .plan import CURVES, PARTS, WORLD, Measured, Plan, Unit, directions, gap_of
 from .plan import item_ranges, label_of
 from .plan import read_unit, release_memory, save_unit, spread
-from ..metrics.base import Metric, Rows, extract, get_metric
+from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, extract, get_metric
 from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers
 from ..training.augmented import AugmentedLoss, TargetCache, fork
@@ -107,7 +107,7 @@ def battery(plan: Plan,
     ours = [*(get_metric(name, **here) for name in METRICS), untrained, *violations]
     return ours + [m for m in map(get_metric, plan.settings["metrics"]) if m.name not in {o.name for o in ours}]
 
-ORACLE = Metric("oracle", "paired", lambda rgb: rgb, lambda p, t: None, False, Signature.of(metric="oracle", truth="allowed-colors"))
+ORACLE = PairedMetric("oracle", lambda rgb: rgb, lambda p, t: None, False, Signature.of(metric="oracle", truth="allowed-colors"))
 EXACT = {"oracle": False} # from the world's own truth: metric -> higher is better
 
 # %% ../../nbs/study/030_colorizers.ipynb #ec443437
@@ -119,7 +119,7 @@ def measure(metrics: Sequence[Metric],
             cache: dict | None = None,    # of the truth's side; the same dict for the same pictures
            ) -> Measured:
     "Every metric's value, its replicates and values per picture; raises InputError on values that are not finite."
-    features = {m.phi_key for m in metrics if m.kind == "set"} # small: the truth's are kept, its maps are not
+    features = {m.phi_key for m in metrics if isinstance(m, SetMetric)} # small: the truth's are kept, its maps are not
     rows = extract([m for m in metrics if m.phi_key in features], pred, pictures.rgb, cache=cache, batch=32) if features else {}
     rows |= extract([m for m in metrics if m.phi_key not in features], pred, pictures.rgb, batch=32)
     if pictures.truth is not None: rows["oracle"] = Rows(oracle_violation(pictures.truth, pred).double())

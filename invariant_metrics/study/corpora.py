@@ -32,7 +32,7 @@ from ..encoders.grid import grid_features
 from ..encoders.text import RememberingEncoder, bert
 from .plan import FORMS, PARTS, WORLD, Measured, Plan, gap_of, item_ranges, label_of
 from .plan import spread
-from ..metrics.base import Metric, Rows, extract, get_metric
+from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, TextMetric, extract, get_metric
 from ..metrics.violation import paraphrase_from_memory, violation_metric
 
 # %% ../../nbs/study/040_corpora.ipynb #46a47548
@@ -187,8 +187,8 @@ def recall_references(task: str, encoder: RememberingEncoder, of_sets: Callable,
 # %% ../../nbs/study/040_corpora.ipynb #d730c828
 def _words(pred, target=None, source=None) -> list[str]: return list(pred)
 
-LENGTH = Metric("length", "single", _words, lambda texts: torch.tensor([float(len(split_words(t))) for t in texts], dtype=torch.float64), None,
-                Signature.of(metric="length", unit="words"), "words", whole=True)
+LENGTH = TextMetric("length", _words, lambda texts: torch.tensor([float(len(split_words(t))) for t in texts], dtype=torch.float64), None,
+                Signature.of(metric="length", unit="words"), "words", compares=False)
 
 REMEMBERED = 8000 # texts whose tokens are remembered, 200 MB
 
@@ -227,14 +227,14 @@ def shares(plan: Plan) -> tuple[str, ...]:
 
 def exact_metric(name: str) -> Metric:
     "What holds an exact measure's name, direction and signature."
-    return Metric(name, "paired", None, None, True, Signature.of(metric=name, truth="world"))
+    return PairedMetric(name, None, None, True, Signature.of(metric=name, truth="world"))
 
 def measure(metrics: Sequence[Metric], texts: Sequence[str], corpus: Corpus, task: str,
             reps: int,                   # bootstrap replicates over items, 0 for none
             seed: int = 0) -> Measured:
     "Every metric's value, its replicates and values per item; raises InputError on values that are not finite."
     first = [refs[0] for refs in corpus.references]
-    sets, others = [m for m in metrics if m.kind == "set"], [m for m in metrics if m.kind != "set"]
+    sets, others = [m for m in metrics if isinstance(m, SetMetric)], [m for m in metrics if not isinstance(m, SetMetric)]
     rows = extract(sets, set_sides(corpus, texts, task), set_sides(corpus, first, task), matched=True) if sets else {}
     rows |= extract(others, list(texts), list(corpus.references), source=corpus.source)
     weights = bootstrap_weights(len(texts), reps, rng(seed, "study"))

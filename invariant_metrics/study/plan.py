@@ -26,7 +26,7 @@ from torch import Tensor
 from ..core import InputError, unknown
 from ..files import atomic_write
 from .improvement import BASE
-from ..metrics.base import Metric, Rows, replicates, statistic
+from ..metrics.base import Metric, Rows, SetMetric
 
 # %% ../../nbs/study/010_plan.ipynb #b01d07d8
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def item_ranges(size: Size) -> dict[str, tuple[int, int]]: # part -> (first item
 # %% ../../nbs/study/010_plan.ipynb #86d820d3
 def gap_of(metric: Metric) -> str | None:
     "The name under which a directionless metric of single items is judged: its distance to the truth's value."
-    return f"{metric.name}-gap" if metric.kind == "single" and metric.higher_is_better is None else None
+    return f"{metric.name}-gap" if not metric.compares and metric.higher_is_better is None else None
 
 def directions(metrics: Sequence[Metric],
                exact: Mapping[str, bool] = {}, # what is measured from the world's own truth -> higher is better
@@ -184,10 +184,10 @@ def spread(metric: Metric, rows: Rows, weights: np.ndarray, # (R, N) resampling 
            base: np.ndarray | None = None,                  # (N,) weights of the value itself; None: all alike
           ) -> np.ndarray:                                  # (1 + R,)
     "A metric's value and its value under each row of weights."
-    value = statistic(metric, rows, base)
+    value = metric.statistic(rows, base)
     if not len(weights): return np.array([value])
-    if metric.kind == "set" and metric.many is not None and rows.pred.shape[1] > WIDE: return np.r_[value, linear(metric, rows, weights, value)]
-    return np.r_[value, replicates(metric, rows, weights)]
+    if isinstance(metric, SetMetric) and metric.many is not None and rows.pred.shape[1] > WIDE: return np.r_[value, linear(metric, rows, weights, value)]
+    return np.r_[value, metric.replicates(rows, weights)]
 
 # %% ../../nbs/study/010_plan.ipynb #fb59baef
 WIDE = 64 # features up to which replicates of a set metric are computed one by one
