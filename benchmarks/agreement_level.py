@@ -13,13 +13,15 @@ import pandas as pd
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.core import progress, rng
-from invariant_metrics.people.agreement import GENERALIZATIONS, score_table, draw_replicates, p_value, standard_errors, swap_test
+from invariant_metrics.people.draws import GENERALIZATIONS, draw_replicates, p_value, standard_errors
+from invariant_metrics.people.score_table import score_table
+from invariant_metrics.people.exchange import swap_test
 from invariant_metrics.people.statistics import AGREEMENTS
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"agreement_level.csv"
 SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell
 NULLS = [("items", "equal"), ("items", "different"), ("systems", "equal"), ("systems", "different"), ("both", "random")]  # what is drawn again, fixed effects
-CASES = [("pearson", "item"), ("pearson", "system"), ("tau_b", "system"), ("pearson", "grouped")]
+CASES = [("pearson", "item"), ("pearson", "system"), ("tau_b", "system"), ("pearson", "within-item")]
 
 
 def fixed_effects(effect: np.ndarray, drawn: np.ndarray, kind: str, scale: float) -> np.ndarray:
@@ -45,9 +47,9 @@ def world(seed: int, target: str, kind: str, items: int = 60, systems: int = 12)
 
 def rejections(seed: int, null: tuple[str, str], case: tuple[str, str], reps: int = 200, swaps: int = 0) -> dict[str, bool]:
     "What each procedure says at 5 %."
-    statistic, level = case
+    statistic, unit = case
     table, out = score_table(*world(seed, *null)), {}
-    draws = draw_replicates(table, statistic, level, "both", reps, seed)
+    draws = draw_replicates(table, statistic, unit, "both", reps, seed)
     gap = lambda part: draws.parts[part][0] - draws.parts[part][1]
     for target in GENERALIZATIONS:
         parts = draws.parts if target == "both" else {target: draws.parts[target]}
@@ -58,7 +60,7 @@ def rejections(seed: int, null: tuple[str, str], case: tuple[str, str], reps: in
     low, high = np.nanquantile(gap("items"), [0.025, 0.975])
     out["item bootstrap, percentile"] = low > 0 or high < 0
     if swaps:
-        for unit in ("cell", "item", "system"): out[f"swap each {unit}"] = swap_test(table, *table.names, statistic, level, unit, reps=swaps, seed=seed) <= 0.05
+        for part in ("cell", "item", "system"): out[f"swap each {part}"] = swap_test(table, *table.names, statistic, unit, part, reps=swaps, seed=seed) <= 0.05
     return out
 
 
@@ -66,10 +68,10 @@ def main() -> None:
     count, rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1000, []
     for case in CASES:
         for null in NULLS:
-            n, swapped = (count//4, 0) if case[1] == "grouped" else (count, count//5 if case[0] == "pearson" else 0)
+            n, swapped = (count//4, 0) if case[1] == "within-item" else (count, count//5 if case[0] == "pearson" else 0)
             found = pd.DataFrame([rejections(seed, null, case, swaps=99*(seed < swapped)) for seed in progress(range(n), desc=f"{case} {null}")])
             for procedure, said in found.items():
-                rows.append(dict(statistic=case[0], level=case[1], null=null[0], effects=null[1], procedure=procedure, rejected=said.dropna().mean(), replicates=said.count()))
+                rows.append(dict(statistic=case[0], unit=case[1], null=null[0], effects=null[1], procedure=procedure, rejected=said.dropna().mean(), replicates=said.count()))
             with atomic_write(OUT) as place: pd.DataFrame(rows).to_csv(place, index=False, float_format="%.4f")
 
 

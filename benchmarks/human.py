@@ -15,7 +15,8 @@ import pandas as pd
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.people.human import agree, metric_scores
+from invariant_metrics.people.human import agree
+from invariant_metrics.people.metric_scores import metric_scores
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
 SUMMARIES = ["bleu", "chrf", "rouge-1-f", "rouge-2-f", "rouge-l-f"]
@@ -32,7 +33,7 @@ def ted(pair: str):
     def study(data: Path) -> list:
         judged = load_judgments(data/"wmt"/f"ted2021_{pair}_mqm.jsonl.gz")
         scores = metric_scores(judged, ["bleu", "chrf", "ter"])
-        return [agree(judged, scores, "system", target="systems"), agree(judged, scores, "grouped", target="both", reps=300), agree(judged, scores, "item")]
+        return [agree(judged, scores, "system", generalize="systems"), agree(judged, scores, "within-item", generalize="both", reps=300), agree(judged, scores, "item")]
     return study
 
 
@@ -41,18 +42,18 @@ def wmt_segments(data: Path) -> list: return [agree(load_judgments(data/"wmt"/"n
 
 def wmt_systems(data: Path) -> list:
     judged = load_judgments(data/"wmt"/"newstest2017_deen_sys_da.csv", texts=data/"wmt"/"newstest2017_deen.jsonl.gz")
-    return [agree(judged, ["bleu", "chrf"], "system", target="systems")]
+    return [agree(judged, ["bleu", "chrf"], "system", generalize="systems")]
 
 
 def realsumm(data: Path) -> list:
     judged = load_judgments(data/"summarization"/"realsumm_outputs.jsonl.gz")
-    return [agree(judged, None, "system", target="systems"), agree(judged, None, "grouped", statistics=["pearson"], target="items")]
+    return [agree(judged, None, "system", generalize="systems"), agree(judged, None, "within-item", statistics=["pearson"], generalize="items")]
 
 
 def summeval(data: Path) -> list:
     judged = load_judgments(data/"summarization"/"summeval_thumb.jsonl.gz")
     scores = metric_scores(judged, SUMMARIES)
-    return [agree(judged, scores, "system", target="systems"), agree(judged, scores, "grouped", statistics=["tau_b"], target="items"),
+    return [agree(judged, scores, "system", generalize="systems"), agree(judged, scores, "within-item", statistics=["tau_b"], generalize="items"),
             agree(judged, scores, "item", statistics=["pearson"])]
 
 
@@ -67,7 +68,7 @@ def main() -> None:
     if "INVARIANT_METRICS_DATA" not in os.environ: raise SystemExit("set INVARIANT_METRICS_DATA to the folder of the real data")
     found = {name: STUDIES[name](Path(os.environ["INVARIANT_METRICS_DATA"])) for name in only}
     for file, part in (("human.csv", "table"), ("human_clusters.csv", "clusters"), ("human_ceiling.csv", "ceiling")):
-        frames = [getattr(result, part).assign(ratings="each" if "ratings:each" in result.fingerprint else "mean").pipe(lambda f: f.assign(data=name)[["data", *f]])
+        frames = [getattr(result, part).assign(ratings="each" if "ratings:each" in result.signature else "mean").pipe(lambda f: f.assign(data=name)[["data", *f]])
                   for name, results in found.items() for result in results if len(getattr(result, part))]
         if (PLACE/file).exists():
             old = pd.read_csv(PLACE/file)
@@ -75,7 +76,7 @@ def main() -> None:
         if not frames: continue
         table = pd.concat(frames, ignore_index=True)
         table = table.assign(place=table["data"].map([*STUDIES].index)).sort_values("place", kind="stable").drop(columns="place")
-        print(table.drop(columns="fingerprint", errors="ignore").to_string(index=False, float_format=lambda v: f"{v:.4g}", na_rep=""))
+        print(table.drop(columns="signature", errors="ignore").to_string(index=False, float_format=lambda v: f"{v:.4g}", na_rep=""))
         with atomic_write(PLACE/file) as path: table.to_csv(path, index=False, float_format="%.6g")
 
 

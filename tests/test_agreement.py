@@ -10,11 +10,16 @@ from scipy import stats
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.people.agreement import UNITS, GENERALIZATIONS, agreement, score_table, compare
+from invariant_metrics.people.score_table import UNITS, score_table
+from invariant_metrics.people.draws import GENERALIZATIONS
+from invariant_metrics.people.agreement import agreement, compare
 from invariant_metrics.stats import benjamini_hochberg
-from invariant_metrics.people.agreement import draw_replicates, p_value, replicate_statistic, standard_errors, swap_test
+from invariant_metrics.people.draws import draw_replicates, p_value, standard_errors
+from invariant_metrics.people.score_table import replicate_statistic
+from invariant_metrics.people.exchange import swap_test
 from invariant_metrics.stats import holm
-from invariant_metrics.people.agreement import tied_clusters, williams
+from invariant_metrics.people.agreement import tied_clusters
+from invariant_metrics.people.exchange import williams
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.scoring.inference import bootstrap_replicates
@@ -46,9 +51,9 @@ def world(seed, target="both", kind="random", items=60, systems=12, metrics=2):
     return human, human + u[:, None, :] + v[:, :, None] + g.normal(0, sw, (metrics, items, systems))
 
 
-def p_values(table, statistic, level, target, contrasts, reps, seed=0):
+def p_values(table, statistic, unit, target, contrasts, reps, seed=0):
     "What `compare` computes, without its frame."
-    draws = draw_replicates(table, statistic, level, target, reps, seed)
+    draws = draw_replicates(table, statistic, unit, target, reps, seed)
     return p_value(*standard_errors(draws, AGREEMENTS[statistic], contrasts))
 
 
@@ -57,22 +62,22 @@ def holds(rejected, n, what, bound=0.06, nominal=0.05):
     assert rejected <= bound + margin, f"{what}: rejects {rejected:.3f} of {n}; {bound} + Monte-Carlo margin {margin:.3f}"
 
 
-def check_level(statistic, level, null, n, reps):
+def check_rate(statistic, unit, null, n, reps):
     pair = np.array([[1.0, -1.0]])
-    p = np.array([p_values(score_table(*world(seed, *null)), statistic, level, null[0], pair, reps)[0] for seed in range(n)])
-    holds((p <= 0.05).mean(), n, f"{statistic}, level {level}, new {null[0]}, effects {null[1]}")
+    p = np.array([p_values(score_table(*world(seed, *null)), statistic, unit, null[0], pair, reps)[0] for seed in range(n)])
+    holds((p <= 0.05).mean(), n, f"{statistic}, unit {unit}, new {null[0]}, effects {null[1]}")
 
 
-@pytest.mark.parametrize("level, null", [*(("item", null) for null in NULLS), ("system", NULLS[-1])], ids=str)
-def test_type_one_error(level, null):
-    check_level("pearson", level, null, 250, 100)
+@pytest.mark.parametrize("unit, null", [*(("item", null) for null in NULLS), ("system", NULLS[-1])], ids=str)
+def test_type_one_error(unit, null):
+    check_rate("pearson", unit, null, 250, 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("null", NULLS, ids="-".join)
-@pytest.mark.parametrize("statistic, level", [("pearson", "item"), ("pearson", "system"), ("pearson", "grouped"), ("spearman", "system"), ("tau_b", "system"), ("tau_b", "grouped")])
-def test_type_one_error_in_full(statistic, level, null):
-    check_level(statistic, level, null, 2000, 300)
+@pytest.mark.parametrize("statistic, unit", [("pearson", "item"), ("pearson", "system"), ("pearson", "within-item"), ("spearman", "system"), ("tau_b", "system"), ("tau_b", "within-item")])
+def test_type_one_error_in_full(statistic, unit, null):
+    check_rate(statistic, unit, null, 2000, 300)
 
 
 def test_the_wrong_target_rejects_far_too_often():
@@ -121,29 +126,29 @@ def test_a_random_metric_stays_at_chance_after_calibration():
 def test_intervals_cover(n):
     "The truth of the pooled correlation in the null world is known: sd of people over sd of the metric."
     truth = (1.5/3)**0.5
-    inside = np.array([(lambda c: c.low <= truth <= c.high)(agreement(*world(seed, metrics=1), target="both", reps=150).ci[0]) for seed in range(n)])
+    inside = np.array([(lambda c: c.low <= truth <= c.high)(agreement(*world(seed, metrics=1), generalize="both", reps=150).ci[0]) for seed in range(n)])
     margin = 2*(0.95*0.05/n)**0.5
     assert inside.mean() >= 0.93 - margin, f"covers in {inside.mean():.3f} of {n}; .93 - margin {margin:.3f}"
 
 
-def test_levels_have_their_plain_definitions():
+def test_units_have_their_plain_definitions():
     x, Y = world(0)
     table = score_table(x, Y)
     for name, plain in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr), ("tau_b", stats.kendalltau)):
         assert np.isclose(replicate_statistic(table, name)[1, 0], plain(x.ravel(), Y[1].ravel())[0])
         assert np.isclose(replicate_statistic(table, name, "system")[1, 0], plain(x.mean(0), Y[1].mean(0))[0])
-        assert np.isclose(replicate_statistic(table, name, "grouped")[1, 0], np.mean([plain(a, b)[0] for a, b in zip(x, Y[1])]))
+        assert np.isclose(replicate_statistic(table, name, "within-item")[1, 0], np.mean([plain(a, b)[0] for a, b in zip(x, Y[1])]))
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman", "tau_b", "tau_c"])
-@pytest.mark.parametrize("level", ["item", "system", "grouped"])
-def test_multiplicities_are_copies(name, level):
+@pytest.mark.parametrize("unit", ["item", "system", "within-item"])
+def test_multiplicities_are_copies(name, unit):
     "A replicate is the statistic on a table with repeated rows and columns."
     x, Y = world(1, items=8, systems=6)
     a, b = bootstrap_weights(8, 1, rng(2)), np.array([[2, 1, 1, 1, 1, 0]])
     long = np.repeat(np.repeat(np.stack([x, *Y]), a[0], 1), b[0], 2)
-    found = replicate_statistic(score_table(x, Y), name, level, a, b)[:, 0]
-    expected = replicate_statistic(score_table(long[0], long[1:]), name, level)[:, 0]
+    found = replicate_statistic(score_table(x, Y), name, unit, a, b)[:, 0]
+    expected = replicate_statistic(score_table(long[0], long[1:]), name, unit)[:, 0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -152,9 +157,9 @@ def test_rows_of_a_table_and_a_table_agree():
     i, s = (v.ravel() for v in np.indices(x.shape))
     order = rng(0).permutation(x.size)
     rows = score_table(x.ravel()[order], Y.reshape(2, -1)[:, order], item=i[order], system=s[order])
-    for level in UNITS[:3]:
+    for unit in UNITS[:3]:
         for target in GENERALIZATIONS:
-            one, two = (compare(t, target=target, level=level, reps=40).frame for t in (score_table(x, Y), rows))
+            one, two = (compare(t, generalize=target, unit=unit, reps=40).frame for t in (score_table(x, Y), rows))
             np.testing.assert_allclose(one[["difference", "p"]], two[["difference", "p"]], rtol=1e-6)
 
 
@@ -175,21 +180,21 @@ def test_silence_is_chance_and_human_ties_are_left_out():
     each = [stats.pearsonr(a, b)[0] for a, b in zip(x, Y[0])]
     Y[0, 3], x[7] = 1.0, 2.0
     expected = (sum(v for k, v in enumerate(each) if k not in (3, 7)) + 0)/9
-    assert np.isclose(replicate_statistic(score_table(x, Y), "pearson", "grouped")[0, 0], expected)
+    assert np.isclose(replicate_statistic(score_table(x, Y), "pearson", "within-item")[0, 0], expected)
 
 
-def test_result_says_level_target_and_fingerprint():
-    found = compare(*world(6), "tau_b", "both", "grouped", reps=20, seed=3)
-    for part in ("statistic:tau_b", "level:grouped", "target:both", "reps:20", "seed:3", "items:60", "systems:12", "missing:none", "comparisons:1"):
+def test_result_says_unit_population_and_signature():
+    found = compare(*world(6), "tau_b", "both", "within-item", reps=20, seed=3)
+    for part in ("statistic:tau_b", "unit:within-item", "generalize:both", "reps:20", "seed:3", "items:60", "systems:12", "missing:none", "comparisons:1"):
         assert part in str(found.signature)
-    assert set(found.agreed.table().level) == {"grouped"}
-    again = compare(*world(6), "tau_b", "both", "grouped", reps=20, seed=3)
+    assert set(found.agreed.table().unit) == {"within-item"}
+    again = compare(*world(6), "tau_b", "both", "within-item", reps=20, seed=3)
     assert again.frame.equals(found.frame)
 
 
 def test_interval_and_test_of_a_difference_agree():
     for seed in range(20):
-        row = compare(*world(seed), target="items", reps=60).frame.iloc[0]
+        row = compare(*world(seed), generalize="items", reps=60).frame.iloc[0]
         assert (row.p <= 0.05) == (not row.low <= 0 <= row.high)
 
 
@@ -218,11 +223,11 @@ def test_williams_by_hand_and_in_simulation():
 
 
 def test_swaps():
-    "Never 0; and swapping whole systems is right for the item-averaged level, swapping cells is not."
+    "Never 0; and swapping whole systems is right for the averages over items, swapping cells is not."
     x, Y = world(0)
     sure = np.stack([x, rng(1).normal(size=x.shape)])
-    assert swap_test(score_table(x, sure), "metric 1", "metric 2", unit="item", reps=49) == 1/50
-    p = np.array([[swap_test(score_table(*world(seed)), "metric 1", "metric 2", level="system", unit=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
+    assert swap_test(score_table(x, sure), "metric 1", "metric 2", exchange="item", reps=49) == 1/50
+    p = np.array([[swap_test(score_table(*world(seed)), "metric 1", "metric 2", unit="system", exchange=u, reps=39) for u in ("system", "cell")] for seed in range(40)])
     holds((p[:, 0] <= 0.05).mean(), 40, "swapping systems")
     assert (p[:, 1] <= 0.05).mean() > 0.2
 
@@ -292,7 +297,7 @@ def test_differences_end_where_a_difference_does():
     x = g.normal(size=(20, 4)) + np.arange(4)
     frame = compare(x, np.stack([x + g.normal(size=x.shape), -x - g.normal(size=x.shape)]), "tau_b", "systems", "system", reps=50).frame
     share = g.random(6)
-    shares = compare(share, np.stack([share - .5, g.normal(size=6)]), "two_afc", "items", "choice", reps=50, coverage=.999).frame
+    shares = compare(share, np.stack([share - .5, g.normal(size=6)]), "two_afc", "items", "choice", reps=50, confidence=.999).frame
     for found, most in ((frame, 2), (shares, 1)): assert found.low.min() >= -most and found.high.max() <= most
 
 
@@ -318,10 +323,10 @@ def test_swaps_that_are_undefined_count_as_extreme():
         gaps.append(np.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else abs(stats.pearsonr(four, a)[0] - stats.pearsonr(four, b)[0]))
     gaps, seen = np.array(gaps), abs(stats.pearsonr(four, table.metrics[0])[0] - stats.pearsonr(four, table.metrics[1])[0])
     assert np.isnan(gaps).any()
-    assert np.isclose(swap_test(table, "a", "b", unit="cell", reps=reps), (1 + (~(gaps < seen - 1e-9)).sum())/(reps + 1))
+    assert np.isclose(swap_test(table, "a", "b", exchange="cell", reps=reps), (1 + (~(gaps < seen - 1e-9)).sum())/(reps + 1))
     x = np.arange(8.).reshape(4, 2)
     silent = score_table(x, np.stack([x**2, np.array([[0, 1], [1, 0]]*2) + 0.]), names=("a", "b"))
-    with pytest.raises(InputError, match="no difference to test"): swap_test(silent, "a", "b", level="system", reps=9)
+    with pytest.raises(InputError, match="no difference to test"): swap_test(silent, "a", "b", unit="system", reps=9)
 
 
 def test_equal_means_stay_equal_in_every_path():
@@ -331,22 +336,22 @@ def test_equal_means_stay_equal_in_every_path():
         x, y = g.integers(3, 16, (2, 30, 8))/3
         exact = stats.kendalltau(np.round(x*3).sum(0), np.round(y*3).sum(0))[0]
         table = score_table(x, y)
-        for kind in ({}, dict(units=np.ones((1, 30))), dict(systems=np.ones((1, 8))), dict(units=np.ones((1, 30)), systems=np.ones((1, 8)))):
+        for kind in ({}, dict(groups=np.ones((1, 30))), dict(systems=np.ones((1, 8))), dict(groups=np.ones((1, 30)), systems=np.ones((1, 8)))):
             assert np.isclose(replicate_statistic(table, "tau_b", "system", **kind)[0, 0], exact, atol=1e-12)
 
 
 def test_units_of_a_metric_do_not_matter():
     x, Y = world(2, items=20, systems=8)
-    for level in ("system", "grouped"):
-        one, small = (agreement(x, Y*unit, "pearson", "items", level, reps=20) for unit in (1, 1e-12))
+    for unit in ("system", "within-item"):
+        one, small = (agreement(x, Y*size, "pearson", "items", unit, reps=20) for size in (1, 1e-12))
         np.testing.assert_allclose(one.value, small.value, atol=1e-9); np.testing.assert_allclose(one.p, small.p, rtol=1e-6)
 
 
 def test_the_gap_of_the_wmt_statistic_is_said_and_asked_for():
     x, Y = world(0)
     with pytest.raises(InputError, match=r"no two human scores are 25 apart \(they span .*wmt_like:"): agreement(x, Y, "wmt_like", reps=20)
-    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", level="grouped", reps=20)
-    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", level="system", reps=20)
+    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", unit="within-item", reps=20)
+    with pytest.raises(InputError, match="25 apart"): agreement(x, Y, "wmt_like", unit="system", reps=20)
     found, other = (agreement(x, Y, name, reps=20) for name in ("wmt_like:0.5", "wmt_like:3"))
     assert "statistic:wmt_like_0.5|" in str(found.signature) != str(other.signature) and found.table().statistic[0] == "wmt_like_0.5"
     i, j = np.triu_indices(x.size, 1)
@@ -368,7 +373,7 @@ def test_bad_input_is_said():
     x, Y = world(0)
     for mistake, words in ((lambda: agreement(x, Y[:, :5]), "do not belong together"), (lambda: agreement(np.ones(9), np.arange(9.)), "constant"),
                            (lambda: agreement(np.arange(3.), np.arange(3.)), "too few"), (lambda: agreement(x, Y, "peason"), "did you mean pearson"),
-                           (lambda: agreement(x, Y, level="segment"), "unknown level"), (lambda: agreement(x[:, :3], Y[:, :, :3], target="systems"), "too few"),
+                           (lambda: agreement(x, Y, unit="segment"), "unknown unit"), (lambda: agreement(x[:, :3], Y[:, :, :3], generalize="systems"), "too few"),
                            (lambda: compare(x, Y, baseline="zero"), "unknown baseline"), (lambda: compare(x, Y[:1]), "two metrics")):
         with pytest.raises(InputError, match=words): mistake()
     x[2, 3] = np.nan

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.people.assign import assign, check_assignment, evaluators_needed, latin_plan, spread_items
+from invariant_metrics.people.assign import assign, check_assignment, evaluators_needed, latin_plan
+from invariant_metrics.people.assign import spread_items
 
 sizes = dict(inputs=st.integers(1, 12), styles=st.integers(1, 9), evaluators=st.integers(1, 30), share=st.floats(0, 1), seed=st.integers(0, 99))
 

@@ -10,7 +10,8 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 from invariant_metrics.core import InputError
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.people.human import AgreeResult, agree, run_metrics, metric_scores
+from invariant_metrics.people.human import AgreeResult, agree
+from invariant_metrics.people.metric_scores import metric_scores, run_metrics
 
 
 def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:
@@ -40,7 +41,7 @@ SCORES = scores_of(JUDGED, good=0.5, fair=2.0)
 def values(result: AgreeResult) -> dict: return {(r.metric, r.statistic): r.value for r in result.table.itertuples()}
 
 
-def test_values_at_every_level_are_those_of_scipy():
+def test_values_over_every_unit_are_those_of_scipy():
     human = JUDGED.scores.groupby(["item", "system"])["score"].mean().unstack()
     good = SCORES[SCORES["metric"] == "good"].set_index(["item", "system"])["value"].unstack().loc[human.index, human.columns]
     x, y = human.to_numpy(), good.to_numpy()
@@ -49,7 +50,7 @@ def test_values_at_every_level_are_those_of_scipy():
         assert found["good", name] == pytest.approx(reference(x.ravel(), y.ravel()).statistic, abs=1e-12)
     assert values(agree(JUDGED, SCORES, "system", reps=20))["good", "tau_b"] == pytest.approx(kendalltau(x.mean(0), y.mean(0)).statistic)
     within = np.mean([kendalltau(a, b).statistic for a, b in zip(x, y)])
-    assert values(agree(JUDGED, SCORES, "grouped", "tau-b", reps=20))["good", "tau_b"] == pytest.approx(within)
+    assert values(agree(JUDGED, SCORES, "within-item", "tau-b", reps=20))["good", "tau_b"] == pytest.approx(within)
 
 
 def test_ratings_one_by_one_repeat_the_metric():
@@ -57,7 +58,7 @@ def test_ratings_one_by_one_repeat_the_metric():
     rows = _captions().scores.merge(_lengths()[["item", "value"]])
     assert each.table["value"][0] == pytest.approx(kendalltau(rows["score"], rows["value"], variant="c").statistic)
     assert each.table["n_rows"][0] == 60 and each.table["n_items"][0] == 20 and each.table["n_groups"][0] == 10
-    assert "ratings:each" in each.fingerprint and each.table["value"][0] != agree(_captions(), _lengths(), "item", ["tau_c"], reps=50).table["value"][0]
+    assert "ratings:each" in each.signature and each.table["value"][0] != agree(_captions(), _lengths(), "item", ["tau_c"], reps=50).table["value"][0]
 
 
 def _captions() -> Judgments: # 10 pictures, two captions each, three ratings of four grades
@@ -131,7 +132,7 @@ def test_systems_are_averaged_over_the_same_items():
     "Judgments of systems: metric good lacks the items 3-9 of S0. Its mean would be one of other items than everybody else's."
     whole = Judgments("whole", JUDGED.scores.groupby("system", as_index=False)["score"].mean())
     holes = (SCORES["metric"] == "good") & (SCORES["system"] == "S0") & SCORES["item"].isin([str(i) for i in range(3, 10)])
-    options = dict(level="system", statistics=["pearson"], target="systems", reps=50)
+    options = dict(unit="system", statistics=["pearson"], generalize="systems", reps=50)
     said = fails(agree, whole, SCORES[~holes], **options)
     assert "good lacks 7 of 180 outputs (3 of S0, 4 of S0" in said and "intersect=True (--intersect) keeps the 23 items that all have" in said
     found = agree(whole, SCORES[~holes], intersect=True, **options)
@@ -151,24 +152,24 @@ def test_corpus_values_are_of_the_outputs_that_people_judged():
     outputs = pd.DataFrame(rows, columns=["item", "system", "output"])
     outputs["references"] = [(" ".join(words[i % 4:i % 4 + 8]),) for i in outputs["item"]]
     people = outputs[["item", "system"]].assign(score=-outputs["system"].str[1:].astype(float) + g.normal(size=len(outputs)))
-    options = dict(level="system", statistics=["pearson"], target="systems", reps=50)
+    options = dict(unit="system", statistics=["pearson"], generalize="systems", reps=50)
     full = agree(Judgments("toy", people, outputs=outputs), ["chrf"], **options)
-    assert "pool:corpus" in full.fingerprint
+    assert "pool:corpus" in full.signature
     part = Judgments("toy", people[(people["item"] > 3) | (people["system"] != "S0")], outputs=outputs)
     assert "4 outputs with scores were not judged (0 of S0, 1 of S0, 2 of S0, 3 of S0)" in fails(agree, part, ["chrf"], **options)
     kept = agree(part, ["chrf"], intersect=True, **options)
-    assert "pool:" not in kept.fingerprint and any("corpus values (chrf) are of all outputs; means are used" in n for n in kept.notes)
+    assert "pool:" not in kept.signature and any("corpus values (chrf) are of all outputs; means are used" in n for n in kept.notes)
 
 
 def test_single_ratings_of_systems():
-    "At level item each rating is a row, drawn with its item; elsewhere an output counts once and one line says so."
+    "Over items each rating is a row, drawn with its item; elsewhere an output counts once and one line says so."
     found = agree(JUDGED, SCORES, "item", ["spearman"], ratings="each", reps=50)
     rows = JUDGED.scores.merge(SCORES[SCORES["metric"] == "good"])
     assert values(found)["good", "spearman"] == pytest.approx(spearmanr(rows["score"], rows["value"]).statistic)
     assert found.table[["n_rows", "n_items", "n_systems", "n_groups"]].iloc[0].tolist() == [540, 30, 6, 30]
     assert agree(JUDGED, SCORES, "item", ["spearman"], "both", ratings="each", reps=50).table["n_rows"][0] == 540
-    for level in ("system", "grouped"):
-        assert f"at level '{level}' each counts once; use ratings='mean' or level='item'" in fails(agree, JUDGED, SCORES, level, ratings="each")
+    for unit in ("system", "within-item"):
+        assert f"over unit '{unit}' each counts once; use ratings='mean' or unit='item'" in fails(agree, JUDGED, SCORES, unit, ratings="each")
 
 
 def test_missing_scores_are_listed_and_refused():
@@ -193,23 +194,23 @@ def test_bad_input_is_said_with_its_name():
     three = study(items=3)
     assert "3 independent items are too few" in fails(agree, three, scores_of(three, m=1.0))
     few_systems = study(systems=3)
-    assert "3 independent systems are too few" in fails(agree, few_systems, scores_of(few_systems, m=1.0), "system", target="systems")
-    assert "study holds ratings, and level 'choice' is for choices between two" in fails(agree, JUDGED, SCORES, "choice")
-    assert "unknown level 'segment'" in fails(agree, JUDGED, SCORES, "segment")
+    assert "3 independent systems are too few" in fails(agree, few_systems, scores_of(few_systems, m=1.0), "system", generalize="systems")
+    assert "study holds ratings, and unit 'choice' is for choices between two" in fails(agree, JUDGED, SCORES, "choice")
+    assert "unknown unit 'segment'" in fails(agree, JUDGED, SCORES, "segment")
     assert "unknown statistic 'tau'" in fails(agree, JUDGED, SCORES, "item", ["tau"])
-    assert "logistic_pearson has no level grouped" in fails(agree, JUDGED, SCORES, "grouped", ["logistic-pearson"])
+    assert "logistic_pearson has no unit within-item" in fails(agree, JUDGED, SCORES, "within-item", ["logistic-pearson"])
     assert "unknown way to treat ratings 'all'" in fails(agree, JUDGED, SCORES, ratings="all")
     assert "no metric scores came with study" in fails(agree, JUDGED)
     assert "study has no outputs to run bleu on" in fails(agree, JUDGED, ["bleu"])
-    assert "the level of systems needs systems" in fails(agree, _captions(), _lengths(), "system")
+    assert "the unit system needs systems" in fails(agree, _captions(), _lengths(), "system")
 
 
-def test_judgments_of_whole_systems_have_one_level():
+def test_judgments_of_whole_systems_have_one_unit():
     means = JUDGED.scores.groupby("system", as_index=False)["score"].mean()
     whole = Judgments("whole", means)
-    found = agree(whole, SCORES, "system", ["pearson"], target="systems", reps=100)
-    assert found.table["value"].tolist() == pytest.approx(agree(JUDGED, SCORES, "system", ["pearson"], target="systems", reps=100).table["value"].tolist())
-    assert "judgments are of whole systems; level='system'" in fails(agree, whole, SCORES)
+    found = agree(whole, SCORES, "system", ["pearson"], generalize="systems", reps=100)
+    assert found.table["value"].tolist() == pytest.approx(agree(JUDGED, SCORES, "system", ["pearson"], generalize="systems", reps=100).table["value"].tolist())
+    assert "judgments are of whole systems; unit='system'" in fails(agree, whole, SCORES)
 
 
 # ceilings are an extra
@@ -247,7 +248,7 @@ def test_draws_of_ties_are_left_out_of_the_ceiling_and_counted():
 
 def test_three_items_of_ten_systems_have_a_result_and_no_ceiling():
     judged = study(items=3, systems=10, raters=2)
-    result = agree(judged, scores_of(judged, m=1.0), target="systems", reps=50)
+    result = agree(judged, scores_of(judged, m=1.0), generalize="systems", reps=50)
     assert len(result.table) == 3 and not len(result.ceiling)
     assert "no ceiling for pearson: 3 independent items are too few for an interval; at least 4 are needed" in result.notes
 
@@ -269,7 +270,7 @@ def test_unanimous_choices_of_kinds_in_turn():
     table = pd.DataFrame({"item": np.arange(n), "first": "a", "second": "b", "category": np.tile(["A", "B"], n//2), "votes_first": 1, "votes": 1})
     scores = lambda v: pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": x}) for side, x in (("first", v), ("second", 0.0))])
     result = agree(Choices("pairs", table), scores(lead), statistics=["choice"], reps=50)
-    assert result.table["level"].tolist() == ["choice", "choice, A", "choice, B"] and not [n for n in result.notes if "not shown" in n]
+    assert result.table["unit"].tolist() == ["choice", "choice, A", "choice, B"] and not [n for n in result.notes if "not shown" in n]
     assert result.table["value"].tolist() == pytest.approx([(lead > 0).mean(), (lead[::2] > 0).mean(), (lead[1::2] > 0).mean()])
     in_turn = Choices("pairs", table.assign(votes_first=np.arange(n)//2 % 2))
     signed = scores(np.where(np.arange(n)//2 % 2, lead, -lead))
@@ -282,7 +283,7 @@ def test_a_kind_of_pairs_that_says_nothing_is_left_out_with_a_note():
     lead = np.where(np.arange(n) < 30, g.normal(1, 1, n), 0.0)
     scores = pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": v}) for side, v in (("first", lead), ("second", 0.0))])
     result = agree(Choices("pairs", table), scores, statistics=["choice"], reps=50)
-    assert result.table["level"].tolist() == ["choice", "choice, A"]
+    assert result.table["unit"].tolist() == ["choice", "choice, A"]
     assert [n for n in result.notes if n.startswith("choice is not shown for choice, B: m: all 10 scores are")]
     assert "m: all 40 scores are 0" in fails(agree, Choices("pairs", table), scores.assign(value=0.0))
 
@@ -296,7 +297,7 @@ def test_choices_overall_and_by_kind():
     scores = pd.concat([pd.DataFrame({"item": np.arange(n).astype(str), "system": side, "metric": "m", "value": v}) for side, v in (("first", lead), ("second", 0.0))])
     result = agree(choices, scores, reps=50)
     expected = np.mean(np.where(votes*2 > 11, lead > 0, lead < 0))
-    found = {(r.level, r.statistic): r.value for r in result.table.itertuples()}
+    found = {(r.unit, r.statistic): r.value for r in result.table.itertuples()}
     assert found["choice", "choice"] == pytest.approx(expected)
     assert found["choice", "two_afc"] == pytest.approx(np.mean(np.where(lead > 0, votes/11, 1 - votes/11)))
     assert found["choice", "choice"] == pytest.approx((found["choice, HC", "choice"] + found["choice, MM", "choice"])/2)
@@ -316,11 +317,11 @@ def test_a_result_survives_its_folder_and_runs_repeat(tmp_path):
     back = AgreeResult.load(result.save(tmp_path/"agreement"))
     for name in ("table", "comparisons", "clusters", "ceiling", "ledger"):
         pd.testing.assert_frame_equal(getattr(back, name), getattr(result, name), check_dtype=False)
-    assert (back.fingerprint, back.notes) == (result.fingerprint, result.notes)
+    assert (back.signature, back.notes) == (result.signature, result.notes)
     again, other = agree(JUDGED, SCORES, reps=30), agree(JUDGED, SCORES, reps=30, seed=1)
     pd.testing.assert_frame_equal(again.table, result.table)
-    assert other.fingerprint != result.fingerprint and other.table["value"].tolist() == result.table["value"].tolist()
-    assert result.table["fingerprint"].is_unique and "no agreement study in" in fails(AgreeResult.load, tmp_path)
+    assert other.signature != result.signature and other.table["value"].tolist() == result.table["value"].tolist()
+    assert result.table["signature"].is_unique and "no agreement study in" in fails(AgreeResult.load, tmp_path)
 
 
 # real data
@@ -344,19 +345,19 @@ def test_realsumm_means_and_agreement_of_systems():
     judged = load_judgments(data_path("summarization/realsumm_outputs.jsonl.gz"))
     scores = metric_scores(judged)
     assert scores.table.groupby("metric")["value"].mean().round(6).to_dict() == {k: v for k, v in expected.items() if k != "litepyramid_recall"}
-    result = agree(judged, scores, "system", ["tau_b"], target="systems", reps=100)
+    result = agree(judged, scores, "system", ["tau_b"], generalize="systems", reps=100)
     assert result.table.set_index("metric")["value"].idxmax() == "rouge_2_recall"
 
 
 def test_ted_systems_by_corpus_values():
     judged = load_judgments(data_path("wmt/ted2021_ende_mqm.jsonl.gz"))
-    result = agree(judged, ["bleu"], "system", ["pearson"], target="systems", reps=50)
-    assert "pool:corpus" in result.fingerprint and result.table["n_systems"][0] == 13
+    result = agree(judged, ["bleu"], "system", ["pearson"], generalize="systems", reps=50)
+    assert "pool:corpus" in result.signature and result.table["n_systems"][0] == 13
     scores = metric_scores(judged, ["bleu"])
-    means = agree(judged, scores, "system", ["pearson"], target="items", reps=50)
-    assert "pool:" not in means.fingerprint and means.table["n_items"][0] == 300
+    means = agree(judged, scores, "system", ["pearson"], generalize="items", reps=50)
+    assert "pool:" not in means.signature and means.table["n_items"][0] == 300
     assert result.table["value"][0] > means.table["value"][0] + 0.1, "the mean over sentences is another metric"
-    assert "corpus values have no items to draw" in fails(agree, judged, scores, "system", target="items", corpus=True)
+    assert "corpus values have no items to draw" in fails(agree, judged, scores, "system", generalize="items", corpus=True)
 
 
 def test_a_metric_without_references_or_sources_says_so():

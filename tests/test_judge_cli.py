@@ -46,16 +46,16 @@ def test_agree_prints_and_keeps(judged, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["kind"] == "agree" and (judged/"run"/"agree.json").exists()
     by = {row["metric"]: row for row in found["result"]["table"]}
-    assert by["good"]["value"] > 0.8 and by["good"]["ci_low"] > by["random"]["ci_high"] and by["good"]["level"] == "item"
-    run("agree", "people", judged/"people.csv", "--metrics", judged/"scores.csv", "--level", "system", "--target", "both", "--reps", 100)
+    assert by["good"]["value"] > 0.8 and by["good"]["ci_low"] > by["random"]["ci_high"] and by["good"]["unit"] == "item"
+    run("agree", "people", judged/"people.csv", "--metrics", judged/"scores.csv", "--unit", "system", "--generalize", "both", "--reps", 100)
     said = capsys.readouterr().out
-    assert "level system, for new both" in said and "good" in said
+    assert "unit system, for new both" in said and "good" in said
 
 
 def test_agree_refuses(judged, capsys, tmp_path):
-    "Unknown levels and files, constant scores, missing items: one line each."
+    "Unknown units and files, constant scores, missing items: one line each."
     people, scores = judged/"people.csv", judged/"scores.csv"
-    assert "did you mean" in refused(capsys, "agree", people, "--metrics", scores, "--level", "items")
+    assert "did you mean" in refused(capsys, "agree", people, "--metrics", scores, "--unit", "items")
     assert "no file" in refused(capsys, "agree", people, "--metrics", judged/"lost.csv")
     assert "constant" in refused(capsys, "agree", people, "--metrics", judged/"constant.csv")
     pd.read_csv(scores).iloc[:-3].to_csv(tmp_path/"part.csv", index=False)

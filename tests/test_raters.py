@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.people.raters import agreeing_pairs, vote_ceiling, variance_components, controlled_mean, held_out_agreement
+from invariant_metrics.people.raters import agreeing_pairs, vote_ceiling, variance_components, controlled_mean
+from invariant_metrics.people.raters import held_out_agreement
 from invariant_metrics.people.raters import krippendorff, labels_needed, noise_ceiling, rater_curve
 from invariant_metrics.people.raters import rating_matrix, spearman_brown, worth_raters
 

@@ -56,7 +56,7 @@ def probe(task: Annotated[str, typer.Argument(help="colorization, images, captio
 
 # %% ../../nbs/commands/20_judge.ipynb #ee8d4177
 agree = typer.Typer(cls=DefaultGroup, no_args_is_help=True, help="Do metrics agree with people? `agree FILE` measures it, `agree collect` asks people.",
-                    epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --level system --target systems")
+                    epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit system --generalize systems")
 app.add_typer(agree, name="agree")
 
 def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None, columns: dict): # Judgments or Choices
@@ -70,6 +70,9 @@ def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None
     typer.echo(str(found), err=True)
     return label_choices(found) if found.task == "choice" else label_judgments(found, aspect)
 
+def _words(words: list[str]) -> list[str]: # "a,b" "c" -> a, b, c
+    return [name for word in words for name in names_of(word)]
+
 def _scores(words: list[str]): # names, a frame, or None
     names = [n for w in words for n in ([w] if Path(w).is_file() else names_of(w))]
     files = [n for n in names if Path(n).is_file()]
@@ -81,14 +84,14 @@ def _scores(words: list[str]): # names, a frame, or None
     return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
 
 # %% ../../nbs/commands/20_judge.ipynb #c08efe80
-@agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --level system --target systems\n\n"
+@agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit system --generalize systems\n\n"
                                 "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
 def agree_people(judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
                  metrics: Annotated[list[str], typer.Option("--metrics", help="Table of scores, or names to be run on the outputs; default the scores that came with the data.", show_default=False)] = [],
                  kind: Annotated[Optional[str], typer.Option("--kind", help="Format of the judgments; default told from the file.")] = None,
-                 level: Annotated[str, typer.Option("--level", help="item (all outputs together), grouped (within items) or system (means).")] = "item",
-                 statistic: Annotated[list[str], typer.Option("--statistic", help="pearson, spearman, tau-b, tau-c, accuracy, …; default by level.", show_default=False)] = [],
-                 target: Annotated[str, typer.Option("--target", help="What intervals and tests speak of: new items, systems or both.")] = "items",
+                 unit: Annotated[str, typer.Option("--unit", help="item (all outputs together), within-item (systems within items) or system (means).")] = "item",
+                 statistic: Annotated[list[str], typer.Option("--statistic", help="pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", show_default=False)] = [],
+                 generalize: Annotated[str, typer.Option("--generalize", help="What intervals and tests are for: new items, systems or both.")] = "items",
                  ratings: Annotated[str, typer.Option("--ratings", help="mean: an output is a row; each: a rating is a row.")] = "mean",
                  lower: Annotated[list[str], typer.Option("--lower", help="A metric of which less is better, whatever a card says.", show_default=False)] = [],
                  higher: Annotated[list[str], typer.Option("--higher", help="A metric of which more is better, whatever the card of that name says.", show_default=False)] = [],
@@ -97,35 +100,39 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
                  page: Annotated[Optional[Path], typer.Option("--page", help="The labeling page of these answers; default its key beside them.")] = None,
                  option: Options = [],
                  reps: Annotated[int, typer.Option("--reps", help="Bootstrap replicates.", min=2)] = 1000,
-                 coverage: Annotated[float, typer.Option("--coverage", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
+                 confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
                  out: Annotated[Optional[Path], typer.Option("--out", help="Also write all tables into this folder.")] = None,
                  figure: Annotated[Optional[Path], typer.Option("--figure", help="Draw metrics, intervals and ceiling, *.svg or *.png; a panel per statistic.")] = None,
                  device: Device = None, seed: Seed = 0, as_json: AsJson = False, debug: Debug = False):
     "How well metrics agree with people, which of them can be told apart, and what people reach among themselves."
     from invariant_metrics.files import atomic_write
     from invariant_metrics.core import few_threads
-    from invariant_metrics.people.human import agree as measure, forests
+    from invariant_metrics.people.human import agree as measure
+    from invariant_metrics.people.forests import forests
     few_threads()
-    found = measure(_judged(judgments, kind, page, aspect, options_of(option)), _scores(metrics), level, [s for word in statistic for s in names_of(word)], target,
-                    ratings=ratings, lower=[n for word in lower for n in names_of(word)], higher=[n for word in higher for n in names_of(word)], intersect=intersect, reps=reps, coverage=coverage, seed=seed, device=device)
+    found = measure(_judged(judgments, kind, page, aspect, options_of(option)), _scores(metrics), unit, _words(statistic), generalize,
+                    ratings=ratings, lower=_words(lower), higher=_words(higher), intersect=intersect, reps=reps,
+                    confidence=confidence, seed=seed, device=device)
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
     if as_json:
         frames = {name: records(getattr(found, name)) for name in ("table", "comparisons", "clusters", "ceiling", "ledger")}
-        return print_json("agree", {**frames, "fingerprint": found.fingerprint, "notes": list(found.notes)})
+        return print_json("agree", {**frames, "signature": found.signature, "notes": list(found.notes)})
     _print_agreement(found)
 
 # %% ../../nbs/commands/20_judge.ipynb #999a2c53
 def _print_agreement(found) -> None:
     for statistic, rows in found.table.groupby("statistic", sort=False):
         first = rows.iloc[0]
-        title = f"{statistic}, level {first['level']}, for new {first['target']}: {first['n_rows']} rows, {first['n_items']} items" + f", {first['n_systems']} systems"*bool(first["n_systems"])
-        print_table(records(rows[["metric", "level", "value", "ci_low", "ci_high", "p", "chance", "turned"]].sort_values("value", ascending=False)), title)
-    for (statistic, level), rows in found.clusters.groupby(["statistic", "level"], sort=False):
-        typer.echo(f"{statistic}, {level}, clusters of metrics that cannot be told apart (Holm): " + "; ".join(few(list(part["metric"]), 20) for _, part in rows.groupby("cluster", sort=True)))
+        title = f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, {first['n_items']} items"
+        if first["n_systems"]: title += f", {first['n_systems']} systems"
+        print_table(records(rows[["metric", "unit", "value", "ci_low", "ci_high", "p", "chance", "turned"]].sort_values("value", ascending=False)), title)
+    for (statistic, unit), rows in found.clusters.groupby(["statistic", "unit"], sort=False):
+        clusters = [few(list(part["metric"]), 20) for _, part in rows.groupby("cluster", sort=True)]
+        typer.echo(f"{statistic}, {unit}, clusters of metrics that cannot be told apart (Holm): {'; '.join(clusters)}")
     if len(found.ceiling): print_table(records(found.ceiling), "people among themselves")
-    typer.echo(found.fingerprint)
+    typer.echo(found.signature)
     print_notes(found.notes)
 
 # %% ../../nbs/commands/20_judge.ipynb #76e205a6

@@ -17,7 +17,8 @@ import pandas as pd
 
 from ..core import InputError, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, read_json, judgment_format
-from .judgment_tables import metric_table, text_column, number_column, json_objects, read_judgment_table
+from .judgment_tables import metric_table, text_column, number_column, json_objects
+from .judgment_tables import read_judgment_table
 from .judgment_tables import read_table
 from .parallel import load_captions
 from .texts import read_lines

@@ -17,7 +17,8 @@ from scipy.special import expit
 
 from ..core import InputError, rng
 from .correlation import check_scores, require_defined, pearson, pearson_many, ratio
-from .kendall import PairCounts, group_batches, dense_codes, grouped_counts, margin_counts, pair_counts
+from .kendall import PairCounts, group_batches, dense_codes, grouped_counts
+from .kendall import margin_counts, pair_counts
 
 # %% ../../nbs/people/020_calibrated.ipynb #4878f91f
 def split_halves(units: np.ndarray, # (n,) labels; a unit stays in one half

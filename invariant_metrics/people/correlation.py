@@ -13,7 +13,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from ..core import InputError
-from .kendall import batch_weights, group_batches, dense_codes, pair_signs, weight_parts
+from .kendall import batch_weights, group_batches, dense_codes, pair_signs
+from .kendall import weight_parts
 
 # %% ../../nbs/people/010_correlation.ipynb #c23f52c9
 def check_scores(x: Sequence[float], y: Sequence[float], # people, metric

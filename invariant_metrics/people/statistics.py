@@ -142,7 +142,7 @@ class WithinItems:
 class Agreement:
     "A statistic of agreement: on one sample, on many replicates, and within groups."
     name: str
-    levels: tuple[str, ...]       # "item", "system": all rows together; "grouped": within items, averaged; "choice": pairs chosen from
+    units: tuple[str, ...]       # "item", "system": all rows together; "within-item": within items, averaged; "choice": pairs chosen from
     chance: Callable              # (x, groups=None) -> what a random continuous metric gets
     function: Callable            # (x, y, weights=None) -> float
     many: Callable                # (x, Y (M, n), W (R, C), rows=None) -> (M, R); NaN where a replicate has no variation
@@ -155,9 +155,9 @@ AGREEMENTS: dict[str, Agreement] = {}
 
 WMT_GAP = 25.0 # points of 100
 
-def _add(name: str, function, many, groupwise, cite: str, chance=0.0, levels=("item", "system", "grouped"), form="rows") -> None:
+def _add(name: str, function, many, groupwise, cite: str, chance=0.0, units=("item", "system", "within-item"), form="rows") -> None:
     by_chance = chance if callable(chance) else lambda x, groups=None: chance
-    AGREEMENTS[name] = Agreement(name, levels, by_chance, function, many, groupwise, cite, form)
+    AGREEMENTS[name] = Agreement(name, units, by_chance, function, many, groupwise, cite, form)
 
 def _add_pairs(name: str, value: Callable, function: Callable, cite: str, chance=0.0) -> None:
     _add(name, function, lambda x, Y, W, rows=None: value(pair_counts_many(x, Y, W, rows)),
@@ -168,7 +168,7 @@ def _wmt_named(name: str, gap: float) -> Agreement:
     one = lambda x, y, weights=None: wmt_like(x, y, gap, weights)
     many = lambda x, Y, W, rows=None: np.stack([tau_wmt(margin_counts(x, y, W, rows, gap=gap)) for y in Y])
     within = lambda x, y, groups, W=None: tau_wmt(grouped_counts(x, y, groups, W, gap=gap))
-    return Agreement(name, ("item", "system", "grouped"), lambda x, groups=None: 0.0, one, many, within, "Bojar et al. 2017", gap=gap)
+    return Agreement(name, ("item", "system", "within-item"), lambda x, groups=None: 0.0, one, many, within, "Bojar et al. 2017", gap=gap)
 
 def _accuracy_many(x, Y, W, rows=None) -> np.ndarray:
     found = [calibrated_accuracy(x, y, clusters=rows) for y in Y]
@@ -204,14 +204,15 @@ _add_pairs("tau_c", tau_c, kendall_c, "Stuart 1953")
 _add_pairs("tau_23", tau_23, tau23, "Deutsch, Foster and Freitag 2023", lambda x, groups=None: -tied_share(x, groups))
 AGREEMENTS["wmt_like"] = _wmt_named("wmt_like", WMT_GAP)
 _add("accuracy", _accuracy, _accuracy_many, _accuracy_groups, "Deutsch, Foster and Freitag 2023", accuracy_chance)
-_add("logistic_pearson", _logistic, _logistic_many, None, "VQEG 2003", levels=("item", "system"))
+_add("logistic_pearson", _logistic, _logistic_many, None, "VQEG 2003", units=("item", "system"))
 _add("soft_accuracy", soft_pairwise_accuracy, _soft_many, None, "Thompson, Mathur and Deutsch 2024", soft_chance, ("system",), form="matrix")
 _add("two_afc", two_afc, _mean_many(_two_afc), None, "Zhang et al. 2018", 0.5, ("choice",), "choices")
 _add("choice", choice_accuracy, _mean_many(_choice), None, "Vedantam et al. 2015", 0.5, ("choice",), "choices")
 
 # %% ../../nbs/people/030_statistics.ipynb #28c15df6
-def agreement_named(name: str) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"
+def agreement_named(name: str | Agreement) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"; a statistic is returned as it is
     "The statistic of this name; raises InputError on an unknown name or a gap that is no positive number."
+    if isinstance(name, Agreement): return name
     if name in AGREEMENTS: return AGREEMENTS[name]
     if name[:9] not in ("wmt_like:", "wmt_like_"): raise unknown("statistic", name, AGREEMENTS)
     try: value = float(name[9:])

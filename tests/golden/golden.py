@@ -863,7 +863,7 @@ def statistics(folder):
     "Resampling, intervals, AUC, Holm and Benjamini-Hochberg, the signed-rank trend, Wilson, generators of chance."
     from invariant_metrics.core import rng, torch_rng
     from invariant_metrics.stats import auc, bootstrap_weights, interval, normal_interval
-    from invariant_metrics.people.agreement import williams
+    from invariant_metrics.people.exchange import williams
     from invariant_metrics.stats import benjamini_hochberg, holm
     from invariant_metrics.probe.contrast import draw_sets, item_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
@@ -909,7 +909,7 @@ def statistics(folder):
 def correlations(folder):
     "Kendall in all forms, Pearson, Spearman, calibrated accuracy, raters, agreement with intervals and clusters of ties."
     from invariant_metrics.core import rng
-    from invariant_metrics.people.agreement import agreement, compare, score_table, swap_test
+    from invariant_metrics.people.agreement import agreement, compare
     from invariant_metrics.people.calibrated import calibrated_accuracy, logistic_pearson
     from invariant_metrics.people.correlation import pearson, spearman
     from invariant_metrics.people.statistics import (
@@ -919,7 +919,9 @@ def correlations(folder):
         tau23,
         wmt_like,
     )
+    from invariant_metrics.people.exchange import swap_test
     from invariant_metrics.people.raters import held_out_agreement, krippendorff, noise_ceiling
+    from invariant_metrics.people.score_table import score_table
 
     draw = rng(4, "golden", "correlations")
     x = draw.integers(0, 5, 60).astype(float)
@@ -938,7 +940,7 @@ def correlations(folder):
     }
     systems = np.tile(np.arange(6), 10)
     found["compare"] = compare(
-        x, Y, "pearson", "items", "grouped", item=groups, system=systems, names=("y", "z", "chance"), reps=60
+        x, Y, "pearson", "items", "within-item", item=groups, system=systems, names=("y", "z", "chance"), reps=60
     ).frame
     table = score_table(x, Y, item=groups, system=systems, names=("y", "z", "chance"))
     found["swap"] = swap_test(table, "y", "z", reps=50)
@@ -954,7 +956,7 @@ def correlations(folder):
 
 @call(quick=True)
 def agree_table(folder):
-    "Own tables of judgments and scores, three levels, two targets; the tables that --out keeps."
+    "Own tables of judgments and scores, three units, two populations; the tables that --out keeps."
     import pandas as pd
     from invariant_metrics.core import rng
 
@@ -977,8 +979,8 @@ def agree_table(folder):
     return {
         "item": ask("--statistic", "pearson,tau-b", "--out", "run"),
         "kept": run_folder(folder / "run"),
-        "system": ask("--level", "system", "--target", "both"),
-        "grouped": ask("--level", "grouped", "--statistic", "pearson"),
+        "system": ask("--unit", "system", "--generalize", "both"),
+        "grouped": ask("--unit", "within-item", "--statistic", "pearson"),
     }
 
 
@@ -1009,9 +1011,9 @@ def agree_translation(folder):
             wmt / "ted2021_ende_mqm.jsonl.gz",
             "--metrics",
             "bleu,chrf,ter",
-            "--level",
+            "--unit",
             "system",
-            "--target",
+            "--generalize",
             "systems",
             "--reps",
             100,
@@ -1021,9 +1023,9 @@ def agree_translation(folder):
             wmt / "ted2021_ende_mqm.jsonl.gz",
             "--metrics",
             "chrf",
-            "--level",
-            "grouped",
-            "--target",
+            "--unit",
+            "within-item",
+            "--generalize",
             "both",
             "--reps",
             20,
@@ -1051,8 +1053,8 @@ def agree_summaries(folder):
             place / "summeval_thumb.jsonl.gz",
             "--metrics",
             "chrf,rouge-2-f",
-            "--level",
-            "grouped",
+            "--unit",
+            "within-item",
             "--statistic",
             "tau-b",
             "--reps",
@@ -1061,9 +1063,9 @@ def agree_summaries(folder):
         "realsumm": result(
             "agree",
             place / "realsumm_outputs.jsonl.gz",
-            "--level",
+            "--unit",
             "system",
-            "--target",
+            "--generalize",
             "systems",
             "--reps",
             100,
