@@ -17,7 +17,6 @@ from ..core import InputError, few, unknown
 from ..data.judgment_tables import Judgments, metric_table
 from ..files import digest
 from ..metrics.base import Rows, extract, get_metric, metrics as METRICS
-from ..metrics.base import statistic as metric_value
 
 # %% ../../nbs/people/090_metric_scores.ipynb #161fad67
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,7 @@ def run_metrics(judgments: Judgments,
     corpus = {}
     for metric in built:
         if not metric.pool or not places: continue
-        corpus[metric.name] = {s: metric_value(metric, Rows(rows[metric.name].pred[at])) for s, at in places.items()}
+        corpus[metric.name] = {s: metric.statistic(Rows(rows[metric.name].pred[at])) for s, at in places.items()}
     return MetricScores(pd.concat(parts, ignore_index=True), {m.name: m.higher_is_better for m in built},
                         {m.name: str(m.signature) for m in built}, corpus)
 
