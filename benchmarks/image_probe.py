@@ -13,7 +13,8 @@ import pandas as pd
 
 from invariant_metrics.files import atomic_write, save_results
 from invariant_metrics.probe.own_images import image_probe
-from invariant_metrics.probe.images import combine, probe
+from invariant_metrics.probe.images import color_probe
+from invariant_metrics.probe.task import combine_results
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"image_probe"
 
@@ -35,10 +36,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         photos, regions = some(root/"images", count, Path(place)), root/"segmentations"
         damage = image_probe(photos, regions=regions, workers=2, progress=False)
-        color = probe(photos, regions=regions, progress=False)
+        color = color_probe(photos, regions=regions, progress=False)
     for result, name in ((damage, "damage"), (color, "color")):
         for frame in (result.profile, result.auc, result.ledger): frame["source"] = name
-    both = combine([damage, color])
+    both = combine_results([damage, color])
     for name in ("profile", "auc", "ledger"): save_results(short(getattr(both, name)), OUT/f"{name}.parquet")
     seconds = {"damage": sum(damage.seconds.values()), "color": sum(color.seconds.values()), "photographs": count}
     with atomic_write(OUT/"seconds.json") as path: path.write_text(json.dumps(seconds, indent=1))

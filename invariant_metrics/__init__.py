@@ -3,7 +3,7 @@ from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
 
-_SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images", "study": "study.run",
+_SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run",
             "Score": "core", "Signature": "core", "Interval": "core", "InputError": "core", "paired_metric": "metrics.base",
             "load_results": "files"}
 __all__ = [*_SURFACE]
@@ -12,7 +12,8 @@ __all__ = [*_SURFACE]
 def __getattr__(name):
     "The names above, each loaded when it is first asked for, so that `import invariant_metrics` stays quick."
     if name not in _SURFACE: raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_import_module(f"{__name__}.{_SURFACE[name]}"), name)
+    module, _, its_name = _SURFACE[name].partition(":")
+    return getattr(_import_module(f"{__name__}.{module}"), its_name or name)
 
 
 def __dir__(): return sorted({*globals(), *_SURFACE})

@@ -8,9 +8,9 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.classes import CLASS_ID
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.edits.pictures import SEVERITIES, sky_mask, windows
-from invariant_metrics.probe.own_images import image_probe, load_shown, picture_oracle
+from invariant_metrics.probe.own_images import image_probe, open_pictures, picture_oracle
 from invariant_metrics.edits.colors import Items, at_strength, families, perturbations, psnr_to
-from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.metrics.base import PairedMetric, SetMetric
 from real_data import data_path
 
@@ -116,7 +116,7 @@ def test_own_predictions_are_broken_and_compared_with_themselves(tmp_path):
     rows = found.profile.query("metric == 'pixel-psnr' and view == 'item' and family == 'noise' and severity == 5")
     untouched = psnr_to(world.rgb, soft).mean()
     assert 5 < rows.change.item() < untouched + 1  # in dB below what the prediction had, not below 100
-    shown_ = load_shown(truth, pred, side=48)
+    shown_ = open_pictures(truth, pred, side=48)["sysA"]
     assert (shown_.target - world.rgb).abs().max() < 0.01 and (shown_.items.rgb - soft).abs().max() < 0.01
     with pytest.raises(InputError, match="without"): image_probe(truth, [write(tmp_path / "part", soft[:8], names[:8])], [PSNR], scale="quick", progress=False)
 
@@ -143,7 +143,7 @@ def test_bad_input(tmp_path):
 def test_photographs_with_human_regions():
     images, labels = data_path("bsds500/images"), data_path("bsds500/segmentations")
     few = sorted(images.glob("*.jpg"))[:12]
-    made = load_shown(few, regions=labels)
+    made = open_pictures(few, regions=labels)["target"]
     assert len(made.items) == 12 and "labels" in str(made.signature) and made.items.regions.flatten(1).amax(1).min() >= 1
     assert sky_mask(made.items)[1].sum() >= 3
 

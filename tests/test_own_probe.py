@@ -10,11 +10,10 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.probe.own_texts import ALTERNATIVE, OWN_SCALES, foil_items, oracle_rows, own_items
-from invariant_metrics.probe.own_texts import own_probe, parted, posed, posed_foils, read_foils, sides_of
-from invariant_metrics.probe.own_texts import truth
-from invariant_metrics.probe.images import MATCHED, NOT_APPLICABLE, UNMATCHED, ProbeResult
-from invariant_metrics.probe.worlds import TextSize
+from invariant_metrics.probe.own_texts import ALTERNATIVE, OWN_SIZES, deal_references, edit_foils, edit_items, foil_items
+from invariant_metrics.probe.own_texts import open_own_texts, oracle_scores, own_probe, read_foils, text_wrongness
+from invariant_metrics.probe.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
+from invariant_metrics.probe.task import ProbeResult, ProbeSize
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.words import TextCase
 from invariant_metrics.metrics.base import SetMetric, TextMetric
@@ -36,9 +35,9 @@ SETS = SetMetric("sets", lambda texts: torch.tensor([[float(len(t)), 1.] for t i
 
 @pytest.fixture(scope="module", autouse=True)
 def small():
-    OWN_SCALES["test"] = TextSize(24, 12, 12, 100)
+    OWN_SIZES["test"] = ProbeSize(24, 12, 100, 12)
     yield
-    del OWN_SCALES["test"]
+    del OWN_SIZES["test"]
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +53,20 @@ def rows(result, **wanted):
 
 def test_references_are_dealt_out_and_never_compared_with_themselves():
     for seed in range(20):
-        item = parted("1", ["A cat.", "One cat!", "a cat", "Some cat", "The cat."], rng(seed))
+        item = deal_references("1", ["A cat.", "One cat!", "a cat", "Some cat", "The cat."], rng(seed))
         parts = [item.base, item.other, *item.targets]
         assert len({p.lower().rstrip(".") for p in parts}) == len(parts) == 4
-    said = parted("1", ["A cat.", "One cat."], rng(0), said="a cat")
+    said = deal_references("1", ["A cat.", "One cat."], rng(0), base="a cat")
     assert said.base == "a cat" and said.targets == ("One cat.",) and said.other == ""
 
 
 def test_one_reference_makes_predictions_the_base():
     single = {k: v[:1] for k, v in CAPTIONS.items()}
-    items, _ = own_items(single, {"shifted": SYSTEMS["shifted"]}, size=24)
+    own = open_own_texts(single, {"shifted": SYSTEMS["shifted"]}, size=24)
+    items = own.items(0, own.bases("auto")[0])
     assert sum(x.base == SYSTEMS["shifted"][x.name] for x in items) >= 22
-    items, _ = own_items(CAPTIONS, SYSTEMS, size=24, base="predictions")
+    own = open_own_texts(CAPTIONS, SYSTEMS, size=24)
+    items = own.items(0, own.bases("predictions")[0])
     assert all(x.base == SYSTEMS["right"][x.name] and x.base not in x.targets for x in items)
 
 
@@ -78,29 +79,30 @@ def test_sentinels(result):
 
 
 def test_the_oracle_does_not_know_which_edit_made_a_text():
-    items, _ = own_items(CAPTIONS, size=24)
-    p = posed(items, ["color-replaced", "synonym", "punctuation", "repetition"], (1, 2))
-    found = oracle_rows(p, p.groups({}))
+    items = open_own_texts(CAPTIONS, size=24).items()
+    p = edit_items(items, ["color-replaced", "synonym", "punctuation", "repetition"], (1, 2))
+    found = oracle_scores(items, p)
     told = {name: np.concatenate([found["edit", f, l] for l in range(2) if ("edit", f, l) in found]) for f, name in enumerate(p.families)}
     assert told["color-replaced"].mean() >= 0.95 and told["repetition"].mean() >= 0.95, {k: v.mean() for k, v in told.items()}
     assert not told["synonym"].any() and not told["punctuation"].any() and not told[ALTERNATIVE].any() and not found["base", -1, -1].any()
     p.families, p.kinds = p.families[::-1], ["valid" if k == "violation" else "violation" for k in p.kinds]
-    again = oracle_rows(p, p.groups({}))
+    again = oracle_scores(items, p)
     assert all(torch.equal(again[key], rows_) for key, rows_ in found.items())
 
 
 def test_truth_of_single_texts():
     case, valid = TextCase("A small cat and a dog sit.", ("Two pets sit.",)), edits_of("captioning", "valid")
-    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert truth(case, right, valid) == 0, right
-    for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert truth(case, wrong, valid) == 1, wrong
+    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert text_wrongness(case, right, valid) == 0, right
+    for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert text_wrongness(case, wrong, valid) == 1, wrong
 
 
 def test_the_item_view_of_a_family_does_not_depend_on_the_others():
     ask = lambda families, levels: rows(own_probe("captioning", CAPTIONS, metrics=["chrf"], families=families, levels=levels, scale="test", progress=False),
                                         metric="chrf", view="item", family="color-replaced", level="2").auc.item()
     assert ask(["color-replaced"], (1, 2)) == ask(FAMILIES, (1, 2)) == ask(["color-replaced", "synonym"], (2,))
-    items, _ = own_items(CAPTIONS, size=24)
-    assert posed(items, ["empty"]).valid.keys() == posed(items, ["synonym", "empty"]).valid.keys() >= {ALTERNATIVE, "synonym"}
+    items = open_own_texts(CAPTIONS, size=24).items()
+    assert edit_items(items, ["empty"]).alternatives == edit_items(items, ["synonym", "empty"]).alternatives
+    assert {ALTERNATIVE, "synonym"} <= {name for _, name, _ in edit_items(items, ["empty"]).alternatives}
 
 
 def test_every_system_is_edited_and_has_tables_of_its_own():
@@ -110,19 +112,19 @@ def test_every_system_is_edited_and_has_tables_of_its_own():
     assert list(both.signatures) == ["right", "shifted"] == list(dict.fromkeys(both.auc.source)) and {*both.profile.source} == {*both.ledger.source} == {*SYSTEMS}
     assert all(f"edited:{s}" in both.signatures[s] for s in SYSTEMS) and "edited:references" in auto.signatures["captioning"] and {*auto.auc.source} == {"captioning"}
     assert {*both.examples["shifted/base"]} <= {*SYSTEMS["shifted"].values()}
-    sides = sides_of(CAPTIONS, SYSTEMS, size=24)
-    assert all(sides.items(0, s)[3].base == SYSTEMS[s][sides.items(0)[3].name] for s in SYSTEMS)
+    own = open_own_texts(CAPTIONS, SYSTEMS, size=24)
+    assert all(own.items(0, s)[3].base == SYSTEMS[s][own.items(0)[3].name] for s in SYSTEMS)
     single = own_probe("captioning", {k: v[:1] for k, v in CAPTIONS.items()}, {"shifted": SYSTEMS["shifted"]}, metrics=["chrf"], families=["object-added"], scale="test", progress=False)
     assert list(single.signatures) == ["shifted"]
     with pytest.raises(InputError, match="there are no predictions to edit"): own_probe("captioning", CAPTIONS, metrics=["chrf"], base="predictions", progress=False)
-    with pytest.raises(InputError, match="may be called source or foils"): sides_of(CAPTIONS, {"foils": SYSTEMS["right"]})
+    with pytest.raises(InputError, match="may be called source or foils"): open_own_texts(CAPTIONS, {"foils": SYSTEMS["right"]})
 
 
 def test_items_without_predictions_are_counted_aloud(capsys):
     some = {k: v for k, v in SYSTEMS["right"].items() if int(k) < 10}
-    assert len(own_items(CAPTIONS, {"a": some}, size=24)[0]) == 10
+    assert len(open_own_texts(CAPTIONS, {"a": some}, size=24).items()) == 10
     assert capsys.readouterr().err == "note: 10 of 24 items have predictions; the others are left out\n"
-    own_items(CAPTIONS, SYSTEMS, size=24)
+    open_own_texts(CAPTIONS, SYSTEMS, size=24)
     assert capsys.readouterr().err == ""
 
 
@@ -204,8 +206,8 @@ def test_foils_of_others(tmp_path):
     file.write_text("\n".join(map(json.dumps, lines)))
     foils = read_foils(file)
     assert len(foils) == 24 + 12 # what VALSE's raters did not accept is not used
-    items, kept = foil_items(foils, CAPTIONS, 100)
-    p = posed_foils(items, kept)
+    items, kept = foil_items(foils, open_own_texts(CAPTIONS).refs, 100)
+    p = edit_foils(items, kept)
     assert all(x.base.lower() not in {t.lower() for t in x.targets} for x in items)
     assert len(np.unique(p.cluster)) == 24 and (p.status[:2] == MATCHED).sum() == len(items)
     found = own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["synonym"], foils=[file], scale="test", progress=False)
@@ -228,18 +230,24 @@ def test_what_is_refused():
 
 
 def test_unproved_edits_are_counted_and_not_used():
-    items, _ = own_items(CAPTIONS, size=24)
-    p = posed(items, ["unrelated", "addition"], (1,))
+    items = open_own_texts(CAPTIONS, size=24).items()
+    p = edit_items(items, ["unrelated", "addition"], (1,))
     for f in range(2):
-        assert (p.status[f, 0] == MATCHED).sum() == len(p.texts[f, 0][0])
+        assert (p.status[f, 0] == MATCHED).sum() == len(p.at(("edit", f, 0)))
     assert (p.status == UNMATCHED).sum() + (p.status == NOT_APPLICABLE).sum() + (p.status == MATCHED).sum() == p.status.size
 
 
 def test_real_captions_with_foils():
     place = data_path("coco_captions/val2017_1000.jsonl.gz")
-    OWN_SCALES["test-real"] = TextSize(40, 12, 16, 60)
+    OWN_SIZES["test-real"] = ProbeSize(40, 12, 60, 16)
     try: found = own_probe("captioning", place, metrics=["chrf", "rouge-l"], families=["noun-swapped", "negation", "synonym"], levels=(1,), scale="test-real",
                            foils=[data_path("sugarcrepe/sugarcrepe.jsonl.gz")], progress=False)
-    finally: del OWN_SCALES["test-real"]
+    finally: del OWN_SIZES["test-real"]
     nouns = rows(found, metric="chrf", family="noun-swapped", view="paired", level="1").auc.item()
     assert nouns > 0.75 and len({*rows(found, source="foils").family}) == 8
+
+
+def test_texts_that_equal_their_only_reference_are_refused():
+    single = {k: v[:1] for k, v in CAPTIONS.items()}
+    with pytest.raises(InputError, match="no text can be edited"):
+        own_probe("captioning", single, {"right": SYSTEMS["right"]}, metrics=["chrf"], families=["negation"], scale="test", progress=False)

@@ -13,7 +13,8 @@ from invariant_metrics.stats import cluster_interval
 from invariant_metrics.probe.contrast import draw_sets, share_interval, trend
 from invariant_metrics.edits.colors import Items, at_strength, families, match_psnr, perturbations, psnr_to
 from invariant_metrics.edits.colors import scene_wrongness
-from invariant_metrics.probe.images import ProbeResult, combine, probe, probe_metrics
+from invariant_metrics.probe.images import color_probe, probe_metrics
+from invariant_metrics.probe.task import ProbeResult, combine_results
 from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric
 from real_data import data_path
 
@@ -38,7 +39,7 @@ def scenes():
 
 @pytest.fixture(scope="module")
 def result():
-    return {source: probe(source, [PSNR, CHROMA, MEANS], scale="quick", seed=0, progress=False) for source in ("photos", "scenes")}
+    return {source: color_probe(source, [PSNR, CHROMA, MEANS], scale="quick", seed=0, progress=False) for source in ("photos", "scenes")}
 
 
 @pytest.mark.parametrize("source", ["photos", "scenes"])
@@ -166,9 +167,9 @@ def test_set_metrics_have_the_set_view_only(result):
 
 
 def test_same_seed_same_result_and_round_trip(result, tmp_path):
-    first, again = (probe("scenes", [PSNR, MEANS], families=["desaturation"], levels=(31, 28), scale="quick", seed=0, progress=False) for _ in range(2))
+    first, again = (color_probe("scenes", [PSNR, MEANS], families=["desaturation"], levels=(31, 28), scale="quick", seed=0, progress=False) for _ in range(2))
     assert first.auc.equals(again.auc) and first.dose.equals(again.dose) and first.profile.equals(again.profile)
-    both = combine([result["photos"], result["scenes"]])
+    both = combine_results([result["photos"], result["scenes"]])
     both.save(tmp_path); back = ProbeResult.load(tmp_path)
     assert back.auc.equals(both.auc) and back.signatures == both.signatures and set(back.examples) == set(both.examples)
     assert all((back.examples[k] == v).all() and v.dtype == np.uint8 for k, v in both.examples.items())
@@ -188,12 +189,12 @@ def test_the_profile_of_a_probe_knows_its_sentinels(result):
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="did you mean bleeding"): probe("photos", [PSNR], families=["bleding"], progress=False)
-    with pytest.raises(InputError, match="did you mean quick"): probe("photos", [PSNR], scale="quik", progress=False)
-    with pytest.raises(InputError, match="mildest"): probe("photos", [PSNR], levels=(25, 37), progress=False)
-    with pytest.raises(InputError, match="forbidden-color"): probe("photos", [PSNR], families=["forbidden-color"], progress=False)
+    with pytest.raises(InputError, match="did you mean bleeding"): color_probe("photos", [PSNR], families=["bleding"], progress=False)
+    with pytest.raises(InputError, match="did you mean quick"): color_probe("photos", [PSNR], scale="quik", progress=False)
+    with pytest.raises(InputError, match="mildest"): color_probe("photos", [PSNR], levels=(25, 37), progress=False)
+    with pytest.raises(InputError, match="forbidden-color"): color_probe("photos", [PSNR], families=["forbidden-color"], progress=False)
     with pytest.raises(InputError, match="twice"): probe_metrics([PSNR, PSNR])
-    with pytest.raises(InputError, match="not a folder"): probe("no-such-folder", [PSNR], progress=False)
+    with pytest.raises(InputError, match="not a folder"): color_probe("no-such-folder", [PSNR], progress=False)
 
 
 def test_intervals_over_clusters():
@@ -212,5 +213,5 @@ def test_intervals_over_clusters():
 
 def test_own_photographs_with_human_regions():
     labels, images = data_path("bsds500/segmentations"), data_path("bsds500/images")
-    found = probe(images, [PSNR, CHROMA], families=["bleeding", "desaturation"], levels=(34, 31, 28), scale="quick", regions=labels, progress=False)
+    found = color_probe(images, [PSNR, CHROMA], families=["bleeding", "desaturation"], levels=(34, 31, 28), scale="quick", regions=labels, progress=False)
     assert found.auc.n_clusters.max() > 30 and "labels-0" in found.signatures["images"]

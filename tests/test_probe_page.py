@@ -9,7 +9,7 @@ import pytest
 from browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.probe.figures import example_strips
-from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
 from invariant_metrics.pages.probe import answers, maps, parted, render_probe, turned, verdicts

@@ -12,7 +12,7 @@ from browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import save_results
 from invariant_metrics.study.figures import results_table_rows
-from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.runs import open_run
 from invariant_metrics.study.search import StudyResult
 from invariant_metrics.pages.study import render, write_report

@@ -11,10 +11,10 @@ from invariant_metrics.worlds.bilingual import entities_in, preserved
 from invariant_metrics.worlds.scene_captions import judge_captions
 from invariant_metrics.edits.captions import caption_items, claims
 from invariant_metrics.edits.colors import families, perturbations
-from invariant_metrics.probe.images import ProbeResult
+from invariant_metrics.probe.task import ProbeResult, ProbeSize
 from invariant_metrics.edits.sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
 from invariant_metrics.encoders.text import RememberingEncoder
-from invariant_metrics.probe.worlds import TEXT_SCALES, TextSize, text_metrics, text_probe
+from invariant_metrics.probe.worlds import WORLD_SIZES, edit_world, score_texts, text_metrics, text_probe
 from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric, TextMetric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
@@ -36,11 +36,10 @@ def foils(task, n=60, seed=3):
 
 @pytest.fixture(scope="module")
 def result():
-    scale = TextSize(40, 24, 16, 300)
-    TEXT_SCALES["test"] = scale
+    WORLD_SIZES["test"] = ProbeSize(40, 24, 300, 16)
     yield {task: text_probe(task, ["bleu", "rouge-l", "cider-d", WORDS, SETS, *([NAMES] if task == "translation" else [])], scale="test", progress=False)
            for task in ITEMS}
-    del TEXT_SCALES["test"]
+    del WORLD_SIZES["test"]
 
 
 def test_right_answers_of_the_bilingual_world_break_nothing():
@@ -154,12 +153,10 @@ def test_profiles_of_worlds(result, task):
 
 
 def test_the_exchange_of_an_edit_is_what_it_says(result):
-    from invariant_metrics.probe.worlds import TEXT_SCALES as scales, groups_of, scored, shown
-    items = sentence_items(scales["test"].items, 0)
-    s = shown(items, ["entity-replaced"], 0); groups = groups_of(s); found = scored([m := get_metric("chrf")], groups, items.reference)
-    at = s.broken[0, 0][0]
-    there = groups["valid", -1, -1][0]
-    own, valid, bad = found.items(m, ("reference", -1, -1)), found.items(m, ("valid", -1, -1)), found.items(m, ("reference", 0, 0))
+    texts = edit_world(sentence_items(WORLD_SIZES["test"].items, 0), ["entity-replaced"], 0)
+    found = score_texts([m := get_metric("chrf")], texts)
+    at, there = texts.at(("edit", 0, 0)), texts.at(("base", -1, -1))
+    own, valid, bad = found.items(m, ("reference", -1, -1)), found.items(m, ("base", -1, -1)), found.items(m, ("reference", 0, 0))
     k = np.searchsorted(there, at)
     row = text_probe("translation", ["chrf"], families=["entity-replaced"], scale="test", progress=False).profile
     row = row.query("metric == 'chrf' and view == 'item' and level == '1'").iloc[0]
@@ -199,22 +196,14 @@ def test_round_trip_with_texts_and_pictures(result, task, tmp_path):
     assert (f"{task}/picture" in back.examples) == (task == "captioning") and isinstance(back.examples[f"{task}/valid"][0], str)
 
 
-class AtOnce:
-    "Stands in for a pool of processes: the same shares of the work, done here."
-    def __init__(self, *args, **options): self.jobs = 0
-    def __enter__(self): return self
-    def __exit__(self, *error): assert self.jobs == 1
-    def submit(self, function, *args):
-        self.jobs, done = self.jobs + 1, Future()
-        done.set_result(function(*args))
-        return done
-
-
 def test_processes_change_nothing(monkeypatch):
-    monkeypatch.setattr("invariant_metrics.probe.worlds.ProcessPoolExecutor", AtOnce)
-    monkeypatch.setitem(TEXT_SCALES, "test", TextSize(16, 8, 12, 100))
+    shares = []
+    def make_all_here(calls, workers): shares.append(len(calls)); return [call() for call in calls]
+    monkeypatch.setattr("invariant_metrics.probe.worlds.share_out", make_all_here)
+    monkeypatch.setitem(WORLD_SIZES, "test", ProbeSize(16, 8, 100, 12))
     alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
     assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.profile.equals(shared.profile) and alone.signatures == shared.signatures
+    assert shares == [1, 2]
 
 
 def test_bad_input(monkeypatch):

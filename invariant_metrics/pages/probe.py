@@ -16,7 +16,7 @@ import pandas as pd
 from .. import plots
 from ..probe import figures as charts
 from ..study import text_figures as texts
-from ..probe.images import ProbeResult
+from ..probe.task import ProbeResult
 from ..probe.figures import QUANTITY_NAMES, SENTINELS, VIEW_NAMES, profile_card, profile_heat
 from .page import filled, listing, run_facts
 

@@ -22,7 +22,7 @@ from ..probe import figures as charts
 from ..study import figures as fig
 from ..study import text_figures as texts
 from ..study.improvement import LENGTH, SATURATION
-from ..probe.images import ProbeResult
+from ..probe.task import ProbeResult
 from ..runs import read_run
 from ..study.search import StudyResult
 from ..study.tradeoff import tradeoff_figures, tradeoff_legend

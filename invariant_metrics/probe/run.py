@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..core import InputError, check_device, package_version, unknown
 from ..files import digest
-from .images import ProbeResult, combine
+from .task import ProbeResult, combine_results
 from ..runs import data_identity, open_run, peak_memory, versions, write_run
 
 # %% ../../nbs/probe/90_run.ipynb #dd714c8f
@@ -60,11 +60,11 @@ def _measured(s: Mapping, target, pred: Mapping, source, foils, regions, metrics
     task, same = s["task"], dict(families=s["families"], scale=s["scale"], seed=s["seed"], device=device, progress=show)
     if task in ("colorization", "images"):
         from invariant_metrics.probe.own_images import image_probe
-        from invariant_metrics.probe.images import probe
+        from invariant_metrics.probe.images import color_probe
         looks, more = dict(regions=regions, recursive=s["recursive"]), {"side": s["side"]} if s["side"] else {}
-        if task == "colorization" and not pred: return probe([target] if target is not None else ["photos", "scenes"], metrics, workers=workers, **same, **looks)
+        if task == "colorization" and not pred: return color_probe([target] if target is not None else ["photos", "scenes"], metrics, workers=workers, **same, **looks)
         if target is not None: return image_probe(target, pred or None, metrics, task=task, workers=workers, **same, **looks, **more)
-        return combine([image_probe(place, None, metrics, task=task, workers=workers, **same) for place in ("photos", "scenes")])
+        return combine_results([image_probe(place, None, metrics, task=task, workers=workers, **same) for place in ("photos", "scenes")])
     if target is None:
         from invariant_metrics.probe.worlds import text_probe
         return text_probe(task, metrics, workers=workers, **same)

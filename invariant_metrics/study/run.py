@@ -73,14 +73,14 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
 
 # %% ../../nbs/study/100_run.ipynb #9f635a44
 def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
-    from invariant_metrics.probe.images import probe
+    from invariant_metrics.probe.images import color_probe
     if s["task"] != "colorization":
         from invariant_metrics.probe.worlds import text_probe
         text_probe(s["task"], metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, workers=workers).save(folder)
         return
     options = dict(metrics=_judged(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
-    probe(sources, workers=workers, **options).save(folder)
+    color_probe(sources, workers=workers, **options).save(folder)
 
 def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.study.search import train_systems
