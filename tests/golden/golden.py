@@ -444,6 +444,7 @@ def page_numbers(path: Path) -> list[str]:
     text = re.sub(r"<(style|script|svg|footer|head)\b.*?</\1>", " ", text, flags=re.S)
     text = re.sub(r"<[^>]+>", " ", text)
     text = re.sub(r"&#?\w+;", " ", text)
+    text = re.sub(r"cost\s+[\d.]+\s+times", " ", text)  # what a training step took
     kept = [
         line
         for line in text.splitlines()
