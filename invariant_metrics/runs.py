@@ -14,9 +14,8 @@ import platform
 import shutil
 import signal
 import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from multiprocessing import get_all_start_methods, get_context, parent_process

