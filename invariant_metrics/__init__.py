@@ -1,5 +1,7 @@
 """Which metric notices when an output breaks what must not break? `im.score`, `im.probe` and `im.study` answer it from Python."""
+import sys as _sys
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
@@ -17,3 +19,18 @@ def __getattr__(name):
 
 
 def __dir__(): return sorted({*globals(), *_SURFACE})
+
+
+class _Room(_ModuleType):
+    "A room that has the name of a function above: `im.probe(...)` calls the function, `im.probe.images` is a module of the room."
+    def __call__(self, *args, **options): return __getattr__(self.__name__.rpartition(".")[2])(*args, **options)
+
+
+class _Package(_ModuleType):
+    "Makes such a room callable when the import system puts it into the package under its name."
+    def __setattr__(self, name, value):
+        if name in _SURFACE and isinstance(value, _ModuleType): value.__class__ = _Room
+        super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package

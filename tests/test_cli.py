@@ -1,5 +1,6 @@
 "The command line, end to end: help, one-line errors, score, study and its run folder."
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image
 
 from commands import cli, own_process
+from invariant_metrics.probe.images import COLOR_SIZES
 from invariant_metrics.worlds.scenes import make_scenes
 
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
@@ -95,11 +97,12 @@ def test_lists_as_table_and_json(command, tmp_path):
     assert isinstance(json.loads(data.stdout)["result"], list)
 
 
-def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_path):
+def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_path, monkeypatch):
+    monkeypatch.setitem(COLOR_SIZES, "quick", replace(COLOR_SIZES["quick"], items=12, sets=6, reps=50, per_photo=2))
     (tmp_path/"photos").mkdir()
     for i, x in enumerate((255*make_scenes(6, 96, seed=3).rgb).byte().movedim(1, -1).numpy()): Image.fromarray(x).save(tmp_path/"photos"/f"{i}.png")
-    quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--data", "photos", "--out", "run"]
-    done = own_process(*quick, cwd=tmp_path)
+    quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--data", "photos", "--out", "run", "--workers", 1]
+    done = cli(*quick, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = tmp_path/"run"/"index.html"
     assert page.exists() and "page: " in done.stdout

@@ -1,0 +1,91 @@
+"What all tests share: one way to draw examples, things that are made once, and two ways to run a part of the tests."
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, or those whose names begin so
+    "test_contract.py": (), "test_invariants.py": (), "test_weights.py": (), "test_core.py": (),
+    "test_encoders.py": ("test_it_is_frozen", "test_importing"),
+    "test_text_invariants.py": ("test_every_kind", "test_decided_truth", "test_equal_texts", "test_what_it_refuses", "test_its_signature"),
+    "test_score.py": ("test_folder_features", "test_against"),
+    "test_probe.py": ("test_labels", "test_matching"),
+    "test_own_probe.py": ("test_same_seed",),
+    "test_study.py": ("test_signs", "test_bad_settings", "test_no_scene"),
+    "test_text_study.py": ("test_own_parallel_text",),
+    "test_training.py": ("test_ctrl_c", "test_alpha_zero"),
+    "test_agreement.py": ("test_published",),
+    "test_cli.py": ("test_every_help", "test_a_mistake", "test_score_ranks"),
+    "test_house.py": ("test_package", "test_rooms", "test_readme", "test_numbers")}
+
+settings.register_profile("fixed", derandomize=True, deadline=None) # the same examples at every run
+settings.register_profile("free", deadline=None, print_blob=True)   # new ones at every run: --hypothesis-profile free
+settings.load_profile("fixed")
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    "One torch thread, as in the worker processes whose numbers are compared."
+    import torch
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--changed", nargs="?", const="main", metavar="BRANCH",
+                     help="only notebooks that differ from BRANCH (main), and test files that differ or import a module that does")
+
+
+def changed_paths(branch: str) -> set[str]:
+    "Files that differ from where this branch left the other one, committed or not."
+    def git(*words): return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+    base = git("merge-base", "HEAD", branch)
+    if base.returncode: raise pytest.UsageError(f"--changed: {base.stderr.strip()}")
+    return {*git("diff", "--name-only", base.stdout.strip()).stdout.split(), *git("ls-files", "-o", "--exclude-standard").stdout.split()}
+
+
+def imported_modules(path: Path) -> set[str]:
+    "Names that a file imports anywhere, each `from a import b` as `a` and as `a.b`."
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import): found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom): found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def touched_tests(changed: set[str]) -> set[str]:
+    "Names of the test files that differ or import something that does."
+    modules = {"invariant_metrics." + re.search(r"default_exp ([\w.]+)", text).group(1) for name in changed
+               if name.endswith(".ipynb") and (ROOT/name).exists() and "default_exp" in (text := (ROOT/name).read_text(encoding="utf-8"))}
+    helpers = {Path(name).stem for name in changed if re.fullmatch(r"tests/\w+\.py", name)}
+    return {path.name for path in sorted((ROOT/"tests").glob("test_*.py")) if path.stem in helpers or imported_modules(path) & (modules | helpers)}
+
+
+def pytest_configure(config):
+    config.changed = changed_paths(config.option.changed) if config.option.changed else None
+    config.touched = touched_tests(config.changed) if config.option.changed else None
+
+
+def pytest_ignore_collect(collection_path, config):
+    "Files of which nothing would be run are not even imported."
+    if not collection_path.name.startswith("test_"): return None
+    if config.changed is not None and collection_path.name not in {*config.touched, "test_notebooks.py"}: return True
+    if config.option.markexpr == "smoke" and collection_path.name not in SMOKE: return True
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        names = SMOKE.get(item.path.name)
+        if names is not None and (not names or item.name.startswith(names)): item.add_marker("smoke")
+    items.sort(key=lambda item: item.path.name != "test_notebooks.py") # the longest first
+    if config.changed is None: return
+    def stays(item): return item.path.name in config.touched or f"nbs/{item.callspec.id}" in config.changed
+    config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
+    items[:] = [item for item in items if stays(item)]
