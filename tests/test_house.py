@@ -1,8 +1,11 @@
 "The shape of the house: notebooks and package in step, rooms in their order, a wheel that finds its assets, README and CI alike."
+import ast
+import json
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,11 @@ from commands import HUNG
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT/"invariant_metrics"
+TWICE = set("""Entity Texts ahead apart attributes_swapped blocks cards check_finite check_settings draw edited entities entity_replaced gather is_word
+    judged limits listing mirror named negation number_changed numbers_of object_added object_dropped pooled portions read_table relation_reversed render
+    repetition said score seeded shares study tiles turned verdict""".split()) # public names still to be parted; no other may join them
+LATE = {f"metrics/{name}.ipynb imports scoring/10_inference.ipynb" for name in ("040_frechet_interval", "070_mmd", "080_cmmd", "090_neighbors", "100_prd",
+        "250_bert_frechet", "260_named", "270_violation")} # imports of later notebooks still to be mended
 BY_HAND = ("__init__.py", "__main__.py")  # the package's own front door; everything else is exported
 
 
@@ -94,3 +102,65 @@ def test_every_sidebar_entry_exists_and_every_notebook_is_reachable():
     listed = set(re.findall(r"[\w/]+\.ipynb", (ROOT/"nbs"/"sidebar.yml").read_text()))
     have = {p.relative_to(ROOT/"nbs").as_posix() for p in (ROOT/"nbs").rglob("*.ipynb") if "_proc" not in p.parts}
     assert listed == have
+
+
+def parsed(source: str) -> ast.Module:
+    "A cell's code without what only a notebook understands."
+    return ast.parse("\n".join("pass" if line.lstrip().startswith(("!", "%")) else line for line in source.split("\n")))
+
+
+def notebooks() -> list[Path]:
+    return sorted(p for p in (ROOT/"nbs").rglob("*.ipynb") if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT).parts))
+
+
+def modules() -> dict[str, Path]:
+    "Module -> the notebook it is written in, without the package's name."
+    found = {}
+    for path in notebooks():
+        if named := re.search(r"#\|\s*default_exp ([\w.]+)", path.read_text(encoding="utf-8")): found[named.group(1)] = path
+    return found
+
+
+def layers() -> list[list[str]]:
+    "Rooms and single modules in their order, those nobody may import first, as the import contract has them."
+    contract, = tomllib.loads((ROOT/"pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return [re.findall(r"invariant_metrics\.(\w+)", line) for line in contract["layers"]]
+
+
+def test_numbers_are_steps_of_ten_unique_and_of_one_width():
+    folders = {}
+    for path in notebooks():
+        if path.name != "index.ipynb": folders.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path.name.split("_")[0])
+    for folder, numbers in folders.items():
+        assert all(n.isdigit() and int(n) % 10 == 0 for n in numbers), (folder, numbers)
+        assert len(set(numbers)) == len(numbers) and len({len(n) for n in numbers}) == 1, (folder, numbers)
+
+
+def test_a_notebook_imports_only_notebooks_that_stand_before_it():
+    "Before it: in an earlier layer, or in its folder with a smaller number. Papers and tutorials export nothing and come last."
+    level = {name: -k for k, names in enumerate(layers()) for name in names}
+    by_module, late = modules(), []
+    place = {name: (level[name.split(".")[0]], path.parent, path.name) for name, path in by_module.items()}
+    for name, path in by_module.items():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"]) if cell["cell_type"] == "code" else ""
+            for node in ast.walk(parsed(source)):
+                if not isinstance(node, (ast.Import, ast.ImportFrom)): continue
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+                for other in {n.removeprefix("invariant_metrics.") for n in names} & set(place) - {name}:
+                    same_room = other.split(".")[0] == name.split(".")[0] or by_module[other].parent == path.parent
+                    before = place[other][2] < place[name][2] if same_room else place[other][0] <= place[name][0]
+                    if not before: late.append(f"{path.relative_to(ROOT/'nbs')} imports {by_module[other].relative_to(ROOT/'nbs')}")
+    assert sorted(set(late) - LATE) == []
+
+
+def test_no_public_function_or_class_is_in_two_notebooks():
+    "But for methods; what another module takes over by assignment is no definition."
+    homes = {}
+    for name, path in modules().items():
+        tree = ast.parse((PACKAGE/Path(*name.split("."))).with_suffix(".py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                if not any("patch" in ast.unparse(d) for d in node.decorator_list): homes.setdefault(node.name, set()).add(name)
+    twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in TWICE} == {}
