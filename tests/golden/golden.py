@@ -1449,12 +1449,12 @@ def edits_pictures(folder):
     "Every family of damage on scenes: digests of the pictures and which pictures it applies to."
     import torch
     from invariant_metrics.core import rng
-    from invariant_metrics.edits.colors import at_strength, families, perturbations
-    from invariant_metrics.probe.images import SCALES, load_items
+    from invariant_metrics.edits.colors import Items, at_strength, families, perturbations
+    from invariant_metrics.worlds.scenes import make_scenes
     import invariant_metrics.edits.pictures  # noqa: F401
 
-    items, _ = load_items("scenes", SCALES["quick"], seed=3)
-    part, found = items[slice(0, 6)], {}
+    scenes = make_scenes(44, 64, seed=90_003)
+    part, found = Items(scenes.rgb, scenes.instances, np.arange(len(scenes)), scenes)[slice(0, 6)], {}
     for name in sorted({*families("colorization"), *families("images")}):
         dose, applies = perturbations[name](part, rng(0, "golden", name))
         found[name] = {
