@@ -133,7 +133,7 @@ def test_the_interval_is_from_the_parts():
     assert score.value == pytest.approx(estimate.value) and score.ci and score.corrected == estimate.corrected
     assert [p.n for p in metric.stats()[0].parts] == [p.n for p in metric.stats()[1].parts] == [p.n for p in stats[0].parts]
     assert one("fd streamed", (0, 90)).score().ci is None
-    wider, narrower = metric.score(level=0.99).ci, metric.score(level=0.5).ci
+    wider, narrower = metric.score(confidence=0.99).ci, metric.score(confidence=0.5).ci
     assert wider.low < narrower.low < narrower.high < wider.high
 
 

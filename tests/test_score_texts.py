@@ -117,9 +117,9 @@ def test_words_for_yes_and_no_are_what_they_say(folder, capsys):
 
 def test_options_of_pixel_metrics_reach_them_through_the_door():
     x = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    gray, plain = (score(0.9*x, x, "ssim", ci=False, options=o)["ssim"] for o in ({"channels": "luma"}, {}))
+    gray, plain = (score(0.9*x, x, "ssim", ci=False, metric_options=o)["ssim"] for o in ({"channels": "luma"}, {}))
     assert gray.value != plain.value and "channels:luma" in str(gray.signature)
-    with pytest.raises(InputError, match="cap has no effect on ssim; leave it out, they take channels"): score(x, x, "ssim", options={"cap": 3})
+    with pytest.raises(InputError, match="cap has no effect on ssim; leave it out, they take channels"): score(x, x, "ssim", metric_options={"cap": 3})
 
 
 def test_ids_are_compared_wherever_texts_meet():
@@ -177,7 +177,7 @@ def test_one_item_has_a_value_and_says_that_it_has_no_interval():
 
 
 def test_document_frequencies_from_a_file_of_references(folder):
-    chosen = score({"": HYP}, REF, "cider-d", options={"df": "coco.json"}, ci=False)[""]["cider-d"]
+    chosen = score({"": HYP}, REF, "cider-d", metric_options={"df": "coco.json"}, ci=False)[""]["cider-d"]
     own = score({"": HYP}, REF, "cider-d", ci=False)[""]["cider-d"]
     assert chosen.value == pytest.approx(own.value, abs=1e-12) and chosen.signature != own.signature
 

@@ -214,7 +214,7 @@ def power_command(metrics: Annotated[Optional[list[str]], typer.Argument(help="M
     else:
         if not names: raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred sysB.txt --target refs.txt")
         found = planned({str(p): p for p in pred} if len(pred) > 1 else pred[0], (target[0] if len(target) == 1 else target) or None, names, **settings, source=source,
-                        options=options_of(option), encoder=encoder, layer=layer, weights=weights, recursive=recursive, device=device, seed=seed)
+                        metric_options=options_of(option), encoder=encoder, layer=layer, weights=weights, recursive=recursive, device=device, seed=seed)
     if figure is not None:
         if len(found) > 1: raise InputError(f"--figure shows one plan, and there are {len(found)}; name one metric")
         with atomic_write(figure) as path: power_figure(found[0]).savefig(path, dpi=150, facecolor="white")

@@ -141,7 +141,7 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
           source: Source = None, option: Options = [],
           query: Annotated[Optional[Path], typer.Option("--query", help="Text file of queries, line by line, for metrics of pairs.")] = None,
           ci: Annotated[str, typer.Option("--ci", help="auto, influence, bootstrap, jackknife or none.")] = "auto",
-          level: Annotated[float, typer.Option("--level", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
+          confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
           reps: Annotated[int, typer.Option("--reps", help="Bootstrap replicates.", min=2)] = 1000,
           permutations: Annotated[int, typer.Option("--permutations", help="Also test whether both sets may be equal, with so many relabelings.", min=0)] = 0,
           paired: Annotated[bool, typer.Option("--paired", help="Of two --pred: the interval of the difference, first minus second.")] = False,
@@ -163,8 +163,8 @@ def score(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-sep
     old = _earlier(against) if against else []
     if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
-    scores = score_systems(systems, _targets(target), [*names, *(metric or [])], source=source, options=options_of(option), intersect=intersect,
-                           encoder=encoder, layer=layer, weights=weights, ci={"auto": True, "none": False}.get(ci, ci), level=level, reps=reps, permutations=permutations,
+    scores = score_systems(systems, _targets(target), [*names, *(metric or [])], source=source, metric_options=options_of(option), intersect=intersect,
+                           encoder=encoder, layer=layer, weights=weights, ci={"auto": True, "none": False}.get(ci, ci), confidence=confidence, reps=reps, permutations=permutations,
                            seed=seed, device=device, query=query, skip_bad=skip_bad, recursive=recursive, cache=not no_cache, batch=batch)
     table = ranking(scores).astype(object) if len(systems) > 1 and not paired else None
     if table is not None: table = table.where(table.notna(), None)

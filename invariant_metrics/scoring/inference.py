@@ -60,14 +60,14 @@ def estimate_score(metric: Metric,
                    n_target: int | None = None,        # targets, where there is another number of them
                    *, matched: bool = False,
                    clusters: Sequence | None = None,   # (N,) labels
-                   level: float = 0.95,
+                   confidence: float = 0.95,
                    **more,                             # further parts of the signature
                   ) -> Score:
     "An estimate as a score: value, corrected value, and the interval around it where the estimate has a standard error."
     se, df = standard_error(estimate, matched, clusters)
     center = estimate.value if estimate.corrected is None else estimate.corrected
-    ci = None if se is None else normal_interval(center, se, level, estimate.method, df)
-    if estimate.interval is not None: ci = estimate.interval(level)
+    ci = None if se is None else normal_interval(center, se, confidence, estimate.method, df)
+    if estimate.interval is not None: ci = estimate.interval(confidence)
     signature = _signature(metric, n, n_target, clusters, **more)
     return Score(estimate.value, ci, n, metric.higher_is_better, signature, None, estimate.corrected, tuple(estimate.notes))
 
@@ -133,12 +133,12 @@ def score_rows(metric: Metric,
                reps: int = 1000,                  # bootstrap replicates; 0 for the value alone
                seed: int = 0,
                clusters: Sequence | None = None,  # (N,) labels of items that are not independent
-               level: float = 0.95,
+               confidence: float = 0.95,
                weights: np.ndarray | None = None, # (N,) base weights
                known: Estimate | None = None,     # of `estimate_rows` for these rows, to spare computing it again
               ) -> Score:
     "The metric's value with an interval; raises InputError on fewer than two items or clusters if an interval is asked for."
-    check_level(level)
+    check_level(confidence)
     how = interval_method(metric, method if reps else None, len(rows), weights is not None)
     n_target = None if rows.target is None else len(rows.target)
     if how: _check_enough(metric, rows, clusters)
@@ -147,23 +147,23 @@ def score_rows(metric: Metric,
     if how == "jackknife": found = jackknife(metric, rows, seed=seed, clusters=clusters)
     if how == "influence": found = known or metric.estimate_rows(rows, seed, clusters)
     if found is not None:
-        score = estimate_score(metric, found, len(rows), n_target, matched=rows.matched, clusters=clusters, level=level)
+        score = estimate_score(metric, found, len(rows), n_target, matched=rows.matched, clusters=clusters, confidence=confidence)
         return replace(score, corrected=None, per_item=metric.values(rows.pred).numpy(), notes=rows.notes) if by_item else score
     value = metric.statistic(rows, _base_weights(rows, weights))
     score = Score(value, None, len(rows), metric.higher_is_better, _signature(metric, len(rows), n_target, clusters), notes=rows.notes)
     if by_item:
         score = replace(score, per_item=metric.values(rows.pred).numpy())
         if not how: return score
-        return replace(score, ci=interval(value, bootstrap_replicates(metric, rows, reps, seed, clusters, weights), level))
+        return replace(score, ci=interval(value, bootstrap_replicates(metric, rows, reps, seed, clusters, weights), confidence))
     if not how: return replace(score, notes=(*rows.notes, "no interval: none was asked for"))
     draws = metric.replicates(rows, bootstrap_counts(rows, reps, seed, clusters, weights))
     if known is None and metric.has_influences and weights is None: known = metric.estimate_rows(rows, seed, clusters)
     known = known or Estimate(value)
     center = value if known.corrected is None else known.corrected
-    return replace(score, ci=interval(center, draws, level, "centered"), corrected=known.corrected, notes=tuple(known.notes))
+    return replace(score, ci=interval(center, draws, confidence, "centered"), corrected=known.corrected, notes=tuple(known.notes))
 
 # %% ../../nbs/scoring/10_inference.ipynb #5fc761d2
-def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool, known: Sequence[Estimate], seed: int, clusters, level: float) -> Score | None:
+def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool, known: Sequence[Estimate], seed: int, clusters, confidence: float) -> Score | None:
     "The difference of two distances by their influences; None when one of them has a standard error alone, which cannot be subtracted."
     first, second = known or [metric.estimate_rows(rows, seed, clusters) for rows in (a, b)]
     if any(e.pred is None or e.target is None for e in (first, second)): return None
@@ -175,7 +175,7 @@ def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool, kn
     if not same_items: se = (se**2 + influence_variance(second.pred, cluster_labels(clusters, len(second.pred)))[0])**0.5
     gap = Estimate(gap.value, corrected, se=se, df=df, method="influence-paired", notes=notes)
     what = "paired" if same_items else "shared-reference"
-    return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, level=level, difference=what)
+    return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, confidence=confidence, difference=what)
 
 def paired_difference(metric: Metric,
                       rows_a: Rows,
@@ -184,7 +184,7 @@ def paired_difference(metric: Metric,
                       reps: int = 1000,
                       seed: int = 0,
                       clusters: Sequence | None = None,  # (N,) labels
-                      level: float = 0.95,
+                      confidence: float = 0.95,
                       weights: np.ndarray | None = None, # (N,) base weights
                       same_items: bool = True,           # prediction i of both systems is of the same item
                       known: Sequence[Estimate] = (),    # of `estimate_rows` for both, to spare computing them again
@@ -198,7 +198,7 @@ def paired_difference(metric: Metric,
     how = interval_method(metric, ("auto" if method == "jackknife" else method) if reps else None, n, weights is not None)
     by_item = isinstance(metric, ItemMetric)
     if how == "influence" and not by_item:
-        score = _influence_difference(metric, rows_a, rows_b, same_items, known, seed, clusters, level)
+        score = _influence_difference(metric, rows_a, rows_b, same_items, known, seed, clusters, confidence)
         if score is not None: return score
     if not same_items: raise InputError(f"{metric.name}: systems of different items can be compared by influences only, which it does not have")
     base = _base_weights(rows_a, weights)
@@ -209,13 +209,13 @@ def paired_difference(metric: Metric,
         score = replace(score, per_item=(metric.values(rows_a.pred) - metric.values(rows_b.pred)).numpy())
         if how == "influence":
             moved = metric.estimate_rows(rows_a).pred - metric.estimate_rows(rows_b).pred
-            return replace(score, ci=estimate_score(metric, Estimate(value, pred=moved), n, clusters=clusters, level=level).ci)
+            return replace(score, ci=estimate_score(metric, Estimate(value, pred=moved), n, clusters=clusters, confidence=confidence).ci)
     if not how: return score
     if by_item: first, second = (bootstrap_replicates(metric, rows, reps, seed, clusters, weights) for rows in (rows_a, rows_b))
     else:
         counts = bootstrap_counts(rows_a, reps, seed, clusters, weights)
         first, second = metric.replicates(rows_a, counts), metric.replicates(rows_b, counts)
-    return replace(score, ci=interval(value, first - second, level, *(() if by_item else ("centered",))))
+    return replace(score, ci=interval(value, first - second, confidence, *(() if by_item else ("centered",))))
 
 # %% ../../nbs/scoring/10_inference.ipynb #0a085354
 def shuffle_sides(rows: Rows, reps: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray: # (reps, N + M), 1 = prediction

@@ -352,7 +352,7 @@ def detectable(scores: Scores,          # from `score` on a dict of systems
         try:
             pilot = metric_pilot(m, *(scores.rows[s][m.name].rows for s in (a, b)), same_items=same, known=known if len(known) == 2 else (),
                                  clusters=settings["clusters"], seed=settings["seed"])
-            plan = _plan(pilot, wished, power, 1 - settings["level"], comparisons)
+            plan = _plan(pilot, wished, power, 1 - settings["confidence"], comparisons)
             rows.append(dict(metric=m.name, n=plan.n, detectable=plan.mdd, needed=plan.n_needed, sentence=plan.sentence, notes=plan.notes))
         except InputError as error: rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.", notes=()))
     return rows

@@ -191,10 +191,10 @@ class TorchMetric(_Folding):
         finally:
             if here and self._is_synced: self.unsync()
 
-    def score(self, *, level: float = 0.95, **options) -> Score: # options of `score_rows`, where rows are kept
+    def score(self, *, confidence: float = 0.95, **options) -> Score: # options of `score_rows`, where rows are kept
         "The value with its interval, over all processes; raises InputError before the first update."
         with self._everywhere():
-            if not self.streamed: return score_rows(self.metric, self.rows(), level=level, **options)
+            if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
             if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
             pred, target = self.stats()
-            return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, level=level)
+            return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, confidence=confidence)

@@ -697,7 +697,7 @@ def score_features(folder):
     }
     return {
         **found,
-        "permutations": _score("fd,mmd", *where, "--permutations", 60, "--seed", 3, "--level", 0.9),
+        "permutations": _score("fd,mmd", *where, "--permutations", 60, "--seed", 3, "--confidence", 0.9),
     }
 
 
