@@ -12,7 +12,7 @@ from invariant_metrics.probe.figures import example_strips
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
-from invariant_metrics.pages.probe import answers, maps, parted, render_probe, turned, verdicts
+from invariant_metrics.pages.probe import source_headline, heat_maps, split_profile, render_probe, families_as_rows, kind_verdicts
 from invariant_metrics.pages.study import write_report
 
 EVIL = "<script>alert(1)</script>"
@@ -61,34 +61,34 @@ def test_nothing_comes_from_elsewhere(page):
 
 
 def test_the_answers_follow_the_numbers():
-    said = dict(answers(made_up(), "captioning", "captioning"))
+    said = dict(source_headline(made_up(), "captioning", "captioning"))
     assert said["With one edit apart,"] == "sees notices most kinds of violation and prefers none. Kinds noticed / preferred, of 2: sees 2/0, prefers 0/1."
     assert said["Natural variation is larger:"].startswith("1 of 2 metrics prefer some kind")
     assert "constant cannot tell, as it must" in said["The sentinels:"] and "length alone sees 2 of 2 kinds (negation and color-replaced)" in said["The sentinels:"]
-    assert "this probe is broken, do not read on" in dict(answers(made_up(constant=1.0), "captioning", "captioning"))["The sentinels:"]
+    assert "this probe is broken, do not read on" in dict(source_headline(made_up(constant=1.0), "captioning", "captioning"))["The sentinels:"]
 
 
 def test_an_edit_that_leaves_the_text_right_is_no_violation():
     probe = made_up()
-    bad, right = parted(probe)
+    bad, right = split_profile(probe)
     assert set(right["family"]) == {"synonym"} and "synonym" not in set(bad["family"])
     both = bad[(bad["metric"] == "prefers") & (bad["view"] == "paired") & (bad["level"] == "all")].set_index("family")
     assert both.loc["all", "accuracy_low"] <= both.loc["all", "accuracy"] <= both.loc["all", "accuracy_high"]
     both = both["accuracy"]
     assert both["all"] == pytest.approx((both["negation"] + both["color-replaced"]) / 2) == pytest.approx(0.25)
-    assert set(verdicts(probe, "captioning", "paired")["family"]) == {"negation", "color-replaced"}
+    assert set(kind_verdicts(probe, "captioning", "paired")["family"]) == {"negation", "color-replaced"}
 
 
 def test_few_items_have_no_verdict():
     probe = made_up()
     probe.profile.loc[probe.profile["family"] == "negation", "n_clusters"] = 5
-    assert "of 1: sees 1/0, prefers 0/0." in dict(answers(probe, "captioning", "captioning"))["With one edit apart,"]
+    assert "of 1: sees 1/0, prefers 0/0." in dict(source_headline(probe, "captioning", "captioning"))["With one edit apart,"]
 
 
 def test_psnr_is_not_counted_where_violations_are_matched_in_it():
     probe = made_up(metric="psnr")
-    assert "psnr" in dict(answers(probe, "captioning", "images"))["With one edit apart,"]
-    assert "psnr" not in dict(answers(probe, "captioning", "colorization"))["With one edit apart,"]
+    assert "psnr" in dict(source_headline(probe, "captioning", "images"))["With one edit apart,"]
+    assert "psnr" not in dict(source_headline(probe, "captioning", "colorization"))["With one edit apart,"]
 
 
 def test_the_page_has_its_parts(page):
@@ -107,9 +107,9 @@ def test_an_older_probe_falls_back_to_its_aucs():
 
 
 def test_many_kinds_are_rows_and_keep_their_cells():
-    table = maps(made_up(), "captioning")[0]["accuracy"]
-    aside = turned(table, most=1)
-    assert turned(table) is table and aside["columns"] == [row["name"] for row in table["rows"]] and set(aside["quiet"]) == {"constant", "length", "oracle"}
+    table = heat_maps(made_up(), "captioning")[0]["accuracy"]
+    aside = families_as_rows(table, most=1)
+    assert families_as_rows(table) is table and aside["columns"] == [row["name"] for row in table["rows"]] and set(aside["quiet"]) == {"constant", "length", "oracle"}
     assert [[row["cells"][k] for row in aside["rows"]] for k in range(len(table["rows"]))] == [row["cells"] for row in table["rows"]]
 
 

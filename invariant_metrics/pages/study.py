@@ -61,7 +61,7 @@ def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
             continue
         for how, c in counts.items():
             each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in c.iterrows())
-            lines.append((f"On {charts.SOURCE.get(source, source)}, {how}:",
+            lines.append((f"On {charts.SOURCE_NAMES.get(source, source)}, {how}:",
                           f"{reliable(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
     return lines
 
@@ -74,7 +74,7 @@ def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "Which metrics are reliable in each view, what length alone sees, and which violations most metrics prefer."
     lines, task = [], auc["source"].iloc[0]
     for view, what, spared in VIEWS:
-        rows = charts.all_levels(texts.single(auc), task, view, "1", charts.LEAST)
+        rows = charts.all_levels(texts.single(auc), task, view, "1", charts.LEAST_ITEMS)
         counts = tally(rows)
         if not len(counts): continue
         each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in counts.iterrows())
@@ -215,7 +215,7 @@ def limits(probe: ProbeResult | None, training: StudyResult | None, task: str = 
     if probe is not None:
         clusters = probe.auc.groupby("source", sort=False)["n_clusters"].max().drop("scenes", errors="ignore")
         items = _ITEMS.get(task, "pictures")
-        lines += [f"On {charts.SOURCE.get(s, s)} there are {n} independent {items}; the intervals are drawn over them, and other {items} "
+        lines += [f"On {charts.SOURCE_NAMES.get(s, s)} there are {n} independent {items}; the intervals are drawn over them, and other {items} "
                   "may give other numbers." for s, n in clusters.items()]
         lines += [*_PROBE_LIMITS[task], "Whether people would agree with any of these metrics was not asked."]
         if task in texts.TEXT_TASKS and data is not None:
@@ -237,7 +237,7 @@ def probe_context(probe: ProbeResult) -> dict:
     families = charts.split_families(probe.dose.loc[probe.dose["source"] == sources[0], "family"])
     tables = [charts.heat_table(probe.auc, s, view) for view in ("item", "set") for s in sources if len(charts.all_levels(probe.auc, s, view))]
     return {"tables": tables, "examples": charts.example_strips(probe.examples, sources), "legend": plots.legend(*families),
-            "dose": charts.dose_figures(probe.dose, sources[0]), "dose_source": charts.SOURCE.get(sources[0], sources[0]),
+            "dose": charts.dose_figures(probe.dose, sources[0]), "dose_source": charts.SOURCE_NAMES.get(sources[0], sources[0]),
             "ledgers": charts.ledger_tables(probe.ledger)}
 
 def training_context(training: StudyResult) -> dict:
@@ -278,7 +278,7 @@ def render(run: Mapping,                      # content of run.json: settings, p
     text = task in texts.TEXT_TASKS
     headline = (text_headline if text else probe_headline)(probe.auc) if probe else []
     headline += training_headline(training.improvements) if training else []
-    signatures = {f"probe on {charts.SOURCE.get(s, s)}": said for s, said in probe.signatures.items()} if probe else {}
+    signatures = {f"probe on {charts.SOURCE_NAMES.get(s, s)}": said for s, said in probe.signatures.items()} if probe else {}
     if training: signatures |= dict(zip(training.results["metric"], training.results["signature"]))
     return filled(
         "report.html.j2", title=f"{task.capitalize()}: which metric notices a broken invariant?", text=text,

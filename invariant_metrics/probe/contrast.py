@@ -32,15 +32,13 @@ def draw_sets(cluster: np.ndarray, # (N,)
     return tally(order[item], len(cluster)), tally(drawn, len(labels))
 
 def item_interval(verdicts: np.ndarray, # (N,) in [0, 1], NaN where missing
-                  level: float = 0.95,
                  ) -> tuple[float, float, float]: # value, low, high
     "A share over independent items; NaN and the whole range where there is none."
     there = verdicts[np.isfinite(verdicts)]
-    return wilson(there.mean(), len(there), level) if len(there) else (np.nan, 0.0, 1.0)
+    return wilson(there.mean(), len(there)) if len(there) else (np.nan, 0.0, 1.0)
 
 def share_interval(verdicts: np.ndarray, # (B,) in [0, 1], NaN where a set was too small
                    drawn: np.ndarray,    # (B, C) how often each cluster was drawn
-                   level: float = 0.95,
                   ) -> tuple[float, float, float]: # value, low, high
     "A share over sets with an interval over clusters (infinitesimal jackknife, Wilson)."
     kept = np.isfinite(verdicts)
@@ -49,7 +47,7 @@ def share_interval(verdicts: np.ndarray, # (B,) in [0, 1], NaN where a set was t
     p, v = t.mean(), t.var()
     spread = (((N - N.mean(0)) * (t - p)[:, None]).mean(0) ** 2).sum()
     variance = max(spread - k * (1 - 1 / C) * v / B, 0) + v / B
-    return wilson(p, np.clip(v / variance if variance > 0 else np.inf, 1, min(B, C)), level)
+    return wilson(p, np.clip(v / variance if variance > 0 else np.inf, 1, min(B, C)))
 
 # %% ../../nbs/probe/00_contrast.ipynb #d5ab80e4
 def trend(values: np.ndarray, # (L, M) scores at L rising severities, NaN where missing

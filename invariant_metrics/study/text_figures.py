@@ -144,7 +144,7 @@ _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} score
 
 def text_tables(auc: pd.DataFrame, task: str) -> list[dict]:
     "Metrics by families for one edit, a table per view."
-    return [charts.heat_table(single(auc), task, view, "1", f"{said.format(_UNIT[task]).capitalize()}", charts.LEAST)
+    return [charts.heat_table(single(auc), task, view, "1", f"{said.format(_UNIT[task]).capitalize()}", charts.LEAST_ITEMS)
             for view, said in _VIEW.items() if len(charts.all_levels(single(auc), task, view, "1"))]
 
 def with_doses(dose: pd.DataFrame) -> pd.DataFrame:
