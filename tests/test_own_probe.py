@@ -15,7 +15,7 @@ from invariant_metrics.probe.own_texts import open_own_texts, oracle_scores, own
 from invariant_metrics.probe.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
 from invariant_metrics.probe.task import ProbeResult, ProbeSize
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.edits.words import TextCase
+from invariant_metrics.edits.words import TextCase, word_edits
 from invariant_metrics.metrics.base import SetMetric, TextMetric
 
 SCENES = make_scenes(24, 64, seed=5)
@@ -251,3 +251,18 @@ def test_texts_that_equal_their_only_reference_are_refused():
     single = {k: v[:1] for k, v in CAPTIONS.items()}
     with pytest.raises(InputError, match="no text can be edited"):
         own_probe("captioning", single, {"right": SYSTEMS["right"]}, metrics=["chrf"], families=["negation"], scale="test", progress=False)
+
+
+def test_an_edit_of_ones_own_is_one_function(tmp_path, monkeypatch):
+    "By module and function, as a command would say it."
+    (tmp_path/"edits_of_a_test.py").write_text("""
+from invariant_metrics.edits.words import word_edit
+def proof(case, after, level): return after.lower().replace("maybe ", "", 1) == case.text.lower()
+@word_edit("hedged-by-test", "minor", "one maybe put in", proof, steps=1, tasks=("captioning",))
+def hedged(case, level, generator): return "Maybe " + case.text[:1].lower() + case.text[1:]
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["edits_of_a_test:hedged"], scale="test", progress=False)
+    word_edits.entries.pop("hedged-by-test")
+    assert rows(found, metric="chrf", view="paired", family="hedged-by-test", level="1").auc.item() > 0.7
+    with pytest.raises(InputError, match="is no edit"): own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["edits_of_a_test:proof"], scale="test", progress=False)

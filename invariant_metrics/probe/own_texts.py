@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OWN_SIZES', 'OWN_METRICS', 'BASES', 'ALTERNATIVE', 'OwnItem', 'deal_references', 'OwnTexts', 'open_own_texts',
            'FoilPair', 'read_foils', 'foil_items', 'valid_alternatives', 'edit_items', 'edit_foils', 'own_sentinels',
-           'text_wrongness', 'oracle_scores', 'gap_profile', 'own_probe']
+           'text_wrongness', 'oracle_scores', 'gap_profile', 'edit_name', 'own_probe']
 
 # %% ../../nbs/probe/80_own_texts.ipynb #9077275f
 import json
@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core import InputError, Signature, few, few_threads, rng, unknown
+from ..core import InputError, Signature, few, few_threads, import_object, rng, unknown
 from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
@@ -291,6 +291,16 @@ def gap_profile(texts: EditedTexts, metric: Metric, systems: Sequence[str], reps
         frames.append(frame[frame["family"] != "all"].assign(**{c: np.nan for c in frame.columns if c not in kept}))
     return pd.concat(frames, ignore_index=True)
 
+# %% ../../nbs/probe/80_own_texts.ipynb #5bfd03af
+def edit_name(family: str, # a registered name, or "package.module:function" under the decorator `word_edit`
+             ) -> str:
+    "The name of an edit; raises InputError where an object is no registered edit."
+    if ":" not in family or family in word_edits: return family # kinds of foils have a colon as well
+    function = import_object(family) # which registers it
+    names = [n for n in word_edits.names() if getattr(word_edits[n], "function", None) is function]
+    if not names: raise InputError(f"{family} is no edit; put the decorator word_edit on it")
+    return names[0]
+
 # %% ../../nbs/probe/80_own_texts.ipynb #72e0fa3b
 @dataclass(frozen=True)
 class _Source:
@@ -341,7 +351,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
               preds: Mapping[str, object] | None = None, # system -> file or texts
               source=None,                      # what translations or summaries were made from
               metrics: Sequence | None = None,  # names, "package.module:object" or Metric objects; None for the task's default ones
-              *, families: Sequence[str] | None = None, # edits to try; None for all of the task
+              *, families: Sequence[str] | None = None, # edits to try, by name or as "package.module:function"; None for all of the task
               foils: Sequence | None = None,    # files of SugarCrepe or VALSE, whose pictures are among the targets
               levels: Sequence[int] = EDIT_LEVELS,
               base: str = "auto",               # what is edited: "references", "predictions", or what the data allow
@@ -353,6 +363,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
     "How often each metric finds an edited text worse than the text; raises InputError on what is unknown, does not fit, or applies to no item."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
+    families = None if families is None else [edit_name(f) for f in families]
     check_families(families, word_edits.names(), "edit")
     size, specs = OWN_SIZES[scale], list(OWN_METRICS[task] if metrics is None else metrics)
     names = [m.name for m in text_metrics(task, specs, device=device, source=source is not None)] # before anything else: what is wrong with them is said at once
