@@ -16,10 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from .judgment_tables import Choices, Judgments, READERS, read_json, judgment_format
-from .judgment_tables import metric_table, text_column, number_column, json_objects
-from .judgment_tables import read_judgment_table
-from .judgment_tables import read_table
+from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
+from .judgment_tables import judgment_format, number_column, read_json, read_table, text_column
 from .parallel import load_captions
 from .texts import read_lines
 
@@ -395,34 +393,27 @@ def read_foil(path: Path,
     return Choices("foil", pd.DataFrame(out, columns=["item", "first", "second", "category", "votes_first", "votes", "references", "group"]),
                    ("nobody was asked: the first caption is right because the second was made by swapping a noun",))
 
-# %% ../../nbs/data/70_judgments.ipynb #96eec7ef
-def _keys(path: Path) -> set: # of the first record; empty where it has none
-    bare = path.name.removesuffix(".gz")
-    if bare.endswith(".jsonl"): return set(next((row for _, row in json_objects(path)), {}))
-    if bare.endswith(".json"):
-        held = read_json(path)
-        held = held.get("annotations", held) if isinstance(held, dict) else held
-        first = next(iter(held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()), {})
-        many = [x for x in held if isinstance(x, dict)] if isinstance(held, list) else [first]
-        return set().union(*(x for x in many[:50] if isinstance(x, dict)))
-    return set(read_table(path)) if bare.endswith((".csv", ".tsv", ".parquet")) else set()
-
-def _kinds(path: Path, only: str | None = None) -> list[str]: # formats that know this file
-    by_name = [n for n in READERS.names() if path.name.removesuffix(".gz") in READERS[n].files]
-    keys = set() if by_name else _keys(path)
-    fits = {n: max((len(known) for known in READERS[n].keys if known <= keys), default=0) for n in READERS.names()}
-    found = by_name or [n for n, size in fits.items() if size == max(fits.values()) > 0]
+# %% ../../nbs/data/70_judgments.ipynb #a5079376
+def _formats(path: Path, only: str | None = None) -> list[str]: # that know this file
+    names = READERS.names()
+    found = [n for n in names if path.name.removesuffix(".gz") in READERS[n].files]
+    if not found:
+        fields = field_names(path)
+        size = {n: max((len(known) for known in READERS[n].keys if known <= fields), default=0) for n in names}
+        found = [n for n in names if size[n] == max(size.values()) > 0]
     return [n for n in found if only in (None, n)]
 
 # %% ../../nbs/data/70_judgments.ipynb #a508dfab
 _TABLES = (".jsonl", ".json", ".csv", ".tsv", ".mat", ".parquet", ".txt")
 
 def _look(place: Path, kind: str | None) -> tuple[str, list[Path]]: # format and its files
-    if place.is_file(): return kind or next(iter(_kinds(place)), "table"), [place]
-    if not place.is_dir(): raise InputError(f"no file or folder at {place}")
-    inside = [p for p in sorted(place.iterdir()) if p.is_file() and p.name.removesuffix(".gz").endswith(_TABLES)]
-    known = [(k, p) for p in inside for k in _kinds(p, kind)]
-    kinds = sorted({k for k, _ in known})
+    alone = place.is_file()
+    if not alone and not place.is_dir(): raise InputError(f"no file or folder at {place}")
+    if alone and kind: return kind, [place]
+    inside = [place] if alone else [p for p in sorted(place.iterdir()) if p.is_file() and p.name.removesuffix(".gz").endswith(_TABLES)]
+    known = [(found, p) for p in inside for found in _formats(p, kind)]
+    if alone: return known[0][0] if known else "table", [place]
+    kinds = sorted({found for found, _ in known})
     if not known:
         raise InputError(f"{place}: no judgments in it{f' of format {kind}' if kind else ''} "
                          f"among {few([p.name for p in inside]) or 'no tables'}; give the file")

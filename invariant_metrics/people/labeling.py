@@ -28,7 +28,7 @@ from ..core import InputError, few, package_version, progress, rng
 from ..files import atomic_write, digest
 from ..core import unknown
 from ..data.items import as_images
-from ..data.judgment_tables import _references, read_table
+from ..data.judgment_tables import read_table, reference_texts
 from ..data.photos import image_paths, read_photo
 from .assign import assign, check_assignment
 
@@ -105,7 +105,7 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
     needed = ("first", "second") if task == "choice" and "output" not in parts else ("output",)
     if lost := [n for n in needed if n not in parts]: raise InputError(f"{where} ({row['item']}): nothing to show; give {lost[0]} or {lost[0]}_image")
     references = row.get("references", "")
-    references = [{"text": r} for r in _references(references if np.iterable(references) else str(references))]
+    references = [{"text": r} for r in reference_texts(references if np.iterable(references) else str(references))]
     if "reference_image" in row: references.insert(0, _side(row, "reference", base))
     entry = {k: str(row.get(k, "")) for k in ("item", "system", "part", "why", "first_system", "second_system")}
     entry |= {"input": str(row.get("input", row["item"])), "real": False, "parts": parts, "references": references}

@@ -83,8 +83,9 @@ def run_metrics(judgments: Judgments,
     _check_runnable(judgments, names)
     outputs, options = judgments.outputs, {"device": device} if device else {}
     built = [get_metric(name, **options) for name in names]
-    rows = extract(built, *_columns(outputs, built, judgments.name), names=list(outputs["item"]))
+    texts, references, sources = _columns(outputs, built, judgments.name)
     keys = outputs[["item", "system"]]
+    rows = extract(built, texts, references, sources, names=list(keys["item"]))
     parts = [keys.assign(metric=m.name, value=m.values(rows[m.name].pred).numpy()) for m in built]
     places = {s: np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique() if s} # system -> its rows
     corpus = {}
