@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'as_images', 'ahead', 'strict_decoding', 'Images', 'load_images', 'without_partners', 'intersected',
-           'matching', 'sources_of', 'with_sources', 'size_of', 'check_sizes', 'batches', 'load_items']
+           'matching', 'sources_of', 'with_sources', 'align_items', 'size_of', 'check_sizes', 'batches', 'load_items']
 
 # %% ../../nbs/data/20_items.ipynb #6143422d
 import hashlib
@@ -222,6 +222,24 @@ def with_sources(pred, source) -> "Images | Texts":
     at = _places(pred, source)
     return _without(pred, {n: f"{n} has no source" for n in pred.names if n not in at})
 
+# %% ../../nbs/data/20_items.ipynb #7e415e02
+def align_items(systems: Sequence,        # Images or Texts, one for each system
+                target=None,              # the same
+                source=None,              # what the predictions were made from
+                *, partners: bool = False, # leave out the partners of images that could not be read
+                common: bool = False,     # keep only the names that are on all sides and have a source
+               ) -> tuple[list, object, object]: # systems, target, source
+    "The sides with the items that belong together; each says in `skipped` what it lost and why."
+    systems = list(systems)
+    sides = [*systems, *([] if target is None else [target])]
+    if partners: sides = without_partners(*sides)
+    if common:
+        if source is not None: sides = [*(with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
+        sides = intersected(*sides)
+    systems, target = sides[:len(systems)], None if target is None else sides[-1]
+    if source is not None and len({tuple(side.names) for side in systems}) == 1: source = sources_of(systems[0], source)
+    return systems, target, source
+
 # %% ../../nbs/data/20_items.ipynb #3740c250
 def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
@@ -266,5 +284,5 @@ def load_items(source,                   # whatever `load_images`, `load_texts` 
     if inputs not in kinds: raise unknown("kind of input", inputs, kinds)
     if isinstance(source, (Images, Texts)) and isinstance(source, Images) != (inputs == "images"):
         raise InputError(f"{source.where} holds {type(source).__name__.lower()}, and {inputs} are needed")
-    if inputs == "references": return load_references(source, where)
-    return load_images(source, where, **options) if inputs == "images" else load_texts(source, where, query)
+    if inputs == "images": return load_images(source, where, **options)
+    return load_references(source, where) if inputs == "references" else load_texts(source, where, query)

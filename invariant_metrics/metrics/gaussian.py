@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'blocks', 'check_finite', 'add_product', 'mirror', 'Moments', 'part_labels',
-           'same_features', 'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats']
+           'same_features', 'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats',
+           'open_features']
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #933da59f
 import math
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..core import InputError, Signature, progress, rng
-from ..files import atomic_write
+from ..core import InputError, Signature, few, progress, rng
+from ..files import atomic_write, file_sha256
+from ..encoders.base import get_encoder
 from ..encoders.cache import tensors_sha256
+from ..encoders.store import FILES, Features, FeatureStore, checked_features, load_features
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
@@ -305,13 +308,10 @@ def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int
                   ) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
     "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
     if encoder is not None:
-        from invariant_metrics.encoders.base import get_encoder
-        from invariant_metrics.encoders.store import FeatureStore
         net = get_encoder(encoder)
         return (store or FeatureStore()).chunks(source, net, layer, batch, desc), Signature.of(**net.describe(layer))
     signature = None
     if isinstance(source, (str, Path)):
-        from invariant_metrics.encoders.store import load_features
         if Path(source).is_dir(): raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
         found = load_features(source)
         source, signature = found.rows, found.signature
@@ -400,3 +400,38 @@ def load_stats(path: "str | Path",
     if not path.is_file(): raise InputError(f"no statistics file at {path}")
     stats = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
     return stats.to(device) if device else stats
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
+def _is_stats(path: Path) -> bool: # by content: mu and sigma, or what GaussianStats wrote
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file: return {"mu", "sigma"} <= set(file.files)
+        with safetensors.safe_open(path, "pt") as file: return "scatter" in " ".join(file.keys())
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} is not a readable {path.suffix} file: {type(error).__name__}; make it again") from error
+
+def _open_file(path: Path) -> Features | GaussianStats:
+    if not path.is_file(): raise InputError(f"no file {path}")
+    return GaussianStats.load(path) if path.suffix != ".npy" and _is_stats(path) else load_features(path)
+
+def _open_shards(paths: Sequence[Path], where: str) -> GaussianStats:
+    seen = {}
+    for path in paths:
+        if not path.is_file(): raise InputError(f"no file {path}")
+        twin = seen.setdefault(file_sha256(path), path)
+        if twin is not path: raise InputError(f"{where}: {path} and {twin} are the same shard; each part of a set may be given once")
+    shards = [_open_file(path) for path in paths]
+    others = [path for path, shard in zip(paths, shards) if isinstance(shard, Features)]
+    if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
+    return GaussianStats.merged(shards)
+
+def open_features(source,              # file, list of files, two-dimensional array; or features or statistics already
+                  where: str = "pred", # for messages
+                 ) -> Features | GaussianStats | None: # None: the source holds items, or is none
+    "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."
+    if isinstance(source, (Features, GaussianStats)): return source
+    if isinstance(source, (str, Path)): return _open_file(Path(source)) if Path(source).suffix in FILES else None
+    if isinstance(source, Sequence) and len(source) and all(isinstance(s, (str, Path)) and Path(s).suffix in FILES for s in source):
+        return _open_shards([Path(s) for s in source], where)
+    if isinstance(source, (Tensor, np.ndarray)) and source.ndim == 2: return Features(checked_features(source, where), None, None, where)
+    return None
