@@ -92,6 +92,12 @@ class Epsilon:
     auc: float        # P(wrong pair further apart than right pair), ties count half
     n: int            # right pairs measured
 
+    @classmethod
+    def between(cls, near: np.ndarray, far: np.ndarray) -> "Epsilon": # (N,) and (M,) violations of right and of wrong pairs
+        "From violations that are known already; raises InputError where there are none."
+        if not len(near) or not len(far): raise InputError("epsilon needs at least one right and one wrong pair")
+        return cls(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
+
     def to_dict(self) -> dict:
         "As a plain dict that goes into JSON."
         return asdict(self)
@@ -113,9 +119,7 @@ def epsilon(invariant: Invariant,
             batch: int = 64,
            ) -> Epsilon:
     "How far apart an invariant is on right pairs, and how well it tells wrong pairs from them."
-    near, far = violations(invariant, *right, batch), violations(invariant, *wrong, batch)
-    if not len(near) or not len(far): raise InputError("epsilon needs at least one right and one wrong pair")
-    return Epsilon(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
+    return Epsilon.between(violations(invariant, *right, batch), violations(invariant, *wrong, batch))
 
 # %% ../../nbs/invariants/000_base.ipynb #40624b0b
 def bled(rgb: Tensor,          # (N, 3, H, W) in [0, 1]
@@ -139,7 +143,8 @@ def scene_pairs(n: int = 400,    # scenes
 def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int = 7003) -> dict[str, Epsilon]: # by kind of wrong
     "ε of an invariant of colorings, measured on scenes."
     truth, right, wrong = scene_pairs(n, size, seed)
-    return {kind: epsilon(invariant, (right, truth), (rgb, truth)) for kind, rgb in wrong.items()}
+    near = violations(invariant, right, truth)
+    return {kind: Epsilon.between(near, violations(invariant, rgb, truth)) for kind, rgb in wrong.items()}
 
 # %% ../../nbs/invariants/000_base.ipynb #178806eb
 def dense_state(name: str,            # an embedded network, e.g. "segmentation"
