@@ -11,12 +11,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.data.photos import Photo, folder_photos, found_regions, given_regions, label_maps
-from invariant_metrics.data.photos import packaged_photos, shrink, tiles
+from invariant_metrics.data.photos import packaged_photos, shrink, cut_tiles
 
 
 def survey(name: str, photos: list[Photo], regions: Path | None = None) -> dict:
     "One row: how many tiles eight tries a photograph give, what was left out, and the regions in a tile."
-    cut = tiles(photos, size=64, per_photo=8, seed=0, regions=regions)
+    cut = cut_tiles(photos, size=64, per_photo=8, seed=0, regions=regions)
     ledger, count = cut.ledger, cut.regions.flatten(1).amax(1) + 1
     return {"photographs": name, "regions": "people" if regions else "graph", "n": len(photos), "without a tile": int((ledger["used"] == 0).sum()),
             "tiles": len(cut), "colorless tries": int(ledger["colorless"].sum()), "one-region tries": int(ledger["one_region"].sum()),

@@ -22,8 +22,8 @@ from scipy.stats import kendalltau
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.core import rng
-from invariant_metrics.worlds.bilingual import make_sentences, relation_of
-from invariant_metrics.worlds.scene_captions import WORDS, relation_captions, said
+from invariant_metrics.worlds.bilingual import make_sentences, meaning_relation
+from invariant_metrics.worlds.scene_captions import WORDS, relation_captions, read_claims
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.parse import pattern_parse
 from invariant_metrics.invariants.scene_graph import SceneGraph, graph_of, parse
@@ -54,7 +54,7 @@ def own_captions(scenes: int = 300) -> list[dict]:
     means |= {short(word): key for word, key in means.items()} | {short(word).removeprefix("on ").removeprefix("to "): key for word, key in means.items()}
     means |= {"under": "below"}
     for text in (text for i in range(scenes) for text in relation_captions(batch, i)):
-        graph, truth = parse(text), said(text)
+        graph, truth = parse(text), read_claims(text)
         heads = [e.head for e in graph.entities]
         relations = {(heads[a], means.get(r, r), heads[b]) for a, r, b in graph.relations}
         rows.append((set(heads) == truth.objects, {(e.head, m) for e in graph.entities for m in e.modifiers} == truth.attributes,
@@ -66,7 +66,7 @@ def own_sentences(n: int = 2000) -> list[dict]:
     "Share of sentences in whose graph the two names of the truth are related in their direction."
     sentences, right = make_sentences(n, seed=3), []
     for meaning, text in zip(sentences.meanings, sentences.english):
-        subject, _, other = relation_of(meaning)
+        subject, _, other = meaning_relation(meaning)
         graph = parse(text)
         right.append(any((graph.entities[a].head, graph.entities[b].head) == (subject.lower(), other.lower()) for a, _, b in graph.relations))
     return [row("subject and object related", "own sentences", n, float(np.mean(right)))]

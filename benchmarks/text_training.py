@@ -28,7 +28,7 @@ from invariant_metrics.invariants.base import get_invariant
 from invariant_metrics.models.generators import captioners, translators
 from invariant_metrics.models.text import BOS, EOS, Vocabulary
 from invariant_metrics.training.augmented import fork
-from invariant_metrics.training.loop import Optim, Plan, Turn, take_turn
+from invariant_metrics.training.loop import Optim, FitPlan, Turn, take_turn
 from invariant_metrics.training.self_critical import SelfCriticalLoss, cider_reward
 from invariant_metrics.training.text import augmented_text, text_batches, text_targets
 
@@ -41,7 +41,7 @@ class Lane:
 
     def step(self, i: int) -> None:
         begun = time.process_time()
-        take_turn(self.turn, self.turn.model, self.optimizer, {i: self.batches(i)}, i, Plan(10**6))
+        take_turn(self.turn, self.turn.model, self.optimizer, {i: self.batches(i)}, i, FitPlan(10**6))
         self.busy.append(1e3*(time.process_time() - begun))
 
 

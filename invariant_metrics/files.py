@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'RESULT_COLUMNS', 'results_table', 'atomic_write', 'save_results', 'load_results', 'assets_folder',
-           'read_table', 'table_groups', 'digest', 'file_sha256']
+           'word_table', 'word_groups', 'digest', 'file_sha256']
 
 # %% ../nbs/20_files.ipynb #a7aae5d3
 import hashlib
@@ -90,7 +90,7 @@ def assets_folder() -> Path:
     return Path(str(package_files("invariant_metrics")))/"assets"
 
 @cache
-def read_table(name: str | Path, # of a table in assets/words, or any file of its form
+def word_table(name: str | Path, # of a table in assets/words, or any file of its form
                *columns: str,    # what its first line says
               ) -> tuple[tuple[str, ...], ...]: # the fields of each line, in the order of the file
     "A table of facts; raises InputError if its columns are others, or a line is incomplete or repeated."
@@ -107,10 +107,10 @@ def read_table(name: str | Path, # of a table in assets/words, or any file of it
     return tuple(rows)
 
 # %% ../nbs/20_files.ipynb #77613ca9
-def table_groups(name: str | Path, group: str, member: str) -> dict[str, tuple[str, ...]]: # group -> its members, both in the order of the file
+def word_groups(name: str | Path, group: str, member: str) -> dict[str, tuple[str, ...]]: # group -> its members, both in the order of the file
     "A table of two columns, members by group; raises InputError as `read_table` does."
     out = {}
-    for key, value in read_table(name, group, member): out[key] = (*out.get(key, ()), value)
+    for key, value in word_table(name, group, member): out[key] = (*out.get(key, ()), value)
     return out
 
 # %% ../nbs/20_files.ipynb #74bea35e

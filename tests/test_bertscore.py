@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.text import bert, padded
 from invariant_metrics.metrics import bertscore as module
 from invariant_metrics.metrics.base import extract, get_metric
@@ -32,7 +32,7 @@ def save_mini(folder, kind="bert", layers=4, seed=0):
     if kind in ("roberta", "xlm-roberta", "camembert"): shape["type_vocab_size"] = 1
     if kind in ("roberta", "xlm-roberta", "camembert", "mpnet", "modernbert"): shape["pad_token_id"] = 0
     config = transformers.AutoConfig.for_model(kind, **shape)
-    with seeded(seed): net = transformers.AutoModel.from_config(config).eval()
+    with fixed_seed(seed): net = transformers.AutoModel.from_config(config).eval()
     net.save_pretrained(folder)
     transformers.BertTokenizerFast(vocab={w: i for i, w in enumerate(WORDS)}, model_max_length=40).save_pretrained(folder)
     return net
@@ -51,7 +51,7 @@ def save_roberta(folder):
     tokenizer.save_pretrained(folder)
     config = transformers.RobertaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64,
                                         max_position_embeddings=42, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2)
-    with seeded(1): net = transformers.RobertaModel(config).eval()
+    with fixed_seed(1): net = transformers.RobertaModel(config).eval()
     net.save_pretrained(folder)
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.worlds import bilingual_words as W
-from invariant_metrics.worlds.bilingual import EDITS, FRAMES, Meaning, edits, entities_in, entities_of
-from invariant_metrics.worlds.bilingual import join_words, make_sentences, numbers_in, numbers_of, preserved
-from invariant_metrics.worlds.bilingual import relation_in, relation_of, render, right_answers, sentiment_in
-from invariant_metrics.worlds.bilingual import sentiment_of, split_words, tagged, world_words
+from invariant_metrics.worlds.bilingual import EDITS, FRAMES, Meaning, edits, entities_in, meaning_entities
+from invariant_metrics.worlds.bilingual import join_words, make_sentences, numbers_in, meaning_numbers, preserved
+from invariant_metrics.worlds.bilingual import relation_in, meaning_relation, write_sentence, right_answers, sentiment_in
+from invariant_metrics.worlds.bilingual import meaning_sentiment, split_words, tagged, world_words
 
 COMMON = make_sentences(600, seed=11)
 MIXED = make_sentences(300, seed=12, names="all")
@@ -46,8 +46,8 @@ def test_every_right_answer_reads_back_to_the_facts_it_says():
 
 def test_facts_of_a_meaning_are_the_facts_in_its_sentences():
     for m, text in zip(MIXED.meanings, MIXED.english):
-        assert sorted(entities_in(text)) == sorted(entities_of(m)) and numbers_in(text) == numbers_of(m)
-        assert sentiment_in(text) == sentiment_of(m) and relation_in(text) == relation_of(m)
+        assert sorted(entities_in(text)) == sorted(meaning_entities(m)) and numbers_in(text) == meaning_numbers(m)
+        assert sentiment_in(text) == meaning_sentiment(m) and relation_in(text) == meaning_relation(m)
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -72,7 +72,7 @@ def test_an_edit_changes_one_fact_and_shares_no_right_answer(kind):
         changed = differences(m, edit)
         assert len(changed) == 1 or kind == "relation" and changed in ({"subject", "object"}, {"object", "place"})
         assert not set(right_answers(m)) & set(right_answers(edit))
-        held = {k: v[0] for k, v in preserved([render(edit, generator)], [m]).items()}
+        held = {k: v[0] for k, v in preserved([write_sentence(edit, generator)], [m]).items()}
         moved = W.VERBS[m.relation].frame == "move"
         if kind == "entity": assert held["entities"] < 1 and held["relation"] == 0 and held["numbers"] == held["sentiment"] == 1
         if kind == "place": assert held["entities"] < 1 and held["relation"] == (0 if moved and "object" in changed else 1)
@@ -172,15 +172,15 @@ def test_held_out_names_and_adjectives_stay_out():
     held = {w for pools in (W.WOMEN, W.MEN, W.LAST, W.PLACES, W.ORGS) for name in pools[1] for w in name.split()}
     held |= {w for q in W.QUALITIES.values() if "*" in q.mark for w in q.en}
     assert not held & {w for t in COMMON.english for w in split_words(t)}
-    names = {w for m in make_sentences(200, seed=1, names="held-out").meanings for n, _ in entities_of(m) for w in n.split(" ")}
+    names = {w for m in make_sentences(200, seed=1, names="held-out").meanings for n, _ in meaning_entities(m) for w in n.split(" ")}
     assert names <= held
 
 
 def test_all_three_sentiments_and_negation_occur():
-    values = np.array([sentiment_of(m) for m in COMMON.meanings])
+    values = np.array([meaning_sentiment(m) for m in COMMON.meanings])
     assert all((values == v).mean() > .1 for v in (-1, 0, 1)) and np.mean([m.negated for m in COMMON.meanings]) > .1
-    m = next(m for m in COMMON.meanings if sentiment_of(m) and W.VERBS[m.relation].frame == "judge")
-    assert sentiment_of(replace(m, negated=not m.negated)) == -sentiment_of(m)
+    m = next(m for m in COMMON.meanings if meaning_sentiment(m) and W.VERBS[m.relation].frame == "judge")
+    assert meaning_sentiment(replace(m, negated=not m.negated)) == -meaning_sentiment(m)
 
 
 def test_tags_mark_the_names_of_a_sentence():

@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
 
@@ -23,7 +23,7 @@ def save(folder, kind="bert", labels=1):
     if kind == "distilbert": shape = dict(vocab_size=len(WORDS), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=42)
     if kind == "roberta": shape |= dict(type_vocab_size=1, pad_token_id=0)
     config = transformers.AutoConfig.for_model(kind, num_labels=labels, initializer_range=0.3, **shape)
-    with seeded(0): net = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    with fixed_seed(0): net = transformers.AutoModelForSequenceClassification.from_config(config).eval()
     net.save_pretrained(folder)
     tokenizer = transformers.BertTokenizerFast(vocab={w: i for i, w in enumerate(WORDS)}, model_max_length=40)
     tokenizer.save_pretrained(folder)

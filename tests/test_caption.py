@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.base import CLIP
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fitted, image_text, split_text
 from invariant_metrics.encoders.weights import resolve
 from invariant_metrics.metrics.base import extract, get_metric
@@ -32,7 +32,7 @@ def mini_clip(folder, end=None):
     text = dict(small, vocab_size=len(tokenizer), max_position_embeddings=64, bos_token_id=tokenizer.bos_token_id,
                 eos_token_id=tokenizer.eos_token_id if end is None else end)
     config = transformers.CLIPConfig(text_config=text, vision_config=dict(small, patch_size=14, image_size=56), projection_dim=16)
-    with seeded(0): net = transformers.CLIPModel(config).eval()
+    with fixed_seed(0): net = transformers.CLIPModel(config).eval()
     with torch.no_grad():  # pictures lean toward the mean caption, so that cosines are positive
         ends = [net.text_model(torch.tensor([tokenizer(c)["input_ids"]])).last_hidden_state[:, -1] for c in CAPTIONS]
         said = net.text_projection(torch.cat(ends)).mean(0)
@@ -48,8 +48,8 @@ def mini_open_clip(folder, words=49408, pool="argmax"):
     import open_clip
     towers = dict(embed_dim=16, vision_cfg=dict(image_size=56, layers=2, width=64, patch_size=14),
                   text_cfg=dict(context_length=40, vocab_size=words, width=32, heads=2, layers=2, pool_type=pool))
-    with seeded(0): net = open_clip.CLIP(**towers)
-    with seeded(1): net.text_projection.data.normal_()
+    with fixed_seed(0): net = open_clip.CLIP(**towers)
+    with fixed_seed(1): net.text_projection.data.normal_()
     if words > 49000:  # as above
         with torch.no_grad():
             said, proj = net.eval().encode_text(open_clip.SimpleTokenizer(context_length=40)(CAPTIONS)).mean(0), net.visual.proj.clone()

@@ -6,7 +6,7 @@ import torch
 
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.base import CLIP, encoders, get_encoder
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 
 SMALL = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, patch_size=14, image_size=56)
 
@@ -39,7 +39,7 @@ def encoder(request, tmp_path_factory):
     name, _, untrained = request.param.partition(", ")
     if name in MINIATURES:
         folder = tmp_path_factory.mktemp(name)
-        with seeded(0): MINIATURES[name](folder)
+        with fixed_seed(0): MINIATURES[name](folder)
         return get_encoder(name, weights=str(folder))
     return get_encoder(name, untrained=bool(untrained) or name == "inception")
 
@@ -94,7 +94,7 @@ def test_bad_input_is_one_line(encoder, images):
 
 @pytest.mark.parametrize("name", MINIATURES)
 def test_the_untrained_control_is_seeded_and_does_not_collapse(name, tmp_path, images):
-    with seeded(0): MINIATURES[name](tmp_path)
+    with fixed_seed(0): MINIATURES[name](tmp_path)
     a, b, c = (get_encoder(name, weights=str(tmp_path), untrained=True, seed=s)(images) for s in (0, 0, 1))
     assert torch.equal(a, b) and not torch.allclose(a, c)
     assert (a - a.mean(0)).norm() > 0.01*a.norm()

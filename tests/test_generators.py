@@ -36,7 +36,7 @@ def captioner():
 
 def either():
     "A translator of each kind of normalization and a captioner, each with inputs."
-    nets = [translator(), translator(before=False, decoder=1)]
+    nets = [translator(), translator(pre_norm=False, decoder=1)]
     return [*((net, net.read(SENTENCES.source[:5])) for net in nets), captioner()]
 
 

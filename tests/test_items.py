@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.items import Images, ahead, as_images, batches, load_images, load_items, matching
+from invariant_metrics.data.items import Images, map_ahead, as_images, batches, load_images, load_items, matching
 from invariant_metrics.data.items import without_partners
 from invariant_metrics.data.texts import Texts, load_texts, read_lines
 from real_data import data_path
@@ -197,7 +197,7 @@ def test_ahead_keeps_order_bounds_and_errors():
         return i
     got = []
     with pytest.raises(InputError, match="sixty"):
-        for x in ahead(work, range(1000), depth=5, workers=3):
+        for x in map_ahead(work, range(1000), depth=5, workers=3):
             got.append(x)
             with lock: held -= 1
     assert got == list(range(60)) and most <= 6

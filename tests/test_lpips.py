@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.weights import get_card
 from invariant_metrics.metrics import lpips as lpips_public
 from invariant_metrics.metrics.base import extract, get_metric
@@ -37,7 +37,7 @@ def images(size, n=3):
 
 def authors_module(net, file):
     import lpips
-    with seeded(0): theirs = lpips.LPIPS(net=net, pnet_rand=True, verbose=False).eval()
+    with fixed_seed(0): theirs = lpips.LPIPS(net=net, pnet_rand=True, verbose=False).eval()
     held = torch.load(file, weights_only=True)
     names = {k: re.sub(r"^slice\d+\.", "features.", k) for k in theirs.net.state_dict()}
     theirs.net.load_state_dict({k: held[name] for k, name in names.items()})
@@ -103,7 +103,7 @@ def test_card_is_the_file_that_torchvision_uses(net):
 def test_found_where_torchvision_keeps_it_and_equal_to_torchmetrics_that_reads_the_same_file(hub):
     import torchmetrics.functional.image as tm
     import torchvision
-    with seeded(1): torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), hub/get_card("squeezenet1-1").files[-1])
+    with fixed_seed(1): torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), hub/get_card("squeezenet1-1").files[-1])
     metric, (pred, target) = get_metric("lpips-squeeze"), images(64)
     theirs = tm.learned_perceptual_image_patch_similarity(pred, target, net_type="squeeze", normalize=True, reduction="none")
     assert torch.allclose(metric.compare(pred, target), theirs, atol=1e-7)

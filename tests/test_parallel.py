@@ -5,7 +5,7 @@ import json
 import pytest
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.parallel import CaptionSet, Pairs, load_captions, load_parallel
+from invariant_metrics.data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel
 from real_data import data_path
 
 
@@ -33,7 +33,7 @@ def corpus(tmp_path):
 
 def test_a_folder_has_its_splits_and_names_of_lines(corpus):
     pairs = load_parallel(corpus)
-    assert isinstance(pairs, Pairs) and len(pairs) == 6 and pairs.notes == ()
+    assert isinstance(pairs, ParallelTexts) and len(pairs) == 6 and pairs.notes == ()
     assert sorted(pairs.names) == ["test:1", "train:1", "train:2", "train:3", "valid:1", "valid:2"]
     train = pairs.part("train")
     assert train.source == [f"train deutsch {i}" for i in range(3)] and train.references == [(f"train english {i}",) for i in range(3)]

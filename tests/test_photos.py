@@ -9,7 +9,7 @@ from PIL import Image
 
 from invariant_metrics.core import InputError
 from invariant_metrics.data.photos import folder_photos, image_paths, packaged_photos, shrink, split_photos
-from invariant_metrics.data.photos import tiles
+from invariant_metrics.data.photos import cut_tiles
 from real_data import data_path
 
 
@@ -146,21 +146,21 @@ def test_links_loops_and_pipes_are_harmless(tmp_path):
 def test_small_images_are_listed_and_refused_only_when_nothing_is_left(tmp_path):
     save(tmp_path/"small.png", picture(40, 40))
     save(tmp_path/"tiny.png", picture(20, 90))
-    with pytest.raises(InputError, match="smaller than a tile of 64 pixels: small.png, tiny.png"): tiles(folder_photos(tmp_path))
+    with pytest.raises(InputError, match="smaller than a tile of 64 pixels: small.png, tiny.png"): cut_tiles(folder_photos(tmp_path))
     save(tmp_path/"large.png")
-    ledger = tiles(folder_photos(tmp_path), per_photo=4).ledger.set_index("photo")
+    ledger = cut_tiles(folder_photos(tmp_path), per_photo=4).ledger.set_index("photo")
     assert ledger["small"].to_dict() == {"large.png": False, "small.png": True, "tiny.png": True}
     assert ledger["used"].to_dict() == {"large.png": 4, "small.png": 0, "tiny.png": 0}
 
 
 def test_gray_photographs_give_no_tiles_and_say_why(tmp_path):
     save(tmp_path/"g.png", picture()[..., 0])
-    with pytest.raises(InputError, match="were colorless"): tiles(folder_photos(tmp_path))
+    with pytest.raises(InputError, match="were colorless"): cut_tiles(folder_photos(tmp_path))
 
 
 def test_the_smallest_photograph_gives_its_only_tile(tmp_path):
     save(tmp_path/"x.png", picture(64, 64))
-    assert len(tiles(folder_photos(tmp_path), size=64)) == 1
+    assert len(cut_tiles(folder_photos(tmp_path), size=64)) == 1
 
 
 def test_fewer_photographs_than_parts(tmp_path):
@@ -190,7 +190,7 @@ def labelled(folder, names=("a.png", "b.png")):
 
 def test_label_maps_become_regions_cropped_alike(tmp_path):
     photos, labels = labelled(tmp_path)
-    cut = tiles(folder_photos(photos), per_photo=3, regions=labels)
+    cut = cut_tiles(folder_photos(photos), per_photo=3, regions=labels)
     assert "regions:labels-0" in str(cut.signature)
     red = cut.rgb[:, 0] > cut.rgb[:, 2]
     assert ((cut.regions == 0) == red).all()
@@ -199,37 +199,37 @@ def test_label_maps_become_regions_cropped_alike(tmp_path):
 def test_label_maps_missing_damaged_or_of_another_size_are_all_named(tmp_path):
     photos, labels = labelled(tmp_path, ("a.png", "b.png", "c.png"))
     save(photos/"d.png"); save(photos/"e.png")
-    with pytest.raises(InputError, match="2 of 5 photographs: d.png, e.png"): tiles(folder_photos(photos), regions=labels)
+    with pytest.raises(InputError, match="2 of 5 photographs: d.png, e.png"): cut_tiles(folder_photos(photos), regions=labels)
     save(labels/"d_a0.png", np.zeros((10, 10), np.uint8)); save(labels/"e_a0.png")
-    with pytest.raises(InputError) as error: tiles(folder_photos(photos), regions=labels)
+    with pytest.raises(InputError) as error: cut_tiles(folder_photos(photos), regions=labels)
     assert "2 label maps" in str(error.value) and "10×10" in str(error.value) and "e_a0.png (RGB" in str(error.value)
-    with pytest.raises(InputError, match="is not a folder"): tiles(folder_photos(photos), regions=labels/"none")
+    with pytest.raises(InputError, match="is not a folder"): cut_tiles(folder_photos(photos), regions=labels/"none")
 
 
 def test_label_maps_in_the_same_folder_are_no_photographs(tmp_path):
     photos, labels = labelled(tmp_path)
     for file in labels.iterdir(): file.rename(photos/file.name)
     assert [p.name for p in folder_photos(photos, regions=photos)] == ["a.png", "b.png"]
-    assert len(tiles(folder_photos(photos, regions=photos), per_photo=2, regions=photos)) == 4
+    assert len(cut_tiles(folder_photos(photos, regions=photos), per_photo=2, regions=photos)) == 4
 
 
 def test_a_name_with_wildcards_finds_only_its_own_map(tmp_path):
     photos, labels = labelled(tmp_path, ("x1.png",))
     save(photos/"x[1].png"); save(photos/"x*.png")
-    with pytest.raises(InputError, match=r"2 of 3 photographs: x\*.png, x\[1\].png"): tiles(folder_photos(photos), regions=labels)
+    with pytest.raises(InputError, match=r"2 of 3 photographs: x\*.png, x\[1\].png"): cut_tiles(folder_photos(photos), regions=labels)
 
 
 def test_same_tiles_whatever_the_company_and_other_tiles_for_another_seed():
     photos = packaged_photos()
-    few, one = tiles(photos[1:4], per_photo=5), tiles(photos[2:3], per_photo=5)
+    few, one = cut_tiles(photos[1:4], per_photo=5), cut_tiles(photos[2:3], per_photo=5)
     mine = [i for i, name in enumerate(few.names) if name == "coffee"]
     assert (few[mine].rgb == one.rgb).all() and (few[mine].regions == one.regions).all()
-    assert not (tiles(photos[2:3], per_photo=5, seed=1).rgb == one.rgb).all()
+    assert not (cut_tiles(photos[2:3], per_photo=5, seed=1).rgb == one.rgb).all()
 
 
 def test_weights_give_every_cluster_the_same_say():
     photos = packaged_photos()
-    cut = tiles(photos[6:11], per_photo=6) # retina, two motorcycles, china, flower
+    cut = cut_tiles(photos[6:11], per_photo=6) # retina, two motorcycles, china, flower
     sums = {c: float(cut.weight[cut.cluster == c].sum()) for c in cut.cluster.unique().tolist()}
     assert len(sums) == 4 and max(sums.values()) - min(sums.values()) < 1e-4
     assert float(cut.weight.mean()) == pytest.approx(1)

@@ -6,7 +6,7 @@ import torch
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.color import rgb_to_lab
-from invariant_metrics.data.photos import packaged_photos, tiles
+from invariant_metrics.data.photos import packaged_photos, cut_tiles
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.edits import colors as perturb
 from invariant_metrics.stats import cluster_interval
@@ -27,7 +27,7 @@ MEANS = SetMetric("means", lambda rgb: rgb.mean((2, 3)),
 
 @pytest.fixture(scope="module")
 def photos():
-    cut = tiles(packaged_photos(), per_photo=2, seed=1)
+    cut = cut_tiles(packaged_photos(), per_photo=2, seed=1)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy())
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.worlds.scene_captions import MIRROR, WORDS, SceneTruth, caption_truth, judge_captions
-from invariant_metrics.worlds.scene_captions import relation_captions, said, subject_of
+from invariant_metrics.worlds.scene_captions import relation_captions, read_claims, subject_of
 from invariant_metrics.worlds.scene_text import scene_graph
 from invariant_metrics.worlds.scenes import make_scenes, recolored
 
@@ -19,7 +19,7 @@ def test_five_different_references_that_say_nothing_but_the_truth():
         five, truth = relation_captions(SCENES, i), caption_truth(SCENES, i)
         assert len(set(five)) == 5 and all(text == text.lower() and not text.endswith(".") for text in five)
         for text in five:
-            claims = said(text)
+            claims = read_claims(text)
             assert claims.objects <= truth.objects and claims.attributes <= truth.attributes and claims.relations <= truth.relations
             assert claims.relations
 
@@ -28,7 +28,7 @@ def test_the_five_are_about_the_same_two_things():
     for i in range(150):
         s = subject_of(SCENES, i)
         for text in relation_captions(SCENES, i):
-            assert {s.first.noun, s.second.noun} <= said(text).objects
+            assert {s.first.noun, s.second.noun} <= read_claims(text).objects
 
 
 def test_truth_is_the_scene_graph_with_nouns_for_names():
@@ -45,7 +45,7 @@ def test_references_are_a_function_of_the_scene():
     assert relation_captions(one, 0) == relation_captions(SCENES, 7)
     other = recolored(SCENES, rng(0, "captions"), share=1.)
     moved = [i for i in range(150) if relation_captions(other, i) != relation_captions(SCENES, i)]
-    assert len(moved) > 100 and all(said(relation_captions(other, i)[0]).relations == said(relation_captions(SCENES, i)[0]).relations for i in range(150))
+    assert len(moved) > 100 and all(read_claims(relation_captions(other, i)[0]).relations == read_claims(relation_captions(SCENES, i)[0]).relations for i in range(150))
 
 
 @pytest.mark.parametrize("relation", WORDS)
@@ -54,16 +54,16 @@ def test_every_word_for_a_relation_is_read_in_every_construction(relation):
         claim = {("ball", relation, "boat")}
         for text in (f"a red ball is {words} a blue boat", f"there is a red ball {words} a blue boat", f"{words} a blue boat there is a red ball",
                      f"{words.capitalize()} the blue boat, there is a ball.", f"two red balls are {words} boats"):
-            assert said(text).relations == claim, text
-        assert said(f"a ball on grass, {words} a boat").relations == claim | {("ball", "on", "grass")}
-        assert said(f"a ball on grass and {words} a boat").relations == claim | {("ball", "on", "grass")}
+            assert read_claims(text).relations == claim, text
+        assert read_claims(f"a ball on grass, {words} a boat").relations == claim | {("ball", "on", "grass")}
+        assert read_claims(f"a ball on grass and {words} a boat").relations == claim | {("ball", "on", "grass")}
 
 
 def test_a_false_caption_is_found_out():
     found = 0
     for i in range(150):
         text, truth = relation_captions(SCENES, i)[0], caption_truth(SCENES, i)
-        (a, relation, b), = said(text).relations
+        (a, relation, b), = read_claims(text).relations
         if relation in MIRROR and (a, MIRROR[relation], b) not in truth.relations:
             wrong = next(text.replace(f" {w} ", f" {WORDS[MIRROR[relation]][0]} ") for w in sorted(WORDS[relation], key=len, reverse=True) if f" {w} " in text)
             held = judge_captions([text, wrong], [truth] * 2)
@@ -73,17 +73,17 @@ def test_a_false_caption_is_found_out():
 
 
 def test_oranges_are_things_and_orange_is_a_color():
-    assert said("an orange") == SceneTruth(frozenset({"orange"}), frozenset(), frozenset())
-    assert said("an orange tree behind an orange").attributes == {("tree", "orange")}
-    assert said("an orange tree behind an orange").relations == {("tree", "behind", "orange")}
+    assert read_claims("an orange") == SceneTruth(frozenset({"orange"}), frozenset(), frozenset())
+    assert read_claims("an orange tree behind an orange").attributes == {("tree", "orange")}
+    assert read_claims("an orange tree behind an orange").relations == {("tree", "behind", "orange")}
 
 
 def test_silence_counts_nothing_and_lengths_must_agree():
-    held = judge_captions(["", "what a day", "a ball"], [said("a red ball")] * 3)
+    held = judge_captions(["", "what a day", "a ball"], [read_claims("a red ball")] * 3)
     assert held["objects"].tolist() == [0, 0, 1] and held["relations"].tolist() == [0, 0, 0] and not any(np.isnan(v).any() for v in held.values())
     assert judge_captions([], [])["all"].shape == (0,)
-    with pytest.raises(InputError, match="2 captions for 1 scenes"): judge_captions(["a", "b"], [said("a ball")])
-    with pytest.raises(InputError, match="give one for each"): judge_captions("a", [said("a ball")])
+    with pytest.raises(InputError, match="2 captions for 1 scenes"): judge_captions(["a", "b"], [read_claims("a ball")])
+    with pytest.raises(InputError, match="give one for each"): judge_captions("a", [read_claims("a ball")])
     with pytest.raises(InputError, match="no scene 150"): relation_captions(SCENES, 150)
 
 
@@ -95,4 +95,4 @@ WORDS_OF_CAPTIONS = [*NOUNS, *COLORS, *{w for all_ in WORDS.values() for words i
 def test_whatever_is_said_is_judged_between_zero_and_one(text):
     held = judge_captions([text], [caption_truth(SCENES, 0)])
     assert all(0 <= v[0] <= 1 for v in held.values())
-    assert {n for a, _, b in said(text).relations for n in (a, b)} <= said(text).objects
+    assert {n for a, _, b in read_claims(text).relations for n in (a, b)} <= read_claims(text).objects

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.worlds.scene_captions import relation_captions, said
+from invariant_metrics.worlds.scene_captions import relation_captions, read_claims
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.base import get_invariant, inputs_of
 from invariant_metrics.invariants.parse import Parse, from_rows, from_spacy, pattern_parse, spacy_parse
-from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, difference, draw, draw_beside
+from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, graph_difference, draw_graph, draw_graphs
 from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
@@ -145,14 +145,14 @@ def test_difference_equals_its_formula_on_random_graphs():
                      lambda g: {(e.head, m) for e in g.entities for m in e.modifiers}):
             one, two = read(a), read(b)
             apart.append(1 - len(one & two)/len(one | two) if one | two else 0)
-        assert difference(a, b) == pytest.approx(sum(apart[:2])/2) == difference(b, a)
-        assert difference(a, b, attributes=True) == pytest.approx(sum(apart)/3)
-        assert difference(a, a) == 0 and len(tuples(a)) <= sum(1 + len(e.modifiers) for e in a.entities) + len(a.relations)
+        assert graph_difference(a, b) == pytest.approx(sum(apart[:2])/2) == graph_difference(b, a)
+        assert graph_difference(a, b, attributes=True) == pytest.approx(sum(apart)/3)
+        assert graph_difference(a, a) == 0 and len(tuples(a)) <= sum(1 + len(e.modifiers) for e in a.entities) + len(a.relations)
 
 
 def test_empty_graphs():
     empty, cat = Graph(), parse("a cat")
-    assert difference(empty, empty) == 0 and difference(empty, cat) == 0.5 and tuples(empty) == frozenset()
+    assert graph_difference(empty, empty) == 0 and graph_difference(empty, cat) == 0.5 and tuples(empty) == frozenset()
 
 
 def test_violation_takes_the_nearest_reference_or_the_mean():
@@ -200,7 +200,7 @@ def test_metrics_share_a_parse_and_say_what_they_are():
 def test_captions_of_own_scenes_are_understood():
     scenes = make_scenes(40, 64, seed=9)
     for text in (text for i in range(40) for text in relation_captions(scenes, i)):
-        graph, truth = parse(text), said(text)
+        graph, truth = parse(text), read_claims(text)
         assert {e.head for e in graph.entities} == truth.objects, text
         assert {(e.head, m) for e in graph.entities for m in e.modifiers} == truth.attributes, text
         assert {(graph.entities[a].head, graph.entities[b].head) for a, _, b in graph.relations} == {(a, b) for a, _, b in truth.relations}, text
@@ -224,8 +224,8 @@ def test_it_is_quick_enough_to_be_a_reward():
 def test_drawings_are_figures_of_their_own_and_always_the_same():
     import matplotlib.pyplot as plt
     before, graphs = plt.get_fignums(), [parse("a cat on a couch in a room"), parse("a dog on a couch"), parse("")]
-    figures = [draw(graphs[0]), draw(graphs[2]), draw_beside(graphs, ["truth", "one", "none"])]
+    figures = [draw_graph(graphs[0]), draw_graph(graphs[2]), draw_graphs(graphs, ["truth", "one", "none"])]
     assert all(isinstance(f, Figure) for f in figures) and plt.get_fignums() == before
-    places = [[(t.get_text(), tuple(np.round(t.get_position(), 6))) for t in draw(graphs[0]).axes[0].texts] for _ in range(2)]
+    places = [[(t.get_text(), tuple(np.round(t.get_position(), 6))) for t in draw_graph(graphs[0]).axes[0].texts] for _ in range(2)]
     assert places[0] == places[1] and len(figures[2].axes) == 3
-    with pytest.raises(InputError, match="a name for each"): draw_beside(graphs, ["one"])
+    with pytest.raises(InputError, match="a name for each"): draw_graphs(graphs, ["one"])

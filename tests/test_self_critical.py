@@ -12,7 +12,7 @@ from invariant_metrics.models.generators import Captioner, Shape
 from invariant_metrics.models.text import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.training.self_critical import END, SelfCriticalLoss, WeightedLoss, advantage_loss
-from invariant_metrics.training.self_critical import cider_reward, draw, judged, leave_one_out, mixed
+from invariant_metrics.training.self_critical import cider_reward, draw_texts, reward_texts, leave_one_out, mix_rewards
 from invariant_metrics.training.self_critical import repeated_pairs, scored_log_probs, self_critical
 from invariant_metrics.training.text import augmented_text, text_batches, text_loss
 
@@ -41,7 +41,7 @@ def exact(net, i): # probabilities (L,), rewards (L,), log-probabilities (L, T) 
     tokens = torch.tensor([[*row, *[PAD]*(LENGTH - len(row))] for row in LISTED])
     texts = Generated(tokens, torch.zeros(tokens.shape), tokens != PAD)
     log_probs = scored_log_probs(net, {"which": torch.full((len(LISTED),), i)}, texts, 1)
-    return log_probs.sum(1).exp(), torch.from_numpy(judged(net, texts, [BATCH["references"][i]]*len(LISTED), REWARDS)["reward"]).float(), log_probs, texts.mask
+    return log_probs.sum(1).exp(), torch.from_numpy(reward_texts(net, texts, [BATCH["references"][i]]*len(LISTED), REWARDS)["reward"]).float(), log_probs, texts.mask
 
 
 def true_gradient(net):
@@ -56,7 +56,7 @@ def test_all_texts_together_have_probability_one():
 def test_the_expected_estimator_is_the_gradient_of_the_expected_reward(baseline):
     "Enumerated, not sampled: each text (for leave-one-out each pair of texts) with its probability."
     net, parts = Chain(), []
-    greedy = judged(net, net.generate(BATCH, LENGTH), BATCH["references"], REWARDS)["reward"]
+    greedy = reward_texts(net, net.generate(BATCH, LENGTH), BATCH["references"], REWARDS)["reward"]
     for i in (0, 1):
         p, r, log_probs, mask = exact(net, i)
         q = p.detach()
@@ -85,9 +85,9 @@ def test_baselines_make_the_gradient_quieter():
     def variance(advantages):
         out = []
         for i in range(120):
-            drawn, greedy = draw(net, BATCH, torch_rng(i), "greedy", 4, LENGTH)
-            value = torch.from_numpy(judged(net, drawn, [r for r in BATCH["references"] for _ in range(4)], REWARDS)["reward"]).float().view(2, 4)
-            base = torch.from_numpy(judged(net, greedy, BATCH["references"], REWARDS)["reward"]).float()[:, None]
+            drawn, greedy = draw_texts(net, BATCH, torch_rng(i), "greedy", 4, LENGTH)
+            value = torch.from_numpy(reward_texts(net, drawn, [r for r in BATCH["references"] for _ in range(4)], REWARDS)["reward"]).float().view(2, 4)
+            base = torch.from_numpy(reward_texts(net, greedy, BATCH["references"], REWARDS)["reward"]).float()[:, None]
             loss = advantage_loss(scored_log_probs(net, BATCH, drawn, 4), drawn.mask, advantages(value, base).flatten(), "text")
             out.append(torch.autograd.grad(loss, net.table)[0])
         return torch.stack(out).var(0).sum()
@@ -119,10 +119,10 @@ def test_rewards_are_asked_without_gradients_and_alike_for_drawn_and_greedy_text
 
 def test_rewards_mix_on_their_raw_scales():
     long, short = lambda texts, references: np.array([float(len(t)) for t in texts]), lambda texts, references: -np.ones(len(texts))
-    found = mixed({"long": (long, 0.5), "short": (short, 3.0)}, ["abc", "a"], [["x"], ["y"]], [True, True])
+    found = mix_rewards({"long": (long, 0.5), "short": (short, 3.0)}, ["abc", "a"], [["x"], ["y"]], [True, True])
     assert found["reward"].tolist() == [.5*3 - 3, .5*1 - 3] and found["long"].tolist() == [3, 1]
     for bad, says in ((lambda t, r: np.zeros(5), r"gave \(5,\)"), (lambda t, r: np.array([1, np.nan]), "not finite for 'a'")):
-        with pytest.raises(InputError, match=f"reward 'bad' {says}" if "gave" in says else says): mixed({"bad": (bad, 1.0)}, ["abc", "a"], [["x"]]*2, [True]*2)
+        with pytest.raises(InputError, match=f"reward 'bad' {says}" if "gave" in says else says): mix_rewards({"bad": (bad, 1.0)}, ["abc", "a"], [["x"]]*2, [True]*2)
 
 
 def test_cider_with_the_end_as_a_word_sees_that_a_text_was_cut():
@@ -131,12 +131,12 @@ def test_cider_with_the_end_as_a_word_sees_that_a_text_was_cut():
     df = document_frequencies(references)
     texts = ["a red ball on a", "a red ball on a table"]
     assert np.array_equal(plain(texts, references[:1]*2), cider_d(texts, references[:1]*2, df=df))
-    def gap(r, complete): value = mixed({"cider": (r, 1.0)}, texts, references[:1]*2, complete)["reward"]; return value[1] - value[0]
+    def gap(r, complete): value = mix_rewards({"cider": (r, 1.0)}, texts, references[:1]*2, complete)["reward"]; return value[1] - value[0]
     assert gap(whole, [False, True]) > gap(plain, [False, True]) > 0
     seen = []
     def spy(texts, references): seen.append((texts, references)); return np.zeros(len(texts))
     spy.marks_end = True
-    mixed({"spy": (spy, 1.0)}, ["x", "y"], [["r"], ["s"]], [True, False])
+    mix_rewards({"spy": (spy, 1.0)}, ["x", "y"], [["r"], ["s"]], [True, False])
     assert seen == [([f"x {END}", "y"], [[f"r {END}"], [f"s {END}"]])]
 
 

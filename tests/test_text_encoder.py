@@ -14,7 +14,7 @@ from real_data import data_path
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders import text as text_module
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.image import seeded
+from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.text import FAMILY, bert, layer_names, runs, text_place, thirds
 from invariant_metrics.encoders.weights import PUBLIC, get_card
 from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards
@@ -36,7 +36,7 @@ def save_mini(folder, kind="bert", layers=4, seed=0):
     if kind in ("electra", "albert"): shape["embedding_size"] = 32
     if kind in ("roberta", "xlm-roberta", "camembert"): shape["type_vocab_size"] = 1
     config = transformers.AutoConfig.for_model(kind, **shape, **({"pad_token_id": 0} if kind == "modernbert" else {}))
-    with seeded(seed): net = transformers.AutoModel.from_config(config).eval()
+    with fixed_seed(seed): net = transformers.AutoModel.from_config(config).eval()
     net.save_pretrained(folder)
     tokenizer = transformers.BertTokenizerFast(vocab={w: i for i, w in enumerate(WORDS)})
     tokenizer.save_pretrained(folder)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, render, split_words
+from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, write_sentence, split_words
 from invariant_metrics.invariants.base import epsilon, get_invariant, inputs_of, invariant_names
 from invariant_metrics.invariants.entities import FORMS
 from invariant_metrics.invariants.paraphrase import PairReader
@@ -226,9 +226,9 @@ def test_the_class_sees_no_name_and_the_names_do():
 
 def test_epsilon_separates_replaced_names_and_changed_moods():
     sentences, generator = make_sentences(60, seed=9001, names="common"), rng(1, "test")
-    right = [render(m, generator) for m in sentences.meanings], sentences.english
+    right = [write_sentence(m, generator) for m in sentences.meanings], sentences.english
     for name, kind in (("entities", "entity"), ("sentiment", "sentiment")):
-        pairs = [(render(e, generator), t) for m, t in zip(sentences.meanings, sentences.english) if (e := edits(m, kind, generator))]
+        pairs = [(write_sentence(e, generator), t) for m, t in zip(sentences.meanings, sentences.english) if (e := edits(m, kind, generator))]
         found = epsilon(get_invariant(name), right, tuple(zip(*pairs)))
         assert found.auc > 0.95 and found.n == 60, (name, found)
 
@@ -341,7 +341,7 @@ def test_cut_texts_are_noted_with_the_score():
 def test_the_world_s_own_reading_agrees():
     "Where the exact reader of the world finds the same names, the violation is small; where it does not, it is large."
     sentences, generator = make_sentences(80, seed=9002), rng(2, "test")
-    edited = [render(edits(m, "entity", generator) if i % 2 else m, generator) for i, m in enumerate(sentences.meanings)]
+    edited = [write_sentence(edits(m, "entity", generator) if i % 2 else m, generator) for i, m in enumerate(sentences.meanings)]
     same = torch.tensor([sorted(entities_in(a)) == sorted(entities_in(b)) for a, b in zip(edited, sentences.english)])
     found = get_invariant("entities").violation(edited, sentences.english)
     assert found[same].median() < 0.05 < found[~same].median() and 30 < same.sum() < 50

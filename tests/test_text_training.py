@@ -21,7 +21,7 @@ WORDS = Vocabulary.of([*WORLD.source, *WORLD.english])
 SOURCE, TOKENS = WORDS.batch(WORLD.source, 32), WORDS.batch(WORLD.english, 32)
 
 
-def translator(dropout=0.0): return Translator(WORDS, WORDS, Shape(width=16, hidden=16, heads=2, dropout=dropout, joint=True))
+def translator(dropout=0.0): return Translator(WORDS, WORDS, Shape(width=16, hidden=16, heads=2, dropout=dropout, shared_embedding=True))
 
 
 def batches(size=8, **options): return text_batches({"source": SOURCE}, TOKENS, WORDS, size, **options)
@@ -141,7 +141,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit_and_other_settings_are_refus
 
 
 def test_a_translator_learns_its_sentences_by_heart():
-    net = Translator(WORDS, WORDS, Shape(width=32, hidden=64, dropout=0.0, joint=True))
+    net = Translator(WORDS, WORDS, Shape(width=32, hidden=64, dropout=0.0, shared_embedding=True))
     log = fit(Turn(net, augmented_text(WORDS, smoothing=0.0), Optim(lr=1e-2)), batches(20), 90)
     assert log["value"][log["term"] == "task"].tail(3).mean() < 0.2
     said = net.texts({"source": SOURCE}, batch=16, length=30)

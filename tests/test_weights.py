@@ -10,12 +10,12 @@ import torch
 from invariant_metrics.core import InputError
 from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.weights import PUBLIC, Card, cards, fetch_weights, how_to_get
+from invariant_metrics.encoders.weights import PUBLIC, Card, all_cards, fetch_weights, how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import list_weights, load_embedded, resolve, save_embedded
 from invariant_metrics.encoders.weights import verify_weights
 
-EMBEDDED = [card for card in cards().values() if card.source == "embedded"]
+EMBEDDED = [card for card in all_cards().values() if card.source == "embedded"]
 BUDGET = 4_000_000  # bytes of all embedded weights together
 
 

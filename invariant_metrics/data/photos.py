@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ENDINGS', 'FORMATS', 'PACKAGED', 'LABEL_MAP', 'FELZENSZWALB', 'MIN_CHROMA', 'MIN_SECOND', 'Photo', 'conversions',
            'to_rgb', 'read_photo', 'packaged_photos', 'image_paths', 'folder_photos', 'split_photos', 'shrink',
-           'found_regions', 'label_maps', 'given_regions', 'verdict', 'photo_tiles', 'even_weights', 'Tiles', 'tiles']
+           'found_regions', 'label_maps', 'given_regions', 'tile_verdict', 'photo_tiles', 'even_weights', 'Tiles',
+           'cut_tiles']
 
 # %% ../../nbs/data/00_photos.ipynb #d9043533
 import glob
@@ -13,7 +14,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -211,7 +212,7 @@ def given_regions(photo: Photo,             # the photograph
 # %% ../../nbs/data/00_photos.ipynb #62252d33
 MIN_CHROMA, MIN_SECOND = 5.0, 0.02
 
-def verdict(chroma: np.ndarray, # (s, s) distance from gray in Lab units
+def tile_verdict(chroma: np.ndarray, # (s, s) distance from gray in Lab units
             labels: np.ndarray, # (s, s) region of each pixel
            ) -> str:            # "used", "colorless" or "one region"
     "Whether a tile can show a violation, or why not."
@@ -234,7 +235,7 @@ def photo_tiles(rgb: np.ndarray,                  # (H, W, 3) uint8, shrunk
     for place in generator.choice(rows * columns, min(4 * count, rows * columns), replace=False):
         if tried["used"] == count: break
         at = np.s_[place // columns:place // columns + size, place % columns:place % columns + size]
-        answer = verdict(chroma[at], regions[at]); tried[answer] += 1
+        answer = tile_verdict(chroma[at], regions[at]); tried[answer] += 1
         if answer == "used": places.append(at)
     labels = [np.unique(regions[at], return_inverse=True)[1].reshape(size, size) for at in places]
     empty = np.zeros((0, size, size), np.uint8)
@@ -286,7 +287,7 @@ def _all_maps(photos: Sequence[Photo], regions: str | Path | None) -> dict[str, 
     return maps
 
 # %% ../../nbs/data/00_photos.ipynb #5dbd3bef
-def tiles(photos: Sequence[Photo],              # from `packaged_photos` or `folder_photos`
+def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or `folder_photos`
           size: int=64,                         # side of a tile, pixels
           per_photo: int=24,                    # tiles wanted from each photograph
           seed: int=0,                          # of the places (and of the annotator, if drawn)

@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import groupby
 
 from ..core import InputError, unknown
-from ..files import table_groups
+from ..files import word_groups
 
 # %% ../../nbs/data/30_tokens.ipynb #06fdeae7
 _LIKE_LETTERS = "\u02c2-\u02ff" # signs by category, parts of words by observation
@@ -78,7 +78,7 @@ _CONTRACTIONS = {
 }
 
 # %% ../../nbs/data/30_tokens.ipynb #3c5e13ac
-_LISTS = table_groups("abbreviations", "kind", "word")
+_LISTS = word_groups("abbreviations", "kind", "word")
 _BEGIN, _TITLES, _ENDING, _CAPITAL = (_LISTS[kind] for kind in ("begins a sentence", "title", "ends a sentence", "capitalized"))
 
 # %% ../../nbs/data/30_tokens.ipynb #e4349c10

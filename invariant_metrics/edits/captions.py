@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['unrelated_caption', 'CaptionContent', 'one_sided', 'claims', 'Step', 'with_articles', 'exchanged', 'expected',
-           'new_noun', 'new_color', 'turned', 'stepped', 'object_replaced', 'color_replaced', 'relation_reversed',
-           'false_facts', 'two_colors', 'attributes_swapped', 'object_dropped', 'object_added', 'word_repeated',
-           'order_broken', 'apart', 'caption_items', 'caption_wrongness']
+           'new_noun', 'new_color', 'turn_relation', 'stepped', 'object_replaced', 'color_replaced', 'reverse_relation',
+           'false_facts', 'two_colors', 'swap_attributes', 'drop_object', 'add_object', 'word_repeated', 'order_broken',
+           'captions_apart', 'caption_items', 'caption_wrongness']
 
 # %% ../../nbs/edits/30_captions.ipynb #3cf3079d
 import re
@@ -18,10 +18,10 @@ import numpy as np
 from ..core import rng
 from ..worlds.classes import CLASSES, COLORS
 from ..worlds.scene_captions import MIRROR, WORDS, SceneTruth, caption_truth
-from ..worlds.scene_captions import relation_captions, said, subject_of
+from ..worlds.scene_captions import relation_captions, read_claims, subject_of
 from ..worlds.scene_text import phrase
 from ..worlds.scenes import make_scenes
-from .colors import families, perturbation, perturbations
+from .colors import perturbation
 from .sentences import LEVELS, Case, Foil, TextItems, form_foil, repeated, swapped
 from .sentences import text_family, unrelated
 
@@ -42,7 +42,7 @@ def one_sided(facts: SceneTruth) -> SceneTruth:
 
 def claims(text: str) -> SceneTruth:
     "What a caption says, relations from one side."
-    return one_sided(said(text))
+    return one_sided(read_claims(text))
 
 # %% ../../nbs/edits/30_captions.ipynb #2316ecb1
 class Step(NamedTuple):
@@ -87,7 +87,7 @@ def new_color(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generat
     new = _drawn([c for c in COLORS if (old[0], c) not in truth.attributes and c != old[0]], generator)
     return Step(((f"{old[1]} {old[0]}", f"{new} {old[0]}"),), {}, {old: new}, "")
 
-def turned(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
+def turn_relation(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
     told = one_sided(truth).relations
     false = lambda s, r, o: not one_sided(SceneTruth(frozenset(), frozenset(), frozenset({(s, MIRROR[r], o)}))).relations & told
     options = sorted({r for s, r, o in facts.relations if r in MIRROR and false(s, r, o)})
@@ -113,13 +113,13 @@ def object_replaced(case: Case, level: int, generator: np.random.Generator) -> F
 def color_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None: return stepped(case, [new_color] * level, generator)
 
 @_of("relation-reversed", "the relation turned around")
-def relation_reversed(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return stepped(case, [turned], generator) if level == 1 else None
+def reverse_relation(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+    return stepped(case, [turn_relation], generator) if level == 1 else None
 
 @_of("false-facts", "facts of different kinds: a thing, a color, the relation")
 def false_facts(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    makers = [(new_noun, new_color, turned)[k] for k in generator.permutation(3)]
-    return stepped(case, sorted(makers[:level], key=(turned, new_color, new_noun).index), generator)
+    makers = [(new_noun, new_color, turn_relation)[k] for k in generator.permutation(3)]
+    return stepped(case, sorted(makers[:level], key=(turn_relation, new_color, new_noun).index), generator)
 
 # %% ../../nbs/edits/30_captions.ipynb #010d2717
 def two_colors(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
@@ -131,11 +131,11 @@ def two_colors(facts: SceneTruth, truth: SceneTruth, generator: np.random.Genera
     return Step(((f"{c} {n}", f"{d} {n}"), (f"{d} {m}", f"{c} {m}")), {}, {(n, c): d, (m, d): c}, "")
 
 @_of("attributes-swapped", "two things exchange their colors")
-def attributes_swapped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+def swap_attributes(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return stepped(case, [two_colors], generator) if level == 1 else None
 
 @_of("object-dropped", "one of two things left out")
-def object_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+def drop_object(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     content = case.content
     if level > 1 or content.second in content.first: return None
     before, made = claims(case.reference), []
@@ -147,7 +147,7 @@ def object_dropped(case: Case, level: int, generator: np.random.Generator) -> Fo
     return Foil(*made, all(claims(text) == kept for text in made) and not {*made} & {*content.captions})
 
 @_of("object-added", "things that are not in the picture")
-def object_added(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+def add_object(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     before, truth = claims(case.reference), case.content.truth
     free = [n for n in _THINGS if n not in truth.objects | before.objects]
     if len(free) < level: return None
@@ -167,11 +167,11 @@ def word_repeated(case: Case, level: int, generator: np.random.Generator) -> Foi
 def order_broken(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, swapped, level, generator, _right(case), lambda text: sorted(text.split()))
 
-def apart(case: Case, other: Case) -> bool:
+def captions_apart(case: Case, other: Case) -> bool:
     "Whether a caption of one scene names nothing that is in another."
-    return not case.content.truth.objects & said(other.reference).objects & set(_THINGS)
+    return not case.content.truth.objects & read_claims(other.reference).objects & set(_THINGS)
 
-unrelated_caption = unrelated(apart)
+unrelated_caption = unrelated(captions_apart)
 perturbation("unrelated-caption", task="captioning", kind="violation", severity="the caption of another picture",
              steps=len(LEVELS), sources=("captioning",))(unrelated_caption);
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SEVERITIES', 'COMMON_VALID', 'noise', 'blur', 'compression', 'resize', 'salt_and_pepper', 'swirl', 'contamination',
            'windows', 'occlusion', 'local_noise', 'local_motion_blur', 'patch_shuffle', 'sky_mask', 'sky_stain',
-           'sky_noise', 'shift', 'exposure', 'recolored_regions', 'mirror', 'any_valid']
+           'sky_noise', 'shift', 'exposure', 'recolored_regions', 'flip_sides', 'any_valid']
 
 # %% ../../nbs/edits/10_pictures.ipynb #f80d25bf
 import io
@@ -244,7 +244,7 @@ def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Cal
     return lambda s: put_color(items.L, items.ab, dose(s / 2)), applies
 
 @perturbation("mirror", task="images", kind="valid", severity="left and right exchanged", steps=1)
-def mirror(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
+def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Flipped, whatever the strength; always applies."
     return lambda s: torch.where((s > 0).view(-1, 1, 1, 1), items.rgb.flip(-1), items.rgb), _all(items)
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['TEXT_TASKS', 'LEVELS', 'unrelated_sentence', 'Case', 'TextItems', 'Foil', 'text_family', 'read_sentence', 'facts_of',
-           'broken_facts', 'worded_like', 'edited', 'meaning_foil', 'entity_replaced', 'place_replaced',
-           'number_changed', 'sentiment_flipped', 'negation', 'roles_swapped', 'verb_replaced', 'several_facts', 'tidy',
-           'without_name', 'entity_dropped', 'repeated', 'swapped', 'form_foil', 'repetition', 'words_swapped',
-           'case_lost', 'unrelated', 'apart', 'sentence_items', 'sentence_wrongness']
+           'broken_facts', 'worded_like', 'edit_meaning', 'meaning_foil', 'replace_entity', 'place_replaced',
+           'change_number', 'sentiment_flipped', 'negate', 'roles_swapped', 'verb_replaced', 'several_facts',
+           'tidy_text', 'without_name', 'entity_dropped', 'repeated', 'swapped', 'form_foil', 'repeat_words',
+           'words_swapped', 'case_lost', 'unrelated', 'sentences_apart', 'sentence_items', 'sentence_wrongness']
 
 # %% ../../nbs/edits/20_sentences.ipynb #e8295d4d
 import re
@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import InputError, rng, unknown
-from ..worlds.bilingual import Meaning, edits, entities_in, entities_of, make_sentences
-from ..worlds.bilingual import numbers_in, numbers_of
-from ..worlds.bilingual import relation_in, relation_of, right_answers, sentiment_in
-from ..worlds.bilingual import sentiment_of
+from ..worlds.bilingual import Meaning, edits, entities_in, meaning_entities, make_sentences
+from ..worlds.bilingual import numbers_in, meaning_numbers
+from ..worlds.bilingual import relation_in, meaning_relation, right_answers, sentiment_in
+from ..worlds.bilingual import meaning_sentiment
 from ..worlds.bilingual_words import POLARITY, VERBS
-from .colors import families, perturbation, perturbations
+from .colors import perturbation
 
 # %% ../../nbs/edits/20_sentences.ipynb #c4554b68
 TEXT_TASKS = ("translation", "captioning")
@@ -85,7 +85,7 @@ def read_sentence(text: str) -> dict: # names, numbers, sentiment, relation
 
 def facts_of(meaning: Meaning) -> dict:
     "The facts of a meaning."
-    return _facts(entities_of(meaning), numbers_of(meaning), sentiment_of(meaning), relation_of(meaning))
+    return _facts(meaning_entities(meaning), meaning_numbers(meaning), meaning_sentiment(meaning), meaning_relation(meaning))
 
 # %% ../../nbs/edits/20_sentences.ipynb #96e09ea8
 _NAMED = ("subject", "object", "place")
@@ -114,7 +114,7 @@ def worded_like(text: str, meaning: Meaning, other: Meaning) -> str:
 # %% ../../nbs/edits/20_sentences.ipynb #a9ecb7eb
 def _changed(a: Meaning, b: Meaning) -> set[str]: return {f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name)}
 
-def edited(meaning: Meaning,
+def edit_meaning(meaning: Meaning,
            kinds: Sequence[str],   # of `edits`, one of which is drawn each time
            level: int,             # how many facts
            generator: np.random.Generator,
@@ -144,16 +144,16 @@ def meaning_foil(case: Case, other: Meaning | None, breaks: set[str]) -> Foil | 
 _of = lambda name, severity: text_family(name, "translation", severity)
 
 @_of("entity-replaced", "persons and organizations replaced by others of their class")
-def entity_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return meaning_foil(case, edited(case.content, ["entity"], level, generator, again=True), {"names"})
+def replace_entity(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+    return meaning_foil(case, edit_meaning(case.content, ["entity"], level, generator, again=True), {"names"})
 
 @_of("place-replaced", "places replaced by others")
 def place_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return meaning_foil(case, edited(case.content, ["place"], level, generator, again=True), {"names"})
+    return meaning_foil(case, edit_meaning(case.content, ["place"], level, generator, again=True), {"names"})
 
 @_of("number-changed", "numbers changed")
-def number_changed(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return meaning_foil(case, edited(case.content, ["number"], level, generator, again=True), {"numbers"})
+def change_number(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+    return meaning_foil(case, edit_meaning(case.content, ["number"], level, generator, again=True), {"numbers"})
 
 @_of("sentiment-flipped", "praise turned into blame by another adjective, or blame into praise")
 def sentiment_flipped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -163,14 +163,14 @@ def sentiment_flipped(case: Case, level: int, generator: np.random.Generator) ->
     return meaning_foil(case, replace(case.content, quality=others[int(generator.integers(len(others)))]), {"sentiment"})
 
 @_of("negation", "a negation inserted or removed")
-def negation(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+def negate(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     other = replace(case.content, negated=not case.content.negated)
-    nothing = sentiment_of(other) == sentiment_of(case.content) or right_answers(other) == right_answers(case.content) # some verbs take none
+    nothing = meaning_sentiment(other) == meaning_sentiment(case.content) or right_answers(other) == right_answers(case.content) # some verbs take none
     return None if level > 1 or nothing else meaning_foil(case, other, {"sentiment"})
 
 @_of("roles-swapped", "who did it and whom it was done to change places")
 def roles_swapped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return meaning_foil(case, edited(case.content, ["relation"], level, generator), {"relation"})
+    return meaning_foil(case, edit_meaning(case.content, ["relation"], level, generator), {"relation"})
 
 @_of("verb-replaced", "another relation between the same two")
 def verb_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -181,22 +181,22 @@ def verb_replaced(case: Case, level: int, generator: np.random.Generator) -> Foi
 
 @_of("several-facts", "facts of different kinds: a name, a place, a number, the sentiment")
 def several_facts(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    other = edited(case.content, ["entity", "place", "number", "sentiment"], level, generator)
+    other = edit_meaning(case.content, ["entity", "place", "number", "sentiment"], level, generator)
     return other and meaning_foil(case, other, broken_facts(case.content, other))
 
 # %% ../../nbs/edits/20_sentences.ipynb #37b518c1
-def tidy(text: str) -> str:
+def tidy_text(text: str) -> str:
     "A sentence after words were taken out: single spaces, none before a mark, a capital at the beginning."
     text = re.sub(r"\s+", " ", re.sub(r"\s+(?=[,.])", "", text)).strip(" ,")
     return text[:1].upper() + text[1:]
 
 def without_name(text: str, name: str) -> str:
     "A sentence without a name, and without the preposition of a place."
-    return tidy(re.sub(rf"(\b[Ii]n )?(?<!\w){re.escape(name)}('s)?(?!\w),?", "", text, count=1))
+    return tidy_text(re.sub(rf"(\b[Ii]n )?(?<!\w){re.escape(name)}('s)?(?!\w),?", "", text, count=1))
 
 @_of("entity-dropped", "names missing")
 def entity_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    names = [n for n, _ in entities_of(case.content)]
+    names = [n for n, _ in meaning_entities(case.content)]
     if len(names) < level: return None
     gone, made, whole = [names[k] for k in generator.permutation(len(names))[:level]], [case.reference, case.valid], facts_of(case.content)
     for name in gone: made = [without_name(text, name) for text in made]
@@ -236,7 +236,7 @@ def _once(text: str) -> tuple: # a name, a number, a *not* said twice may say so
 def _right(case: Case) -> Callable: return lambda text: text in right_answers(case.content)
 
 @_of("repetition", "words that stand twice")
-def repetition(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+def repeat_words(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, repeated, level, generator, _right(case), _once)
 
 @_of("words-swapped", "neighboring words in the wrong order")
@@ -245,7 +245,7 @@ def words_swapped(case: Case, level: int, generator: np.random.Generator) -> Foi
 
 @_of("case-lost", "names without their capitals")
 def case_lost(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    names = [n for n, _ in entities_of(case.content)]
+    names = [n for n, _ in meaning_entities(case.content)]
     if len(names) < level: return None
     lost = [names[k] for k in generator.permutation(len(names))[:level]]
     def lower(text, *_):
@@ -264,12 +264,12 @@ def unrelated(apart: Callable) -> Callable: # (case, other case) -> bool
         return dose, np.array([f is not None for f in foils])
     return function
 
-def apart(case: Case, other: Case) -> bool:
+def sentences_apart(case: Case, other: Case) -> bool:
     "Whether two sentences share no name and no relation."
     a, b = (facts_of(c.content) for c in (case, other))
     return not {n for n, _ in a["names"]} & {n for n, _ in b["names"]} and a["relation"][1] != b["relation"][1]
 
-unrelated_sentence = unrelated(apart)
+unrelated_sentence = unrelated(sentences_apart)
 perturbation("unrelated-sentence", task="translation", kind="violation", severity="the answer to another item",
              steps=len(LEVELS), sources=("translation",))(unrelated_sentence);
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..core import unknown
-from ..files import table_groups
+from ..files import word_groups
 from ..data.wordnet import base_forms, sense_numbers, wordnet
 from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma
 from .sentences import swapped
@@ -27,7 +27,7 @@ from .word_lists import ALIKE, CONTRACTIONS, FORM_OF, GENDERS, KIND_OF, NAMES
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
 from .words import EDIT_TASKS, PHRASE, TextCase, added_only, appended, cut, differences
-from .words import drawn, flat, marked
+from .words import draw_places, flat, marked
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
 from .words import table_edit, unsaid, within, word_edit, word_edits
 
@@ -43,7 +43,7 @@ def _respelled(case: TextCase, level: int, generator: np.random.Generator, chang
     for m in re.finditer(rf"[A-Za-z]{{{least},}}", case.text):
         new = change(m[0], int(generator.integers(2**31)))
         if new != m[0] and not is_word(new): found.append((m.start(), m.end(), new))
-    spots = drawn(found, level, generator)
+    spots = draw_places(found, level, generator)
     if spots is None: return None
     out = case.text
     for a, b, new in sorted(spots, reverse=True): out = out[:a] + new + out[b:]
@@ -69,7 +69,7 @@ def character_replaced(case: TextCase, level: int, generator: np.random.Generato
            lambda case, after, level: after.lower() == case.text.lower() and sum(x != y for x, y in zip(case.text.split(), after.split())) == level)
 def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
-    chosen = drawn([k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w], level, generator)
+    chosen = draw_places([k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w], level, generator)
     return None if chosen is None else " ".join(w.upper() if k in chosen else w for k, w in enumerate(words))
 
 def _letters(text: str) -> str: return re.sub(r"[^\w]", "", text)
@@ -81,7 +81,7 @@ def _before_end(text: str) -> str: return text.rstrip(" .!?")
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     gaps = [(m.start(), m.start(), ",") for m in re.finditer(r"(?<=\w) (?=\w)", case.text)]
-    spots = drawn(marks + gaps, level, generator)
+    spots = draw_places(marks + gaps, level, generator)
     if spots is None: return None
     out = case.text
     for a, b, new in sorted(spots, reverse=True): out = out[:a] + new + out[b:]
@@ -92,7 +92,7 @@ def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> s
 def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text)]
     before = [m.start() for m in re.finditer(r"(?<=\w)[.,;:!?]", case.text)]
-    chosen = drawn(inside + before, level, generator)
+    chosen = draw_places(inside + before, level, generator)
     if chosen is None: return None
     cuts = [0, *sorted(chosen), len(case.text)]
     return " ".join(case.text[a:b] for a, b in zip(cuts, cuts[1:]))
@@ -121,7 +121,7 @@ def _once(words: Sequence[str]) -> list[str]: return [w for k, w in enumerate(wo
            _once(after.lower().split()) == _once(case.text.lower().split()) and len(after.split()) - len(case.text.split()) == level)
 def repetition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
-    twice = drawn(range(len(words) - 1), level, generator)
+    twice = draw_places(range(len(words) - 1), level, generator)
     return None if twice is None else " ".join(w for k, word in enumerate(words) for w in [word] + [word.lower() if k == 0 else word] * (k in twice))
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
@@ -144,7 +144,7 @@ def _plain_aspect(text: str) -> list[str]: # with every *is riding* as *rides*
            lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) != flat(case.text)
            and abs(len(flat(after)) - len(flat(case.text))) <= level, tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = drawn(_aspect_pairs(case.text), level, generator)
+    spots = draw_places(_aspect_pairs(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #734478f6
@@ -181,7 +181,7 @@ def _other_referent(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
 def coreference(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = drawn(_misread(case.text), level, generator)
+    spots = draw_places(_misread(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #a4d7efb7
@@ -201,7 +201,7 @@ def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int
     return out
 
 def _swap_ends(case: TextCase, generator: np.random.Generator, pattern: str, accept) -> str | None:
-    found = drawn(_exchanged_ends(case.text, pattern, accept), 1, generator)
+    found = draw_places(_exchanged_ends(case.text, pattern, accept), 1, generator)
     return None if found is None else put(case.text, found[0])
 
 # %% ../../nbs/edits/60_word_families.ipynb #53c04fe0
@@ -225,7 +225,7 @@ def attributes_swapped(case: TextCase, level: int, generator: np.random.Generato
     m = marked(case.text)
     pairs = [k for k, _ in stretches(case.text, "AN") if m.tags[k - 1:k] not in ("A", "C", "R")]
     both = [(i, j) for i in pairs for j in pairs if i < j and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]]
-    chosen = drawn(both, 1, generator)
+    chosen = draw_places(both, 1, generator)
     if chosen is None: return None
     i, j = chosen[0]
     return put(case.text, [(*m.spans[i], m.words[j]), (*m.spans[j], m.words[i])])
@@ -251,7 +251,7 @@ def _counts_differ(case: TextCase, after: str, level: int) -> bool:
 @word_edit("count-changed", "critical", "counts of things changed", _counts_differ, tasks=_CAPTIONS)
 def count_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m, found = marked(case.text), _countable(case.text)
-    chosen = drawn([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))], level, generator)
+    chosen = draw_places([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))], level, generator)
     if chosen is None: return None
     spots = []
     for i, j, one, draw in chosen:
@@ -268,7 +268,7 @@ def _new_things(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("object-added", "critical", "things that no right answer names", _new_things, tasks=_CAPTIONS)
 def object_added(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found = drawn([w for w in _OTHERS if unsaid([w], case)], level, generator)
+    found = draw_places([w for w in _OTHERS if unsaid([w], case)], level, generator)
     return None if found is None else appended(case.text, "".join(f" and {'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found))
 
 # %% ../../nbs/edits/60_word_families.ipynb #a98fb114
@@ -277,7 +277,7 @@ def _thing_gone(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, tasks=_CAPTIONS)
 def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = drawn([cut(case.text, a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXG])")], level, generator)
+    spots = draw_places([cut(case.text, a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXG])")], level, generator)
     return None if spots is None else put(case.text, spots)
 
 def _nothing_new(case: TextCase, after: str, level: int) -> bool:
@@ -287,7 +287,7 @@ def _nothing_new(case: TextCase, after: str, level: int) -> bool:
 def object_repeated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = [(m.spans[b][1], m.spans[b][1], " and " + case.text[m.spans[a][0]:m.spans[b][1]]) for a, b in stretches(case.text, f"D[AN]*N(?!N)")]
-    spots = drawn([(a, b, new[:5] + new[5].lower() + new[6:]) for a, b, new in found], level, generator)
+    spots = draw_places([(a, b, new[:5] + new[5].lower() + new[6:]) for a, b, new in found], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
@@ -302,7 +302,7 @@ def sentences_of(text: str) -> list[str]:
 def sentence_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     parts = sentences_of(case.text)
     if len(parts) < level + 1: return None
-    for k in drawn(range(len(parts) - 1), level, generator): parts[k], parts[k + 1] = parts[k + 1], parts[k]
+    for k in draw_places(range(len(parts) - 1), level, generator): parts[k], parts[k + 1] = parts[k + 1], parts[k]
     return " ".join(parts)
 
 def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
@@ -312,7 +312,7 @@ def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
 @word_edit("sentence-repeated", "critical", "sentences that come twice", _more_of_the_same, tasks=_SUMMARIES)
 def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     parts = sentences_of(case.text)
-    twice = drawn(range(len(parts)), level, generator)
+    twice = draw_places(range(len(parts)), level, generator)
     if twice is None or parts[-1][-1:] not in ".!?": return None
     return " ".join(p for k, part in enumerate(parts) for p in [part] * (1 + (k in twice)))
 
@@ -321,7 +321,7 @@ _ACTIONS = ("accept attack build buy choose create defend deny destroy discover 
             "praise reject repair sell send study support teach trust visit win").split()
 _LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put turn let feel find hold".split())
 
-_NEAR_VERBS = [{*group.split()} for group in table_groups("alike", "kind", "words")["near verbs"]]
+_NEAR_VERBS = [{*group.split()} for group in word_groups("alike", "kind", "words")["near verbs"]]
 
 @lru_cache(2**14)
 def _like_verb(a: str, b: str) -> bool: # infinitives
@@ -348,7 +348,7 @@ def entity_from_source(case: TextCase, level: int, generator: np.random.Generato
     own = names_of_text(case.text)
     others = sorted({n for *_, n in names_of_text(case.source)} - {n for *_, n in own})
     others = [n for n in others if unsaid([n], case)]
-    spots = drawn([(a, b, others[int(s * len(others))]) for (a, b, _), s in zip(own, generator.random(len(own)))] if others else [], level, generator)
+    spots = draw_places([(a, b, others[int(s * len(others))]) for (a, b, _), s in zip(own, generator.random(len(own)))] if others else [], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #1faab704
@@ -373,7 +373,7 @@ def _verb_of_source(case: TextCase, after: str, level: int) -> bool:
 def predicate_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     own, others = verbs_of_text(case.text), _new_verbs(case)
     spots = [(a, b, VERB_FORMS[others[int(s * len(others))]][k]) for (a, b, _, k), s in zip(own, generator.random(len(own)))] if others else []
-    spots = drawn(spots, level, generator)
+    spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
@@ -423,7 +423,7 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
         at = len(old) - len(what)
         head = re.sub(r"\b(an?)( )$", lambda m: ("an" if new[0] in "aeiou" else "a") + m[2], old[:at])
         spots.append((a, b, head + (new.capitalize() if kind in ("day", "month", "town", "country") else new)))
-    spots = drawn(spots, level, generator)
+    spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #b71bc564
@@ -468,7 +468,7 @@ def _rewritten(case: TextCase, level: int, generator: np.random.Generator, table
     text = case.text.replace("’", "'")
     found = [(m.start(), m.end(), table[m[1].lower()]) for m in pattern.finditer(text)]
     found = [f for f in found if not (text[f[0]:f[1]].lower() in _LONG and _has(" ".join(text[f[0]:].split()[:3]).replace(",", "")))]
-    spots = drawn(found, level, generator)
+    spots = draw_places(found, level, generator)
     return None if spots is None else put(case.text, [(a, b, "I" + new[1:] if new[:2] in ("i ", "i'") else new) for a, b, new in spots])
 
 # %% ../../nbs/edits/60_word_families.ipynb #2dce1faf

@@ -11,12 +11,12 @@ __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
 from collections.abc import Iterable
 
-from ..files import read_table, table_groups
+from ..files import word_table, word_groups
 from ..worlds.bilingual_words import LAST, MEN, ORGS, PLACES, WOMEN
 from ..invariants.caption_words import noun_lemma
 
 # %% ../../nbs/edits/40_word_lists.ipynb #85676f9e
-_REGULAR = read_table("regular-verbs", "base", "last letter")
+_REGULAR = word_table("regular-verbs", "base", "last letter")
 _DOUBLED = frozenset(base for base, last in _REGULAR if last == "doubled")
 _ES = ("s", "x", "z", "ch", "sh", "o")
 
@@ -29,12 +29,12 @@ def verb_forms(base: str) -> tuple[str, str, str, str, str]: # base, third perso
     return base, third, past, past, (base[:-1] if base.endswith("e") and not base.endswith("ee") else stem) + "ing"
 
 # %% ../../nbs/edits/40_word_lists.ipynb #a7d49137
-_IRREGULAR = read_table("irregular-verbs", "base", "third person", "past", "participle", "-ing")
+_IRREGULAR = word_table("irregular-verbs", "base", "third person", "past", "participle", "-ing")
 VERB_FORMS = {forms[0]: forms for forms in [*_IRREGULAR, *(verb_forms(base) for base, _ in _REGULAR)]}
 FORM_OF = {form: (base, k) for base, forms in VERB_FORMS.items() for k, form in reversed([*enumerate(forms)])} # form -> verb, which form
 
 # %% ../../nbs/edits/40_word_lists.ipynb #cbda7281
-_PLURALS = dict(read_table("plurals", "singular", "plural"))
+_PLURALS = dict(word_table("plurals", "singular", "plural"))
 
 def plural_of(noun: str) -> str: # singular, lower case
     "The plural of a noun."
@@ -46,7 +46,7 @@ def plural_of(noun: str) -> str: # singular, lower case
 def word_pairs(table: str, tag: str = "") -> dict[str, tuple[str, ...]]: # word -> what may stand in its place
     "A table of exchanges, \"opposite\" for instance, for one part of speech; pairs that go both ways are given once."
     out = {}
-    for name, part, word, other, ways in read_table("word-pairs", "table", "tag", "word", "other", "ways"):
+    for name, part, word, other, ways in word_table("word-pairs", "table", "tag", "word", "other", "ways"):
         if (name, part) != (table, tag): continue
         out[word] = (*out.get(word, ()), other)
         if ways == "both": out[other] = (*out.get(other, ()), word)
@@ -61,7 +61,7 @@ OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | {"V": _verb_
 SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | {"V": _verb_table(word_pairs("synonym", "V"))}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #2da57add
-COMPOUNDS = frozenset(read_table("compounds", "first", "second"))
+COMPOUNDS = frozenset(word_table("compounds", "first", "second"))
 
 # %% ../../nbs/edits/40_word_lists.ipynb #7d73fbfc
 def _groups(sets: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]: # sets that share a word become one
@@ -71,13 +71,13 @@ def _groups(sets: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]: # sets 
         out |= dict.fromkeys(whole, whole)
     return out
 
-_NEAR = table_groups("alike", "kind", "words") # each member holds words with blanks between them
+_NEAR = word_groups("alike", "kind", "words") # each member holds words with blanks between them
 _SETS = [_NEAR[kind] for kind in ("near", "male", "female")]
 ALIKE = _groups([*([word, *news] for table in SYNONYMS.values() for word, news in table.items()),
                  *(group.split() for groups in _SETS for group in groups)])
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fac1f55c
-_THINGS = read_table("things", "kind", "thing", "counted")
+_THINGS = word_table("things", "kind", "thing", "counted")
 THINGS = {kind: tuple(thing for k, thing, _ in _THINGS if k == kind) for kind, _, _ in _THINGS}
 KIND_OF = {word: kind for kind, words in THINGS.items() for word in words}
 _UNCOUNTED = frozenset(thing for _, thing, counted in _THINGS if counted == "no")
@@ -98,7 +98,7 @@ def kind_name(word: str) -> str: # lower case; "" where its kind is unknown
     return f"{plural_of(head)} {rest}".strip()
 
 # %% ../../nbs/edits/40_word_lists.ipynb #c87edca1
-_SHADES = read_table("shades", "shade", "color", "plain")
+_SHADES = word_table("shades", "shade", "color", "plain")
 _NAMES_OF_SHADES = list(dict.fromkeys(shade for shade, _, _ in _SHADES))
 SHADE_OF = {color: _NAMES_OF_SHADES.index(shade) for shade, color, _ in _SHADES}
 _PLAIN = [color for _, color, plain in _SHADES if plain == "yes"]
@@ -114,8 +114,8 @@ MODALS, UNITS, RELATIONS = word_pairs("modal", "X"), word_pairs("measure"), word
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fa413f9b
 def _with_english(kind: str, pools: Iterable[Iterable[str]]) -> tuple[str, ...]: # names of the bilingual world, then English ones
-    people = [name for k, pool, name in read_table("names", "kind", "pool", "name") if (k, pool) == (kind, "English")]
-    places = [name for pool, name, _ in read_table("places", "pool", "English", "German") if (kind, pool) == ("place", "English")]
+    people = [name for k, pool, name in word_table("names", "kind", "pool", "name") if (k, pool) == (kind, "English")]
+    places = [name for pool, name, _ in word_table("places", "pool", "English", "German") if (kind, pool) == ("place", "English")]
     return tuple(dict.fromkeys([*(name for pool in pools for name in pool), *people, *places]))
 
 _POOLS = {"woman": WOMEN, "man": MEN, "last": LAST, "place": PLACES, "organization": ORGS}
@@ -125,11 +125,11 @@ TIME_GROUPS = [group.split() for group in _NEAR["times"]]
 TIMES = {word: tuple(x for x in group if x != word) for group in TIME_GROUPS for word in group}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #7585eda5
-GERMAN = dict(read_table("german-words", "English", "German"))
-DETAILS = tuple(detail for detail, in read_table("details", "detail"))
+GERMAN = dict(word_table("german-words", "English", "German"))
+DETAILS = tuple(detail for detail, in word_table("details", "detail"))
 
 # %% ../../nbs/edits/40_word_lists.ipynb #9cad85d1
-CONTRACTIONS = dict(read_table("contractions", "full", "short"))
-NUMBER_NAMES = {word: int(number) for number, word, _ in read_table("numbers", "number", "English", "German")}
+CONTRACTIONS = dict(word_table("contractions", "full", "short"))
+NUMBER_NAMES = {word: int(number) for number, word, _ in word_table("numbers", "number", "English", "German")}
 NUMBER_NAMES |= {f"{tens}-{unit}": a + b for tens, a in NUMBER_NAMES.items() if a >= 20 for unit, b in NUMBER_NAMES.items() if 0 < b < 10}
 NUMBER_WORDS = {n: w for w, n in NUMBER_NAMES.items()}

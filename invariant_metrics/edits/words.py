@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
            'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'taken_out', 'within', 'added_only',
-           'moved_only', 'unsaid', 'drawn', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table',
+           'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table',
            'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed', 'stands_alone',
-           'number_as_word', 'names_of_text', 'entity_replaced', 'entity_removed', 'stretches', 'cut', 'said',
+           'number_as_word', 'names_of_text', 'entity_replaced', 'entity_removed', 'stretches', 'cut', 'plain_words',
            'phrase_removed', 'subject_removed', 'omission', 'appended', 'addition', 'hallucinated_detail',
            'untranslated', 'unrelated_text', 'empty', 'reference_itself']
 
@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core import Registry, rng, unknown
-from ..data.wordnet import base_forms, wordnet
-from ..invariants.caption_words import kind_of, noun_lemma, tag_words, words_of
+from ..core import Registry
+from ..invariants.caption_words import noun_lemma, tag_words, words_of
 from .word_lists import ALIKE, COMPOUNDS, DETAILS, FORM_OF, GENDERS, GERMAN, MODALS
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
@@ -170,7 +169,7 @@ def unsaid(words: Iterable[str], # in any number and case
     return not frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike)) & _said((case.text, *case.others))
 
 # %% ../../nbs/edits/50_words.ipynb #1211ae7e
-def drawn(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
+def draw_places(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
     "The first places of a random order, the same ones first for each level; None where there are too few."
     if len(places) < level: return None
     return [places[k] for k in generator.permutation(len(places))[:level]]
@@ -191,7 +190,7 @@ def exchange(case: TextCase, level: int, generator: np.random.Generator, table: 
     "A text with as many words exchanged as the level says."
     found = places(case, table, **options)
     share = generator.random(len(found))
-    spots = drawn([(a, b, words[int(s * len(words))]) for (a, b, words), s in zip(found, share)], level, generator)
+    spots = draw_places([(a, b, words[int(s * len(words))]) for (a, b, words), s in zip(found, share)], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #ab65c2ad
@@ -291,7 +290,7 @@ def _negated(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("negation", "critical", "negations put in or taken out", _negated)
 def negation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = drawn(_negatable(case.text), level, generator)
+    spots = draw_places(_negatable(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #764bc1f9
@@ -324,7 +323,7 @@ def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
 def number_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = numbers_of_text(case.text)
     share = generator.random(len(found))
-    spots = drawn([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)], level, generator)
+    spots = draw_places([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)], level, generator)
     return None if spots is None else put(case.text, spots)
 
 _MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
@@ -351,7 +350,7 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
 def number_as_word(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
-    spots = drawn([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small], level, generator)
+    spots = draw_places([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #da9e7df2
@@ -378,7 +377,7 @@ def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) 
     for (a, b, name), share in zip(found, generator.random(len(found))):
         options = [n for n in NAMES[NAME_CLASS.get(name, "last")] if " " not in n and n not in {x for *_, x in found} and unsaid([n], case)]
         spots.append((a, b, options[int(share * len(options))]))
-    spots = drawn(spots, level, generator)
+    spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #4bc562a6
@@ -389,7 +388,7 @@ def _names_gone(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("entity-removed", "critical", "names left out", _names_gone)
 def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = drawn([(a, b, "") for a, b, _ in names_of_text(case.text)], level, generator)
+    spots = draw_places([(a, b, "") for a, b, _ in names_of_text(case.text)], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #cc580285
@@ -397,7 +396,7 @@ def _remover(name: str, severity: str, strength: str, tags: str) -> None:
     def function(case, level, generator):
         m = marked(case.text)
         alone = [(*s, "") for s, t in zip(m.spans, m.tags) if t in tags and case.text[s[1]:s[1] + 1] not in ("'", "’", "-")]
-        spots = drawn(alone, level, generator)
+        spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
     word_edit(name, severity, strength, taken_out(tags))(function)
@@ -419,18 +418,18 @@ def cut(text: str, first: int, last: int) -> tuple[int, int, str]:
     spans = marked(text).spans
     return spans[first][0], spans[last][1], ""
 
-def said(text: str) -> list[str]: # in lower case
+def plain_words(text: str) -> list[str]: # in lower case
     "The words of a text without its marks."
     return [w for w in flat(text) if w[0].isalnum()]
 
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
-    return within(after, case.text) and len(said(after)) < len(said(case.text)) and not unsaid(flat(after), case._replace(others=()))
+    return within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text)) and not unsaid(flat(after), case._replace(others=()))
 
 @word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out)
 def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if m.words[a] != "of" and a > 0]
-    spots = drawn(found, level, generator)
+    spots = draw_places(found, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #128814e8
@@ -444,7 +443,7 @@ def subject_removed(case: TextCase, level: int, generator: np.random.Generator) 
     return None if not found else put(case.text, [cut(case.text, 0, found.end() - 1)])
 
 def _end_gone(case: TextCase, after: str, level: int) -> bool:
-    whole, rest = said(case.text), said(after)
+    whole, rest = plain_words(case.text), plain_words(after)
     return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
 
 @word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone)
@@ -481,7 +480,7 @@ def _only_details(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details)
 def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found = drawn([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level, generator)
+    found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level, generator)
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))
 
 # %% ../../nbs/edits/50_words.ipynb #5f0d3761

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from ..core import InputError, unknown
 from .base import Encoder, Preprocess, check_rgb
-from .image import fill, noise_images, randomize, seeded
+from .image import fill, noise_images, randomize
+from ..models.colorizer import fixed_seed
 from .weights import Place, resolve
 
 # %% ../../nbs/encoders/50_inception.ipynb #0780ad0a
@@ -115,7 +116,7 @@ def blank_inception(seed: int = 0) -> nn.Module:
     class Blank(FeatureExtractorInceptionV3):
         def load_state_dict(self, state, **_): return None
     empty = io.BytesIO(); torch.save({}, empty); empty.seek(0)
-    with seeded(seed): net = Blank("inception-v3-compat", [*TAPS, "logits_unbiased"], feature_extractor_weights_path=empty)
+    with fixed_seed(seed): net = Blank("inception-v3-compat", [*TAPS, "logits_unbiased"], feature_extractor_weights_path=empty)
     net.__class__ = FeatureExtractorInceptionV3 # from here on it loads like the original
     return net
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ..core import InputError
 from .base import CLIP, IMAGENET, Encoder, Preprocess
-from .image import randomize, seeded
+from .image import randomize
+from ..models.colorizer import fixed_seed
 from .weights import Place, loading, resolve
 
 # %% ../../nbs/encoders/40_public.ipynb #fa15343c
@@ -67,7 +68,7 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     import transformers
     cls = getattr(transformers, cls)
     if untrained:
-        with seeded(seed): net = cls(transformers.AutoConfig.from_pretrained(place.path, local_files_only=True))
+        with fixed_seed(seed): net = cls(transformers.AutoConfig.from_pretrained(place.path, local_files_only=True))
         return randomize(net, seed), f"untrained-{seed}"
     with loading(place, cls.__name__): net, report = cls.from_pretrained(place.path, local_files_only=True, output_loading_info=True)
     lost = sorted([*report["missing_keys"], *(str(k) for k in report["mismatched_keys"])])
@@ -121,7 +122,7 @@ def _open_clip_model(place: Place, load: bool, seed: int) -> nn.Module:
         model = json.loads((place.path/"open_clip_config.json").read_text()).get("model_cfg", {})
         parts = [k for side in ("text_cfg", "vision_cfg") for k in model.get(side, {}) if k in ("hf_model_name", "hf_tokenizer_name", "timm_model_name")]
         if parts: raise InputError(f"{place.name}: {parts[0]} would fetch another model; only open_clip models with CLIP's own parts are supported")
-        with seeded(seed): net = library.create_model(f"local-dir:{place.path}", load_weights=load, require_pretrained=load)
+        with fixed_seed(seed): net = library.create_model(f"local-dir:{place.path}", load_weights=load, require_pretrained=load)
     if not hasattr(net.visual, "transformer"): raise InputError(f"{place.name}: only vision transformers of open_clip are supported")
     return net
 

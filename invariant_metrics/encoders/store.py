@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core import InputError, Signature, few
 from ..files import atomic_write, digest, file_sha256
 from ..core import package_version, progress, unknown
-from ..data.items import PIXELS, Images, ahead, load_items, strict_decoding
+from ..data.items import PIXELS, Images, map_ahead, load_items, strict_decoding
 from ..data.texts import Texts
 from .base import Encoder, get_encoder
 from .cache import cache_folder, cached_tensors, tensors_sha256
@@ -75,7 +75,7 @@ def _stacks(images: Images, encoder: Encoder, batch: int, room: int) -> Iterator
     def take(shape):
         at, stack = zip(*held.pop(shape))
         return list(at), torch.stack(stack)
-    for i, x in ahead(partial(_prepared, images, encoder), range(len(images))):
+    for i, x in map_ahead(partial(_prepared, images, encoder), range(len(images))):
         group, area = held.setdefault(x.shape, []), x.shape[-2]*x.shape[-1]
         group.append((i, x)); waiting += area
         full = len(group) >= batch or len(group)*area >= room

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'epsilon', 'bled', 'scene_pairs',
-           'scene_epsilon', 'dense_state', 'preprocess_of', 'named', 'invariant_names', 'inputs_of', 'get_invariant',
-           'invariant_cards']
+           'scene_epsilon', 'dense_state', 'preprocess_of', 'factory_for', 'invariant_names', 'inputs_of',
+           'get_invariant', 'invariant_cards']
 
 # %% ../../nbs/invariants/000_base.ipynb #27582104
 import inspect
@@ -171,7 +171,7 @@ def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
     return Preprocess(size, usual.fit, usual.interpolation, stats)
 
 # %% ../../nbs/invariants/000_base.ipynb #b814de8f
-def named(factory: Callable[..., Invariant], name: str, inputs: str = "images") -> Callable[..., Invariant]:
+def factory_for(factory: Callable[..., Invariant], name: str, inputs: str = "images") -> Callable[..., Invariant]:
     "The factory of one name, out of a factory that takes the name first; it says what its invariant reads without building it."
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
     make.inputs, make.__signature__ = inputs, _without_first(factory)

@@ -12,14 +12,14 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..files import read_table, table_groups
+from ..files import word_table, word_groups
 from ..data.wordnet import base_forms, sense_numbers, synset_number, wordnet
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #72a04398
 @lru_cache(None)
 def word_list(name: str) -> frozenset[str]:
     "A closed class or another list of words of captions, by its name in the tables."
-    lists = table_groups("closed-classes", "class", "word") | table_groups("caption-words", "list", "word")
+    lists = word_groups("closed-classes", "class", "word") | word_groups("caption-words", "list", "word")
     return frozenset(lists[name])
 
 DET, POSS, PRON, NUM, ADP = map(word_list, ("determiner", "possessive", "pronoun", "number", "preposition"))
@@ -29,7 +29,7 @@ ADV, COLOR, BE = map(word_list, ("adverb", "color", "be"))
 # %% ../../nbs/invariants/090_caption_words.ipynb #ab16667c
 DOES = word_list("does") # words that are nouns too, but say in captions what somebody does
 GERUND_NOUNS, GERUND_MODIFIERS, STILL, PERSONS = map(word_list, ("gerund noun", "gerund modifier", "still", "person"))
-PAST = {form: base for kind, form, base in read_table("caption-forms", "kind", "form", "base") if kind == "past"}
+PAST = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base") if kind == "past"}
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #79eefdb7
 KEEP = word_list("keep")
@@ -102,7 +102,7 @@ def _compound_tags(word: str) -> str: # of a word with hyphens that no dictionar
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #ae268e43
 PHRASE_TAGS = {"quantity": "D", "phrase": "I", "pronoun phrase": "W", "noun phrase": "N"}
-PHRASES = {phrase: tag for name, tag in PHRASE_TAGS.items() for phrase in table_groups("closed-classes", "class", "word")[name]}
+PHRASES = {phrase: tag for name, tag in PHRASE_TAGS.items() for phrase in word_groups("closed-classes", "class", "word")[name]}
 _WORD = re.compile(r"'s\b|[^\W_]+(?:-[^\W_]+)*|[^\w\s\"“”]")
 
 @lru_cache(1)

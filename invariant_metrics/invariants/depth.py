@@ -16,7 +16,7 @@ from ..core import Signature
 from ..worlds.scenes import make_scenes
 from ..encoders.base import Preprocess
 from ..encoders.weights import resolve
-from .base import Invariant, dense_state, invariants, named, preprocess_of
+from .base import Invariant, dense_state, invariants, factory_for, preprocess_of
 from ..models.dense import dense_network, fused, inverse_depth, random_dense
 
 # %% ../../nbs/invariants/020_depth.ipynb #a8d30491
@@ -73,7 +73,7 @@ def random_depth(weights: str | Path = "embedded", # ignored: this one knows not
     return Depth("depth-random", fused(network), Signature.of(invariant="depth-random", seed=seed), **options)
 
 # %% ../../nbs/invariants/020_depth.ipynb #a4879d4b
-for _name in ("depth", "depth-judge"): invariants.add(_name, named(embedded_depth, _name))
+for _name in ("depth", "depth-judge"): invariants.add(_name, factory_for(embedded_depth, _name))
 invariants.add("depth-random", random_depth);
 
 # %% ../../nbs/invariants/020_depth.ipynb #7b3d54bf

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from .base import invariants, named
+from .base import invariants, factory_for
 from .soft_text import Reader, TextInvariant
 from .text_readers import TAGS, checkpoint_reader, embedded_reader, is_own
 from .text_readers import random_reader
@@ -111,5 +111,5 @@ def random_entities(name: str,
     reader, signature = random_reader(name, len(TAGS), False, seed)
     return Entities(name, reader, TAGS, signature, form)
 
-invariants.add("entities", named(entities, "entities", "texts"))
-invariants.add("entities-random", named(random_entities, "entities-random", "texts"));
+invariants.add("entities", factory_for(entities, "entities", "texts"))
+invariants.add("entities-random", factory_for(random_entities, "entities-random", "texts"));

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ..core import InputError, Signature
 from ..data.texts import check_sides
 from ..encoders.text import text_place
-from .base import Invariant, invariants, named
-from .soft_text import Reader, SoftTexts, TextInvariant
+from .base import Invariant, invariants, factory_for
+from .soft_text import SoftTexts, TextInvariant
 from .text_readers import CheckpointReader, checkpoint_labels, open_checkpoint
 from .text_readers import with_ends
 
@@ -106,4 +106,4 @@ def _is_classifier(weights: str | Path) -> bool:
     except (OSError, ValueError, AttributeError) as error: raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
     return any("ForSequenceClassification" in str(kind) for kind in (kinds if isinstance(kinds, list) else ()))
 
-invariants.add("paraphrase", named(paraphrase, "paraphrase", "texts"));
+invariants.add("paraphrase", factory_for(paraphrase, "paraphrase", "texts"));

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCENES', 'PHRASAL', 'FRONTS', 'SAME', 'WAYS', 'SHARED', 'MISSING', 'EXTRA', 'Entity', 'Graph', 'graph_of', 'parse',
-           'tuples', 'difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw', 'draw_beside']
+           'tuples', 'graph_difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw_graph', 'draw_graphs']
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #446c0ca9
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, unknown
-from ..files import read_table
+from ..files import word_table
 from ..data.texts import check_sides
 from .base import invariants
 from .caption_words import word_list
@@ -84,7 +84,7 @@ def _subject(parse: Parse, verb: int) -> int | None:
     return None
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #a65b7637
-SAME = {form: base for kind, form, base in read_table("caption-forms", "kind", "form", "base") if kind == "relation"}
+SAME = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base") if kind == "relation"}
 
 def _short(words: str) -> str: # of a preposition
     phrase = " ".join(w for w in words.lower().split(" ") if w not in ("the", "a"))
@@ -187,7 +187,7 @@ def _parts(graph: Graph) -> tuple[frozenset, frozenset, frozenset]: # things, re
     said = tuples(graph)
     return _of_length(said, 1), _of_length(said, 3), _of_length(said, 2)
 
-def difference(a: Graph, b: Graph,
+def graph_difference(a: Graph, b: Graph,
                attributes: bool = False, # count adjectives and numbers as a third set
               ) -> float:                # in [0, 1]
     "How much of two graphs is in one of them alone: the mean over things and relations of |A △ B|/|A ∪ B|, 0 where both are empty."
@@ -226,7 +226,7 @@ class SceneGraph(TextInvariant):
         if target is None: raise InputError("scene-graph compares texts with references; give target")
         if hasattr(pred, "probs"): raise InputError("scene-graph reads finished texts, not distributions over words")
         pred, references = check_sides(pred, target)
-        rows = [[difference(graph, right, self.attributes) for right in self.value(refs)] for graph, refs in zip(self.value(pred), references)]
+        rows = [[graph_difference(graph, right, self.attributes) for right in self.value(refs)] for graph, refs in zip(self.value(pred), references)]
         return torch.tensor([WAYS[self.references](row) for row in rows], dtype=torch.float64)
 
     def reward(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray: # (N,) in [−1, 0]
@@ -289,11 +289,11 @@ def draw_in(axes, graph: Graph, first: Graph | None = None, place: dict | None =
     axes.margins(0.25); axes.axis("off")
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #bfd7bdd8
-def draw(graph: Graph, size: float = 3.0):    # inches
+def draw_graph(graph: Graph, size: float = 3.0):    # inches
     "A matplotlib figure of one graph: things as boxes, relations as labeled arrows; the same graph gives the same picture."
-    return draw_beside([graph], [""], size)
+    return draw_graphs([graph], [""], size)
 
-def draw_beside(graphs: Sequence[Graph], names: Sequence[str], size: float = 3.0): # inches, of each
+def draw_graphs(graphs: Sequence[Graph], names: Sequence[str], size: float = 3.0): # inches, of each
     "Graphs side by side, the first being the truth: what others share with it is green, what they add orange, what they miss dashed."
     if not graphs or len(graphs) != len(names): raise InputError(f"{len(graphs)} graphs and {len(names)} names: draw at least one, a name for each")
     from matplotlib.figure import Figure

@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..core import InputError, Signature, unknown
+from ..core import Signature, unknown
 from ..worlds.classes import CLASSES
 from ..worlds.scenes import make_scenes
 from ..encoders.base import IMAGENET, Preprocess
 from ..encoders.weights import resolve
-from .base import Invariant, dense_state, invariants, named, overlap_distance
+from .base import Invariant, dense_state, invariants, factory_for, overlap_distance
 from .base import preprocess_of
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
@@ -97,7 +97,7 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #6cfc22f8
-for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, named(embedded_segmentation, _name))
+for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, factory_for(embedded_segmentation, _name))
 invariants.add("segmentation-random", random_segmentation);
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #54894111
@@ -132,4 +132,4 @@ def public_segmenter(name: str,                        # "segformer" or "mask2fo
     signature = Signature.of(invariant=name, weights=place.name, revision=place.revision, input=str(reader.prepare))
     return Segmentation(name, reader, signature, kind, classes=tuple(model.config.id2label.values()))
 
-for _name in ("segformer", "mask2former"): invariants.add(_name, named(public_segmenter, _name))
+for _name in ("segformer", "mask2former"): invariants.add(_name, factory_for(public_segmenter, _name))

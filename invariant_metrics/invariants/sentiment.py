@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..core import InputError, Signature
-from .base import invariants, named
+from .base import invariants, factory_for
 from .entities import divergence
 from .soft_text import Reader, TextInvariant
 from .text_readers import MOODS, checkpoint_reader, embedded_reader, is_own
@@ -52,5 +52,5 @@ def random_sentiment(name: str,
     reader, signature = random_reader(name, len(MOODS), True, seed)
     return Sentiment(name, reader, MOODS, signature)
 
-invariants.add("sentiment", named(sentiment, "sentiment", "texts"))
-invariants.add("sentiment-random", named(random_sentiment, "sentiment-random", "texts"));
+invariants.add("sentiment", factory_for(sentiment, "sentiment", "texts"))
+invariants.add("sentiment-random", factory_for(random_sentiment, "sentiment-random", "texts"));

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from ..encoders.image import fill, seeded
+from ..encoders.image import fill
+from ..models.colorizer import fixed_seed
 from ..encoders.inception import read_tensors
 from ..encoders.weights import Place, get_card, resolve
 from .base import metric_factory, pixels
@@ -28,7 +29,7 @@ def lpips_module(net: str, # "alex", "vgg" or "squeeze"
     "torchmetrics' LPIPS with its fitted heads and a network of random weights; raises InputError on another name."
     from torchmetrics.functional.image.lpips import _LPIPS
     if net not in NETS: raise unknown("network of LPIPS", net, NETS)
-    with seeded(seed): return _LPIPS(net=net, pretrained=True, pnet_rand=True).eval()
+    with fixed_seed(seed): return _LPIPS(net=net, pretrained=True, pnet_rand=True).eval()
 
 # %% ../../nbs/metrics/130_lpips.ipynb #47ec4348
 def weights_file(place: Place,

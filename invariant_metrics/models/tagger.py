@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import InputError, torch_rng
-from .generators import waves
+from .generators import sinusoidal_positions
 
 # %% ../../nbs/models/50_tagger.ipynb #971301d1
 def pack(words: Sequence[str]) -> Tensor: # uint8
@@ -105,7 +105,7 @@ class Tagger(nn.Module):
         x = F.pad(x*mask[..., None], (0, 0, 1, 1))
         h = self.enter(torch.cat([x[:, 1:-1], x[:, :-2], x[:, 2:]], -1)) # each word with its neighbors
         h = torch.cat([self.start.expand(len(x), 1, -1), h], 1)
-        h = F.dropout(h + 0.3*waves(h.shape[1], h.shape[2]).to(h.device), self.dropout, self.training)
+        h = F.dropout(h + 0.3*sinusoidal_positions(h.shape[1], h.shape[2]).to(h.device), self.dropout, self.training)
         mask = F.pad(mask, (1, 0), value=True)
         for block in self.blocks: h = block(h, mask, self.dropout)
         return self.head(self.norm(h[:, 0] if self.pooled else h[:, 1:]))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, few_threads, progress, rng, unknown
 from ..runs import per_scale, share_out
-from ..data.photos import even_weights, folder_photos, packaged_photos, tiles
+from ..data.photos import even_weights, folder_photos, packaged_photos, cut_tiles
 from ..color import split_lab
 from ..worlds.scenes import make_scenes
 from ..stats import cluster_interval, cluster_means
@@ -63,7 +63,7 @@ def color_items(source: str | Path,                 # "photos" (packaged), "scen
         clusters = set(rng(seed, "photographs").choice(clusters, size.items, replace=False).tolist())
         photos = [p for p in photos if p.cluster in clusters]
     per_photo = min(size.per_photo, max(1, size.items // len(clusters)))
-    cut = tiles(photos, size=TILE, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
+    cut = cut_tiles(photos, size=TILE, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
     return Items(cut.rgb, cut.regions, cut.cluster.numpy()), cut.signature
 
 # %% ../../nbs/probe/50_images.ipynb #664da9c5

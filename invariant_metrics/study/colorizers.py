@@ -23,7 +23,7 @@ from ..stats import bootstrap_weights
 from ..files import digest
 from ..color import split_lab
 from ..runs import per_scale
-from ..data.photos import Photo, even_weights, folder_photos, split_photos, tiles
+from ..data.photos import Photo, even_weights, folder_photos, split_photos, cut_tiles
 from ..worlds.scenes import ColorTruth, color_truth, make_scenes, oracle_violation
 from ..encoders.cache import cache_folder, cached_tensors, tensors_sha256
 from ..invariants.base import get_invariant, invariant_names
@@ -97,7 +97,7 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
         wanted = getattr(size, part)
         names = [p.name for p in own]
         def cut() -> dict[str, Tensor]:
-            t = tiles(own, size.side, -(-wanted // len(own)), s["seed"])
+            t = cut_tiles(own, size.side, -(-wanted // len(own)), s["seed"])
             return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": torch.tensor([names.index(n) for n in t.names])}
         about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side, "wanted": wanted, "seed": s["seed"]}
         kept = cached_tensors("tiles", about, cut, folder)

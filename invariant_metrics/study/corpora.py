@@ -22,7 +22,7 @@ from ..core import InputError, Signature, rng
 from ..stats import bootstrap_weights
 from ..files import digest
 from ..worlds.bilingual import make_sentences, preserved, split_words
-from ..data.parallel import CaptionSet, Pairs, load_captions, load_parallel
+from ..data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel
 from ..data.photos import read_photo
 from ..worlds.scene_captions import caption_truth, judge_captions, relation_captions
 from ..worlds.scenes import make_scenes
@@ -144,7 +144,7 @@ def own_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") -> d
     for part in parts:
         items = split[part]
         names, refs = [data.names[i] for i in items], [tuple(data.references[i]) for i in items]
-        if isinstance(data, Pairs): out[part] = TextCorpus(names, [data.source[i] for i in items], refs); continue
+        if isinstance(data, ParallelTexts): out[part] = TextCorpus(names, [data.source[i] for i in items], refs); continue
         encoder = get_encoder("embedded", device=device)
         files, side = image_files(names, place), plan.size.side
         stamps = [[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files]

@@ -20,7 +20,7 @@ from matplotlib.text import Annotation
 
 from ..worlds.bilingual import entities_in, join_words, split_words, world_words
 from ..invariants.base import get_invariant
-from ..invariants.scene_graph import draw_beside, parse
+from ..invariants.scene_graph import draw_graphs, parse
 from ..edits import captions as caption_perturb # registers the families of captions
 from .. import plots
 from ..probe import figures as charts
@@ -98,7 +98,7 @@ def graphs_beside(said: Mapping[str, str], # name -> caption, the truth first
     found = []
     for k in range(0, len(others), 3):
         part = [(truth, caption), *others[k:k + 3]]
-        figure = draw_beside([parse(text) for _, text in part], [name for name, _ in part])
+        figure = draw_graphs([parse(text) for _, text in part], [name for name, _ in part])
         for axes in figure.axes:
             axes.title.set_color(plots.INK)
             for text in axes.texts:

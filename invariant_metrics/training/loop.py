@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Terms', 'LOG_COLUMNS', 'Optim', 'learning_rate', 'Turn', 'weighted', 'total', 'run_settings', 'processes', 'average',
-           'same_start', 'noted_interrupt', 'Plan', 'check_finite', 'gather', 'take_turn', 'only', 'take_step', 'fit']
+           'same_start', 'noted_interrupt', 'FitPlan', 'check_terms_finite', 'gather_gradient', 'take_turn', 'only',
+           'take_step', 'fit']
 
 # %% ../../nbs/training/020_loop.ipynb #d5e13c84
 import math
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from ..core import InputError, progress, unknown
 from ..files import digest
 from ..models.colorizer import seeded
-from .batches import ahead, batch_indices, to_device
+from .batches import prepare_ahead, to_device
 from .checkpoint import restore, save_state
 
 # %% ../../nbs/training/020_loop.ipynb #be17e4e5
@@ -126,7 +127,7 @@ def noted_interrupt() -> Iterator[list]: # empty until Ctrl-C was pressed
 
 # %% ../../nbs/training/020_loop.ipynb #6f5000f0
 @dataclass(frozen=True)
-class Plan:
+class FitPlan:
     "What stays fixed during a run."
     steps: int
     seed: int = 0
@@ -141,7 +142,7 @@ class Plan:
         return (i * self.world + self.rank for i in range(start * self.accumulate, self.steps * self.accumulate))
 
 # %% ../../nbs/training/020_loop.ipynb #2c7b1746
-def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None, # of the last checkpoint
+def check_terms_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None, # of the last checkpoint
                  keep: Callable[[], Path | None] | None = None,                        # saves where the run stands; None: nothing to save
                 ) -> None:
     "Raises InputError, naming step, term and the file of the last good state, when a value is NaN or infinite."
@@ -153,7 +154,7 @@ def check_finite(step: int, turn: str, values: Mapping[str, float], path: Path |
                          "try a lower learning rate or a lower weight")
 
 # %% ../../nbs/training/020_loop.ipynb #df990865
-def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan) -> dict[str, tuple[float, Tensor]]: # mean terms
+def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: FitPlan) -> dict[str, tuple[float, Tensor]]: # mean terms
     "Add up the gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
     device, sums = next(iter(turn.parameters().values())).device, {}
     for number, batch in batches.items():
@@ -164,13 +165,13 @@ def gather(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: Plan
         for k, (w, t) in terms.items(): sums[k] = (w, sums.get(k, (w, 0.0))[1] + t.detach().float() / len(batches))
     return sums
 
-def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int, Any], step: int, plan: Plan,
+def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int, Any], step: int, plan: FitPlan,
               keep: Callable[[], Path | None] | None = None, # as in `check_finite`
              ) -> list[tuple]: # rows of the log
     "Move one turn's parameters once; raises InputError, and moves nothing, if a term or the gradient is not finite."
     group = optimizer.param_groups[0]
     optimizer.zero_grad(set_to_none=True)
-    sums = gather(turn, network, batches, plan)
+    sums = gather_gradient(turn, network, batches, plan)
     if plan.world > 1:
         for p in group["params"]: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         average([p.grad for p in group["params"]], plan.world)
@@ -179,7 +180,7 @@ def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, b
     average([values], plan.world)
     values = dict(zip([*sums, "gradient"], values.tolist()))
     pulls = {f"{k} × {w:g}": w * values[k] for k, (w, _) in sums.items() if w != 0}
-    check_finite(step, turn.name, {k: values[k] for k in sums} | pulls | {"gradient": values["gradient"]}, plan.path, keep)
+    check_terms_finite(step, turn.name, {k: values[k] for k in sums} | pulls | {"gradient": values["gradient"]}, plan.path, keep)
     group["lr"] = learning_rate(turn.optim, step, plan.steps)
     optimizer.step()
     return [(step, turn.name, k, float(sums[k][0]) if k in sums else 0.0, v) for k, v in values.items()]
@@ -196,7 +197,7 @@ def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
 
 # %% ../../nbs/training/020_loop.ipynb #a610e5ea
 def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
-              batches: Mapping[int, Any], step: int, plan: Plan,
+              batches: Mapping[int, Any], step: int, plan: FitPlan,
               keep: Callable[[], Path | None] | None = None) -> list[tuple]: # rows of the log
     "Let all turns move once, in their order, on the same batches; the first one finds everything as the last step left it, and may `keep` it."
     rows = []
@@ -204,13 +205,13 @@ def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: S
         with only(turn, turns): rows += take_turn(turn, network, optimizer, batches, step, plan, None if i else keep)
     return rows
 
-def _stopped(plan: Plan, models: Mapping, movers: Mapping, step: int, log: Sequence[tuple], settings: Mapping) -> Path | None: # where it lies
+def _stopped(plan: FitPlan, models: Mapping, movers: Mapping, step: int, log: Sequence[tuple], settings: Mapping) -> Path | None: # where it lies
     if not plan.path or not all(t.isfinite().all() for m in models.values() for t in m.state_dict().values()): return None
     path = plan.path.with_name("stopped.safetensors")
     if plan.rank == 0: save_state(path, models, movers, step, log, settings)
     return path
 
-def _agreed(pressed: list, plan: Plan, device: torch.device) -> bool: # the same answer in every process
+def _agreed(pressed: list, plan: FitPlan, device: torch.device) -> bool: # the same answer in every process
     average([flag := torch.tensor(float(bool(pressed)), device=device)], plan.world)
     return flag.item() > 0
 
@@ -237,14 +238,14 @@ def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alterna
     device = next(iter(turns[0].parameters().values())).device
     kinds = {"auto": device.type == "cuda", "bf16": True, "fp32": False}
     if precision not in kinds: raise unknown("precision", precision, kinds)
-    plan = Plan(steps, seed, accumulate, bf16 := kinds[precision], rank, world, Path(folder) / "checkpoint.safetensors" if folder else None)
+    plan = FitPlan(steps, seed, accumulate, bf16 := kinds[precision], rank, world, Path(folder) / "checkpoint.safetensors" if folder else None)
     optimizers = [torch.optim.AdamW(t.parameters().values(), t.optim.lr, t.optim.betas, weight_decay=t.optim.weight_decay) for t in turns]
     known = run_settings(turns, {"steps": steps, "seed": seed, "batches per step": accumulate * world, "bf16": bf16, **(settings or {})})
     models, movers = {t.name: t.model for t in turns}, dict(zip((t.name for t in turns), optimizers))
     start, log = restore(plan.path, models, movers, known) if folder and resume and plan.path.exists() else (0, [])
     for turn in turns: same_start(turn.model.train(), world)
     networks = [torch.compile(t.model) if compile else t.model for t in turns]
-    coming = zip(plan.numbers(start), ahead(batches, plan.numbers(start), workers))
+    coming = zip(plan.numbers(start), prepare_ahead(batches, plan.numbers(start), workers))
     bar = progress(range(start, steps), desc, steps, initial=start, **({"disable": True} if rank else {}))
     def keep() -> Path | None: return _stopped(plan, models, movers, step, log, known)
     with noted_interrupt() as pressed:

@@ -10,20 +10,20 @@ __all__ = ['POOLS', 'WOMEN', 'MEN', 'LAST', 'ORGS', 'GERMAN_PLACE', 'PLACES', 'Q
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #ec612bbb
 from typing import NamedTuple
 
-from ..files import read_table
+from ..files import word_table
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #09b1e877
 POOLS = ("common", "held out")
 
 def name_pools(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]: # common, held out
     "The names of a kind: \"woman\", \"man\", \"last\" or \"organization\"."
-    names = read_table("names", "kind", "pool", "name")
+    names = word_table("names", "kind", "pool", "name")
     return tuple(tuple(name for k, p, name in names if (k, p) == (kind, pool)) for pool in POOLS)
 
 WOMEN, MEN, LAST, ORGS = map(name_pools, ("woman", "man", "last", "organization"))
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #5b77865b
-_PLACES = [place for place in read_table("places", "pool", "English", "German") if place[0] in POOLS]
+_PLACES = [place for place in word_table("places", "pool", "English", "German") if place[0] in POOLS]
 GERMAN_PLACE = {english: german for _, english, german in _PLACES}
 PLACES = tuple(tuple(english for p, english, _ in _PLACES if p == pool) for pool in POOLS)
 
@@ -38,7 +38,7 @@ class Sense(NamedTuple):
 def senses(kind: str) -> dict[str, Sense]: # by key
     "The meanings of a kind: \"quality\", \"goods\", \"work\", \"circumstance\", \"job\", \"unit\" or \"currency\"."
     out = {}
-    for one, english, german, mark in read_table("senses", "kind", "English", "German", "mark"):
+    for one, english, german, mark in word_table("senses", "kind", "English", "German", "mark"):
         en = tuple(english.split(", "))
         if one == kind: out[en[0]] = Sense(en[0], en, tuple(german.split(", ")), mark)
     return out
@@ -76,12 +76,12 @@ def _verb(frame: str, key: str, english: str, german: str) -> Verb: # a line of 
     en = tuple(tuple(verb.split("/")) for verb in english.split(", "))
     return Verb(key, frame, en, tuple(_german_forms(verb) for verb in german.split(", ")))
 
-VERBS = {verb.key: verb for verb in (_verb(*row) for row in read_table("verbs", "frame", "key", "English", "German"))}
+VERBS = {verb.key: verb for verb in (_verb(*row) for row in word_table("verbs", "frame", "key", "English", "German"))}
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #39aa528b
-_NUMBERS = [row for row in read_table("numbers", "number", "English", "German") if row[2]]
+_NUMBERS = [row for row in word_table("numbers", "number", "English", "German") if row[2]]
 NUMBER_WORDS = {"en": {n: english for n, english, _ in _NUMBERS}, "de": {n: german for n, _, german in _NUMBERS}}
-DAYS, MONTHS, RECENT = ({english: german for kind, english, german in read_table("times", "kind", "English", "German") if kind == one}
+DAYS, MONTHS, RECENT = ({english: german for kind, english, german in word_table("times", "kind", "English", "German") if kind == one}
                         for one in ("day", "month", "recent"))
 YEARS = tuple(map(str, range(1960, 2025)))
 DATES = tuple(f"{day} {month}" for month in MONTHS for day in range(1, 29))

@@ -1419,11 +1419,11 @@ def pictures(folder):
     import torch
     from invariant_metrics.core import rng
     from invariant_metrics.color import lab_to_rgb, rgb_to_lab, scale_chroma
-    from invariant_metrics.data.photos import packaged_photos, split_photos, tiles
+    from invariant_metrics.data.photos import packaged_photos, split_photos, cut_tiles
 
     photos = packaged_photos()
     draw = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    t = tiles(photos[:3], 32, 4, seed=1)
+    t = cut_tiles(photos[:3], 32, 4, seed=1)
     return {
         "lab": rgb_to_lab(draw),
         "back": lab_to_rgb(rgb_to_lab(draw)),
@@ -1612,7 +1612,7 @@ def invariants_texts(folder):
 @call(quick=True)
 def scene_graphs(folder):
     "Parses of captions, their tuples, and F1 with and without synonyms."
-    from invariant_metrics.invariants.scene_graph import difference, parse, tuples
+    from invariant_metrics.invariants.scene_graph import graph_difference, parse, tuples
     from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
 
     held = texts_here()
@@ -1624,7 +1624,7 @@ def scene_graphs(folder):
         "rows": scene_graph_rows(held["sysA"], refs),
         "f1": scene_graph_f1(held["sysB"], refs),
         "synonyms": scene_graph_f1(held["sysB"], refs, synonyms=True),
-        "difference": [difference(a, parse(t), attributes=True) for a, t in zip(graphs, held["sysB"])],
+        "difference": [graph_difference(a, parse(t), attributes=True) for a, t in zip(graphs, held["sysB"])],
     }
 
 
@@ -1775,7 +1775,7 @@ def training_texts(folder):
     world, found = make_sentences(40, seed=4), {}
     vocabulary = Vocabulary.of([*world.source, *world.english])
     source, tokens = vocabulary.batch(world.source, 32), vocabulary.batch(world.english, 32)
-    net = Translator(vocabulary, vocabulary, Shape(width=32, hidden=32, heads=2, joint=True))
+    net = Translator(vocabulary, vocabulary, Shape(width=32, hidden=32, heads=2, shared_embedding=True))
     loss = augmented_text(vocabulary, {"entities": (get_invariant("entities"), 0.5)})
     found["translator"] = fit(Turn(net, loss), text_batches({"source": source}, tokens, vocabulary, 8), 8)
     found["weights"] = torch.cat([p.detach().flatten() for p in net.parameters()])
