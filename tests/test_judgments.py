@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, pearsonr
 
 from invariant_metrics.core import InputError
 from invariant_metrics.files import save_results
-from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, metric_table, read_table
+from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, metric_table, load_table
 from invariant_metrics.data.judgments import load_judgments
 
 
@@ -72,7 +72,7 @@ def test_what_a_table_must_not_have_is_said_with_its_line(tmp_path, text, messag
 
 
 def test_quotes_hold_separators_and_lines_and_the_line_is_still_right(tmp_path):
-    frame = read_table(put(tmp_path, "q.csv", 'item,score\n"a,\nb",3\n"c ""d""",x\n'))
+    frame = load_table(put(tmp_path, "q.csv", 'item,score\n"a,\nb",3\n"c ""d""",x\n'))
     assert frame["item"].tolist() == ["a,\nb", 'c "d"'] and frame.index.tolist() == [3, 4]
     assert "line 4: score is x" in fails(load_judgments, tmp_path/"q.csv")
 

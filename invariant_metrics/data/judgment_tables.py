@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SCORE_COLUMNS', 'OUTPUT_COLUMNS', 'METRIC_COLUMNS', 'CHOICE_COLUMNS', 'FIELD_RECORDS', 'PER_ITEM', 'READERS',
            'text_column', 'number_column', 'standardize_table', 'Judgments', 'Choices', 'json_objects', 'read_json',
-           'read_table', 'field_names', 'rename_columns', 'metric_table', 'judgment_format', 'reference_texts',
+           'load_table', 'field_names', 'rename_columns', 'metric_table', 'judgment_format', 'reference_texts',
            'outputs_of', 'read_judgment_table']
 
 # %% ../../nbs/data/60_judgment_tables.ipynb #9a6315e5
@@ -173,7 +173,7 @@ def _records(document, path: Path) -> list[dict]:
         raise InputError(f"{path}: expected a list of objects")
     return document
 
-def read_table(path: str | Path, # .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet; .gz too
+def load_table(path: str | Path, # .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet; .gz too
               ) -> pd.DataFrame: # its index is the number of the line
     "A table from a file; raises InputError, with the line, on what does not fit."
     path = Path(path)
@@ -231,7 +231,7 @@ def metric_table(place,        # a file, or a frame: long (item, system, metric,
                 ) -> pd.DataFrame: # item, system, metric, value
     "Scores of metrics; raises InputError, with the line, on missing values and rows that occur twice."
     where = "metric scores" if isinstance(place, pd.DataFrame) else str(place)
-    frame = place if isinstance(place, pd.DataFrame) else read_table(place)
+    frame = place if isinstance(place, pd.DataFrame) else load_table(place)
     if set(frame) == PER_ITEM: frame = frame.drop(columns="item").rename(columns={"name": "item"})
     frame = rename_columns(frame, columns, where)
     if not {"metric", "value"} <= set(frame): frame = _long(frame, where)
@@ -279,7 +279,7 @@ def read_judgment_table(path: str | Path,
     unknown = [c for c in columns if c not in {**SCORE_COLUMNS, **OUTPUT_COLUMNS}]
     if unknown:
         raise InputError(f"there is no column {unknown[0]!r} to name; there are {', '.join([*SCORE_COLUMNS, 'output', 'references', 'source'])}")
-    held = read_table(path)
+    held = load_table(path)
     frame = rename_columns(held, columns, str(path))
     if "score" not in frame: raise InputError(f"{path}: no column 'score'; it has {few(list(held), 8)}; say which it is: score=\"…\"")
     if not {"item", "system"} & set(frame):

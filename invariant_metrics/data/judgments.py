@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..core import InputError, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
-from .judgment_tables import judgment_format, number_column, read_json, read_table, text_column
+from .judgment_tables import judgment_format, number_column, read_json, load_table, text_column
 from .parallel import load_captions
 from .texts import read_lines
 
@@ -155,7 +155,7 @@ def read_composite(paths: Sequence[Path],
     references = {Path(n).stem: refs for file in ([captions] if isinstance(captions, (str, Path)) else captions) for n, refs in _captions_of(file)}
     rows, own, empty = [], 0, 0
     for path in paths:
-        frame = read_table(path)
+        frame = load_table(path)
         kept = frame[frame["Input.image_url"].str.strip() != ""]
         empty += len(frame) - len(kept)
         for k in range(1, 5):
@@ -182,7 +182,7 @@ def _penalty(category: str, severity: str, where: str) -> float: # of one mark
     return 0.1 if kind == "fluency/punctuation" and weight == "minor" else _PENALTY[weight]
 
 def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
-    frame = read_table(path)
+    frame = load_table(path)
     where = [f"{path}, line {line}" for line in frame.index]
     cost = [_penalty(c, s, w) for c, s, w in zip(frame["category"], frame["severity"], where)]
     frame = frame.assign(item=text_column(frame, "seg_id", str(path)), score=-np.array(cost))
@@ -245,7 +245,7 @@ def read_da_systems(path: Path,
                     texts: str | Path | None = None, # .jsonl with src, ref and sys (system -> output): what the systems wrote
                    ) -> Judgments:
     "Systems with their mean adequacy; raises InputError naming line and column."
-    frame = read_table(path)
+    frame = load_table(path)
     scores = pd.DataFrame({"system": text_column(frame, "system", str(path)), "score": number_column(frame, "human_da", str(path))}, index=frame.index)
     outputs = []
     for line, row in json_objects(texts) if texts is not None else ():
@@ -309,7 +309,7 @@ def read_summeval(path: Path,
                  cite="Stein et al. 2023")
 def read_realism(path: Path) -> Judgments:
     "How often generated pictures were taken for real, by picture or by participant; raises InputError naming line and column."
-    frame, where = read_table(path), str(path)
+    frame, where = load_table(path), str(path)
     if "err_rt" in frame:
         parts = {"system": text_column(frame, "model", where), "rater": text_column(frame, "id", where), "score": number_column(frame, "err_rt", where)}
         return Judgments("dgm-realism", pd.DataFrame(parts, index=frame.index), True, None, None, "share of errors of a participant", _SYSTEMS)

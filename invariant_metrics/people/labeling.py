@@ -28,7 +28,7 @@ from ..core import InputError, few, package_version, progress, rng
 from ..files import atomic_write, digest
 from ..core import unknown
 from ..data.items import as_images
-from ..data.judgment_tables import read_table, reference_texts
+from ..data.judgment_tables import load_table, reference_texts
 from ..data.photos import image_paths, read_photo
 from .assign import assign, check_assignment
 
@@ -61,7 +61,7 @@ def _records(items) -> tuple[list, Path]: # rows, and the folder that their pict
     if isinstance(items, pd.DataFrame): return items.to_dict("records"), Path()
     if not isinstance(items, (str, Path)): return list(items), Path()
     path = Path(items)
-    return (_folder(path), Path()) if path.is_dir() else (read_table(path).to_dict("records"), path.parent)
+    return (_folder(path), Path()) if path.is_dir() else (load_table(path).to_dict("records"), path.parent)
 
 # %% ../../nbs/people/140_labeling.ipynb #896d1c31
 def accepted_answers(answer, task: str,    # as written in the table

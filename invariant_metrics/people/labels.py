@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import norm, t as student
 
 from ..core import InputError, few, unknown
-from ..data.judgment_tables import Choices, Judgments, read_table
+from ..data.judgment_tables import Choices, Judgments, load_table
 from ..stats import wilson
 from .labeling import BINARY, SCHEMA
 
@@ -61,7 +61,7 @@ def is_answers(place: str | Path, # a file, or a folder of files
 
 # %% ../../nbs/people/150_labels.ipynb #6797c1b4
 def _read_answers(path: Path) -> pd.DataFrame:
-    frame = read_table(path)
+    frame = load_table(path)
     if lost := [c for c in COLUMNS if c not in frame]: raise InputError(f"{path}: not a file of answers; no column {few(lost, 12)}")
     frame = frame[list(COLUMNS)]
     frame = frame.assign(**{c: [plain_cell(v) for v in frame[c]] for c in _TYPED})
