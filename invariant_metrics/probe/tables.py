@@ -29,9 +29,9 @@ def ledger_table(status: np.ndarray,             # (F, L, N) of the five codes
                  families: Sequence[str],
                  kinds: Sequence[str],           # of each family, "violation" or "valid"
                  levels: Sequence[float],
-                 gap: np.ndarray | None = None,  # (F, L) the largest difference of PSNR in a pair, in dB; None for texts
-                ) -> pd.DataFrame:               # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db
-    "How many items ended in which way: a row for each family and level, whose counts add up to `n`."
+                 gap: np.ndarray | None = None,  # (F, L) largest difference of PSNR in a pair; None for texts
+                ) -> pd.DataFrame: # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db
+    "How many items ended in which way: a row for each family and level, whose four counts add up to `n`."
     rows = []
     for f, l in np.ndindex(status.shape[:2]):
         counts = np.bincount(status[f, l], minlength=5)
@@ -55,12 +55,13 @@ def check_used(asked: Sequence[str] | None,     # as the user gave them
                statuses: Sequence[np.ndarray],  # (F, L, N) of each source
                what: str,                       # for the message, such as "pictures of photos"
               ) -> None:
-    "Raises InputError where a family that was asked for by name changed no item: a table without it would look like an answer."
+    "Raises InputError where a family that was asked for by name changed no item."
     for f, name in enumerate(families):
         if name not in (asked or ()) or any((status[f] == MATCHED).any() for status in statuses): continue
         failed = max(int((status[f] == UNMATCHED).any(0).sum()) for status in statuses)
         count = statuses[0].shape[2]
-        raise InputError(f"{name} applies to none of the {count} {what} ({failed} unmatched or without a proof); leave it out")
+        why = f"({failed} unmatched or without a proof)"
+        raise InputError(f"{name} applies to none of the {count} {what} {why}; leave it out")
 
 # %% ../../nbs/probe/20_tables.ipynb #b337b367
 def most_used(status: np.ndarray, # (F, L, N)
@@ -71,7 +72,7 @@ def most_used(status: np.ndarray, # (F, L, N)
 
 # %% ../../nbs/probe/20_tables.ipynb #18ff097e
 SENTINELS = ("constant", "random", "length", "source-only", "oracle")
-ORACLE = PairedMetric("oracle", None, None, False, Signature.of(metric="oracle")) # its values come from a world
+ORACLE = PairedMetric("oracle", None, None, False, Signature.of(metric="oracle")) # a world knows its values
 
 def check_metric_names(metrics: Sequence[Metric]) -> None:
     "Raises InputError where two metrics have one name, or one has a sentinel's."
@@ -90,12 +91,14 @@ class Comparison:
     view: str                            # of VIEWS
     violation: np.ndarray                # (L, M)
     valid: np.ndarray                    # (L, M), or (M,) where alternatives have no level
-    untouched: np.ndarray | None = None  # (M,) or (L, M) before anything was done; None: counted from the valid one
+    untouched: np.ndarray | None = None  # (M,) or (L, M) before anything was done; None: the valid one
     draws: np.ndarray | None = None      # (M, C) how often each set drew each cluster
     win: np.ndarray | None = None        # (L, M) in [0, 1]; None: of violation against valid
 
     def __post_init__(self):
-        if self.win is None: object.__setattr__(self, "win", wins(self.violation, np.broadcast_to(self.valid, self.violation.shape)))
+        if self.win is not None: return
+        valid = np.broadcast_to(self.valid, self.violation.shape)
+        object.__setattr__(self, "win", wins(self.violation, valid))
 
     @property
     def gap(self) -> np.ndarray: # (L, M)
@@ -130,7 +133,7 @@ def mean_where_known(values: np.ndarray, # (K, M), NaN where missing
 
 def mean_effect(gap: np.ndarray, # (L, M)
                ) -> float:
-    "Mean over standard deviation of each level's differences, averaged over the levels; NaN where no level has two."
+    "Mean over standard deviation of a level's differences, averaged over levels; NaN where none has two."
     rows = [row[np.isfinite(row)] for row in gap]
     effects = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
     return float(np.mean(effects)) if effects else np.nan
@@ -146,7 +149,7 @@ def share_of_tiles(win: np.ndarray,     # (L, N)
                    cluster: np.ndarray, # (N,)
                    weights: np.ndarray, # (R, C) how often each replicate drew each cluster
                   ) -> tuple[float, float, float]: # value, low, high
-    "The same with a bootstrap interval over clusters; every cluster counts the same, whatever could be matched in it."
+    "The same with a bootstrap interval; every cluster counts the same, whatever could be matched in it."
     value, low, high = cluster_interval(cluster_means(win, cluster), weights)
     return value, max(low, 0), min(high, 1)
 
@@ -163,7 +166,7 @@ def auc_rows(c: Comparison,
              matched: np.ndarray,     # (L, N) which items take part
              cluster: np.ndarray,     # (N,)
              keep_empty: bool = True, # also rows of levels without a verdict
-            ) -> list[dict]:          # metric, family, view, level, auc, ci_low, ci_high, effect, n, n_clusters
+            ) -> list[dict]: # metric, family, view, level, auc, ci_low, ci_high, effect, n, n_clusters
     "How often a violation scored worse, level by level and over all levels."
     parts = {f"{level:g}": slice(l, l + 1) for l, level in enumerate(levels)} | {"all": slice(None)}
     rows = []
@@ -181,15 +184,17 @@ def dose_rows(metric: str, family: str, levels: Sequence[float],
               scores: Sequence,           # (L, 3) value, low, high of each level
               slope: Sequence[float],     # (3,) the trend: value, low, high
               n: Sequence[int],           # (L,)
-             ) -> list[dict]: # metric, family, level, score, score_low, score_high, isotonic, trend, trend_low, trend_high, n
-    "The score at each level, its isotonic fit, and the trend."
+             ) -> list[dict]:
+    "Rows metric, family, level, score, score_low, score_high, isotonic, trend, trend_low, trend_high, n."
     scores, (value, low, high) = np.array(scores, float), slope
     there, fit = np.isfinite(scores[:, 0]), np.full(len(scores), np.nan)
     if there.any(): fit[there] = isotonic_regression(scores[there, 0]).x
-    common = {"trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1)}
-    rows = zip(levels, scores, fit, n)
-    return [{"metric": metric, "family": family, "level": level, "score": score[0], "score_low": score[1], "score_high": score[2],
-             "isotonic": fitted} | common | {"n": int(count)} for level, score, fitted, count in rows]
+    rows = []
+    for level, score, fitted, count in zip(levels, scores, fit, n):
+        row = {"metric": metric, "family": family, "level": level}
+        row |= {"score": score[0], "score_low": score[1], "score_high": score[2], "isotonic": fitted}
+        rows.append(row | {"trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1), "n": int(count)})
+    return rows
 
 # %% ../../nbs/probe/20_tables.ipynb #5a27b0d6
 def trend_of_items(scores: np.ndarray,  # (L, N)
@@ -220,6 +225,7 @@ def excess_rows(c: Comparison, levels: Sequence[float],
         return known.mean(), *np.quantile(known, [0.025, 0.975])
     start = np.where(np.isfinite(c.gap).any(0), 0, np.nan)
     all_levels = np.concatenate([start[None], c.gap])
-    slope = trend_of_items(all_levels, cluster, weights) if c.draws is None else trend_of_sets(all_levels, c.draws)
+    if c.draws is None: slope = trend_of_items(all_levels, cluster, weights)
+    else: slope = trend_of_sets(all_levels, c.draws)
     scores = [(0.0, 0.0, 0.0), *map(interval, c.gap)]
     return dose_rows(c.metric, c.family, [0.0, *levels], scores, slope, [n[0], *n])

@@ -9,7 +9,7 @@ __all__ = ['FRAMES', 'READ_TOGETHER', 'ProbeSize', 'RandomSets', 'random_sets', 
 # %% ../../nbs/probe/30_task.ipynb #33550f34
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -45,7 +45,8 @@ def random_sets(cluster: np.ndarray, # (N,) of the items
                 size: ProbeSize, seed: int) -> RandomSets:
     "Random sets of items and bootstrap weights of their clusters."
     counts, draws = draw_sets(cluster, size.sets, rng(seed, "sets"), size.members or 48)
-    return RandomSets(counts, draws, bootstrap_weights(draws.shape[1], size.reps, rng(seed, "clusters")), seed)
+    weights = bootstrap_weights(draws.shape[1], size.reps, rng(seed, "clusters"))
+    return RandomSets(counts, draws, weights, seed)
 
 # %% ../../nbs/probe/30_task.ipynb #f78dd0a5
 class FamilyTables(NamedTuple):
@@ -79,13 +80,13 @@ FRAMES = ("auc", "dose", "ledger", "profile")
 @dataclass
 class ProbeResult:
     "What a probe found; every frame has a column `source`."
-    auc: pd.DataFrame       # metric, family, view, level, auc, ci_low, ci_high, effect, n, n_clusters
-    dose: pd.DataFrame      # metric, family, level, score, score_low, score_high, isotonic, trend, trend_low, trend_high, n
-    ledger: pd.DataFrame    # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db
+    auc: pd.DataFrame       # as of `tables.auc_rows`
+    dose: pd.DataFrame      # as of `tables.dose_rows`
+    ledger: pd.DataFrame    # as `tables.ledger_table`
     examples: dict          # "source/name" -> (k, H, W, 3) uint8 or (k,) strings
     signatures: dict        # source -> what shaped its numbers
     seconds: dict           # source -> wall-clock time
-    profile: pd.DataFrame = field(default_factory=empty_profile) # as `probe.profile` makes it; empty for older probes
+    profile: pd.DataFrame = field(default_factory=empty_profile) # as `profile`; empty for older probes
 
     def save(self, folder: str | Path) -> None:
         "Write the frames (parquet), examples (npz) and signatures (json) into a folder, each atomically."
@@ -103,9 +104,11 @@ class ProbeResult:
         older = not (folder / "profile.parquet").exists()
         found = empty_profile() if older else load_results(folder / "profile.parquet")
         try:
-            with np.load(folder / "examples.npz", allow_pickle=False) as file: examples = {k: file[k] for k in file.files}
+            with np.load(folder / "examples.npz", allow_pickle=False) as file:
+                examples = {k: file[k] for k in file.files}
             notes = json.loads((folder / "probe.json").read_text())
-        except (OSError, ValueError) as error: raise InputError(f"{folder} holds no complete probe: {error}") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} holds no complete probe: {error}") from error
         return cls(*frames, examples, notes["signatures"], notes["seconds"], found)
 
 # %% ../../nbs/probe/30_task.ipynb #a313bea4
@@ -113,7 +116,7 @@ def tabulate(task: ProbeTask,
              label: str,                # the source, first column of every frame
              metrics: Sequence[Metric],
              size: ProbeSize, seed: int,
-             sign: Callable,            # (levels=, sets=, seed=) -> Signature: what shaped items and edits, and these
+             sign: Callable,            # (levels=, sets=, seed=) -> Signature, of items and edits as well
              began: float,              # when the work on this source began, by `time.perf_counter`
             ) -> ProbeResult:
     "All metrics on all families: random sets, rows, profile, signature."
@@ -130,7 +133,8 @@ def tabulate(task: ProbeTask,
     members = size.members or sets.counts.sum(1).max()
     signature = sign(levels="-".join(f"{v:g}" for v in task.levels), sets=f"{size.sets}x{members}", seed=seed)
     examples = {f"{label}/{name}": held for name, held in task.examples().items()}
-    return ProbeResult(*frames[:3], examples, {label: str(signature)}, {label: time.perf_counter() - began}, frames[3])
+    seconds = time.perf_counter() - began
+    return ProbeResult(*frames[:3], examples, {label: str(signature)}, {label: seconds}, frames[3])
 
 # %% ../../nbs/probe/30_task.ipynb #12584470
 def combine_results(results: Sequence[ProbeResult]) -> ProbeResult:
@@ -138,15 +142,16 @@ def combine_results(results: Sequence[ProbeResult]) -> ProbeResult:
     def below(name: str) -> pd.DataFrame:
         frames = [getattr(r, name) for r in results]
         return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
-    merged = [{k: v for r in results for k, v in getattr(r, name).items()} for name in ("examples", "signatures", "seconds")]
-    return ProbeResult(*map(below, FRAMES[:3]), *merged, below("profile"))
+    def merged(name: str) -> dict: return {k: v for r in results for k, v in getattr(r, name).items()}
+    notes = map(merged, ("examples", "signatures", "seconds"))
+    return ProbeResult(*map(below, FRAMES[:3]), *notes, below("profile"))
 
 # %% ../../nbs/probe/30_task.ipynb #83c76cb8
-READ_TOGETHER = ("bertscore", "fbd", "violation-paraphrase") # beginnings of names: one network reads for all of them
+READ_TOGETHER = ("bertscore", "fbd", "violation-paraphrase") # beginnings of names: one network reads for all
 
 def split_metrics(specs: Sequence, # names or objects
                   workers: int,
-                 ) -> list[list]:  # one share for each process, in order; those that read together are the last
+                 ) -> list[list]:  # a share for each process; those that read together are the last
     "Shares of the metrics, one for each process that is worth starting."
     count = min(workers, len(specs)) if all(isinstance(m, str) for m in specs) else 1
     together = [m for m in specs if isinstance(m, str) and m.startswith(READ_TOGETHER)]
@@ -163,19 +168,22 @@ def sign_metrics(signature: str,
     "The signature of a source with a digest of its metrics' own."
     return str(Signature.parse(signature).extended(metrics=digest(list(metrics))))
 
-def join_parts(parts: Sequence[tuple[Sequence[ProbeResult], Mapping[str, str]]], # of each process: a result of each source; name -> signature of its metrics
-               order: Sequence[str],                                             # names of the metrics as they were given, and of sentinels
+def join_parts(parts: Sequence[tuple],   # of each process: a result of each source; name -> signature of its metrics
+               order: Sequence[str],     # names of the metrics as they were given, and of sentinels
               ) -> ProbeResult:
     "The results of several processes on the same sources as one."
     signatures = {name: text for _, signed in parts for name, text in signed.items()}
     names = [*(n for n in order if n in signatures), *(n for n in signatures if n not in order)]
     place = {name: k for k, name in enumerate([*names, *(n for n in order if n not in signatures)])}
-    by_metric = dict(by="metric", key=lambda column: column.map(lambda m: place.get(m, len(place))), kind="stable", ignore_index=True)
+    def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+        at = frame["metric"].map(lambda m: place.get(m, len(place)))
+        return frame.iloc[np.argsort(at.to_numpy(), kind="stable")].reset_index(drop=True)
     sources = []
     for results in zip(*(results for results, _ in parts)):
         last, together = results[-1], combine_results(results)
-        frames = {name: getattr(together, name).sort_values(**by_metric) for name in ("auc", "dose", "profile")}
-        signed = {label: sign_metrics(text, [signatures[n] for n in names]) for label, text in last.signatures.items()}
+        frames = {name: in_order(getattr(together, name)) for name in ("auc", "dose", "profile")}
+        every = [signatures[n] for n in names]
+        signed = {label: sign_metrics(text, every) for label, text in last.signatures.items()}
         seconds = {label: max(r.seconds[label] for r in results) for label in last.seconds}
         sources.append(replace(last, **frames, signatures=signed, seconds=seconds))
     return combine_results(sources)
