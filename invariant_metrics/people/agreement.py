@@ -178,7 +178,8 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
     "All metrics of a checked table and differences of pairs of them; a single metric has none."
     draws, statistic = design.draws(table), design.statistic
     agreed = metric_agreement(table, draws, design)
-    if len(table.names) == 1: return MetricComparison(pd.DataFrame(columns=DIFFERENCES), agreed, [], agreed.signature)
+    if len(table.names) == 1:
+        return MetricComparison(pd.DataFrame(columns=DIFFERENCES), agreed, [], agreed.signature)
     a, b = (np.array([*combinations(range(len(table.names)), 2)]) if pairs is None else pairs).T # (K,) each
     each = np.eye(len(table.names))
     contrasts = each[a] - each[b]          # (K, M)

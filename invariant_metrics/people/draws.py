@@ -39,7 +39,8 @@ GENERALIZATIONS = ("items", "systems", "both")
 
 def check_generalize(table: ScoreTable, generalize: str) -> None: # of GENERALIZATIONS
     "Raises InputError on an unknown word, and if there is too little to draw from."
-    if generalize not in GENERALIZATIONS: raise unknown("population to generalize to", generalize, GENERALIZATIONS)
+    if generalize not in GENERALIZATIONS:
+        raise unknown("population to generalize to", generalize, GENERALIZATIONS)
     for drawn, word in (("groups", "items"), ("systems", "systems")):
         count = table.counts[drawn]
         if generalize not in (word, "both") or count >= 4: continue
@@ -67,9 +68,11 @@ def draw_replicates(table: ScoreTable, statistic: str | Agreement,
     statistic = agreement_named(statistic)
     counts = {"items": table.counts["groups"], "systems": table.counts["systems"]}
     counts = {side: n for side, n in counts.items() if generalize in (side, "both")}
-    weights = {side: bootstrap_weights(n, reps, rng(seed, "agreement", side)) for side, n in counts.items()} # (R, n)
+    # (R, n)
+    weights = {side: bootstrap_weights(n, reps, rng(seed, "agreement", side)) for side, n in counts.items()}
     parts, without = {}, None
-    if "items" in weights: parts["items"] = replicate_statistic(table, statistic, unit, groups=weights["items"])
+    if "items" in weights:
+        parts["items"] = replicate_statistic(table, statistic, unit, groups=weights["items"])
     if "systems" in weights:
         parts["systems"] = replicate_statistic(table, statistic, unit, systems=weights["systems"])
         without = replicate_statistic(table, statistic, unit, systems=1 - np.eye(counts["systems"]))
@@ -160,7 +163,8 @@ def standard_errors(draws: Draws, statistic: Agreement,
                    ) -> Estimates:
     "What the draws say about metrics or differences of metrics; raises InputError if most draws are undefined."
     C = np.eye(len(draws.full)) if contrasts is None else contrasts
-    seen = {side: _variance(C @ straighten(statistic, part), side) for side, part in draws.parts.items()} # (K,) each
+    # (K,) each
+    seen = {side: _variance(C @ straighten(statistic, part), side) for side, part in draws.parts.items()}
     variance, df = {}, {}
     if "items" in draws.counts:
         n, reps = draws.counts["items"], draws.parts["items"].shape[1]

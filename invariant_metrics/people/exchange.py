@@ -36,7 +36,8 @@ def swap_test(table: ScoreTable,
         if name not in table.names: raise unknown("metric", name, table.names)
     statistic = agreement_named(statistic)
     pair = _standardized(table, a, b, statistic)
-    part = dict(cell=np.arange(len(table.human)), item=table.group, system=table.system)[exchange] # (N,) exchanged together
+    # (N,) exchanged together
+    part = dict(cell=np.arange(len(table.human)), item=table.group, system=table.system)[exchange]
     count = part.max() + 1
     drawn = rng(seed, "swap", exchange).integers(0, 2, (reps, count)).astype(bool)
     swapped = np.vstack([np.zeros(count, bool), drawn]) # (1 + R, parts); row 0 is the data as they are
@@ -44,9 +45,11 @@ def swap_test(table: ScoreTable,
     gaps = []
     for block in np.array_split(swapped, -(-weights*2//BLOCK_SIZE)):
         moved = block[:, part] # (r, N)
-        both = np.concatenate([np.where(moved, pair[1], pair[0]), np.where(moved, pair[0], pair[1])]) # (2 r, N)
+        # (2 r, N)
+        both = np.concatenate([np.where(moved, pair[1], pair[0]), np.where(moved, pair[0], pair[1])])
         names = tuple(map(str, range(len(both))))
-        values = replicate_statistic(replace(table, metrics=both, names=names), statistic, unit)[:, 0] # (2 r,)
+        # (2 r,)
+        values = replicate_statistic(replace(table, metrics=both, names=names), statistic, unit)[:, 0]
         gaps.append(np.abs(values[:len(block)] - values[len(block):]))
     seen, *others = np.concatenate(gaps)
     if not np.isfinite(seen):

@@ -20,7 +20,8 @@ def forest(table: pd.DataFrame,    # rows of one statistic, unit and population
     "Metrics with intervals, the ceiling as a line, chance as a dotted one; raises InputError on rows of several kinds."
     import matplotlib.pyplot as plt
     kinds = table[["statistic", "unit", "generalize"]].drop_duplicates()
-    if len(kinds) != 1: raise InputError(f"one statistic, unit and generalize goes into a forest, not {len(kinds)}")
+    if len(kinds) != 1:
+        raise InputError(f"one statistic, unit and generalize goes into a forest, not {len(kinds)}")
     table, ax = table.sort_values("value"), ax or plt.gca()
     cluster = {} if clusters is None else dict(zip(clusters["metric"], clusters["cluster"]))
     for y, row in enumerate(table.itertuples()):

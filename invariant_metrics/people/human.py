@@ -118,7 +118,8 @@ def wrong_way_notes(rows: Sequence[dict],     # of TABLE
         metric = row["metric"]
         if row["ci_high"] >= row["chance"] or metric in notes: continue
         advice = "its direction is known, so this is its agreement"
-        if judged.scores.higher[metric] is None: advice = "is less better? name it in lower (--lower); nothing was turned"
+        if judged.scores.higher[metric] is None:
+            advice = "is less better? name it in lower (--lower); nothing was turned"
         found = f"{row['statistic']} {row['value']:.3f} is clearly below chance ({row['chance']:.3g})"
         notes[metric] = f"{metric} points the wrong way: {found}; {advice}"
     return [*notes.values()]

@@ -57,11 +57,13 @@ def shared_outputs(wide: pd.DataFrame,     # a row for each item and system, a c
     lost = []
     for metric in wide:
         gone = judged.index[judged[metric].isna()]
-        if len(gone): lost.append(f"{metric} lacks {len(gone)} of {len(keys)} judged outputs ({_listing(gone)})")
+        if len(gone):
+            lost.append(f"{metric} lacks {len(gone)} of {len(keys)} judged outputs ({_listing(gone)})")
     if len(extra): lost.append(f"{len(extra)} outputs with scores were not judged ({_listing(extra)})")
     what = f"people and metrics were not measured on the same outputs: {'; '.join(lost)}"
     if not len(kept): raise InputError(f"{where}: {what}; they have none in common")
-    if not intersect: raise InputError(f"{where}: {what}; intersect=True (--intersect) keeps the {len(kept)} that all have")
+    if not intersect:
+        raise InputError(f"{where}: {what}; intersect=True (--intersect) keeps the {len(kept)} that all have")
     return kept, (f"{what}; the {len(kept)} that all have are used",)
 
 # %% ../../nbs/people/100_judged_scores.ipynb #d2a76a44
@@ -70,7 +72,8 @@ def _same_items(wide: pd.DataFrame, systems: set, intersect: bool, where: str) -
     item, system = wide.index.get_level_values("item"), wide.index.get_level_values("system")
     single = wide[item != ""].notna().any() # metrics with scores of items
     mixed = [m for m in wide if single[m] and wide.loc[item == "", m].notna().any()]
-    if mixed: raise InputError(f"{where}: {few(mixed)} has scores of items and of whole systems; keep one kind")
+    if mixed:
+        raise InputError(f"{where}: {few(mixed)} has scores of items and of whole systems; keep one kind")
     if not single.any(): return wide, ()
     rows = (item != "") & system.isin(systems)
     every = pd.MultiIndex.from_product([item[rows].unique(), system[rows].unique()], names=["item", "system"])
@@ -143,7 +146,8 @@ def share_rows(judgments: Judgments, scores: MetricScores,
         if left_out and pooled:
             notes.append(f"corpus values ({few(list(pooled))}) are of all outputs; means are used in their place")
             pooled = {}
-        for name, values in pooled.items(): wide[name] = wide[name].index.get_level_values("system").map(values)
+        for name, values in pooled.items():
+            wide[name] = wide[name].index.get_level_values("system").map(values)
         by = f"their corpus values ({few(list(pooled))}) or " if pooled else ""
         notes.append(f"systems are compared by {by}their means")
     keys = pd.MultiIndex.from_frame(human[["item", "system"]])
@@ -177,7 +181,8 @@ def rows_table(both: SharedRows, unit: str, ratings: str = "mean") -> ScoreTable
 # %% ../../nbs/people/100_judged_scores.ipynb #9956df56
 def choice_outputs(choices: Choices) -> Judgments:
     "Both candidates of every pair as outputs of the systems `first` and `second`, for metrics to run on."
-    def side(name): return choices.table[["item", name, "references"]].rename(columns={name: "output"}).assign(system=name)
+    def side(name):
+        return choices.table[["item", name, "references"]].rename(columns={name: "output"}).assign(system=name)
     both = pd.concat([side("first"), side("second")])
     return Judgments(choices.name, both[["item", "system"]].assign(score=0.0), outputs=both)
 
@@ -190,7 +195,8 @@ def _flipped(pairs: pd.DataFrame) -> np.ndarray: # (N,) bool: first and second a
 def _kinds(pairs: pd.DataFrame) -> dict[str, np.ndarray]: # view -> (N,) bool
     kinds = [kind for kind in pairs["category"].unique() if (pairs["category"] == kind).sum() >= 4]
     views = {"choice": np.full(len(pairs), True)}
-    if 1 < len(kinds) <= 10: views |= {f"choice, {kind}": (pairs["category"] == kind).to_numpy() for kind in kinds}
+    if 1 < len(kinds) <= 10:
+        views |= {f"choice, {kind}": (pairs["category"] == kind).to_numpy() for kind in kinds}
     return views
 
 def choice_views(pairs: pd.DataFrame,  # as in Choices

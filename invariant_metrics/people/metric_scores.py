@@ -87,7 +87,8 @@ def run_metrics(judgments: Judgments,
     keys = outputs[["item", "system"]]
     rows = extract(built, texts, references, sources, names=list(keys["item"]))
     parts = [keys.assign(metric=m.name, value=m.values(rows[m.name].pred).numpy()) for m in built]
-    places = {s: np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique() if s} # system -> its rows
+    # system -> its rows
+    places = {s: np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique() if s}
     corpus = {}
     for metric in built:
         if not metric.pool or not places: continue
@@ -106,7 +107,8 @@ def metric_scores(judgments: Judgments,
     if is_file or isinstance(metrics, pd.DataFrame): return table_scores(metric_table(metrics))
     came = judgments.metrics
     if metrics is None:
-        if came is None: raise InputError(f"no metric scores came with {judgments.name}; give a table or names of metrics")
+        if came is None:
+            raise InputError(f"no metric scores came with {judgments.name}; give a table or names of metrics")
         return table_scores(came)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     published = [] if came is None else [name for name in names if name in set(came["metric"])]

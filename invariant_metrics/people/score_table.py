@@ -49,7 +49,8 @@ def _check_column(scores: np.ndarray, what: str) -> None: # (N,)
 
 def _codes(labels: Sequence | None, n: int, what: str) -> np.ndarray: # (n,) integers from 0
     if labels is None: return np.zeros(n, int)
-    if len(labels) != n: raise InputError(f"{len(labels)} {what} labels for {n} human scores; give one for each")
+    if len(labels) != n:
+        raise InputError(f"{len(labels)} {what} labels for {n} human scores; give one for each")
     labels = np.asarray(labels)
     if labels.dtype == object: labels = labels.astype(str)
     return np.unique(labels, return_inverse=True)[1]
@@ -82,7 +83,8 @@ def score_table(x: np.ndarray,                  # (N,) human scores of rows, or 
     system = _codes(system, len(human), "system")
     output = item*(system.max() + 1) + system # (N,) one number for each pair of item and system
     doubled = len(output) - len(np.unique(output))
-    if doubled and system.max(): raise InputError(f"{doubled} rows repeat an item and system; average or leave them out")
+    if doubled and system.max():
+        raise InputError(f"{doubled} rows repeat an item and system; average or leave them out")
     group = item if group is None else _codes(group, len(human), "group")
     return ScoreTable(human, metrics, names, item, system, group)
 
@@ -176,7 +178,8 @@ def statistic_within_items(table: ScoreTable, statistic: Agreement,
                            systems: np.ndarray | None, # (R, S) multiplicities
                           ) -> np.ndarray:             # (M, R)
     "The mean over items of the statistic over systems; raises InputError if the statistic has no such form."
-    if statistic.groupwise is None: raise InputError(f"{statistic.name} has no form within items; use another unit")
+    if statistic.groupwise is None:
+        raise InputError(f"{statistic.name} has no form within items; use another unit")
     chance = chance_level(statistic, table, "within-item")
     count = len(systems if groups is None else groups) # R
     blocks = 1 if systems is None else -(-count*len(table.human)//BLOCK_SIZE)
@@ -186,7 +189,8 @@ def statistic_within_items(table: ScoreTable, statistic: Agreement,
         items = np.ones((len(block), table.counts["items"])) if groups is None else groups[block][:, table.item_groups]
         def total(values): # (I, r), or (I, 1) if all systems count once -> (r,)
             return items @ values[:, 0] if systems is None else np.einsum("ri,ir->r", items, values)
-        used = np.isfinite(statistic.groupwise(table.human, table.human, table.item, rows)) # (I, r): people order something
+        # (I, r): people order something
+        used = np.isfinite(statistic.groupwise(table.human, table.human, table.item, rows))
         sums = []
         for metric in table.metrics:
             each = np.nan_to_num(statistic.groupwise(table.human, metric, table.item, rows), nan=chance)
