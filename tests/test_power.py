@@ -11,7 +11,7 @@ from scipy import stats
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.files import save_results
-from invariant_metrics.study.improvement import improvement_table, pooled, trained_pair_p, trained_pair_test
+from invariant_metrics.study.improvement import improvement_table, mean_over_seeds, trained_pair_p, trained_pair_test
 from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, detectable
 from invariant_metrics.scoring.pilots import equality_pilot, file_pilots, influence_pilot, jackknife_pilot
 from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, planned, power, power_figure
@@ -215,7 +215,7 @@ def null_pair(draw, seeds: int, spread: float, n: int = 60, reps: int = 60):
 
 def alarms(seeds: int, spread: float, reps: int) -> float:
     draw = rng(0, "alarms", seeds, spread)
-    found = [pooled(a - b)[1] for a, b in (null_pair(draw, seeds, spread) for _ in range(reps))]  # p < .05 where 0 is outside: shown below
+    found = [mean_over_seeds(a - b)[1] for a, b in (null_pair(draw, seeds, spread) for _ in range(reps))]  # p < .05 where 0 is outside: shown below
     return float(np.mean([not ci.low <= 0 <= ci.high for ci in found]))
 
 
@@ -238,7 +238,7 @@ def test_p_and_interval_say_the_same():
         a, b = null_pair(draw, 3, 0.3, reps=50)
         p, ci = trained_pair_test(a + 0.4, b)
         assert (p < 0.05) == (not ci.low <= 0 <= ci.high)
-    assert np.isnan(trained_pair_p(a[:1])) and pooled(a)[0] == pytest.approx(a[:, 0].mean())
+    assert np.isnan(trained_pair_p(a[:1])) and mean_over_seeds(a)[0] == pytest.approx(a[:, 0].mean())
 
 
 def test_improvements_carry_p_and_holm():

@@ -15,7 +15,7 @@ from invariant_metrics.study.figures import results_table_rows
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.runs import open_run
 from invariant_metrics.study.search import StudyResult
-from invariant_metrics.pages.study import render, write_report
+from invariant_metrics.pages.study import render_study, write_report
 
 EVIL = "<script>alert(1)</script>"
 RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0},
@@ -62,13 +62,13 @@ def made_up_training(system="+depth") -> StudyResult:
 
 def test_hostile_names_stay_names():
     run = {**RUN, "settings": {**RUN["settings"], "data": EVIL, "out": '"><img src=x onerror=alert(1)>'}}
-    page = render(run, made_up_probe(EVIL, EVIL), made_up_training(EVIL))
+    page = render_study(run, made_up_probe(EVIL, EVIL), made_up_training(EVIL))
     assert "<script" not in page and "<img src=x" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
 def test_nothing_comes_from_elsewhere():
-    page = render(RUN, made_up_probe(), made_up_training())
+    page = render_study(RUN, made_up_probe(), made_up_training())
     targets = re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page)
     assert [t for t in targets if not t.startswith(("data:image/png;base64,", "#"))] == []
     assert re.findall(r"url\((?!#)", page) == [] and "@import" not in page and "<script" not in page and "<link" not in page
@@ -76,24 +76,24 @@ def test_nothing_comes_from_elsewhere():
 
 
 def test_same_results_same_page():
-    assert render(RUN, made_up_probe(), made_up_training()) == render(RUN, made_up_probe(), made_up_training())
+    assert render_study(RUN, made_up_probe(), made_up_training()) == render_study(RUN, made_up_probe(), made_up_training())
 
 
 def test_the_headline_follows_the_numbers():
     probe = made_up_probe()
-    page = render(RUN, probe)
+    page = render_study(RUN, probe)
     assert "violation-depth notices most kinds of violation without punishing" in page and "a-rather-long-name-of-a-distance 0/3" in page
     probe.auc.loc[probe.auc["metric"] == "violation-depth", ["auc", "ci_low", "ci_high"]] = [0.2, 0.1, 0.3]
-    assert "none notices most kinds of violation" in render(RUN, probe)
+    assert "none notices most kinds of violation" in render_study(RUN, probe)
 
 
 def test_each_part_alone_makes_a_page_and_none_does_not():
-    probe_only, training_only = render(RUN, made_up_probe()), render(RUN, training=made_up_training())
+    probe_only, training_only = render_study(RUN, made_up_probe()), render_study(RUN, training=made_up_training())
     assert 'id="probe"' in probe_only and 'id="training"' not in probe_only
     assert 'id="probe"' not in training_only and 'id="training"' in training_only
     bare = replace(made_up_training(), improvements=made_up_training().improvements.iloc[:0], panels={}, meta={})
-    assert 'id="training"' in render(RUN, training=bare)
-    with pytest.raises(InputError, match="neither probe nor training"): render(RUN)
+    assert 'id="training"' in render_study(RUN, training=bare)
+    with pytest.raises(InputError, match="neither probe nor training"): render_study(RUN)
 
 
 def test_the_best_of_each_column_is_marked_by_its_direction():
@@ -148,33 +148,33 @@ TASKS = {"translation": {}, "captioning": {"system": "+scene-graph", "said": CAP
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_text_run_makes_a_page_in_words_for_texts(task):
-    page = render(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
+    page = render_study(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
     body = page[page.index("<body>"):]
     assert page.count("<section") == 4 and not re.search(r"PSNR|recoloring|saturation|colorizer", body)
     assert "length alone" in body and "Is it more than length?" in body and "(control)" in body
     assert '<mark class="broken">Clara</mark>' in body and ("<h3>What they write</h3>" in body)
     assert ('<mark class="PER">Anna</mark>' in body) == (task == "translation") and ("scene graphs of example 1" in body) == (task == "captioning")
     assert "Most metrics prefer" not in body and "dwarfs a single edit: 2 of 2" in body
-    for alone in (render(text_run(task), made_up_text_probe(task)), render(text_run(task), training=made_up_text_training(task, **TASKS[task]))):
+    for alone in (render_study(text_run(task), made_up_text_probe(task)), render_study(text_run(task), training=made_up_text_training(task, **TASKS[task]))):
         assert alone.count("<section") == 3
     bare = replace(made_up_text_training(task), panels={}, meta={})
-    assert 'id="training"' in render(text_run(task), training=bare) and "What they write" not in render(text_run(task), training=bare)
+    assert 'id="training"' in render_study(text_run(task), training=bare) and "What they write" not in render_study(text_run(task), training=bare)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_hostile_texts_stay_texts(task):
     training = made_up_text_training(task, EVIL, EVIL)
     training.meta["examples"][0]["source"] = EVIL
-    page = render(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
+    page = render_study(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
     assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     targets = re.findall(r"""(?:src|href|action|poster)=["']?([^"'\s>]*)""", page)
     assert [t for t in targets if not t.startswith(("data:image/png;base64,", "#"))] == []
     assert re.findall(r"url\((?!#)", page) == [] and "http://" not in page and "https://" not in page
-    assert page == render(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
+    assert page == render_study(text_run(task), made_up_text_probe(task, EVIL, EVIL), training)
 
 
 def test_columns_of_texts_stand_as_in_the_papers():
-    page = render(text_run("translation"), training=made_up_text_training())
+    page = render_study(text_run("translation"), training=made_up_text_training())
     places = [page.index(f'<th scope="col">{name}') for name in ("system", "fbd ↓", "bleu ↑", "kept-entities ↑")]
     assert places == sorted(places)
 
@@ -182,10 +182,10 @@ def test_columns_of_texts_stand_as_in_the_papers():
 def test_shares_change_in_points_and_what_is_undefined_is_neither_gain_nor_zero():
     training = made_up_text_training()
     gains = training.improvements
-    assert "points" not in render(text_run("translation"), training=training).split("<section")[0] # an older frame: all relative
+    assert "points" not in render_study(text_run("translation"), training=training).split("<section")[0] # an older frame: all relative
     gains["unit"] = np.where(gains["metric"] == "kept-entities", "points", "relative")
     gains.loc[(gains["metric"] == "bleu") & (gains["reading"] == "beyond length"), ["improvement", "ci_low", "ci_high"]] = np.nan
-    page = render(text_run("translation"), training=training)
+    page = render_study(text_run("translation"), training=training)
     assert "kept-entities +6.0 points [+4.0, +8.0]" in page and "fbd +5.0 %" in page and "better by (% or points)" in page
     assert "of 2 differences 2 are gains" in page and "0 cannot be told from zero; 1 more are undefined" in page
     assert "Undefined and not drawn: 2 of 6 (no point of the curve has that length, or its value is 0)" in page and "+entities (1 undefined)" in page
@@ -193,25 +193,25 @@ def test_shares_change_in_points_and_what_is_undefined_is_neither_gain_nor_zero(
 
 def test_costs_of_a_step_are_printed_where_they_were_measured():
     training = made_up_text_training()
-    assert "A training step" not in render(text_run("translation"), training=training)
+    assert "A training step" not in render_study(text_run("translation"), training=training)
     training.meta["step_cost"] = {"baseline": 1.0, "+entities": 1.38}
-    assert "A training step of +entities cost 1.4 times the baseline&#39;s." in render(text_run("translation"), training=training)
+    assert "A training step of +entities cost 1.4 times the baseline&#39;s." in render_study(text_run("translation"), training=training)
 
 
 def test_what_a_kept_invariant_costs_is_drawn_where_it_was_measured():
     "Task metric against violation, for the pairs whose two metrics the study has."
-    assert "kept invariant cost" not in render(RUN, training=made_up_training())
-    page = render(text_run("translation"), training=made_up_text_training())
+    assert "kept invariant cost" not in render_study(RUN, training=made_up_training())
+    page = render_study(text_run("translation"), training=made_up_text_training())
     assert "What does a kept invariant cost?" in page and "kept-entities against bleu over alpha" in page and "baseline (diamond)" in page
     training = made_up_training()
     frames = [training.results, training.results[training.results["metric"] == "fd"].assign(metric="violation-depth")]
-    assert "violation-depth against psnr over alpha" in render(RUN, training=replace(training, results=pd.concat(frames, ignore_index=True)))
+    assert "violation-depth against psnr over alpha" in render_study(RUN, training=replace(training, results=pd.concat(frames, ignore_index=True)))
 
 
 def test_few_items_have_no_verdict_and_doses_no_column():
     probe = made_up_text_probe()
     probe.auc.loc[probe.auc["family"] == "negation", "n_clusters"] = 5
-    page = render(text_run("translation"), probe)
+    page = render_study(text_run("translation"), probe)
     assert "Kinds noticed / preferred, of 1: bertscore 1/0, bleu 0/1." in page and "n&nbsp;=&nbsp;5" in page
     assert '<th scope="col">several-facts' not in page
 
@@ -219,13 +219,13 @@ def test_few_items_have_no_verdict_and_doses_no_column():
 def test_the_limits_say_whose_world_the_probe_uses():
     run = text_run("translation")
     own = {**run, "settings": {**run["settings"], "data": "folder"}}
-    assert "the package&#39;s own world" in render(own, made_up_text_probe()) and "the package&#39;s own world" not in render(run, made_up_text_probe())
+    assert "the package&#39;s own world" in render_study(own, made_up_text_probe()) and "the package&#39;s own world" not in render_study(run, made_up_text_probe())
 
 
 def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
     training = made_up_text_training(said="Zygmunt tickled Ben.")
     monkeypatch.setattr("invariant_metrics.study.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
-    page = render(text_run("translation"), training=training)
+    page = render_study(text_run("translation"), training=training)
     assert '<mark class="PER">Zygmunt</mark>' in page and "the entity invariant, which can be wrong" in page
 
 
@@ -253,8 +253,8 @@ def test_no_run_folder(tmp_path):
 
 
 def page_of(task: str) -> str:
-    if task == "colorization": return render(RUN, made_up_probe(), made_up_training())
-    return render(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
+    if task == "colorization": return render_study(RUN, made_up_probe(), made_up_training())
+    return render_study(text_run(task), made_up_text_probe(task), made_up_text_training(task, **TASKS[task]))
 
 
 @pytest.mark.parametrize("task", ["colorization", *TASKS])

@@ -21,7 +21,7 @@ from ..probe.task import ProbeResult
 from ..probe import tables
 from ..probe.tables import SENTINELS
 from ..probe.figures import QUANTITY_NAMES, VIEW_NAMES, profile_card, profile_heat
-from .page import filled, listing, run_facts
+from .page import fill_template, join_names, run_facts
 
 # %% ../../nbs/pages/10_probe.ipynb #869ce74e
 VIEWS = ("paired", "item", "set") # in the order of the page
@@ -63,7 +63,7 @@ OTHER = ("another right answer", "a valid alternative") # of a text, of a pictur
 def _reliable(counts: pd.DataFrame) -> str:
     names = list(counts.index[(counts["notices"] > counts["of"] / 2) & (counts["prefers"] == 0)])
     verb, does = ("notices", "prefers") if len(names) < 2 else ("notice", "prefer")
-    return f"{listing(names)} {verb} most kinds of violation" + (f" and {does} none" if names else " without preferring any")
+    return f"{join_names(names)} {verb} most kinds of violation" + (f" and {does} none" if names else " without preferring any")
 
 def trust_lines(counts: pd.DataFrame, view: str, other: str = OTHER[0]) -> list[tuple[str, str]]: # what, sentence; nothing without metrics
     "Which metrics are reliable in a view, and how often natural variation is larger."
@@ -81,7 +81,7 @@ def blind_spots(rows: pd.DataFrame) -> list[tuple[str, str]]: # from `verdicts`,
     rows = rows[rows["verdict"] != "too few"]
     seen = (rows["verdict"] == "notices").groupby(rows["family"], sort=False).any()
     names = list(seen.index[~seen])
-    return [("No metric notices,", f"in whatever view: {listing(names)}.")] if names else []
+    return [("No metric notices,", f"in whatever view: {join_names(names)}.")] if names else []
 
 # %% ../../nbs/pages/10_probe.ipynb #959608e9
 def _constant(probe: ProbeResult, source: str) -> str:
@@ -100,7 +100,7 @@ def sentinel_line(probe: ProbeResult, source: str, rows: pd.DataFrame) -> list[t
     for name, says in words.items():
         of = rows[rows["metric"] == name]
         seen = of[of["verdict"] == "notices"]["family"]
-        names = f" ({listing(seen)})" if name in ("length", "source-only") and 0 < len(seen) < 9 else ""
+        names = f" ({join_names(seen)})" if name in ("length", "source-only") and 0 < len(seen) < 9 else ""
         if len(of): parts.append(f"{says} {len(seen)} of {len(of)} kinds{names}")
     parts = [part for part in parts if part]
     return [("The sentinels:", "; ".join(parts) + ".")] if parts else []
@@ -269,6 +269,6 @@ def render_probe(run: Mapping,        # content of run.json: settings, parts, ve
     settings = run.get("settings", {})
     task, sources = settings.get("task", ""), list(dict.fromkeys([*probe.profile["source"], *probe.auc["source"]]))
     seconds = [part["seconds"] for part in run.get("parts", {}).values()] or probe.seconds.values()
-    return filled("probe.html.j2", title="Probe: which metric notices?", task=task, scale=settings.get("scale", "default"), minutes=sum(seconds) / 60,
+    return fill_template("probe.html.j2", title="Probe: which metric notices?", task=task, scale=settings.get("scale", "default"), minutes=sum(seconds) / 60,
                   sources=[source_section(probe, s, task) for s in sources], several=len(sources) > 1, terms=TERMS, profiled=len(probe.profile) > 0,
                   limits=probe_limits(probe, task), settings=_facts(run), signatures=list(probe.signatures.items()))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'AXIS', 'gain', 'with_units', 'is_control', 'in_order', 'columns_of', 'judge_pairs', 'sensitivity_figures',
-           'against', 'null_figures', 'over_seeds', 'at_chosen', 'breakable', 'results_table_rows', 'step_lines',
-           'judge_table', 'map_colors', 'panel_maps', 'panel_strips']
+           'axis_points', 'null_figures', 'over_seeds', 'at_chosen', 'breakable_name', 'results_table_rows',
+           'step_lines', 'judge_table', 'map_colors', 'panel_maps', 'panel_strips']
 
 # %% ../../nbs/study/070_figures.ipynb #181e8c4f
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +87,7 @@ def sensitivity_figures(improvements: pd.DataFrame, # of a study
 # %% ../../nbs/study/070_figures.ipynb #6423611e
 AXIS = {SATURATION: ("psnr", "PSNR (dB)"), LENGTH: ("length", "mean length (words)")} # trick -> metric it is matched in, its name on the axis
 
-def against(results: pd.DataFrame, axis: str) -> pd.DataFrame: # system, alpha, metric, value, low, high, axis; sorted by alpha
+def axis_points(results: pd.DataFrame, axis: str) -> pd.DataFrame: # system, alpha, metric, value, low, high, axis; sorted by alpha
     "Each (system, alpha) as a point: mean over seeds of each metric and of the one on the axis, with the range over seeds."
     keys = ["system", "alpha"]
     cells = results.groupby([*keys, "metric"], sort=False)["value"].agg(value="mean", low="min", high="max").reset_index()
@@ -107,7 +107,7 @@ def null_figures(results: pd.DataFrame,
                 ) -> list[dict]:             # title, svg
     "Metrics against what a trick moves: the trick's curve dashed, and every (system, alpha) with its range over seeds."
     (axis, label), found = AXIS[trick], []
-    points, systems = against(results, axis), [s for s in in_order(results["system"]) if s != trick]
+    points, systems = axis_points(results, axis), [s for s in in_order(results["system"]) if s != trick]
     for metric in columns_of(_compared(results, trick), first, last):
         figure, axes = small_figure(2.7)
         rows = points[points["metric"] == metric]
@@ -142,7 +142,7 @@ def at_chosen(results: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFram
     return results[wanted.isna() | (results["alpha"] == wanted)]
 
 # %% ../../nbs/study/070_figures.ipynb #607e4a3d
-def breakable(name: str) -> str:
+def breakable_name(name: str) -> str:
     "A system's name that may be broken before a plus."
     return name.replace("+", "\u200b+").lstrip("\u200b")
 
@@ -162,7 +162,7 @@ def results_table_rows(results: pd.DataFrame, chosen: Mapping[str, float],
         if (system, metric) not in cells.index: return cell("–")
         row = cells.loc[(system, metric)]
         return cell(short(row["value"]), f"{short(row['low'])} – {short(row['high'])}", best.get(metric) == system)
-    label = lambda s: breakable(f"{s} (α\u00a0=\u00a0{chosen[s]:g})" if s in chosen else s)
+    label = lambda s: breakable_name(f"{s} (α\u00a0=\u00a0{chosen[s]:g})" if s in chosen else s)
     return {"title": f"{what}, means over seeds; below each its 95 % interval",
             "columns": ["system", *(m + {True: " ↑", False: " ↓"}.get(up[m], "") for m in metrics)],
             "rows": [[cell(label(s)), *(at(s, m) for m in metrics)] for s in systems]}
@@ -185,7 +185,7 @@ def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, ro
         return cell(percent(r["improvement"]), percent_range(r["ci_low"], r["ci_high"]))
     systems = in_order(rows.index.get_level_values("system"))
     return {"title": "Violation of each invariant, improvement over the baseline", "columns": ["system", *columns],
-            "rows": [[cell(breakable(s)), *(at(s, m) for m in columns)] for s in systems]}
+            "rows": [[cell(breakable_name(s)), *(at(s, m) for m in columns)] for s in systems]}
 
 # %% ../../nbs/study/070_figures.ipynb #9ddf889c
 def map_colors(values: np.ndarray,  # (h, w) class numbers (uint8) or real values
@@ -203,9 +203,8 @@ def panel_maps(panels: Iterable[str]) -> list[str]: # keys of the panels
     return [key.removeprefix("truth/") for key in panels if key.startswith("truth/") and key != "truth/rgb"]
 
 def panel_strips(panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
-                 limit: int=3,                     # pictures
                 ) -> list[list[dict]]:             # rows of pictures
-    "Per test picture one strip: gray input, systems, truth; under each its invariant maps."
+    "For each of three test pictures one strip: gray input, systems, truth; under each its invariant maps."
     there, maps = [key.removesuffix("/rgb") for key in panels if key.endswith("/rgb")], panel_maps(panels)
     systems = in_order(row for row in there if row not in ("gray", "truth"))
     rows = [row for row in ("gray", *systems, "truth") if row in there]
@@ -216,4 +215,4 @@ def panel_strips(panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) ui
         stacked = np.concatenate([part for image in shown for part in (image, gap)][:-1])
         return picture(stacked, "gray input" if row == "gray" else row, side=128 * len(shown))
     count = min((len(panels[f"{row}/rgb"]) for row in rows), default=0)
-    return [[column(row, k) for row in rows] for k in range(min(count, limit))]
+    return [[column(row, k) for row in rows] for k in range(min(count, 3))]
