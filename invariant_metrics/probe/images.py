@@ -27,7 +27,7 @@ from ..data.photos import even_weights, folder_photos, packaged_photos, cut_tile
 from ..color import split_lab
 from ..worlds.scenes import make_scenes
 from ..stats import cluster_interval, cluster_means
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, Comparison
+from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, ViewComparison
 from .tables import auc_rows, check_families, check_metric_names, check_used, dose_rows
 from .tables import ledger_table, share_of_sets, share_of_tiles, trend_of_items, trend_of_sets
 from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, combine_results
@@ -275,11 +275,11 @@ def comparisons(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterat
     "Violations beside their valid partners, picture by picture and over sets."
     own, partner, start = set_values(self, metric, sets.counts)
     for f, family in enumerate(self.families):
-        found = [Comparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws)]
+        found = [ViewComparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws)]
         if not isinstance(metric, SetMetric):
             scores = self.scores[metric.name]
             valid = np.where(self.status[f] == MATCHED, scores[0], np.nan)
-            found.insert(0, Comparison(metric.name, family, "item", scores[f], valid, self.untouched[metric.name]))
+            found.insert(0, ViewComparison(metric.name, family, "item", scores[f], valid, self.untouched[metric.name]))
         yield own[f], found if f else []
 
 @patch

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNTRIED', 'MATCHED', 'NO_PARTNER', 'NOT_APPLICABLE', 'UNMATCHED', 'SENTINELS', 'ORACLE', 'VIEWS', 'ROUNDING',
-           'ledger_table', 'check_families', 'check_used', 'most_used', 'check_metric_names', 'Comparison',
+           'ledger_table', 'check_families', 'check_used', 'most_used', 'check_metric_names', 'ViewComparison',
            'rounded_wins', 'mean_where_known', 'mean_effect', 'share_of_items', 'share_of_tiles', 'share_of_sets',
            'auc_rows', 'dose_rows', 'trend_of_items', 'trend_of_sets', 'excess_rows']
 
@@ -84,7 +84,7 @@ def check_metric_names(metrics: Sequence[Metric]) -> None:
 VIEWS = ("item", "paired", "set")
 
 @dataclass(frozen=True)
-class Comparison:
+class ViewComparison:
     "What one metric says of one family in one view; M items, or M random sets where `draws` is given."
     metric: str
     family: str
@@ -160,7 +160,7 @@ def share_of_sets(win: np.ndarray,   # (L, B)
     return share_interval(mean_where_known(win), draws)
 
 # %% ../../nbs/probe/20_tables.ipynb #5f5e2ed5
-def auc_rows(c: Comparison,
+def auc_rows(c: ViewComparison,
              interval: Callable,      # (≤ L, M) verdicts -> value, low, high
              levels: Sequence[float],
              matched: np.ndarray,     # (L, N) which items take part
@@ -212,7 +212,7 @@ def trend_of_sets(scores: np.ndarray, # (L, B)
     return 2 * value - 1, 2 * low - 1, 2 * high - 1
 
 # %% ../../nbs/probe/20_tables.ipynb #109184da
-def excess_rows(c: Comparison, levels: Sequence[float],
+def excess_rows(c: ViewComparison, levels: Sequence[float],
                 n: Sequence[int],    # (L,) matched items
                 cluster: np.ndarray, # (N,)
                 weights: np.ndarray, # (R, C) how often each replicate drew each cluster

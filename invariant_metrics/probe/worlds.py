@@ -28,7 +28,7 @@ from ..edits.colors import families, perturbations
 from ..edits.sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
 from ..edits.sentences import sentence_wrongness
 from .contrast import wins
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, Comparison, auc_rows
+from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, ViewComparison, auc_rows
 from .tables import check_families, check_metric_names, excess_rows, ledger_table, mean_where_known
 from .tables import most_used, rounded_wins, share_of_items, share_of_sets
 from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, join_parts, split_metrics
@@ -232,21 +232,21 @@ def item_scores(self: EditedTexts, metric: Metric, groups: Sequence[tuple]) -> n
     return out
 
 @patch
-def over_items(self: EditedTexts, metric: Metric, f: int) -> list[Comparison]: # view item (of a violation), view paired
+def over_items(self: EditedTexts, metric: Metric, f: int) -> list[ViewComparison]: # view item (of a violation), view paired
     "A family as a metric of single texts sees it."
     levels = range(len(self.levels))
     base, = self.item_scores(metric, [("base", -1, -1)])
-    paired = Comparison(metric.name, self.families[f], "paired", self.item_scores(metric, [("edit", f, l) for l in levels]), base)
+    paired = ViewComparison(metric.name, self.families[f], "paired", self.item_scores(metric, [("edit", f, l) for l in levels]), base)
     if self.kinds[f] == "valid": return [paired]
     edits = self.item_scores(metric, [(self.item_side, f, l) for l in levels])
     others = self.item_scores(metric, self.alternatives)
     untouched, = self.item_scores(metric, [self.untouched])
     win = np.stack([mean_where_known(wins(row, others)) for row in edits])
-    return [Comparison(metric.name, self.families[f], "item", edits, mean_where_known(others), untouched, win=win), paired]
+    return [ViewComparison(metric.name, self.families[f], "item", edits, mean_where_known(others), untouched, win=win), paired]
 
 # %% ../../nbs/probe/70_worlds.ipynb #c50adc5e
 @patch
-def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> Comparison:
+def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> ViewComparison:
     "A family over random sets of its texts, each beside the set of their bases."
     own, partner = (np.full((len(self.levels), len(sets.counts)), np.nan) for _ in range(2))
     rows, there = self.scores.rows[metric.name], self.at(("base", -1, -1))
@@ -260,7 +260,7 @@ def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> Co
         bases = rows["base", -1, -1][np.searchsorted(there, at)]
         own[l, full] = sign * metric.replicates(Rows(rows["edit", f, l], target), weights[full])
         partner[l, full] = sign * metric.replicates(Rows(bases, target), weights[full])
-    return Comparison(metric.name, self.families[f], "set", own, partner, draws=sets.draws, win=rounded_wins(own - partner))
+    return ViewComparison(metric.name, self.families[f], "set", own, partner, draws=sets.draws, win=rounded_wins(own - partner))
 
 # %% ../../nbs/probe/70_worlds.ipynb #07de6b08
 @patch
