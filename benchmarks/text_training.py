@@ -29,7 +29,8 @@ from invariant_metrics.models.generators import captioners, translators
 from invariant_metrics.models.text import BOS, EOS, Vocabulary
 from invariant_metrics.training.augmented import fork
 from invariant_metrics.training.loop import Optim, FitPlan, Turn, take_turn
-from invariant_metrics.training.self_critical import SelfCriticalLoss, cider_reward
+from invariant_metrics.training.self_critical import SelfCriticalLoss
+from invariant_metrics.metrics.cider import cider_reward
 from invariant_metrics.training.text import augmented_text, text_batches, text_targets
 
 

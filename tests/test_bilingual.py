@@ -9,9 +9,11 @@ from hypothesis import given, settings, strategies as st
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.worlds import bilingual_words as W
 from invariant_metrics.worlds.bilingual import EDITS, FRAMES, Meaning, edits, entities_in, meaning_entities
-from invariant_metrics.worlds.bilingual import join_words, make_sentences, numbers_in, meaning_numbers, preserved
+from invariant_metrics.words import join_words
+from invariant_metrics.worlds.bilingual import make_sentences, meaning_numbers, numbers_in, preserved
 from invariant_metrics.worlds.bilingual import relation_in, meaning_relation, write_sentence, right_answers, sentiment_in
-from invariant_metrics.worlds.bilingual import meaning_sentiment, split_words, tagged, world_words
+from invariant_metrics.worlds.bilingual import meaning_sentiment, tagged, world_words
+from invariant_metrics.words import split_words
 
 COMMON = make_sentences(600, seed=11)
 MIXED = make_sentences(300, seed=12, names="all")

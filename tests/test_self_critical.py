@@ -11,8 +11,10 @@ from invariant_metrics.metrics.cider import cider_d, document_frequencies
 from invariant_metrics.models.generators import Captioner, Shape
 from invariant_metrics.models.text import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit, total
-from invariant_metrics.training.self_critical import END, SelfCriticalLoss, WeightedLoss, advantage_loss
-from invariant_metrics.training.self_critical import cider_reward, draw_texts, reward_texts, leave_one_out, mix_rewards
+from invariant_metrics.words import END
+from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, advantage_loss
+from invariant_metrics.metrics.cider import cider_reward
+from invariant_metrics.training.self_critical import draw_texts, leave_one_out, mix_rewards, reward_texts
 from invariant_metrics.training.self_critical import repeated_pairs, scored_log_probs, self_critical
 from invariant_metrics.training.text import augmented_text, text_batches, text_loss
 

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from invariant_metrics.core import InputError, Signature, rng
-from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, write_sentence, split_words
+from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, write_sentence
+from invariant_metrics.words import split_words
 from invariant_metrics.invariants.base import epsilon, get_invariant, inputs_of, invariant_names
 from invariant_metrics.invariants.entities import FORMS
 from invariant_metrics.invariants.paraphrase import PairReader

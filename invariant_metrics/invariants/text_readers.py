@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature
-from ..worlds.bilingual import split_words
+from ..words import split_words
 from ..encoders.text import text_place
 from ..encoders.weights import Place, get_card, load_embedded, loading
 from .base import dense_state

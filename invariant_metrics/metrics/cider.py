@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ORDER', 'FORMAT', 'document_counts', 'DocumentFrequencies', 'document_frequencies', 'merge_frequencies',
            'save_frequencies', 'load_frequencies', 'cider_rows', 'cider_notes', 'cider_d', 'cider', 'cider_d_metric',
-           'cider_metric']
+           'cider_metric', 'cider_reward']
 
 # %% ../../nbs/metrics/160_cider.ipynb #0c7146a1
 import hashlib
@@ -19,6 +19,7 @@ import torch
 
 from ..core import InputError, Signature
 from ..files import atomic_write
+from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
 from .base import metric_factory
@@ -208,3 +209,21 @@ def cider_d_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path 
 def cider_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None, device: str = "cpu") -> dict:
     "Mean CIDEr without clipping and length penalty; df as in `cider-d`."
     return _parts("cider", tokenizer, df, clip=False, sigma=None)
+
+# %% ../../nbs/metrics/160_cider.ipynb #daba4b0b
+def cider_reward(references: Sequence[Sequence[str]],        # of the training set, to count rare words in
+                 tokenizer: str = "ptb",
+                 marks_end: bool = True,                     # the end is a word, too
+                 df: DocumentFrequencies | None = None,      # counted before, instead
+                ) -> Callable:                               # (texts, references) -> (N,), higher is better
+    "CIDEr-D with the frequencies of a training set, as a reward (Rennie et al. 2017); raises InputError on frequencies without the end."
+    if df is not None and marks_end and END not in df.words:
+        raise InputError(f"the frequencies do not count the end {END!r}: count them from texts with mark_ends, or pass marks_end=False")
+    if df is None:
+        groups = load_references(references).items
+        df = document_frequencies([mark_ends(refs) if marks_end else list(refs) for refs in groups], tokenizer)
+    def reward(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+        return cider_d(texts, references, tokenizer, df)
+    reward.marks_end = marks_end
+    reward.df = df
+    return reward

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import InputError
-from ..worlds.bilingual import join_words, split_words
+from ..words import join_words, split_words
 
 # %% ../../nbs/models/30_text.ipynb #16f0ebf5
 PAD, BOS, EOS, UNK = 0, 1, 2, 3

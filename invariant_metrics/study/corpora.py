@@ -21,7 +21,8 @@ from torch import Tensor
 from ..core import InputError, Signature, rng
 from ..stats import bootstrap_weights
 from ..files import digest
-from ..worlds.bilingual import make_sentences, preserved, split_words
+from ..worlds.bilingual import make_sentences, preserved
+from ..words import split_words
 from ..data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel
 from ..data.photos import read_photo
 from ..worlds.scene_captions import caption_truth, judge_captions, relation_captions

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.text import Annotation
 
-from ..worlds.bilingual import entities_in, join_words, split_words, world_words
+from ..worlds.bilingual import entities_in, world_words
+from ..words import join_words, split_words
 from ..invariants.base import get_invariant
 from ..invariants.scene_graph import draw_graphs, parse
 from .. import plots

@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['FRAMES', 'MOST', 'EDITS', 'Meaning', 'Frame', 'right_answers', 'write_sentence', 'Sentences', 'make_sentences',
-           'split_words', 'join_words', 'Found', 'entities_in', 'numbers_in', 'sentiment_in', 'meaning_entities',
-           'meaning_numbers', 'meaning_sentiment', 'meaning_relation', 'relation_in', 'preserved', 'tagged', 'edits',
-           'world_words']
+           'Found', 'entities_in', 'numbers_in', 'sentiment_in', 'meaning_entities', 'meaning_numbers',
+           'meaning_sentiment', 'meaning_relation', 'relation_in', 'preserved', 'tagged', 'edits', 'world_words']
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #76401cf8
 import re
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import InputError, rng
+from ..words import split_words
 from . import bilingual_words as W
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #a53bc9f9
@@ -273,18 +273,6 @@ def make_sentences(n: int,                # sentences
     bits = np.random.Philox(key=rng(seed, "bilingual", names).integers(2**63, size=2))
     draws = np.random.Generator(bits.advance(start * 12)).random((n, 48)) # four numbers to a step of the counter
     return Sentences(*map(list, zip(*(_item(u, names) for u in draws.tolist()))))
-
-# %% ../../nbs/worlds/60_bilingual.ipynb #4de2ab63
-_TOKEN = re.compile(r"'s\b|’s\b|\d{1,2}\.(?=\s)|\d+(?:[.,]\d+)*|\w+(?:['’-](?!s\b)\w+)*|[^\w\s]")
-_TIGHT = {".", ",", ";", ":", "!", "?", "'s", "’s"}
-
-def split_words(text: str) -> list[str]:
-    "The words of a sentence; marks and the ending 's stand alone."
-    return _TOKEN.findall(text)
-
-def join_words(words: Sequence[str]) -> str:
-    "The sentence of some words: no space before a mark that ends something."
-    return "".join(w if k == 0 or w in _TIGHT else " " + w for k, w in enumerate(words))
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #9d4512aa
 def _entries(language: str): # (text, symbol, value) of every word and phrase

@@ -1580,7 +1580,8 @@ def invariants_images(folder):
 def invariants_texts(folder):
     "Loss on soft texts with its gradient, violation of plain ones, for each text invariant."
     import torch
-    from invariant_metrics.worlds.bilingual import make_sentences, split_words
+    from invariant_metrics.worlds.bilingual import make_sentences
+    from invariant_metrics.words import split_words
     from invariant_metrics.invariants.base import get_invariant
     from invariant_metrics.invariants.soft_text import SoftTexts
 
@@ -1769,7 +1770,8 @@ def training_texts(folder):
     from invariant_metrics.models.generators import Captioner, Shape, Translator
     from invariant_metrics.models.text import Vocabulary
     from invariant_metrics.training.loop import Turn, fit
-    from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, cider_reward
+    from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss
+    from invariant_metrics.metrics.cider import cider_reward
     from invariant_metrics.training.text import augmented_text, text_batches
 
     world, found = make_sentences(40, seed=4), {}
