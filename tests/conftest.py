@@ -86,6 +86,6 @@ def pytest_collection_modifyitems(config, items):
         if names is not None and (not names or item.name.startswith(names)): item.add_marker("smoke")
     items.sort(key=lambda item: item.path.name != "test_notebooks.py") # the longest first
     if config.changed is None: return
-    def stays(item): return item.path.name in config.touched or f"nbs/{item.callspec.id}" in config.changed
+    def stays(item): return item.path.name in config.touched or f"nbs/{item.callspec.id.removesuffix('-slow')}" in config.changed
     config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
     items[:] = [item for item in items if stays(item)]

@@ -113,7 +113,7 @@ def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_pa
     assert other.returncode == 2 and "holds another run (seed 0 instead of 1)" in other.stderr
 
 
-def test_an_installed_package_announces_a_metric(tmp_path):
+def test_an_installed_package_announces_a_metric(tmp_path, monkeypatch):
     info = tmp_path/"colleague-1.0.dist-info"
     info.mkdir()
     (info/"METADATA").write_text("Metadata-Version: 2.1\nName: colleague\nVersion: 1.0\n")
@@ -122,7 +122,8 @@ def test_an_installed_package_announces_a_metric(tmp_path):
                                          "@paired_metric('brightness-gap', higher_is_better=False)\n"
                                          "def brightness_gap(pred, target): return (pred.amax((1, 2, 3)) - target.amax((1, 2, 3))).abs()\n")
     truth, near = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=9)
-    listed = own_process("metrics", "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = cli("metrics", "--json", cwd=tmp_path)
     assert "brightness-gap" in [row["name"] for row in json.loads(listed.stdout)["result"]], listed.stderr
     done = own_process("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0 and "brightness-gap" in done.stdout, done.stderr

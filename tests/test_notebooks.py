@@ -32,12 +32,19 @@ def registries_as_they_were(every_module):
     for registry, entries in before: registry.entries = entries
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
-def test_notebook(path, monkeypatch, capsys):
+def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
+
+
+SLOW = [pytest.param(path, marks=pytest.mark.slow, id=f"{named(path)}-slow") for path in NOTEBOOKS if "#| slow" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", [*(pytest.param(path, id=named(path)) for path in NOTEBOOKS), *SLOW])
+def test_notebook(path, monkeypatch, capsys, request):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("TQDM_DISABLE", "1")
-    forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "slow"
+    forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "cuda"
+    if request.node.get_closest_marker("slow"): forced.append("slow")
     monkeypatch.chdir(path.parent)
     from nbdev.test import test_nb as run_notebook
     passed, _ = run_notebook(path, skip_flags=[f for f in ("slow", "cuda") if f not in forced], force_flags=forced, basepath=ROOT)
