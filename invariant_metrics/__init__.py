@@ -23,7 +23,11 @@ def __dir__(): return sorted({*globals(), *_SURFACE})
 
 class _Room(_ModuleType):
     "A room that has the name of a function above: `im.probe(...)` calls the function, `im.probe.images` is a module of the room."
-    def __call__(self, *args, **options): return __getattr__(self.__name__.rpartition(".")[2])(*args, **options)
+    @property
+    def __wrapped__(self): # the function, also for `inspect.signature`
+        return __getattr__(self.__name__.rpartition(".")[2])
+
+    def __call__(self, *args, **options): return self.__wrapped__(*args, **options)
 
 
 class _Package(_ModuleType):

@@ -1,5 +1,6 @@
 "What a person's disk and a colleague's package do to us: full disks, folders one may not write to, entry points, resampling."
 import errno
+import inspect
 import os
 from importlib import import_module
 
@@ -50,3 +51,4 @@ def test_a_function_that_has_the_name_of_a_room_can_be_called_when_the_room_is_o
     opened = import_module(f"invariant_metrics.{room}.{module}")
     assert getattr(getattr(im, room), module) is opened
     with pytest.raises(InputError, match="no such"): getattr(im, room)("no such")
+    assert "scale" in inspect.signature(getattr(im, room)).parameters
