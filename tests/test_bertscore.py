@@ -14,7 +14,7 @@ from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.text import bert, padded
 from invariant_metrics.metrics import bertscore as module
 from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, chosen_layer, idf_weights, portions
+from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, layer_number, idf_weights, pair_batches
 from invariant_metrics.metrics.bertscore import read_baseline
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
@@ -225,7 +225,7 @@ def test_every_text_is_encoded_once(mini, monkeypatch):
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30), st.integers(1, 60))
 def test_portions_hold_every_pair_once_and_no_more_than_fits(pairs, most):
-    lengths, parts = [3 + k for k in range(10)], list(portions(pairs, [3 + k for k in range(10)], most))
+    lengths, parts = [3 + k for k in range(10)], list(pair_batches(pairs, [3 + k for k in range(10)], most))
     assert sorted(k for part in parts for k in part) == list(range(len(pairs)))
     for part in parts: assert len(part) == 1 or sum(lengths[i] for i in {i for k in part for i in pairs[k]}) <= most or len({pairs[k] for k in part}) == 1
 
@@ -245,10 +245,10 @@ def test_torchmetrics_pairs_the_wrong_sentences(minilm):
 def test_padding_is_never_the_best_match(mini):
     "Where all similarities are negative, bert-score's number depends on the batch; here padding cannot be matched."
     sim = -torch.rand(1, 2, 3)
-    few = module.greedy(sim, torch.ones(1, 2), torch.ones(1, 3), torch.ones(1, 2).bool(), torch.ones(1, 3).bool())
+    few = module.greedy_match(sim, torch.ones(1, 2), torch.ones(1, 3), torch.ones(1, 2).bool(), torch.ones(1, 3).bool())
     wide = torch.nn.functional.pad(sim, (0, 2, 0, 4))
     w_c, w_r = torch.tensor([[1., 1, 0, 0, 0, 0]]), torch.tensor([[1., 1, 1, 0, 0]])
-    torch.testing.assert_close(module.greedy(wide, w_c, w_r, w_c > 0, w_r > 0), few)
+    torch.testing.assert_close(module.greedy_match(wide, w_c, w_r, w_c > 0, w_r > 0), few)
     assert (few[:, :2] < 0).all()
 
 
@@ -333,8 +333,8 @@ def test_wrong_baselines(tmp_path, text, said):
 
 def test_published_layers():
     for name, depth, layer in (("roberta-large", 24, 17), ("FacebookAI/roberta-large@" + "a"*40, 24, 17), ("some/folder/bert-base-uncased", 12, 9), ("minilm", 6, 6)):
-        assert chosen_layer(name, depth, None) == layer
-    with pytest.raises(InputError, match="layers 0 to 6"): chosen_layer("minilm", 6, 7)
+        assert layer_number(name, depth, None) == layer
+    with pytest.raises(InputError, match="layers 0 to 6"): layer_number("minilm", 6, 7)
 
 
 # --- registered

@@ -16,7 +16,7 @@ from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fitted, image_text, split_text
 from invariant_metrics.encoders.weights import resolve
 from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.caption import PREFIX, harmonic
+from invariant_metrics.metrics.caption import PREFIX, harmonic_mean
 
 CAPTIONS = ["a cat sleeps on a bed", "two dogs run", "a cat sleeps on a bed", "", "an old man rides a bicycle down the road."]
 REFERENCES = [("a cat on a bed", "a sleeping cat"), ("dogs run", "two brown dogs", "animals"), ("a bed",), ("nothing", ""), ("a man on a bicycle",)]
@@ -240,7 +240,7 @@ def test_signatures_name_everything(folder):
 @example(0.5, 5e-324) # their product is 0 though neither is
 @example(0.0, 0.3)
 def test_the_harmonic_mean_lies_between_its_arguments_and_is_0_with_either(a, b):
-    value = harmonic(torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64)).item()
+    value = harmonic_mean(torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64)).item()
     assert min(a, b) - 1e-12 <= value <= max(a, b) + 1e-12 and (min(a, b) > 0 or value == 0)
 
 

@@ -9,8 +9,8 @@ import torch
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask, comet_scores
-from invariant_metrics.metrics.comet import recipe
+from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask_process, comet_scores
+from invariant_metrics.metrics.comet import environment_recipe
 
 STAND_IN = '''
 import os, sys, time
@@ -132,7 +132,7 @@ def test_no_end_in_time(home):
 def test_a_process_that_is_given_up_does_not_live_on(tmp_path):
     "Not even what a wrapper started."
     python = script(tmp_path/"python", f'sleep 30 & echo $! > "{tmp_path}/pid"; wait')
-    refused(lambda: ask(python, {"task": "score"}, 1), "did not end within 1 s")
+    refused(lambda: ask_process(python, {"task": "score"}, 1), "did not end within 1 s")
     pid, deadline = int((tmp_path/"pid").read_text()), time.monotonic() + 5
     def alive():
         try: os.kill(pid, 0)
@@ -147,7 +147,7 @@ def test_a_process_that_is_given_up_does_not_live_on(tmp_path):
                                         ("echo no module named comet >&2; exit 3", "code 3: no module named comet"),
                                         ('cat > /dev/null; echo \'{"scores": [1]}\'', "ended with code 0")])
 def test_answers_that_are_none(tmp_path, body, said):
-    refused(lambda: ask(script(tmp_path/"python", body), {"task": "score", "texts": ["x"*10**6]}, 20), said)
+    refused(lambda: ask_process(script(tmp_path/"python", body), {"task": "score", "texts": ["x"*10**6]}, 20), said)
 
 
 def test_a_description_that_leaves_something_out(tmp_path):
@@ -164,8 +164,8 @@ def test_no_interpreter(monkeypatch, tmp_path):
 
 
 def test_the_recipe_pins_what_was_found_to_work():
-    assert all(r in recipe("env") for r in REQUIREMENTS) and recipe("env").startswith("python3.11 -m venv env\n")
-    assert f"export {PYTHON_VARIABLE}=" in recipe() and "setuptools<81" in REQUIREMENTS
+    assert all(r in environment_recipe("env") for r in REQUIREMENTS) and environment_recipe("env").startswith("python3.11 -m venv env\n")
+    assert f"export {PYTHON_VARIABLE}=" in environment_recipe() and "setuptools<81" in REQUIREMENTS
 
 
 @pytest.mark.parametrize("pred, target, source, said", [(["a"], ["a"], [], "source: no texts"), (["a"], [[]], ["a"], "no reference"), ("a", ["a"], ["a"], "not one string"),

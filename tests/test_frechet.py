@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
-from invariant_metrics.metrics.frechet import deflated, frechet_distance, frechet_replicates, frechet_terms
-from invariant_metrics.metrics.frechet import nuclear_norm, product, root_sum
+from invariant_metrics.metrics.frechet import deflate, frechet_distance, frechet_replicates, frechet_terms
+from invariant_metrics.metrics.frechet import nuclear_norm, column_products, root_sum
 from invariant_metrics.metrics.gaussian import GaussianStats
 
 SHAPES = [(300, 200, 16), (40, 60, 48), (20, 30, 64), (20, 200, 64)]  # n above d, around d, below d, one of each
@@ -216,7 +216,7 @@ def test_the_fast_sum_of_singular_values_is_within_its_bound(name, shape):
 @pytest.mark.parametrize("name", SPECTRA)
 def test_the_bound_of_a_deflation_holds_however_few_rounds_it_had(name, rounds):
     values = SPECTRA[name]
-    top, coupling, rest = deflated(singular_values(values, 150, 180), keep=10, rounds=rounds)
+    top, coupling, rest = deflate(singular_values(values, 150, 180), keep=10, rounds=rounds)
     left = float(torch.linalg.svdvals(rest).sum())
     assert -1e-13 <= (float(values.sum()) - top - left)/float(values.sum()) <= coupling/float(values.sum()) + 1e-13
 
@@ -224,7 +224,7 @@ def test_the_bound_of_a_deflation_holds_however_few_rounds_it_had(name, rounds):
 @pytest.mark.parametrize("name", SPECTRA)
 def test_the_bound_of_the_gram_form_covers_its_error(name):
     c = singular_values(SPECTRA[name], 150, 180)
-    value, bound = root_sum(product(c.T), 150)
+    value, bound = root_sum(column_products(c.T), 150)
     assert abs(value - float(SPECTRA[name].sum())) <= bound + 1e-14*value
 
 
@@ -371,4 +371,4 @@ def test_a_gpu_agrees_and_keeps_the_work(n, d):
     value = frechet_distance(a, b)
     assert frechet_distance(a.cuda(), b.cuda()) == pytest.approx(value, rel=1e-8)
     assert frechet_distance(stats(a.cuda()), stats(b.cuda())) == pytest.approx(frechet_distance(stats(a), stats(b)), rel=1e-6)
-    assert frechet.side(a.cuda()).factor("rows").rows.is_cuda
+    assert frechet.open_sample(a.cuda()).factor("rows").rows.is_cuda

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from invariant_metrics.core import InputError, Signature, torch_rng
 from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
-from invariant_metrics.metrics.frechet_interval import dealt, frechet_estimate, frechet_from_stats
+from invariant_metrics.metrics.frechet_interval import deal_parts, frechet_estimate, frechet_from_stats
 from invariant_metrics.metrics.frechet_interval import frechet_infinite, frechet_influence, frechet_line
 from invariant_metrics.metrics.frechet_interval import halving_signs, small_sample_note, tail_weight
 from invariant_metrics.metrics.frechet_interval import transport_factors
@@ -114,10 +114,10 @@ def test_parts_are_a_power_of_two(parts):
 @given(st.integers(8, 40), st.integers(0, 1000), st.sampled_from([2, 4, 8]))
 def test_dealing_is_even_and_blind_to_order(n, seed, parts):
     x = torch.randn(n, 3, generator=torch_rng(seed, "deal"))
-    part, order = dealt(x, parts, np.random.default_rng(seed)), torch.randperm(n, generator=torch_rng(seed, "order"))
+    part, order = deal_parts(x, parts, np.random.default_rng(seed)), torch.randperm(n, generator=torch_rng(seed, "order"))
     counts = part.bincount(minlength=parts)
     assert counts.max() - counts.min() <= 1
-    assert torch.equal(dealt(x[order], parts, np.random.default_rng(seed)), part[order])
+    assert torch.equal(deal_parts(x[order], parts, np.random.default_rng(seed)), part[order])
 
 
 @settings(max_examples=15)
@@ -140,7 +140,7 @@ def test_correction_is_twice_whole_less_halves(n, d):
     a, b = draw(n, n, d, 7)
     estimate = frechet_estimate(a, b, matched=True, seed=3, parts=2)
     from invariant_metrics.core import rng
-    part = dealt(a, 2, rng(3, "halves"))
+    part = deal_parts(a, 2, rng(3, "halves"))
     halves = [frechet_distance(a[part == k], b[part == k]) for k in (0, 1)]
     assert estimate.value == frechet_distance(a, b)
     assert estimate.corrected == pytest.approx(2*estimate.value - sum(halves)/2, abs=1e-8)

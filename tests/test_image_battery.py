@@ -10,7 +10,7 @@ from scipy.ndimage import correlate1d
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.image import ciede2000, decibels, halved, luma, ms_ssim, psnr, squared_errors
+from invariant_metrics.metrics.image import ciede2000, decibels, half_size, luma, ms_ssim, psnr, squared_errors
 from invariant_metrics.metrics.image import ssim
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
@@ -144,7 +144,7 @@ def test_ms_ssim_is_near_to_torchmetrics_where_that_takes_the_image_and_finds_id
     assert ms_ssim(pred, target).tolist() == pytest.approx(theirs, abs=0.01)
     assert torch.allclose(ms_ssim(target, target), torch.ones(2, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(ms_ssim(pred, target)[1:], ms_ssim(pred[1:], target[1:]), atol=1e-12)
-    assert torch.allclose(halved(target), torch.nn.functional.avg_pool2d(target, 2))
+    assert torch.allclose(half_size(target), torch.nn.functional.avg_pool2d(target, 2))
     with pytest.raises(ValueError): tm.multiscale_structural_similarity_index_measure(pred[..., :170], target[..., :170], data_range=1.0)
 
 

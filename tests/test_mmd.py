@@ -13,7 +13,7 @@ from invariant_metrics.metrics.base import Estimate, get_metric
 from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_estimate, cmmd_from_stats, cmmd_moments
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.estimate import standard_error
-from invariant_metrics.metrics.kernel import Drawn, Polynomial, RBF, kernel_forms, unit
+from invariant_metrics.metrics.kernel import SubsetDraws, Polynomial, RBF, kernel_forms, unit_rows
 from invariant_metrics.metrics.mmd import kid_draws, kid_subsets, mmd2, mmd_estimate, mmd_interval
 from invariant_metrics.metrics.mmd import mmd_replicates
 
@@ -154,7 +154,7 @@ def test_drawn_equals_its_rows_written_out():
     index = torch.from_numpy(np.random.default_rng(0).integers(0, 30, (5, 12)))
     whole = torch.zeros(5, 30).index_put_((torch.arange(5).repeat_interleave(12), index.flatten()), torch.ones(1), accumulate=True).double()
     a, b = sets(30, 30, 4)
-    drawn, written = (kernel_forms(a, b, w, w, Polynomial(), tile) for w, tile in ((Drawn(index, 30), 7), (whole, 9)))
+    drawn, written = (kernel_forms(a, b, w, w, Polynomial(), tile) for w, tile in ((SubsetDraws(index, 30), 7), (whole, 9)))
     assert torch.allclose(drawn, written, atol=1e-8)
 
 
@@ -184,7 +184,7 @@ def test_cmmd_equals_forty_digits(n, m, d, shift):
 def test_cmmd_is_nearly_ten_times_the_distance_of_means_and_the_tiles_agree():
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(1200, 64, generator=g) + .1, torch.randn(900, 64, generator=g) - .1
-    cheap = 10*float((unit(a).mean(0) - unit(b).mean(0)).square().sum())
+    cheap = 10*float((unit_rows(a).mean(0) - unit_rows(b).mean(0)).square().sum())
     plain = mmd2(a, b, kernel=RBF(10.0), unbiased=False, scale=1000)
     assert cmmd_distance(a, b) == pytest.approx(plain, abs=1e-9) and cmmd_distance(a, b, tile=100) == pytest.approx(plain, abs=1e-9)
     assert cmmd_distance(a, b) == pytest.approx(cheap, rel=0.02)
@@ -219,16 +219,16 @@ def test_cmmd_estimate_equals_the_one_by_pairs(unbiased, matched, clusters):
 
 def test_cmmd_from_streamed_statistics():
     a, b = sets(500, 400, 12)
-    parts = [GaussianStats(parts=8, seed=i).update(unit(x)) for i, x in enumerate(a.split(125))]
-    p, q = GaussianStats.merged(parts), GaussianStats(parts=8, seed=9).update(unit(b))
+    parts = [GaussianStats(parts=8, seed=i).update(unit_rows(x)) for i, x in enumerate(a.split(125))]
+    p, q = GaussianStats.merged(parts), GaussianStats(parts=8, seed=9).update(unit_rows(b))
     found, rows = cmmd_from_stats(p, q), cmmd_estimate(a, b, form="moments")
     assert (found.value, found.corrected) == pytest.approx((rows.value, rows.corrected), abs=1e-11)
     assert 0.4 < found.se/standard_error(rows)[0] < 2.5 and 7 <= found.df <= 14
-    plain = cmmd_from_stats(GaussianStats().update(unit(a)), q)
+    plain = cmmd_from_stats(GaussianStats().update(unit_rows(a)), q)
     assert plain.se is None and any("no interval" in note for note in plain.notes)
     assert cmmd_from_stats(p, p).value == 0
     with pytest.raises(InputError, match="mean square length"): cmmd_from_stats(GaussianStats().update(a), q)
-    with pytest.raises(InputError, match="widths"): cmmd_from_stats(p, GaussianStats().update(unit(b[:, :5])))
+    with pytest.raises(InputError, match="widths"): cmmd_from_stats(p, GaussianStats().update(unit_rows(b[:, :5])))
 
 
 # Intervals

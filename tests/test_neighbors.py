@@ -12,7 +12,7 @@ from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, ball_radii, expected_coverage, half_radii
 from invariant_metrics.metrics.neighbors import half_scores, neighbor_estimate, neighbor_influences
-from invariant_metrics.metrics.neighbors import neighbor_score, neighbor_scores, tiles
+from invariant_metrics.metrics.neighbors import neighbor_score, neighbor_scores, distance_tiles
 
 NAMES = list(PAPER_K)
 
@@ -57,7 +57,7 @@ def test_order_tile_and_rotation_change_nothing(name, monkeypatch):
     assert neighbor_score(name, p[torch.randperm(60, generator=torch.Generator().manual_seed(0))], t.flip(0)) == pytest.approx(value, abs=1e-12)
     assert neighbor_score(name, 3*p @ turn + 50, 3*t @ turn + 50) == pytest.approx(value, abs=1e-12)
     monkeypatch.setattr(neighbors, "TILE", 350)
-    assert max(len(square) for _, square, _ in tiles(p, t)) == 5
+    assert max(len(square) for _, square, _ in distance_tiles(p, t)) == 5
     assert neighbor_score(name, p, t) == pytest.approx(value, abs=1e-12)
 
 

@@ -14,10 +14,10 @@ from invariant_metrics.files import save_results
 from invariant_metrics.study.improvement import improvement_table, mean_over_seeds, trained_pair_p, trained_pair_test
 from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, detectable
 from invariant_metrics.scoring.pilots import equality_pilot, file_pilots, influence_pilot, jackknife_pilot
-from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, planned, power, power_figure
+from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, plan_systems, power, power_figure
 from invariant_metrics.metrics.base import Estimate
 from invariant_metrics.scoring.inference import paired_difference
-from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, reach
+from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, detectable_errors
 from invariant_metrics.scoring.score import score
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
@@ -49,8 +49,8 @@ def test_planned_n_in_full(name): kept(name, 1000 if name in simulations.COSTLY 
 def test_reach_is_the_definition():
     "The noncentral t exceeds its critical value as often as asked; the normal law is its limit."
     for df, p, alpha in ((4, 0.8, 0.05), (30, 0.9, 0.01), (2000, 0.6, 0.05)):
-        assert stats.nct.sf(stats.t.ppf(1 - alpha/2, df), df, float(reach(p, alpha, df))) == pytest.approx(p, abs=1e-6)
-    assert float(reach(0.8, 0.05, 1e8)) == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8), abs=1e-6)
+        assert stats.nct.sf(stats.t.ppf(1 - alpha/2, df), df, float(detectable_errors(p, alpha, df))) == pytest.approx(p, abs=1e-6)
+    assert float(detectable_errors(0.8, 0.05, 1e8)) == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8), abs=1e-6)
 
 
 def test_textbook_numbers():
@@ -177,7 +177,7 @@ def scores():
 def test_detectable_beside_a_score(scores):
     rows = detectable(scores, "a", "b", wished=0.01)
     gap = scores["a"]["psnr"].per_item - scores["b"]["psnr"].per_item
-    assert rows[0]["detectable"] == pytest.approx(gap.std(ddof=1)/40**0.5*float(reach(0.8, 0.05, 39)))
+    assert rows[0]["detectable"] == pytest.approx(gap.std(ddof=1)/40**0.5*float(detectable_errors(0.8, 0.05, 39)))
     assert [r["metric"] for r in rows] == ["psnr", "ssim", "mmd"] and all(r["needed"] > 3 for r in rows)
     assert "nothing varies" in detectable(scores, "a", "a")[0]["sentence"]
 
@@ -199,9 +199,9 @@ def test_files_are_matched_by_name(tmp_path):
 def test_planned_from_texts():
     refs = [f"the {a} dog sees {b} cats near the {c} house" for a in ("old", "red", "big") for b in ("two", "three", "no") for c in ("tall", "small")]
     worse = [r.replace("near", "by") if i % 3 else r for i, r in enumerate(refs)]
-    plan, = planned({"a": refs, "b": worse}, refs, ["bleu"], wished=1.0)
+    plan, = plan_systems({"a": refs, "b": worse}, refs, ["bleu"], wished=1.0)
     assert plan.paired and plan.n == 18 and plan.n_needed > 18
-    with pytest.raises(InputError, match="one system or two"): planned(dict.fromkeys("abc", refs), refs, ["bleu"])
+    with pytest.raises(InputError, match="one system or two"): plan_systems(dict.fromkeys("abc", refs), refs, ["bleu"])
 
 
 def null_pair(draw, seeds: int, spread: float, n: int = 60, reps: int = 60):

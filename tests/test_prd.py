@@ -10,7 +10,7 @@ from invariant_metrics.metrics.base import Rows, extract, get_metric
 from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.prd import BETAS, assign_clusters, max_f, prd, prd_curve, prd_estimate
-from invariant_metrics.metrics.prd import prd_score, shares, slopes
+from invariant_metrics.metrics.prd import prd_score, cluster_shares, angle_slopes
 
 share_lists = st.lists(st.floats(0, 1), min_size=4, max_size=4).filter(lambda x: sum(x) > .1).map(lambda x: np.array(x)/sum(x))
 
@@ -20,7 +20,7 @@ def cloud(n, d=4, seed=0, scale=1.0, shift=0.0):
 
 
 def test_slopes_are_the_published_grid():
-    assert len(slopes()) == 1001 and slopes()[500] == pytest.approx(1, abs=1e-12) and slopes()[0] == pytest.approx(1e-6)
+    assert len(angle_slopes()) == 1001 and angle_slopes()[500] == pytest.approx(1, abs=1e-12) and angle_slopes()[0] == pytest.approx(1e-6)
 
 
 @settings(max_examples=25)
@@ -29,7 +29,7 @@ def test_definition_as_a_linear_program(p, q, slope):
     "Largest α such that a distribution μ exists with α·μ ≤ P and (α/λ)·μ ≤ Q: what the paper defines before it has a formula."
     found = linprog(-np.ones(4), bounds=[(0, min(a, slope*b)) for a, b in zip(p, q)])   # m = α·μ, to be as heavy as P and λ·Q allow
     alpha, beta = prd_curve(p, q, 2001)
-    nearest = np.abs(np.log(slopes(2001)) - np.log(slope)).argmin()
+    nearest = np.abs(np.log(angle_slopes(2001)) - np.log(slope)).argmin()
     assert alpha[nearest] == pytest.approx(-found.fun, abs=2e-2) and beta[nearest] == pytest.approx(-found.fun/slope, abs=2e-2)
 
 
@@ -61,7 +61,7 @@ def test_no_shares(p, q):
 
 
 def both(p, t, u=None, v=None, **options):
-    return [shares(label, w, 20) for label, w in assign_clusters(p, t, u, v, **options)]
+    return [cluster_shares(label, w, 20) for label, w in assign_clusters(p, t, u, v, **options)]
 
 
 def test_order_and_copies_change_nothing():
@@ -104,7 +104,7 @@ def test_influences_are_slopes_of_the_value_with_clusters_held():
         assert found.value == pytest.approx(prd_score(p, t, b=b, runs=4), abs=1e-12)
         (label_p, u), (label_t, v) = assign_clusters(p, t, runs=4)
         def value(u, v):
-            curves = [prd_curve(x, y) for x, y in zip(shares(label_p, u, 20), shares(label_t, v, 20))]
+            curves = [prd_curve(x, y) for x, y in zip(cluster_shares(label_p, u, 20), cluster_shares(label_t, v, 20))]
             return float(max_f(*np.mean(curves, axis=0), b))
         for i in range(8):
             nudge = lambda w: (w + 1e-7*(np.arange(len(w)) == i))/(w.sum() + 1e-7)

@@ -14,7 +14,7 @@ import typer
 from ..core import InputError, few
 from .shell import AsJson, Debug, DefaultGroup, Device, Encoder, Layer, Options, Out
 from .shell import Recursive, Scale, Seed, Source, Weights
-from .shell import app, main, names_of, options_of, print_json, print_notes
+from .shell import app, main, parse_names, parse_options, print_json, print_notes
 from .shell import print_table, records
 
 # %% ../../nbs/commands/20_judge.ipynb #c226230a
@@ -41,7 +41,7 @@ def probe_command(task: Annotated[str, typer.Argument(help="colorization, images
     from invariant_metrics.probe.run import run_probe
     from invariant_metrics.pages.study import write_report
     few_threads()
-    wanted = lambda words: [n for w in words for n in names_of(w)] or None
+    wanted = lambda words: [n for w in words for n in parse_names(w)] or None
     folder, found = run_probe(task, (target[0] if len(target) == 1 else target) or None, pred, source=source, metrics=wanted(metrics), families=wanted(families),
                               foils=foils, regions=regions, recursive=recursive, side=side, base=base, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
     page = write_report(folder)
@@ -71,10 +71,10 @@ def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None
     return label_choices(found) if found.task == "choice" else label_judgments(found, aspect)
 
 def _words(words: list[str]) -> list[str]: # "a,b" "c" -> a, b, c
-    return [name for word in words for name in names_of(word)]
+    return [name for word in words for name in parse_names(word)]
 
 def _scores(words: list[str]): # names, a frame, or None
-    names = [n for w in words for n in ([w] if Path(w).is_file() else names_of(w))]
+    names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
     files = [n for n in names if Path(n).is_file()]
     if not names: return None
     if lost := [n for n in names if Path(n).suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz") and n not in files]: raise InputError(f"no file {lost[0]}")
@@ -110,7 +110,7 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
     from invariant_metrics.people.human import agree as measure
     from invariant_metrics.people.forests import forests
     few_threads()
-    found = measure(_judged(judgments, kind, page, aspect, options_of(option)), _scores(metrics), unit, _words(statistic), generalize,
+    found = measure(_judged(judgments, kind, page, aspect, parse_options(option)), _scores(metrics), unit, _words(statistic), generalize,
                     ratings=ratings, lower=_words(lower), higher=_words(higher), intersect=intersect, reps=reps,
                     confidence=confidence, seed=seed, device=device)
     if out is not None: found.save(out)
@@ -155,7 +155,7 @@ def agree_collect(items: Annotated[Path, typer.Argument(help="Folder of pictures
     from invariant_metrics.people.labeling import collect
     said = dict(a.partition("=")[::2] for a in aspect)
     if out.suffix != ".html": raise InputError(f"--out is a page; name it {out.stem}.html")
-    made = collect(items, task, out, said or None, evaluators, per_evaluator, tutorial, attention, side, quality, {k: str(v) for k, v in options_of(words).items()} or None,
+    made = collect(items, task, out, said or None, evaluators, per_evaluator, tutorial, attention, side, quality, {k: str(v) for k, v in parse_options(words).items()} or None,
                    least_right, least_seconds, seed)
     if as_json: return print_json("collect", {"page": made.path, "key": made.key, "digest": made.digest, "counts": dict(made.counts), "notes": list(made.notes)})
     typer.echo(str(made))
@@ -204,17 +204,17 @@ def power_command(metrics: Annotated[Optional[list[str]], typer.Argument(help="M
     "What difference these items can show, and how many items a wished one takes."
     from invariant_metrics.files import atomic_write
     from invariant_metrics.core import few_threads
-    from invariant_metrics.scoring.pilots import file_pilots, planned, plans, power_figure
+    from invariant_metrics.scoring.pilots import file_pilots, plan_systems, plan_pilots, power_figure
     few_threads()
-    names, settings = [n for w in metrics or [] for n in names_of(w)], dict(wished=wish, power=chance, alpha=alpha, comparisons=comparisons)
+    names, settings = [n for w in metrics or [] for n in parse_names(w)], dict(wished=wish, power=chance, alpha=alpha, comparisons=comparisons)
     if bool(values) == bool(pred): raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
     if len(values) > 2 or len(pred) > 2: raise InputError(f"a plan is for one system or two, and there are {len(values) or len(pred)} files")
     if len(system) not in (0, 2): raise InputError("--system names two systems: give it twice")
-    if values: found = plans(file_pilots(values[0], values[1] if len(values) > 1 else None, tuple(system) or (None, None), names or None, not unpaired), **settings)
+    if values: found = plan_pilots(file_pilots(values[0], values[1] if len(values) > 1 else None, tuple(system) or (None, None), names or None, not unpaired), **settings)
     else:
         if not names: raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred sysB.txt --target refs.txt")
-        found = planned({str(p): p for p in pred} if len(pred) > 1 else pred[0], (target[0] if len(target) == 1 else target) or None, names, **settings, source=source,
-                        metric_options=options_of(option), encoder=encoder, layer=layer, weights=weights, recursive=recursive, device=device, seed=seed)
+        found = plan_systems({str(p): p for p in pred} if len(pred) > 1 else pred[0], (target[0] if len(target) == 1 else target) or None, names, **settings, source=source,
+                        metric_options=parse_options(option), encoder=encoder, layer=layer, weights=weights, recursive=recursive, device=device, seed=seed)
     if figure is not None:
         if len(found) > 1: raise InputError(f"--figure shows one plan, and there are {len(found)}; name one metric")
         with atomic_write(figure) as path: power_figure(found[0]).savefig(path, dpi=150, facecolor="white")
@@ -243,7 +243,7 @@ def styles_command(folder: Annotated[Path, typer.Argument(help="Holds a folder p
     from invariant_metrics.people.styles import style_study, table_one
     few_threads()
     said = read_labels(labels[0] if len(labels) == 1 else labels, page) if is_answers(labels[0]) else labels[0]
-    found = style_study(folder, real, said, encoder=encoder, layers=[n for w in layer for n in names_of(w)] or None, weights=weights, kind=kind, reps=reps,
+    found = style_study(folder, real, said, encoder=encoder, layers=[n for w in layer for n in parse_names(w)] or None, weights=weights, kind=kind, reps=reps,
                         real="fixed" if fixed else "resample", new_styles=new_styles, device=device, seed=seed)
     if as_json: return print_json("styles", {"table": records(found.table), "hype": dict(zip(found.styles, map(float, found.hype))), "signature": str(found.signature)})
     print_table([{"style": s, "HYPE-Style": float(h)} for s, h in sorted(zip(found.styles, found.hype), key=lambda x: -x[1])], "share of answers that took a picture for real")

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Pred', 'Target', 'Source', 'Options', 'Encoder', 'Layer', 'Weights', 'SkipBad', 'Recursive', 'Batch', 'Metrics',
            'Invariants', 'Device', 'Seed', 'Out', 'AsJson', 'Debug', 'Scale', 'SCHEMA', 'app', 'COMMANDS', 'MANY',
-           'print_json', 'print_table', 'records', 'print_notes', 'main', 'names_of', 'numbers_of', 'options_of',
-           'DefaultGroup']
+           'print_json', 'print_table', 'records', 'print_notes', 'main', 'parse_names', 'parse_numbers',
+           'parse_options', 'DefaultGroup']
 
 # %% ../../nbs/commands/00_shell.ipynb #218dea4d
 import json
@@ -128,15 +128,15 @@ def main(args: list[str] | None = None, # default: the process's own arguments
     return code
 
 # %% ../../nbs/commands/00_shell.ipynb #b23822f3
-def names_of(text: str) -> list[str]: return [part.strip() for part in text.split(",") if part.strip()]
+def parse_names(text: str) -> list[str]: return [part.strip() for part in text.split(",") if part.strip()]
 
-def numbers_of(text: str | None, kind: type) -> list | None:
+def parse_numbers(text: str | None, kind: type) -> list | None:
     if text is None: return None
-    try: return [kind(part) for part in names_of(text)]
+    try: return [kind(part) for part in parse_names(text)]
     except ValueError as error: raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
 
 # %% ../../nbs/commands/00_shell.ipynb #1df30e05
-def options_of(given: list[str], # NAME=VALUE each
+def parse_options(given: list[str], # NAME=VALUE each
               ) -> dict:         # values as JSON where they are JSON
     "Options as a dict; raises InputError on a word without `=`."
     if wrong := [x for x in given if "=" not in x]: raise InputError(f"--option {wrong[0]} is not like tokenizer=intl")

@@ -17,8 +17,8 @@ from ..core import InputError, Signature, rng, unknown
 from ..encoders.base import Encoder
 from ..encoders.text import bert, thirds
 from .base import Estimate, encoder_rows, metric_factory
-from .frechet import frechet_distance, frechet_replicates, moments, small_factor
-from .frechet_interval import dealt, fd_parts, frechet_influence, halved_rows
+from .frechet import frechet_distance, frechet_replicates, sample_moments, small_factor
+from .frechet_interval import deal_parts, fd_parts, frechet_influence, halved_rows
 from .frechet_interval import halving_signs, small_sample_note
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #72fb3bb1
@@ -97,8 +97,8 @@ def halved_roots(p: Tensor, t: Tensor, layers: int, matched: bool, clusters: np.
     labels = [np.arange(len(p)) if clusters is None else np.asarray(clusters), np.arange(len(t))]
     if matched: labels[1] = labels[0]
     parts = 8 if min(len(p), p.shape[1]//layers) <= 256 and min(labels[0].max() + 1, len(t)) >= 8 else 4
-    signs, part = halving_signs(parts), dealt(p, parts, rng(seed, "halves"), clusters)
-    held = [part, part if matched else dealt(t, parts, rng(seed, "halves", "target"))]
+    signs, part = halving_signs(parts), deal_parts(p, parts, rng(seed, "halves"), clusters)
+    held = [part, part if matched else deal_parts(t, parts, rng(seed, "halves", "target"))]
     roots = sum(halved_rows(a, b, *held, signs).clamp(min=0).sqrt() for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
     halves = torch.cat([signs > 0, signs < 0])
     excess = [np.mean([_concentration(x, half[k].numpy()) for half in halves])/_concentration(x) - 1 for x, k in zip(labels, held)]
@@ -115,7 +115,7 @@ def rooted_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=Non
     found = [[x/(2*root) for x in frechet_influence(a, b)] for (a, b), root in zip(pairs, roots)]
     pred, target = (sum(side) for side in zip(*found))
     half, excess = halved_roots(p, t, layers, matched, clusters, seed)
-    overlaps = [torch.linalg.svdvals(small_factor(moments(a)[1]) @ small_factor(moments(b)[1]).T) for a, b in pairs]
+    overlaps = [torch.linalg.svdvals(small_factor(sample_moments(a)[1]) @ small_factor(sample_moments(b)[1]).T) for a, b in pairs]
     notes = [note for sigma in overlaps if (note := small_sample_note(sigma, units, pairs[0][0].shape[1]))]
     return Estimate(sum(roots), sum(roots) - (half - sum(roots))/excess, pred, target, notes=tuple(notes[:1]))
 

@@ -23,7 +23,7 @@ from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
 from .base import metric_factory
-from .ngram import Interned, intern, interned, run_starts
+from .ngram import Interned, intern, interned_phi, run_starts
 
 # %% ../../nbs/metrics/160_cider.ipynb #eaed95f3
 ORDER = 4 # longest n-gram
@@ -194,7 +194,7 @@ def _parts(name: str, tokenizer: str, df, **form) -> dict:
     if form["sigma"] is not None and not form["sigma"] > 0: raise InputError(f"sigma of {name} must be positive, and is {form['sigma']}")
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
-    return dict(corpus=found is None, **interned(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
+    return dict(corpus=found is None, **interned_phi(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
                 notes=lambda text: cider_notes(text, found),
                 signature=Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none", sigma=form["sigma"] or "none"))
 

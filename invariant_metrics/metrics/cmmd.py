@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..core import InputError, Signature
 from .base import Estimate, encoder_rows, metric_factory
-from .gaussian import GaussianStats, add_product, mirror
-from .kernel import PairSums, Polynomial, RBF, kernel_tiles, blocks, lengths, unit
-from .mmd import estimate_of, mmd2, mmd_estimate, mmd_replicates
+from .gaussian import GaussianStats, add_product, mirror_lower
+from .kernel import PairSums, Polynomial, RBF, kernel_tiles, pair_blocks, row_lengths, unit_rows
+from .mmd import pair_estimate, mmd2, mmd_estimate, mmd_replicates
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #b81afce7
 SIGMA, SCALE = 10.0, 1000.0
@@ -41,12 +41,12 @@ def unit_moments(x: Tensor,                     # (N, d) features; scaled to len
     if n < 2: raise InputError(f"CMMD needs two items in each set, found {n:g}")
     mean, second = (torch.zeros(*shape, dtype=torch.float64, device=x.device) for shape in ((x.shape[1],), (x.shape[1], x.shape[1])))
     for start in range(0, len(x), 2048):
-        try: z = unit(x[start:start + 2048])
-        except InputError: lengths(x, where); unit(x, where); raise
+        try: z = unit_rows(x[start:start + 2048])
+        except InputError: row_lengths(x, where); unit_rows(x, where); raise
         w = None if weights is None else weights[start:start + 2048].to(z)
         mean += z.sum(0) if w is None else w @ z
         add_product(second, z if w is None else z*w.sqrt()[:, None])
-    mirror(second)
+    mirror_lower(second)
     return UnitMoments(n, mean/n, second.div_(n))
 
 def moments_of_stats(stats: GaussianStats, # of unit vectors
@@ -134,7 +134,7 @@ def _rest_sums(a: Tensor, b: Tensor, tile: int) -> tuple[float, float, float]: #
     if a is b or torch.equal(a, b): # equal in every bit: one sum, so that their difference is 0
         return (_rest_sums(a, b[:0], tile)[0],)*3
     kernel = _Rest(torch.float32 if a.device.type == "cpu" else torch.float64)
-    cuts, out = blocks(len(a), len(b), tile), [0.0, 0.0, 0.0]
+    cuts, out = pair_blocks(len(a), len(b), tile), [0.0, 0.0, 0.0]
     for i, j, k in kernel_tiles((a, b), kernel, cuts):
         ((s,), _), ((t,), _) = cuts[i], cuts[j]
         out[s if s == t else 2] += (2 if s == t and i != j else 1)*float(k.sum(1).double().sum())
@@ -166,7 +166,7 @@ def _rest_unbiased(xx, yy, xy, n, m, own: float | None = None) -> float: # own: 
 # %% ../../nbs/metrics/080_cmmd.ipynb #f6a36aae
 def _moment_sums(a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments, matched: bool) -> PairSums: # to second order
     def rows(z, at: UnitMoments): # (N,) sum of the truncated kernel over the whole other set
-        parts = [unit(part) for part in z.split(2048)]
+        parts = [unit_rows(part) for part in z.split(2048)]
         return at.n*math.exp(-C)*torch.cat([C*(u @ at.mean) + C**2/2*((u @ at.second)*u).sum(1) for u in parts])
     own = _truncated(_own_products(a, b)) if matched else torch.zeros((), dtype=torch.float64, device=a.device)
     one, n, m, less = _truncated(1), len(a), len(b), int(matched)
@@ -176,7 +176,7 @@ def _moment_sums(a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments, matched: 
     return PairSums(x, y, count(n, n - 1, m - less), count(m, n - less, m - 1), left, left.diagonal(), None)
 
 def _own_products(a: Tensor, b: Tensor) -> Tensor: # (N,) inner products of matched unit vectors
-    return torch.cat([(unit(x)*unit(y)).sum(1) for x, y in zip(a.split(2048), b.split(2048))])
+    return torch.cat([(unit_rows(x)*unit_rows(y)).sum(1) for x, y in zip(a.split(2048), b.split(2048))])
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #ec4c3bad
 def cmmd_estimate(a: Tensor,                      # (N, d) features
@@ -194,7 +194,7 @@ def cmmd_estimate(a: Tensor,                      # (N, d) features
         found = mmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, **settings)
         return replace(found, notes=_within(*_both_moments(a, b))) if moments else found
     p, q = _both_moments(a, b)
-    found = estimate_of(_moment_sums(a, b, p, q, matched), unbiased=unbiased, scale=SCALE)
+    found = pair_estimate(_moment_sums(a, b, p, q, matched), unbiased=unbiased, scale=SCALE)
     if moments: return replace(found, value=moment_value(p, q), notes=_within(p, q))
     return _with_rest(found, a, b, p, q, matched, unbiased)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LUMA', 'CHANNELS', 'SCALES', 'psnr', 'squared_errors', 'decibels', 'psnr_pooled', 'window_means', 'similarity_maps',
-           'luma', 'ssim', 'halved', 'ms_ssim', 'ciede2000', 'unit_maps', 'map_distance', 'lpips_embedded',
+           'luma', 'ssim', 'half_size', 'ms_ssim', 'ciede2000', 'unit_maps', 'map_distance', 'lpips_embedded',
            'cosine_distance', 'encoder_distance', 'opponent_channels', 'spread_and_lean', 'colorfulness',
            'colorfulness_abs']
 
@@ -116,7 +116,7 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
 # %% ../../nbs/metrics/120_image.ipynb #52df1736
 SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333) # weights, from the finest scale to the coarsest
 
-def halved(x: Tensor, # (N, C, H, W)
+def half_size(x: Tensor, # (N, C, H, W)
           ) -> Tensor: # (N, C, ⌈H/2⌉, ⌈W/2⌉)
     "Means of 2 × 2 pixels; the last row or column of an odd side stands for its missing neighbor."
     h, w = x.shape[-2:]
@@ -136,7 +136,7 @@ def ms_ssim(pred: Tensor,             # (N, C, H, W) in [0, 1], sides of 161 pix
     for scale in range(5):
         contrast, full = similarity_maps(x, y)
         means.append((full if scale == 4 else contrast).flatten(1).mean(1))
-        x, y = halved(x), halved(y)
+        x, y = half_size(x), half_size(y)
     found, weights = torch.stack(means, 1), torch.tensor(SCALES, dtype=torch.float64, device=pred.device)
     return found @ weights/weights.sum() if combine == "sum" else found.clamp(min=0).pow(weights).prod(1)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMOOTHINGS', 'bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'stable_sort', 'run_starts', 'Grams', 'Interned', 'intern',
-           'interned', 'portions', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums',
+           'interned_phi', 'item_batches', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums',
            'coco_bleu_of_sums', 'corpus_bleu', 'coco_bleu', 'bleu']
 
 # %% ../../nbs/metrics/140_ngram.ipynb #af358cb2
@@ -133,7 +133,7 @@ def _repeated(words: np.ndarray, lengths: np.ndarray, which: np.ndarray) -> tupl
     return words if len(which) == len(lengths) else words[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], sizes)], starts
 
 # %% ../../nbs/metrics/140_ngram.ipynb #10d225b1
-def interned(tokenizer: str | Callable = "none",
+def interned_phi(tokenizer: str | Callable = "none",
              lowercase: bool = False,
              name: str | None = None,            # of a tokenizer that is a function
             ) -> dict:                           # phi and phi_key
@@ -144,7 +144,7 @@ def interned(tokenizer: str | Callable = "none",
     return dict(phi=phi, phi_key=f"interned|{called}" + ("|lc" if lowercase else ""))
 
 # %% ../../nbs/metrics/140_ngram.ipynb #91e24cb4
-def portions(text: Interned, items: int = 10_000) -> Iterator[Interned]:
+def item_batches(text: Interned, items: int = 10_000) -> Iterator[Interned]:
     "The items in portions of so many; a small corpus is its only one, and keeps what was counted."
     if text.n <= items: yield text; return
     owner = text.item[text.n:]
@@ -168,7 +168,7 @@ def bleu_rows(text: Interned,
               order: int = 4,      # longest n-gram
              ) -> np.ndarray:      # (N, 2·order + 2) float64: matches and totals of lengths 1 … order, hypothesis and reference length
     "What each item adds to corpus BLEU (Papineni et al. 2002); does not depend on the order of references."
-    return np.concatenate([_bleu_rows(part, order) for part in portions(text)])
+    return np.concatenate([_bleu_rows(part, order) for part in item_batches(text)])
 
 def _bleu_rows(text: Interned, order: int) -> np.ndarray:
     hyp, rows = text.lengths[:text.n], np.empty((text.n, 2*order + 2))
@@ -250,7 +250,7 @@ def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "
     value = check_smoothing(smoothing, smooth_value)
     if order < 1: raise InputError(f"order of BLEU must be 1 at least, not {order}")
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)
-    return dict(**interned(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+    return dict(**interned_phi(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                 pool=partial(bleu_of_sums, **smooth, effective_order=effective_order),
                 per_item=partial(bleu_of_sums, **smooth, effective_order=True),
                 signature=Signature.of(metric="bleu", tokenizer=tokenizer, case="lower" if lowercase else "mixed", order=order, smooth=smoothing,
@@ -262,7 +262,7 @@ def _coco_bleu(order: int) -> Callable:
                              if order > 1 else "words shared with references, pooled over the corpus, as caption papers print it",
                     cite="Papineni et al. 2002; Chen et al. 2015")
     def build(tokenizer: str = "ptb", device: str = "cpu") -> dict:
-        return dict(**interned(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+        return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                     pool=coco_bleu_of_sums, per_item=coco_bleu_of_sums,
                     signature=Signature.of(metric=f"bleu-{order}", tokenizer=tokenizer, smooth="guards-1e-15-1e-9", length="closest"))
     return build

@@ -18,7 +18,7 @@ from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from .base import metric_factory
-from .ngram import Interned, intern, interned, portions
+from .ngram import Interned, intern, interned_phi, item_batches
 
 # %% ../../nbs/metrics/150_rouge.ipynb #8129986e
 def _block(words: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray: # (P,) uint64
@@ -47,7 +47,7 @@ def _advance(mask: np.ndarray,      # (P,) uint64, of each reference word
 # %% ../../nbs/metrics/150_rouge.ipynb #a3893748
 def lcs_lengths(text: Interned) -> np.ndarray: # (R,) one for each reference
     "Length in words of the longest common subsequence of each reference and its hypothesis (bit-parallel, Hyyrö 2004)."
-    return np.concatenate([_lcs(part) for part in portions(text)])
+    return np.concatenate([_lcs(part) for part in item_batches(text)])
 
 def _lcs(text: Interned) -> np.ndarray: # (R,)
     n, lengths, first = text.n, text.lengths, int(text.starts[text.n])
@@ -148,7 +148,7 @@ _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none"
 def rouge_l_metric(tokenizer: str = "ptb", beta: float = 1.2, device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
     if not beta >= 0: raise InputError(f"beta of rouge-l cannot be negative, and is {beta}")
-    return dict(**interned(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
+    return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 
 def _rouge(kind: str, part: str, column: int) -> Callable:
@@ -160,7 +160,7 @@ def _rouge(kind: str, part: str, column: int) -> Callable:
         tokenize, name = _tokenizer(tokenizer, stemmer)
         if ties not in TIES: raise unknown("way with ties", ties, TIES)
         def compare(text: Interned) -> torch.Tensor: return torch.from_numpy(rouge_rows(text, kind, ties)[:, column].copy())
-        return dict(**interned(tokenize, name=name), compare=compare,
+        return dict(**interned_phi(tokenize, name=name), compare=compare,
                     signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f", ties=ties))
     return build
 

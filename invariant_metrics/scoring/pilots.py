@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FISHER', 'BINORMAL', 'pearson_influence', 'correlation_pilot', 'auc_variance', 'auc_influence', 'auc_pilot',
-           'jackknife_pilot', 'file_pilots', 'planned', 'plans', 'power_figure', 'power_figures']
+           'jackknife_pilot', 'file_pilots', 'plan_systems', 'plan_pilots', 'power_figure', 'power_figures']
 
 # %% ../../nbs/scoring/40_pilots.ipynb #f5e1fbc1
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ from ..core import InputError, few, rng
 from ..files import load_results
 from ..plots import HUES, INK, STYLE, inline_svg, small_figure
 from ..stats import cluster_labels
-from .power import Pilot, Power, Scale, detectable, equality_pilot, estimate_pilot
+from .power import Pilot, Power, Stabilizer, detectable, equality_pilot, estimate_pilot
 from .power import influence_pilot
-from .power import mean_pilot, metric_pilot, power, rounded
+from .power import mean_pilot, metric_pilot, power, round_digits
 from .score import score
 
 # %% ../../nbs/scoring/40_pilots.ipynb #a4d741d6
-FISHER = Scale(np.arctanh, np.tanh, lambda r: 1/(1 - r**2), 0.0, 1.0)
+FISHER = Stabilizer(np.arctanh, np.tanh, lambda r: 1/(1 - r**2), 0.0, 1.0)
 
 def pearson_influence(x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]: # r; (N,)
     "Pearson's correlation and what each item does to it; raises InputError on a constant column."
@@ -61,11 +61,11 @@ def auc_variance(a): # of an AUC or an array of them
     "Variance of either group's part of an AUC, for normal groups of equal spread."
     return a*(1 - a) - 2*owens_t(norm.ppf(a), 3**-0.5)
 
-def _auc_scale() -> Scale:
+def _auc_scale() -> Stabilizer:
     h = np.linspace(0, 6, 6001)
     a, steps = norm.cdf(h), norm.pdf(h)/np.sqrt(auc_variance(norm.cdf(h)))
     to = np.r_[0, np.cumsum((steps[1:] + steps[:-1])/2)*(h[1] - h[0])]
-    return Scale(lambda x: np.sign(x - 0.5)*np.interp(np.maximum(x, 1 - x), a, to), lambda v: np.interp(v, to, a, right=np.nan),
+    return Stabilizer(lambda x: np.sign(x - 0.5)*np.interp(np.maximum(x, 1 - x), a, to), lambda v: np.interp(v, to, a, right=np.nan),
                  lambda x: 1/auc_variance(min(max(x, 1e-9), 1 - 1e-9))**0.5, 0.5, 0.5)
 
 BINORMAL = _auc_scale()
@@ -164,7 +164,7 @@ def file_pilots(first: str | Path,          # parquet of `score --per-item`
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #6c773b30
-def planned(pred,                               # as for `score`: one system, or a dict of two
+def plan_systems(pred,                               # as for `score`: one system, or a dict of two
             target=None,
             metrics: Sequence[str] = ("psnr", "ssim"),
             *, wished: float | None = None,     # the difference one would like to notice
@@ -181,9 +181,9 @@ def planned(pred,                               # as for `score`: one system, or
         known = [e for e in (found.known[s].get(m.name) for s in systems) if e is not None]
         pilots.append(metric_pilot(m, *(found.rows[s][m.name].rows for s in systems), same_items=same, known=known if len(known) == len(systems) else (),
                                    clusters=found.settings["clusters"], seed=found.settings["seed"]))
-    return plans(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
+    return plan_pilots(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
 
-def plans(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings of `power`
+def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings of `power`
     "A plan per pilot."
     return [power(pilot, **settings) for pilot in pilots]
 
@@ -196,7 +196,7 @@ def power_figure(plan: Power) -> Figure:
         axes.loglog(curve["n"], curve["mdd"], color=HUES[0])
         if np.isfinite(plan.mdd):
             axes.plot([plan.n], [plan.mdd], "o", color=INK, ms=5)
-            axes.annotate(f" {plan.n:,} now: {rounded(plan.mdd)}", (plan.n, plan.mdd), va="bottom", color=INK)
+            axes.annotate(f" {plan.n:,} now: {round_digits(plan.mdd)}", (plan.n, plan.mdd), va="bottom", color=INK)
         if plan.wished is not None:
             axes.plot([curve["n"].min(), plan.n_needed, plan.n_needed], [plan.wished, plan.wished, curve["mdd"].min()], color=HUES[1], ls="--", lw=1)
             axes.annotate(f" {plan.n_needed:,} for {plan.wished:g}", (plan.n_needed, plan.wished), va="bottom", color=INK)

@@ -21,7 +21,7 @@ from ..files import digest
 from ..metrics.base import Estimate, ItemMetric, Metric, SetMetric
 from ..metrics.gaussian import GaussianStats
 from .inference import estimate_score, paired_difference, permutation_test, score_rows
-from .sides import Comparison, Extraction, Noted, Side, StatsPair, comparison_rows, open_comparison
+from .sides import SideComparison, Extraction, NotedRows, Side, StatsPair, comparison_rows, open_comparison
 from ..stats import check_level
 
 # %% ../../nbs/scoring/20_score.ipynb #f5cf7962
@@ -84,7 +84,7 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
     counts = {"n": n or "unknown", "n_target": None if n == m else m or "unknown"}
     return replace(score, signature=score.signature.extended(**counts))
 
-def _score(metric: Metric, noted: Noted, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
+def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
     if isinstance(noted.rows, StatsPair): return _stats_score(metric, noted.rows, known, permutations, settings)
     one = len(noted.rows) == 1 and isinstance(metric, ItemMetric) and settings["method"] == "auto"
     score = score_rows(metric, noted.rows, known=known, **(settings | {"method": None} if one else settings))
@@ -92,13 +92,13 @@ def _score(metric: Metric, noted: Noted, known: Estimate | None, permutations: i
     if not permutations or not metric.is_distance: return score
     return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations, seed=settings["seed"], clusters=settings["clusters"]))
 
-def _known(metric: Metric, noted: Noted, settings: Mapping) -> Estimate | None:
+def _known(metric: Metric, noted: NotedRows, settings: Mapping) -> Estimate | None:
     rows = noted.rows
     if isinstance(rows, StatsPair): return metric.from_stats(rows.pred, rows.target)
     wanted = settings["method"] in ("auto", "influence", "bootstrap") and settings["reps"] and metric.has_influences
     return metric.estimate_rows(rows, settings["seed"], settings["clusters"]) if wanted and len(rows) > 1 else None
 
-def _pair_score(metric: Metric, noted: Noted, same: bool, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
+def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
     if same and metric.is_distance:
         n = len(noted.rows.pred)
         return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *noted.notes))
@@ -106,7 +106,7 @@ def _pair_score(metric: Metric, noted: Noted, same: bool, known: Estimate | None
     notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.compares else ()), *noted.notes, *score.notes)
     return replace(score, notes=tuple(dict.fromkeys(notes)))
 
-def score_comparison(found: Comparison, extraction: Extraction, permutations: int, settings: Mapping) -> Scores: # settings of `score_rows`
+def score_comparison(found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping) -> Scores: # settings of `score_rows`
     "The scores of every system, with the rows they come from."
     rows = comparison_rows(found, extraction)
     truth = found.target and reference_digest(found.target)
