@@ -1,5 +1,4 @@
 "Tests between metrics: the closed forms, published p-values, and the error rates that were promised for each inference target."
-import gzip
 import json
 import math
 
@@ -23,7 +22,7 @@ from invariant_metrics.people.exchange import williams
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
 from invariant_metrics.scoring.inference import bootstrap_replicates
-from real_data import data_path
+from real_data import data_path, lines
 
 SD = (.5, .5, 1, .5, .5, 1)  # people: system, item, cell; metric: system, item, cell
 NULLS = [("items", "equal"), ("items", "different"), ("systems", "equal"), ("systems", "different"), ("both", "random")]
@@ -383,9 +382,9 @@ def test_bad_input_is_said():
 def wmt17():
     "Summands of BLEU without tokenization of every system, and the published p-values."
     expected = json.loads(data_path("parity/sacrebleu_wmt17_ende/expected.json").read_text())
-    with gzip.open(data_path("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz"), "rt") as file: lines = [json.loads(line) for line in file]
-    bleu, references = get_metric("bleu", tokenizer="none"), [[line["ref"]] for line in lines]
-    rows = {name: bleu.compare(bleu.phi([line["sys"][k] for line in lines], references)) for k, name in enumerate(expected["systems"])}
+    segments = lines("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz")
+    bleu, references = get_metric("bleu", tokenizer="none"), [[segment["ref"]] for segment in segments]
+    rows = {name: bleu.compare(bleu.phi([segment["sys"][k] for segment in segments], references)) for k, name in enumerate(expected["systems"])}
     return bleu, rows, expected
 
 

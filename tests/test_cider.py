@@ -1,13 +1,11 @@
 "CIDEr-D per image as the caption code has it, CIDEr as its formula has it, and document frequencies that can be kept."
-import gzip
-import json
 import math
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
-from real_data import data_path
+from real_data import clipscore_example, lines, nlg_eval_example
 from scipy.stats import kendalltau
 
 from invariant_metrics.core import InputError
@@ -57,8 +55,8 @@ def test_plain_cider_equals_its_formula(seed):
 
 def test_demo_captions():
     "Per image on tokenized text, the whole from raw text."
-    with gzip.open(data_path("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz"), "rt") as file: rows = [json.loads(line) for line in file]
-    with open(data_path("coco_captions/fakecap_partial.jsonl")) as file: raw = [json.loads(line) for line in file]
+    rows = lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")
+    raw = lines("coco_captions/fakecap_partial.jsonl")
     tokenized = [row["ptb_candidate"] for row in rows], [row["ptb_references"] for row in rows]
     found = cider_d(*tokenized, tokenizer="none")
     np.testing.assert_allclose(found, caption_code(*tokenized), atol=1e-9, rtol=0)
@@ -69,22 +67,17 @@ def test_demo_captions():
 
 
 def test_other_published_examples():
-    folder = data_path("parity/nlg_eval_example")
-    hyp, *refs = [(folder/f"{name}.txt").read_text().splitlines() for name in ("hyp", "ref1", "ref2")]
-    expected = json.loads((folder/"expected.json").read_text())
-    assert abs(cider_d(hyp, [*zip(*refs)], "none").mean() - expected["corpus"]["CIDEr"]) < 1e-5
+    hyp, refs, expected = nlg_eval_example()
+    assert abs(cider_d(hyp, refs, "none").mean() - expected["corpus"]["CIDEr"]) < 1e-5
     for case in expected["single"]: assert cider_d([case["hyp"]], [case["ref"]], "none")[0] == case["CIDEr"]
-    folder = data_path("parity/clipscore_example")
-    refs, expected = (json.loads((folder/name).read_text()) for name in ("refs.json", "expected.json"))
-    for kind in ("good", "bad"):
-        captions = json.loads((folder/f"{kind}_captions.json").read_text())
-        assert round(cider_d([captions[k] for k in refs], [refs[k] for k in refs]).mean(), 4) == expected[kind]["CIDER"]
+    for captions, refs, expected in clipscore_example():
+        assert round(cider_d(captions, refs).mean(), 4) == expected["CIDER"]
 
 
 def test_flickr8k_agreement_with_people_from_raw_text():
     "tau_c x 100 over 16,992 ratings, as published: BLEU-1 32.3, BLEU-4 30.8, ROUGE-L 32.3, CIDEr-D 43.9."
-    with open(data_path("flickr8k_expert/images.jsonl")) as file: images = {r["image_id"]: r["references"] for r in map(json.loads, file)}
-    with open(data_path("flickr8k_expert/judgments.jsonl")) as file: rows = [json.loads(line) for line in file]
+    images = {r["image_id"]: r["references"] for r in lines("flickr8k_expert/images.jsonl")}
+    rows = lines("flickr8k_expert/judgments.jsonl")
     candidates, references = [r["candidate"] for r in rows], [images[r["image_id"]] for r in rows]
     ratings = [x for r in rows for x in r["ratings"]]
     metrics = [get_metric(name) for name in ("bleu-1", "bleu-4", "rouge-l", "cider-d")]

@@ -8,8 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from commands import HUNG
 
 ROOT = Path(__file__).parent.parent

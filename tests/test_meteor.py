@@ -1,5 +1,4 @@
 "METEOR twice: nltk's form equals nltk on nltk's own WordNet; METEOR 1.5 equals the Java program's own values of items and of corpora."
-import gzip
 import json
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from real_data import data_path
+from real_data import data_path, lines
 from test_wordnet import nltk_reader, source
 
 from commands import HUNG
@@ -58,7 +57,7 @@ def test_two_thousand_random_pairs_equal_nltk(reader):
 
 
 def test_captions_of_photographs_equal_nltk(reader):
-    with gzip.open(data_path("coco_captions/val2017_1000.jsonl.gz"), "rt") as file: rows = [json.loads(line)["captions"] for line in file]
+    rows = [row["captions"] for row in lines("coco_captions/val2017_1000.jsonl.gz")]
     hyps, refs = [r[0] for r in rows], [r[1:] for r in rows]
     assert np.abs(meteor_nltk(hyps, refs) - nltks(reader, hyps, refs, "ptb")).max() <= 1e-12
 
@@ -176,12 +175,12 @@ def test_hard_texts_get_an_answer_each():
 
 
 def test_coco_captions_give_the_published_tools_numbers(jar):
-    rows = [json.loads(line) for line in data_path("coco_captions/fakecap_partial.jsonl").open()]
-    with gzip.open(data_path("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz"), "rt") as file: stored = [json.loads(line)["METEOR"] for line in file]
+    rows = lines("coco_captions/fakecap_partial.jsonl")
+    stored = [row["METEOR"] for row in lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")]
     stored_corpus = json.loads(data_path("coco_captions/fakecap_partial_corpus_scores.json").read_text())["METEOR"]
-    judged = [json.loads(line) for line in data_path("flickr8k_expert/judgments.jsonl").open()]
-    images = {r["image_id"]: r["references"] for r in map(json.loads, data_path("flickr8k_expert/images.jsonl").open())}
-    with gzip.open(data_path("flickr8k_expert/pycocoevalcap_scores.jsonl.gz"), "rt") as file: flickr = np.array([json.loads(line)["METEOR"] for line in file])
+    judged = lines("flickr8k_expert/judgments.jsonl")
+    images = {r["image_id"]: r["references"] for r in lines("flickr8k_expert/images.jsonl")}
+    flickr = np.array([row["METEOR"] for row in lines("flickr8k_expert/pycocoevalcap_scores.jsonl.gz")])
     pick = rng(0, "flickr").choice(len(judged), 200, replace=False)
     hyps, refs = [r["caption"] for r in rows], [r["references"] for r in rows]
     metric, n = get_metric("meteor-1.5"), len(rows)

@@ -1,5 +1,4 @@
 "BLEU: equal to sacreBLEU and to the caption code on everything they define, whatever the order of references."
-import gzip
 import json
 import random
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import data_path
+from real_data import clipscore_example, data_path, lines, nlg_eval_example
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
@@ -92,7 +91,7 @@ def test_published_small_cases_of_sacrebleu():
 def test_wmt17_bleu_of_16_systems():
     "mteval-v13a and the international tokenizer, as published with sacreBLEU."
     expected = json.loads(data_path("parity/sacrebleu_wmt17_ende/expected.json").read_text())
-    with gzip.open(data_path("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz"), "rt") as file: rows = [json.loads(line) for line in file]
+    rows = lines("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz")
     systems = expected["systems"]
     each = sums([h for k in range(len(systems)) for h in (row["sys"][k] for row in rows)], [[row["ref"]] for row in rows]*len(systems), "13a")
     for name, found in zip(systems, bleu_of_sums(each.view(len(systems), len(rows), -1).sum(1)).tolist(), strict=True):
@@ -119,8 +118,8 @@ def test_caption_form_equals_pycocoevalcap(seed):
 
 
 def test_caption_form_on_the_demo_captions():
-    with gzip.open(data_path("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz"), "rt") as file: rows = [json.loads(line) for line in file]
-    with open(data_path("coco_captions/fakecap_partial.jsonl")) as file: raw = [json.loads(line) for line in file]
+    rows = lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")
+    raw = lines("coco_captions/fakecap_partial.jsonl")
     tokenized = [row["ptb_candidate"] for row in rows], [row["ptb_references"] for row in rows]
     published = json.loads(data_path("coco_captions/fakecap_partial_corpus_scores.json").read_text())
     theirs, each = coco(*tokenized)
@@ -133,19 +132,14 @@ def test_caption_form_on_the_demo_captions():
 
 def test_other_published_examples():
     "nlg-eval's two sentences and the two captions of CLIPScore's example, from raw text."
-    folder = data_path("parity/nlg_eval_example")
-    hyp, *refs = [(folder/f"{name}.txt").read_text().splitlines() for name in ("hyp", "ref1", "ref2")]
-    expected = json.loads((folder/"expected.json").read_text())
-    for order in (1, 2, 3, 4): assert abs(coco_bleu(hyp, [*zip(*refs)], "none", order) - expected["corpus"][f"Bleu_{order}"]) < 1e-5
+    hyp, refs, expected = nlg_eval_example()
+    for order in (1, 2, 3, 4): assert abs(coco_bleu(hyp, refs, "none", order) - expected["corpus"][f"Bleu_{order}"]) < 1e-5
     for case in expected["single"]:
         for order in range(1, 5):
             if f"Bleu_{order}" in case: assert abs(coco_bleu([case["hyp"]], [case["ref"]], "none", order) - case[f"Bleu_{order}"]) < 1e-5
-    folder = data_path("parity/clipscore_example")
-    refs, expected = (json.loads((folder/name).read_text()) for name in ("refs.json", "expected.json"))
-    for kind in ("good", "bad"):
-        captions = json.loads((folder/f"{kind}_captions.json").read_text())
+    for captions, refs, expected in clipscore_example():
         for order in (1, 2, 3, 4):
-            assert round(coco_bleu([captions[k] for k in refs], [refs[k] for k in refs], order=order), 4) == expected[kind][f"BLEU-{order}"]
+            assert round(coco_bleu(captions, refs, order=order), 4) == expected[f"BLEU-{order}"]
 
 
 def test_references_may_stand_in_any_order():

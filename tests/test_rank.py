@@ -1,11 +1,10 @@
 "Agreement with people: every statistic against a reference, by hand, and under the changes it must not notice."
-import gzip
 import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from real_data import data_path
+from real_data import data_path, lines
 from scipy import stats
 
 from invariant_metrics.core import InputError, rng
@@ -258,8 +257,8 @@ def test_choices_systems_and_groups_refuse_bad_input():
 
 def flickr() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     "Ratings of Flickr8k-Expert, three to a candidate, and the published n-gram scores repeated for each."
-    judged = [json.loads(line) for line in data_path("flickr8k_expert/judgments.jsonl").read_text().splitlines()]
-    with gzip.open(data_path("flickr8k_expert/pycocoevalcap_scores.jsonl.gz"), "rt") as file: scored = {s["row"]: s for s in map(json.loads, file)}
+    judged = lines("flickr8k_expert/judgments.jsonl")
+    scored = {s["row"]: s for s in lines("flickr8k_expert/pycocoevalcap_scores.jsonl.gz")}
     names = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr", "METEOR")
     ratings = np.array([j["ratings"] for j in judged], float).ravel()
     return ratings, {n: np.repeat([scored[i][n] for i in range(len(judged))], 3) for n in names}
@@ -276,10 +275,10 @@ def test_flickr8k_agreement_is_the_published_one():
 def test_flickr8k_bleu_from_the_captions_is_the_published_one():
     "tau_c x 100 of BLEU-4 is 30.776; in BLEU-1 equal fractions differ in their last bit, in one tool otherwise than in the other."
     expected = json.loads(data_path("flickr8k_expert/kendall_tau_measured.json").read_text())
-    packed = lambda name: map(json.loads, gzip.open(data_path(f"flickr8k_expert/{name}.jsonl.gz"), "rt"))
+    packed = lambda name: lines(f"flickr8k_expert/{name}.jsonl.gz")
     candidates = [row["ptb_candidate"] for row in packed("pycocoevalcap_scores")]
     images = {row["image_id"]: row["references"] for row in packed("ptb_tokenized_references")}
-    judged = [json.loads(line) for line in data_path("flickr8k_expert/judgments.jsonl").read_text().splitlines()]
+    judged = lines("flickr8k_expert/judgments.jsonl")
     metrics = [get_metric(f"bleu-{order}", tokenizer="none") for order in (1, 4)]
     found, (x, _) = extract(metrics, candidates, [images[j["image_id"]] for j in judged]), flickr()
     for metric, name in zip(metrics, ("Bleu_1", "Bleu_4")):
@@ -290,5 +289,5 @@ def test_flickr8k_bleu_from_the_captions_is_the_published_one():
 
 
 def test_wmt17_segment_pearson_is_the_published_one():
-    rows = [json.loads(line) for line in data_path("wmt/newstest2017_deen_seg_da.jsonl").read_text().splitlines()]
+    rows = lines("wmt/newstest2017_deen_seg_da.jsonl")
     assert pearson([r["human_da"] for r in rows], [r["published_sentBLEU"] for r in rows]) == pytest.approx(0.4325, abs=6e-5)

@@ -1,13 +1,11 @@
 "ROUGE: equal to the caption code and to `rouge_score`, on short texts and on long ones."
-import gzip
-import json
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import data_path
+from real_data import clipscore_example, lines, nlg_eval_example
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
@@ -77,7 +75,7 @@ def test_lins_rouge_equals_rouge_score(kind, stemmer):
 
 def test_lins_rouge_on_summaries():
     "Of 60 words against a reference, and captions in several references with ties."
-    with gzip.open(data_path("coco_captions/val2017_1000.jsonl.gz"), "rt") as file: rows = [json.loads(line) for line in file][:300]
+    rows = lines("coco_captions/val2017_1000.jsonl.gz")[:300]
     captions = [row["captions"] for row in rows]
     hypotheses, references = [c[0] for c in captions], [c[1:] for c in captions]
     for kind in KINDS:
@@ -118,8 +116,8 @@ def test_caption_form_equals_pycocoevalcap():
 
 
 def test_caption_form_on_the_demo_captions():
-    with gzip.open(data_path("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz"), "rt") as file: rows = [json.loads(line) for line in file]
-    with open(data_path("coco_captions/fakecap_partial.jsonl")) as file: raw = [json.loads(line) for line in file]
+    rows = lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")
+    raw = lines("coco_captions/fakecap_partial.jsonl")
     tokenized = [row["ptb_candidate"] for row in rows], [row["ptb_references"] for row in rows]
     found = rouge_l(*tokenized, tokenizer="none")
     np.testing.assert_allclose(found, caption_code(*tokenized), atol=1e-9, rtol=0)
@@ -129,16 +127,11 @@ def test_caption_form_on_the_demo_captions():
 
 
 def test_other_published_examples():
-    folder = data_path("parity/nlg_eval_example")
-    hyp, *refs = [(folder/f"{name}.txt").read_text().splitlines() for name in ("hyp", "ref1", "ref2")]
-    expected = json.loads((folder/"expected.json").read_text())
-    assert abs(rouge_l(hyp, [*zip(*refs)], "none").mean() - expected["corpus"]["ROUGE_L"]) < 1e-5
+    hyp, refs, expected = nlg_eval_example()
+    assert abs(rouge_l(hyp, refs, "none").mean() - expected["corpus"]["ROUGE_L"]) < 1e-5
     for case in expected["single"]: assert abs(rouge_l([case["hyp"]], [case["ref"]], "none")[0] - case["ROUGE_L"]) < 1e-5
-    folder = data_path("parity/clipscore_example")
-    refs, expected = (json.loads((folder/name).read_text()) for name in ("refs.json", "expected.json"))
-    for kind in ("good", "bad"):
-        captions = json.loads((folder/f"{kind}_captions.json").read_text())
-        assert round(rouge_l([captions[k] for k in refs], [refs[k] for k in refs]).mean(), 4) == expected[kind]["ROUGE"]
+    for captions, refs, expected in clipscore_example():
+        assert round(rouge_l(captions, refs).mean(), 4) == expected["ROUGE"]
 
 
 def test_order_of_references_does_not_matter_to_the_caption_form():
