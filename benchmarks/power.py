@@ -12,8 +12,8 @@ from scipy import stats
 
 from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
-from invariant_metrics.scoring.pilots import auc_influence, auc_pilot, correlation_pilot, mean_pilot
-from invariant_metrics.scoring.pilots import metric_pilot, pearson_influence, power
+from invariant_metrics.scoring.pilots import auc_influence, auc_pilot, correlation_pilot, pearson_influence
+from invariant_metrics.scoring.power import mean_pilot, metric_pilot, power
 from invariant_metrics.metrics.base import Metric, PairedMetric, Rows, SetMetric
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.frechet_interval import frechet_estimate

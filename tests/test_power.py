@@ -12,9 +12,8 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.files import save_results
 from invariant_metrics.study.improvement import improvement_table, mean_over_seeds, trained_pair_p, trained_pair_test
-from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, detectable
-from invariant_metrics.scoring.pilots import equality_pilot, file_pilots, influence_pilot, jackknife_pilot
-from invariant_metrics.scoring.pilots import mean_pilot, metric_pilot, plan_systems, power, power_figure
+from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, file_pilots, jackknife_pilot, plan_systems, power_figure
+from invariant_metrics.scoring.power import detectable, equality_pilot, influence_pilot, mean_pilot, metric_pilot, power
 from invariant_metrics.metrics.base import Estimate
 from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, detectable_errors

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIGMA', 'SCALE', 'C', 'UnitMoments', 'unit_moments', 'moments_of_stats', 'moment_value', 'moment_corrected',
-           'moment_bound', 'MomentForm', 'cmmd_moments', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats', 'cmmd',
-           'cmmd_unbiased', 'cmmd_by_moments']
+           'moment_bound', 'MomentForm', 'cmmd_moments', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats',
+           'cmmd_by_moments']
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #7c564151
 import math
@@ -233,20 +233,16 @@ def _parts(name: str, encoder, layer, device, options: dict, estimator: str, **f
     settings = dict(kernel="rbf", sigma=SIGMA, normalized="yes", estimator=estimator, scale=1000, dtype="float64")
     return dict(**rows, signature=Signature.of(metric=name, **parts, **settings), **functions)
 
-@metric_factory("cmmd", "set", higher_is_better=False, measures="nearly 10 × the squared distance of mean unit features",
-                range="[0, 40]", **_CARD)
-def cmmd(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
-    "CMMD's estimator (biased, σ = 10, unit vectors, × 1000) on any encoder; as published encoder='clip'."
-    many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=False, scale=SCALE)
-    return _parts("cmmd", encoder, layer, device, options, "biased", compare=cmmd_distance, many=many, estimate=cmmd_estimate)
+def _register_cmmd(name: str, unbiased: bool, measures: str, range: str) -> None:
+    @metric_factory(name, "set", higher_is_better=False, measures=measures, range=range, **_CARD)
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
+        "CMMD (σ = 10, unit vectors, × 1000) on any encoder; as published encoder='clip'."
+        many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=unbiased, scale=SCALE)
+        functions = dict(compare=partial(cmmd_distance, unbiased=unbiased), many=many, estimate=partial(cmmd_estimate, unbiased=unbiased))
+        return _parts(name, encoder, layer, device, options, "unbiased" if unbiased else "biased", **functions)
 
-@metric_factory("cmmd-unbiased", "set", higher_is_better=False, measures="as cmmd, without its bias of about 1/n",
-                range="about [0, 40], may be negative", **_CARD)
-def cmmd_unbiased(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
-    "CMMD with pairs of different items only, on any encoder."
-    many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=True, scale=SCALE)
-    return _parts("cmmd-unbiased", encoder, layer, device, options, "unbiased", compare=partial(cmmd_distance, unbiased=True), many=many,
-                  estimate=partial(cmmd_estimate, unbiased=True))
+_register_cmmd("cmmd", False, "nearly 10 × the squared distance of mean unit features", "[0, 40]")
+_register_cmmd("cmmd-unbiased", True, "as cmmd, without its bias of about 1/n", "about [0, 40], may be negative")
 
 def _moments_compare(a, b, weights=None, weights_b=None) -> float: return moment_value(*_both_moments(a, b, weights, weights_b))
 

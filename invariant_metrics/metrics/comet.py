@@ -52,7 +52,7 @@ def find(name):
         from huggingface_hub import snapshot_download
         where, _, commit = name.partition("@")
         try: name = snapshot_download(where, revision=commit or None, local_files_only=True)
-        except Exception: raise FileNotFoundError(name + " is no file here and not in the cache; fetch it there as recipe() shows")
+        except Exception: raise FileNotFoundError(name + " is no file here and not in the cache; fetch it there as environment_recipe() shows")
     return os.path.join(name, "checkpoints", "model.ckpt") if os.path.isdir(name) else name
 ''']
 

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['mmd_replicates', 'mmd2', 'pair_estimate', 'mmd_estimate', 'second_order', 'score_interval', 'mmd_interval',
-           'SubsetScore', 'kid_draws', 'kid_subsets', 'kernel_metric', 'mmd', 'mmd_biased', 'mmd_poly',
-           'mmd_poly_biased']
+           'SubsetScore', 'kid_draws', 'kid_subsets', 'kernel_metric']
 
 # %% ../../nbs/metrics/070_mmd.ipynb #ca96690c
 from dataclasses import dataclass, replace
@@ -253,32 +252,24 @@ def kernel_metric(name: str,
 # %% ../../nbs/metrics/070_mmd.ipynb #a36adfce
 _CARD = dict(inputs="images", weights="the encoder's")
 
-@metric_factory("mmd", "set", higher_is_better=False, measures="difference of the two feature distributions, unbiased",
-                range="about [0, 2], may be negative", cite="Gretton et al. 2012", **_CARD)
-def mmd(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: float = 1.0, **options) -> dict:
-    "Unbiased squared MMD on unit feature vectors of any encoder."
-    return kernel_metric("mmd", RBF(sigma), True, encoder, layer, device, options)
+def _register_mmd(name: str, unbiased: bool, measures: str, range: str) -> None:
+    @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the two feature distributions, {measures}", range=range,
+                    cite="Gretton et al. 2012", **_CARD)
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: float = 1.0, **options) -> dict:
+        "Squared MMD on unit feature vectors of any encoder."
+        return kernel_metric(name, RBF(sigma), unbiased, encoder, layer, device, options)
 
-@metric_factory("mmd-biased", "set", higher_is_better=False,
-                measures="difference of the two feature distributions, biased upward by about 1/n",
-                range="[0, 2]", cite="Gretton et al. 2012", **_CARD)
-def mmd_biased(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: float = 1.0, **options) -> dict:
-    "Biased squared MMD on unit feature vectors of any encoder."
-    return kernel_metric("mmd-biased", RBF(sigma), False, encoder, layer, device, options)
+_register_mmd("mmd", True, "unbiased", "about [0, 2], may be negative")
+_register_mmd("mmd-biased", False, "biased upward by about 1/n", "[0, 2]")
 
 # %% ../../nbs/metrics/070_mmd.ipynb #bd3490b8
-@metric_factory("mmd-poly", "set", higher_is_better=False,
-                measures="difference of the features' moments up to the kernel's degree, unbiased",
-                range="unbounded, may be negative", cite="Gretton et al. 2012; Bińkowski et al. 2018", **_CARD)
-def mmd_poly(encoder="embedded", layer: str | None = None, device: str | None = None, degree: int = 3, gamma: float | None = None,
-             coef: float = 1.0, **options) -> dict:
-    "Unbiased squared MMD with a polynomial kernel on the features of any encoder, by default KID's kernel."
-    return kernel_metric("mmd-poly", Polynomial(degree, gamma, coef), True, encoder, layer, device, options)
+def _register_mmd_poly(name: str, unbiased: bool, measures: str, range: str) -> None:
+    @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the features' moments up to the kernel's degree, {measures}",
+                    range=range, cite="Gretton et al. 2012; Bińkowski et al. 2018", **_CARD)
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None, degree: int = 3, gamma: float | None = None,
+              coef: float = 1.0, **options) -> dict:
+        "Squared MMD with a polynomial kernel on the features of any encoder, by default KID's kernel."
+        return kernel_metric(name, Polynomial(degree, gamma, coef), unbiased, encoder, layer, device, options)
 
-@metric_factory("mmd-poly-biased", "set", higher_is_better=False,
-                measures="difference of the features' moments up to the kernel's degree, biased upward",
-                range="[0, ∞)", cite="Gretton et al. 2012; Bińkowski et al. 2018", **_CARD)
-def mmd_poly_biased(encoder="embedded", layer: str | None = None, device: str | None = None, degree: int = 3, gamma: float | None = None,
-                    coef: float = 1.0, **options) -> dict:
-    "Biased squared MMD with a polynomial kernel on the features of any encoder."
-    return kernel_metric("mmd-poly-biased", Polynomial(degree, gamma, coef), False, encoder, layer, device, options)
+_register_mmd_poly("mmd-poly", True, "unbiased", "unbounded, may be negative")
+_register_mmd_poly("mmd-poly-biased", False, "biased upward", "[0, ∞)")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FISHER', 'BINORMAL', 'pearson_influence', 'correlation_pilot', 'auc_variance', 'auc_influence', 'auc_pilot',
-           'jackknife_pilot', 'file_pilots', 'plan_systems', 'plan_pilots', 'power_figure', 'power_figures']
+           'jackknife_pilot', 'file_pilots', 'plan_pilots', 'plan_systems', 'power_figure']
 
 # %% ../../nbs/scoring/40_pilots.ipynb #f5e1fbc1
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,9 @@ from scipy.stats import norm
 
 from ..core import InputError, few, rng
 from ..files import load_results
-from ..plots import HUES, INK, STYLE, inline_svg, small_figure
+from ..plots import HUES, INK, STYLE, small_figure
 from ..stats import cluster_labels
-from .power import Pilot, Power, Stabilizer, detectable, equality_pilot, estimate_pilot
-from .power import influence_pilot
-from .power import mean_pilot, metric_pilot, power, round_digits
+from .power import Pilot, Power, Stabilizer, influence_pilot, mean_pilot, power, round_digits, system_pilot
 from .score import score
 
 # %% ../../nbs/scoring/40_pilots.ipynb #a4d741d6
@@ -164,6 +162,10 @@ def file_pilots(first: str | Path,          # parquet of `score --per-item`
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #6c773b30
+def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings of `power`
+    "A plan per pilot."
+    return [power(pilot, **settings) for pilot in pilots]
+
 def plan_systems(pred,                               # as for `score`: one system, or a dict of two
             target=None,
             metrics: Sequence[str] = ("psnr", "ssim"),
@@ -175,17 +177,8 @@ def plan_systems(pred,                               # as for `score`: one syste
     systems = dict(pred) if isinstance(pred, Mapping) else {"": pred}
     if len(systems) > 2: raise InputError(f"a plan is for one system or two, and there are {len(systems)}")
     found = score(systems, target, metrics, ci=False, **options)
-    same = len(systems) == 2 and len(set(map(str, found.names.values()))) == 1 and None not in found.names.values()
-    pilots = []
-    for m in found.metrics:
-        known = [e for e in (found.known[s].get(m.name) for s in systems) if e is not None]
-        pilots.append(metric_pilot(m, *(found.rows[s][m.name].rows for s in systems), same_items=same, known=known if len(known) == len(systems) else (),
-                                   clusters=found.settings["clusters"], seed=found.settings["seed"]))
+    pilots = [system_pilot(found, m, list(systems)) for m in found.metrics]
     return plan_pilots(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
-
-def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings of `power`
-    "A plan per pilot."
-    return [power(pilot, **settings) for pilot in pilots]
 
 # %% ../../nbs/scoring/40_pilots.ipynb #14e63a4c
 def power_figure(plan: Power) -> Figure:
@@ -206,7 +199,3 @@ def power_figure(plan: Power) -> Figure:
             axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:,.10g}"))
             axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     return figure
-
-def power_figures(plans: Sequence[Power]) -> list[dict]: # title, svg: for a page
-    "The figures of several plans with their sentences as titles."
-    return [{"title": plan.sentence, "svg": inline_svg(power_figure(plan), f"power for {plan.statistic}, {k}")} for k, plan in enumerate(plans)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['InfluencePart', 'check_plan', 'detectable_errors', 'Stabilizer', 'Pilot', 'detectable_at', 'items_needed',
            'influence_pilot', 'mean_pilot', 'equality_pilot', 'estimate_pilot', 'metric_pilot', 'Power', 'round_digits',
-           'power', 'detectable']
+           'power', 'system_pilot', 'detectable']
 
 # %% ../../nbs/scoring/30_power.ipynb #bbb5b7b2
 from collections.abc import Callable, Sequence
@@ -338,6 +338,19 @@ def power(pilot: Pilot,               # from `mean_pilot`, `metric_pilot`, … o
     return _plan(pilot, wished, power, alpha, comparisons)
 
 # %% ../../nbs/scoring/30_power.ipynb #6a54fb0e
+def system_pilot(scores: Scores,           # from `score` on a dict of systems, or on one under the name ""
+                 metric: Metric,           # one of `scores.metrics`
+                 systems: Sequence[str],   # one name, or two to compare
+                ) -> Pilot:
+    "The pilot of one metric on systems that were scored together; raises InputError, with the reason, if there is none."
+    names = [scores.names[s] for s in systems]
+    known = [e for e in (scores.known[s].get(metric.name) for s in systems) if e is not None]
+    rows = [scores.rows[s][metric.name].rows for s in systems]
+    same = len(systems) == 2 and names[0] is not None and names[0] == names[1]
+    return metric_pilot(metric, *rows, same_items=same, known=known if len(known) == len(systems) else (),
+                        clusters=scores.settings["clusters"], seed=scores.settings["seed"])
+
+# %% ../../nbs/scoring/30_power.ipynb #2d9a03d2
 def detectable(scores: Scores,          # from `score` on a dict of systems
                a: str,                  # two of its systems
                b: str,
@@ -345,15 +358,12 @@ def detectable(scores: Scores,          # from `score` on a dict of systems
                comparisons: int = 1,    # tests made together
                wished: float | None = None,
               ) -> list[dict]:          # metric, n, detectable, needed, sentence, notes: a row per metric
-    "What differences of two systems these items would have shown, at the level of the scores' intervals."
-    settings, names, rows = scores.settings, scores.names, []
-    same = names[a] is not None and names[a] == names[b]
+    "What differences of two systems these items would have shown, at the confidence of the scores' intervals."
+    rows = []
     for m in scores.metrics:
-        known = [e for e in (scores.known[s].get(m.name) for s in (a, b)) if e is not None]
-        try:
-            pilot = metric_pilot(m, *(scores.rows[s][m.name].rows for s in (a, b)), same_items=same, known=known if len(known) == 2 else (),
-                                 clusters=settings["clusters"], seed=settings["seed"])
-            plan = _plan(pilot, wished, power, 1 - settings["confidence"], comparisons)
-            rows.append(dict(metric=m.name, n=plan.n, detectable=plan.mdd, needed=plan.n_needed, sentence=plan.sentence, notes=plan.notes))
-        except InputError as error: rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.", notes=()))
+        try: plan = _plan(system_pilot(scores, m, (a, b)), wished, power, 1 - scores.settings["confidence"], comparisons)
+        except InputError as error:
+            rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.", notes=()))
+            continue
+        rows.append(dict(metric=m.name, n=plan.n, detectable=plan.mdd, needed=plan.n_needed, sentence=plan.sentence, notes=plan.notes))
     return rows

@@ -173,6 +173,7 @@ def score(pred,                             # folder, files, array, texts, featu
     "Scores with intervals; raises InputError, in one line, on whatever does not fit together."
     check_level(confidence)
     check_device(device)
+    if not isinstance(options, ScoreOptions): raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
     options = options.including(**more)
     several = isinstance(pred, Mapping)
     if options.paired and not (several and len(pred) == 2):

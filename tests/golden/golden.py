@@ -621,7 +621,7 @@ def score_images_large(folder):
             "near",
             None if name == "inception-score" else "truth",
             [name],
-            options={"untrained": True, **options},
+            metric_options={"untrained": True, **options},
             reps=20,
         )
         found[name] = {
