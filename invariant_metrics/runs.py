@@ -94,7 +94,7 @@ def open_run(folder: str | Path,       # the run folder, made if absent
 # %% ../nbs/40_runs.ipynb #91449d8d
 PATIENCE = 20.0 # seconds that an interrupted call has to write down what it has
 
-def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None: # in a process of its own
+def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None: # elsewhere
     gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
     def tick() -> None:
         with ticks.get_lock(): ticks.value += 1
@@ -129,9 +129,9 @@ def _end(crew: Sequence, patience: float) -> None: # processes that have been as
 def share_out(calls: Sequence[Callable],   # what is to be done; all but the last are sent to other processes
               workers: int,                # processes, this one among them; with a bar, beside this one
               bar=None,                    # moved by the ticks of the calls, all of which then take `tick`
-              preload: Sequence[str] = (), # modules that a server imports once for all processes, where there is such a server
+              preload: Sequence[str] = (), # modules that a server, where there is one, imports once for all
              ) -> list:                    # what the calls returned, in their order
-    "Make independent calls in several processes; raises InputError as a call does, RuntimeError on its other errors."
+    "Make independent calls in several processes; raises InputError as a call does, else RuntimeError."
     here = list(calls[-1:]) if bar is None else []
     others = min(workers, len(calls)) - len(here)
     if others < 1: return [call() for call in calls]
@@ -143,7 +143,8 @@ def share_out(calls: Sequence[Callable],   # what is to be done; all but the las
     try:
         for k in range(others):
             listener, outcome = context.Pipe(duplex=False)
-            process = context.Process(target=_make_calls, args=(sent[k::others], bar is not None, ticks, stop, outcome))
+            share = sent[k::others]
+            process = context.Process(target=_make_calls, args=(share, bar is not None, ticks, stop, outcome))
             process.start()
             outcome.close()
             crew.append(process)

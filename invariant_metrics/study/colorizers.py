@@ -40,11 +40,13 @@ from ..training.batches import batch_indices
 # %% ../../nbs/study/030_colorizers.ipynb #cf29456d
 COLORIZATION = StudyDesign(
     "colorization", model="unet", select="fd",
-    sizes=per_scale(StudySize(32, 256, 48, 96, 40, 20, 16, 60), StudySize(32, 1200, 256, 512, 1200, 300, 16, 400),
+    sizes=per_scale(StudySize(32, 256, 48, 96, 40, 20, 16, 60),
+                    StudySize(32, 1200, 256, 512, 1200, 300, 16, 400),
                     StudySize(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)),
     grids={"default": StudyGrid((0.03, 0.3), 3, (("segmentation",), ("depth",), ("segmentation", "depth"))),
-           "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5, (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"),
-                                                              ("segmentation", "depth", "edges")))},
+           "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
+                             (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"),
+                              ("segmentation", "depth", "edges")))},
     controls={"+segmentation": ("segmentation-random",)},
     curve=ControlCurve(SATURATION, 1.0, (0.85, 1.0, 1.2, 1.5, 1.8)),
     datasets=("scenes", "photos"))
@@ -67,23 +69,28 @@ class Pictures:
 # %% ../../nbs/study/030_colorizers.ipynb #5fa46f90
 def scene_pictures(plan: StudyPlan, parts: Sequence[str]) -> dict[str, Pictures]:
     "The scenes of some parts."
-    make, out = partial(make_scenes, size=plan.size.side, seed=STUDY_WORLD + plan.settings["seed"]), {}
+    make = partial(make_scenes, size=plan.size.side, seed=STUDY_WORLD + plan.settings["seed"])
+    out = {}
     for part in parts:
         start, n = item_ranges(plan.size)[part]
-        blocks = [(i, min(256, start + n - i)) for i in range(start, start + n, 256)] # a scene is larger than its picture
-        if part == "train": rgb, truth = torch.cat([make(count, start=first).rgb for first, count in blocks]), None
-        else: rgb, truth = (scenes := make(n, start=start)).rgb, color_truth(scenes)
-        out[part] = Pictures(rgb, list(range(start, start + n)), truth=truth)
+        numbers = list(range(start, start + n))
+        if part == "train": # in blocks, since a scene is larger than its picture
+            blocks = [make(min(256, start + n - i), start=i).rgb for i in numbers[::256]]
+            out[part] = Pictures(torch.cat(blocks), numbers)
+        else:
+            scenes = make(n, start=start)
+            out[part] = Pictures(scenes.rgb, numbers, truth=color_truth(scenes))
     return out
 
 # %% ../../nbs/study/030_colorizers.ipynb #880e860f
 def divide_photos(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
-    "Photographs by part; raises InputError, with the numbers, where they are too few to learn from, choose on and test on."
+    "Photographs by part; raises InputError, with the numbers, where they are too few."
     needs = "2 to train on, 1 to choose alpha on, 2 to test on"
     few = InputError(f"{len(photos)} photographs are fewer than the split needs: {needs}; add photographs")
     if len({p.cluster for p in photos}) < 5: raise few
     parts = split_photos(photos, DATA_PARTS, seed)
-    if any(len({p.cluster for p in parts[k]}) < n for k, n in (("train", 2), ("validation", 1), ("test", 2))): raise few
+    least = {"train": 2, "validation": 1, "test": 2}
+    if any(len({p.cluster for p in parts[part]}) < n for part, n in least.items()): raise few
     return parts
 
 # %% ../../nbs/study/030_colorizers.ipynb #39503db0
@@ -98,13 +105,17 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
         names = [p.name for p in own]
         def cut() -> dict[str, Tensor]:
             t = cut_tiles(own, size.side, -(-wanted // len(own)), s["seed"])
-            return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": torch.tensor([names.index(n) for n in t.names])}
-        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side, "wanted": wanted, "seed": s["seed"]}
+            photo = torch.tensor([names.index(n) for n in t.names])
+            return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": photo}
+        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side, "wanted": wanted,
+                 "seed": s["seed"]}
         kept = cached_tensors("tiles", about, cut, folder)
-        out[part] = Pictures(kept["rgb"].float()/255, [names[i] for i in kept["photo"]], kept["cluster"].numpy())
+        of_photo = [names[i] for i in kept["photo"]]
+        out[part] = Pictures(kept["rgb"].float()/255, of_photo, kept["cluster"].numpy())
         usable = len(np.unique(out[part].cluster))
         if usable < (1 if part == "validation" else 2):
-            raise InputError(f"only {usable} of {len(own)} photographs for {part} have usable tiles; add photographs in color")
+            have = f"only {usable} of {len(own)} photographs for {part} have usable tiles"
+            raise InputError(f"{have}; add photographs in color")
     return out
 
 # %% ../../nbs/study/030_colorizers.ipynb #fe779c8b
@@ -128,16 +139,19 @@ def measure_pictures(metrics: Sequence[Metric],
                      pred: Tensor,                 # (N, 3, H, W) in [0, 1]
                      pictures: Pictures,
                      reps: int,                    # bootstrap replicates over pictures, 0 for none
-                     seed: int = 0,                # of the resampling: the same pictures are drawn for every system
+                     seed: int = 0,                # of the resampling, the same for every system
                      cache: dict | None = None,    # of the truth's side; the same dict for the same pictures
                     ) -> MetricValues:
-    "Every metric's value, its replicates and values per picture; raises InputError on values that are not finite."
-    features = {m.phi_key for m in metrics if isinstance(m, SetMetric)} # small: the truth's are kept, its maps are not
-    rows = extract([m for m in metrics if m.phi_key in features], pred, pictures.rgb, cache=cache, batch=32) if features else {}
-    rows |= extract([m for m in metrics if m.phi_key not in features], pred, pictures.rgb, batch=32)
+    "Every metric's value, its replicates and values per picture; raises InputError unless all are finite."
+    features = {m.phi_key for m in metrics if isinstance(m, SetMetric)}
+    small = [m for m in metrics if m.phi_key in features]      # the truth's features are kept
+    large = [m for m in metrics if m.phi_key not in features]  # its maps are not
+    rows = extract(small, pred, pictures.rgb, cache=cache, batch=32) if small else {}
+    rows |= extract(large, pred, pictures.rgb, batch=32)
     if pictures.truth is not None: rows["oracle"] = Rows(oracle_violation(pictures.truth, pred).double())
     weights = bootstrap_weights(len(pred), reps, rng(seed, "study"), pictures.cluster) * pictures.weight
-    out = MetricValues({m.name: value_with_replicates(m, rows[m.name], weights, pictures.weight) for m in [*metrics, SCENE_ORACLE] if m.name in rows})
+    measured = [m for m in [*metrics, SCENE_ORACLE] if m.name in rows]
+    out = MetricValues({m.name: value_with_replicates(m, rows[m.name], weights, pictures.weight) for m in measured})
     for m in filter(gap_of, metrics):
         truth = value_with_replicates(m, extract([m], pictures.rgb)[m.name], weights, pictures.weight)
         out.stats[gap_of(m)] = np.abs(out.stats[m.name] - truth)
@@ -147,7 +161,7 @@ def measure_pictures(metrics: Sequence[Metric],
 # %% ../../nbs/study/030_colorizers.ipynb #a958d3c3
 PANELS = 6 # test pictures shown
 
-def map_of_value(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or values (float32)
+def map_of_value(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or float32
     "What an invariant reads, as a map that can be shown; None for values that are no map."
     if value.ndim == 4: value = value.argmax(1).byte() if value.shape[1] > 1 else value[:, 0]
     if value.ndim != 3: return None
@@ -168,7 +182,7 @@ class Colorization(StudyTask):
     def metrics(self) -> list[Metric]: return picture_metrics(self.plan, self.device)
 
     @cached_property
-    def caches(self) -> dict[str, dict]: return {"validation": {}, "test": {}} # of the truth's side of metrics
+    def caches(self) -> dict[str, dict]: return {"validation": {}, "test": {}} # the truth's side of metrics
 
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
         s = self.plan.settings
@@ -190,24 +204,25 @@ class Colorization(StudyTask):
     def network(self, seed: int) -> Colorizer:
         return colorizers[self.plan.settings["model"]](seed=seed).to(self.device)
 
-    def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16; None beyond `limit` MB
-        "g of the truth for the training pictures, from the file if another process has made it."
+    def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16
+        "g of the truth for the training pictures, computed by one process; None beyond `limit` MB."
         g, rgb = self.invariant(spec), self.pictures["train"].rgb
         one = g.value(rgb[:1].to(self.device))
         if not isinstance(one, Tensor) or 2e-6 * one.numel() * len(rgb) > limit: return None
         about = {"invariant": str(g.signature), "pictures": tensors_sha256({"rgb": rgb})}
         cache_folder().mkdir(parents=True, exist_ok=True)
-        with FileLock(cache_folder()/f"targets-{digest(about)}.lock"): # one process computes, the others wait and read
-            return cached_tensors("targets", about, lambda: {"value": TargetCache(g, rgb, limit=limit).values})["value"]
+        def compute() -> dict[str, Tensor]: return {"value": TargetCache(g, rgb, limit=limit).values}
+        with FileLock(cache_folder()/f"targets-{digest(about)}.lock"): # the other processes wait and read
+            return cached_tensors("targets", about, compute)["value"]
 
-    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[AugmentedLoss, Callable[[int], dict]]:
+    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[AugmentedLoss, Callable]:
         rgb = self.pictures["train"].rgb
         pick = batch_indices(len(rgb), self.plan.size.batch, seed)
-        values = {label_of(i): self.truth_values(i) for i in invariants}
+        values = {label_of(i): v for i in invariants if (v := self.truth_values(i)) is not None}
         def at(i: int) -> dict:
             self.tick()
             L, ab = split_lab(rgb[pick(i)])
-            return {"L": L, "ab": ab, "targets": {name: v[pick(i)].float() for name, v in values.items() if v is not None}}
+            return {"L": L, "ab": ab, "targets": {name: v[pick(i)].float() for name, v in values.items()}}
         return AugmentedLoss({label_of(i): (self.invariant(i), alpha) for i in invariants}), at
 
     def data_record(self) -> dict[str, str]:
@@ -218,14 +233,17 @@ class Colorization(StudyTask):
         return network.colorize(split_lab(self.pictures[part].rgb)[0], chroma, batch=32)
 
     def measure(self, pred: Tensor, part: str, reps: int) -> MetricValues:
-        return measure_pictures(self.metrics, pred, self.pictures[part], reps, self.plan.settings["seed"], self.caches[part])
+        seed = self.plan.settings["seed"]
+        return measure_pictures(self.metrics, pred, self.pictures[part], reps, seed, self.caches[part])
 
     def signatures(self) -> dict[str, str]:
-        return {name: str(m.signature) for m in [*self.metrics, SCENE_ORACLE] for name in (m.name, gap_of(m)) if name}
+        metrics = [*self.metrics, SCENE_ORACLE]
+        return {name: str(m.signature) for m in metrics for name in (m.name, gap_of(m)) if name}
 
     def panels(self, rgb: Tensor, prefix: str) -> dict[str, Tensor]:
         "A few pictures, and the map of each invariant of the plan under them."
-        maps = {label_of(i): map_of_value(self.invariant(i).value(rgb.to(self.device))) for i in self.plan.invariants}
+        here = rgb.to(self.device)
+        maps = {label_of(i): map_of_value(self.invariant(i).value(here)) for i in self.plan.invariants}
         shown = {f"{prefix}/{name}": v.contiguous() for name, v in maps.items() if v is not None}
         return {f"{prefix}/rgb": (255*rgb).round().byte()} | shown
 

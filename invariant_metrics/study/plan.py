@@ -64,13 +64,13 @@ class StudyDesign:
     grids: Mapping[str, StudyGrid]             # "default", "full"
     controls: Mapping[str, tuple[str, ...]]    # system -> the controls that are trained at its chosen weight
     curve: ControlCurve
-    datasets: tuple[str, str]                  # names in tables: of the package's own world, of the user's data
+    datasets: tuple[str, str]                  # names in tables: the package's own world, the user's data
 
     @property
     def settings(self) -> dict: # setting -> default
         "All that can be asked for."
-        return {"data": None, "recursive": False, "data_identity": None, "scale": "default", "grid": "default", "alphas": None,
-                "seeds": None, "metrics": (), "invariants": (), "long": "cut", "seed": 0,
+        return {"data": None, "recursive": False, "data_identity": None, "scale": "default", "grid": "default",
+                "alphas": None, "seeds": None, "metrics": (), "invariants": (), "long": "cut", "seed": 0,
                 "task": self.task, "model": self.model, "select": self.select}
 
 def label_of(spec: str) -> str:
@@ -110,7 +110,8 @@ class StudyPlan:
         return {s: names for s, names in self.design.controls.items() if s in self.systems}
 
     def units(self, systems: Sequence[str]) -> list[Unit]:
-        return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in ((0.0,) if s == BASE else self.alphas)]
+        alphas = {s: (0.0,) if s == BASE else self.alphas for s in systems}
+        return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in alphas[s]]
 
 # %% ../../nbs/study/010_plan.ipynb #3605c22e
 def _alphas(asked: Sequence[float]) -> tuple[float, ...]: # sorted
@@ -125,8 +126,8 @@ def plan_study(design: StudyDesign,          # of the task
                size: StudySize | None = None, # instead of the scale's
               ) -> StudyPlan:
     "The plan of these settings; raises InputError on numbers that make no sense."
-    asked = {k: v for k, v in settings.items() if k in design.settings and not (v is None and k in ("model", "select"))}
-    s = design.settings | asked
+    asked = {k: v for k, v in settings.items() if k in design.settings}
+    s = design.settings | {k: v for k, v in asked.items() if v is not None or k not in ("model", "select")}
     if s["long"] not in ("cut", "drop"): raise unknown("way with long texts", s["long"], ["cut", "drop"])
     grid = design.grids[s["grid"]]
     alphas = _alphas(grid.alphas if s["alphas"] is None else s["alphas"])
@@ -165,16 +166,18 @@ def directions(metrics: Sequence[Metric],
 @dataclass
 class MetricValues:
     "What measuring one system on one part of the data gave."
-    stats: dict[str, np.ndarray]                              # metric -> (1 + R,), the value, then its replicates
-    items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), where a metric has a value per item
+    stats: dict[str, np.ndarray]                               # metric -> (1 + R,), the value, then its replicates
+    items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), if it has a value per item
 
 # %% ../../nbs/study/010_plan.ipynb #56b54cb7
 WIDE = 64 # features up to which replicates of a set metric are computed one by one
 
-def first_order_replicates(metric: Metric, rows: Rows, weights: np.ndarray, value: float) -> np.ndarray: # (R,)
-    "First-order replicates of a distance of matched sets; raises InputError where the metric has no influences."
-    if metric.estimate is None: raise InputError(f"{metric.name} has no influences; give an encoder of at most {WIDE} features")
-    if not rows.matched: raise InputError(f"{metric.name}: replicates of wide features need one target for each prediction")
+def first_order_replicates(metric: Metric, rows: Rows, weights: np.ndarray, value: float) -> np.ndarray:
+    "(R,) first-order replicates of a distance of matched sets; raises InputError without influences."
+    if metric.estimate is None:
+        raise InputError(f"{metric.name} has no influences; give an encoder of at most {WIDE} features")
+    if not rows.matched:
+        raise InputError(f"{metric.name}: replicates of wide features need one target for each prediction")
     found = metric.estimate(rows.pred, rows.target, matched=True)
     if found.pred is None: return np.full(len(weights), value) # equal sets: nothing moves it to first order
     psi = np.asarray(found.pred) + np.asarray(found.target)
@@ -189,7 +192,8 @@ def value_with_replicates(metric: Metric, rows: Rows,
     value = metric.statistic(rows, base)
     if not len(weights): return np.array([value])
     wide = isinstance(metric, SetMetric) and metric.many is not None and rows.pred.shape[1] > WIDE
-    return np.r_[value, first_order_replicates(metric, rows, weights, value) if wide else metric.replicates(rows, weights)]
+    if wide: return np.r_[value, first_order_replicates(metric, rows, weights, value)]
+    return np.r_[value, metric.replicates(rows, weights)]
 
 # %% ../../nbs/study/010_plan.ipynb #9840aca2
 def unit_file(folder: Path, # of the training part

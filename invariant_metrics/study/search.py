@@ -115,15 +115,16 @@ def control_units(plan: StudyPlan, controls: Mapping[str, float]) -> list[Unit]:
     "The trained controls, each at its alpha, for every seed."
     return [Unit(system, alpha, seed) for system, alpha in controls.items() for seed in range(plan.seeds)]
 
-def points_of(plan: StudyPlan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # name -> parameters
+def points_of(plan: StudyPlan, stage: str, controls: Mapping[str, float]) -> dict[str, dict]: # by name
     "The grid of a stage."
     if stage == "pretraining": return {f"pretrained-s{seed}": {"seed": seed} for seed in range(plan.seeds)}
     units = plan.units(list(plan.systems)) if stage == "systems" else control_units(plan, controls)
     return {u.name: {"arm": f"{u.system}@{u.alpha:g}", "seed": u.seed} for u in units}
 
-def unit_of(plan: StudyPlan, name: str, controls: Mapping[str, float]) -> tuple[Unit, tuple[str, ...]]: # the unit and its invariants
-    "The unit of a name."
-    unit = next(u for u in [*plan.units(list(plan.systems)), *control_units(plan, controls)] if u.name == name)
+def unit_of(plan: StudyPlan, name: str, controls: Mapping[str, float]) -> tuple[Unit, tuple[str, ...]]:
+    "The unit of a name, and the invariants it is trained with."
+    units = [*plan.units(list(plan.systems)), *control_units(plan, controls)]
+    unit = next(u for u in units if u.name == name)
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
 
 # %% ../../nbs/study/060_search.ipynb #b0825d13
@@ -154,7 +155,8 @@ class StageWork:
 def do_stage(work: StageWork, tick: Callable[[], None] = int) -> None:
     "Work at a stage in this process until nothing is waiting."
     task = work.task(work.plan, work.folder, work.device, tick)
-    with quiet_optuna(): work_through(work.folder, work.stage, work.points, partial(do_point, task, work.stage, work.controls), work.maximize)
+    do = partial(do_point, task, work.stage, work.controls)
+    with quiet_optuna(): work_through(work.folder, work.stage, work.points, do, work.maximize)
 
 def do_stage_quietly(work: StageWork, tick: Callable[[], None]) -> None: # in a process of its own
     "Work at a stage with one torch thread and nothing on standard error."
@@ -167,7 +169,8 @@ PAUSE = 2.0 # seconds between looks while other machines do the rest
 
 def workers_for(workers: int, points: int, device: str) -> int: # processes
     "How many work at a stage; one more where a single point would be left over and the others wait for it."
-    return points if points <= workers or workers > 1 and points == workers + 1 and device == "cpu" else workers
+    left_over = workers > 1 and points == workers + 1 and device == "cpu"
+    return points if points <= workers or left_over else workers
 
 def run_stage(work: StageWork, workers: int, bar) -> None:
     "Bring a stage to its end, together with all other processes that work at it."
@@ -184,7 +187,7 @@ def run_stage(work: StageWork, workers: int, bar) -> None:
         else: share_out([partial(do_stage_quietly, work)] * count, count, bar, preload)
 
 # %% ../../nbs/study/060_search.ipynb #f161b0da
-def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -> dict[tuple[str, float, int, str], np.ndarray]:
+def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -> Bank:
     "The measurements of all units on one part of the data."
     bank, curve = {}, plan.design.curve
     for unit in units:
@@ -199,7 +202,7 @@ def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -
 
 # %% ../../nbs/study/060_search.ipynb #e6a663ff
 def result_rows(bank: Bank, plan: StudyPlan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
-    "The results table: a row per (system, alpha, seed, metric), with an interval over items where there are replicates."
+    "The results table: a row per (system, alpha, seed, metric), with an interval if there are replicates."
     rows, untrained = [], (BASE, plan.design.curve.name)
     for (system, alpha, seed, metric), x in sorted(bank.items()):
         ci = interval(x[0], x[1:], method="centered") if len(x) > 1 else None
@@ -238,28 +241,33 @@ class StudyResult:
         return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("point")
 
 # %% ../../nbs/study/060_search.ipynb #4842921f
-def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # system -> times the baseline's step; empty where it was not measured
-    "What a training step of each system cost, the median over its runs."
+def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by system; empty where not measured
+    "What a training step of each system cost, in the baseline's steps: the median over its runs."
     seconds = {}
     for unit in units:
         took = read_unit(unit_file(folder, unit))[1].get("step_seconds")
         if took: seconds.setdefault(unit.system, []).append(took)
     if BASE not in seconds: return {}
-    return {system: round(float(np.median(took)/np.median(seconds[BASE])), 2) for system, took in seconds.items() if system != BASE}
+    base = np.median(seconds[BASE])
+    return {system: round(float(np.median(took)/base), 2) for system, took in seconds.items() if system != BASE}
 
-def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Mapping[str, float], meta: Mapping) -> StudyResult:
+def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Mapping[str, float],
+             meta: Mapping) -> StudyResult:
     "Turn the result files into tables and write them; study.json comes last and marks the end."
     folder, plan = task.folder, task.plan
-    units = [unit_of(plan, name, controls)[0] for stage in ("systems", "controls") for name in points_of(plan, stage, controls)]
+    names = [name for stage in ("systems", "controls") for name in points_of(plan, stage, controls)]
+    units = [unit_of(plan, name, controls)[0] for name in names]
     test, validation = (read_bank(folder, plan, units, part) for part in ("test", "validation"))
     _, about = read_unit(unit_file(folder, units[0]))
     dataset = plan.design.datasets[bool(plan.settings["data"])]
     select = plan.settings["select"]
     higher = {k: v for k, v in higher.items() if k in {key[3] for key in test}}
-    save_results(result_rows(test, plan, about, f"{dataset}/test", higher), folder/"results.parquet")
-    save_results(result_rows(validation, plan, about, f"{dataset}/validation", higher), folder/"validation.parquet")
-    save_results(improvement_table(test, validation, higher, select, task.shares()), folder/"improvements.parquet")
-    chosen = {s: best_alpha(validation, s, select, higher[select]) for s in plan.systems if s != BASE} | dict(controls)
+    tables = {"results": result_rows(test, plan, about, f"{dataset}/test", higher),
+              "validation": result_rows(validation, plan, about, f"{dataset}/validation", higher),
+              "improvements": improvement_table(test, validation, higher, select, task.shares())}
+    for name, table in tables.items(): save_results(table, folder/f"{name}.parquet")
+    systems = [s for s in plan.systems if s != BASE]
+    chosen = {s: best_alpha(validation, s, select, higher[select]) for s in systems} | dict(controls)
     panels, examples = task.gather(chosen)
     with atomic_write(folder/"panels.npz") as path: np.savez_compressed(path, **panels)
     with atomic_write(folder/"study.json") as path:
@@ -268,8 +276,8 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Mapping[str,
     return StudyResult.load(folder)
 
 # %% ../../nbs/study/060_search.ipynb #81b01f8d
-def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[StudyPlan, dict[str, bool]]: # plan, and metric -> higher is better
-    "The plan of these settings and the directions of its metrics; raises InputError on anything unknown, or too little data."
+def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[StudyPlan, dict[str, bool]]:
+    "The plan of these settings, and metric -> higher is better; raises InputError on anything unknown or missing."
     plan = make_plan(settings, size)
     higher = study_tasks[plan.task](plan).check()
     select = plan.settings["select"]
@@ -298,12 +306,12 @@ def chosen_controls(task: StudyTask, higher: Mapping[str, bool]) -> dict[str, fl
 
 # %% ../../nbs/study/060_search.ipynb #0d0cf964
 def train_systems(folder: str | Path,          # of the training part, made if absent
-                  settings: Mapping,           # those of the task's design that differ from its defaults; others are ignored
+                  settings: Mapping,           # "task", and what differs from the defaults of its design
                   *, device: str | None = None, # "cpu", "cuda", …
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: StudySize | None = None, # instead of the scale's
                  ) -> StudyResult:
-    "Train and measure all systems, go on where it was left, or read the result; raises InputError on bad settings or another's folder."
+    "Train and measure all systems, go on where it was left, or read the result; raises InputError before it begins."
     begun = time.perf_counter()
     folder, device = Path(folder), device or "cpu"
     plan, higher = check_study(settings, size)
@@ -314,14 +322,15 @@ def train_systems(folder: str | Path,          # of the training part, made if a
     task = kind(plan, folder) # answers questions; what it trains and measures is made in the workers
     def work(stage: str, controls: Mapping[str, float]) -> StageWork:
         return StageWork(kind, plan, folder, stage, controls, device, higher[plan.settings["select"]])
-    steps = {"pretraining": plan.size.pretrain * plan.seeds, "systems": plan.size.steps * len(plan.units(list(plan.systems))),
-             "controls": plan.size.steps * plan.seeds * sum(map(len, control_names(task).values()))}
-    done = sum(plan.size.steps for _ in (folder/"runs").glob("*/result.safetensors"))
-    with progress(desc="training", total=sum(steps.values()), initial=done, delay=0) as bar, quiet_optuna():
+    forks = len(plan.units(list(plan.systems))) + plan.seeds * sum(map(len, control_names(task).values()))
+    steps = plan.size.pretrain * plan.seeds + plan.size.steps * forks
+    done = plan.size.steps * len(list((folder/"runs").glob("*/result.safetensors")))
+    with progress(desc="training", total=steps, initial=done, delay=0) as bar, quiet_optuna():
         for stage in ("pretraining", "systems"): run_stage(work(stage, {}), workers, bar)
         controls = chosen_controls(task, higher)
         run_stage(work("controls", controls), workers, bar)
     meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas, "seeds": plan.seeds,
-            "splits": split_record(task), "systems": {k: list(v) for k, v in plan.systems.items()}, "curve": list(plan.design.curve),
-            "select": plan.settings["select"], "seconds": time.perf_counter() - begun, "device": device, "workers": workers}
+            "splits": split_record(task), "systems": {k: list(v) for k, v in plan.systems.items()},
+            "curve": list(plan.design.curve), "select": plan.settings["select"],
+            "seconds": time.perf_counter() - begun, "device": device, "workers": workers}
     return conclude(task, higher, controls, meta)

@@ -43,7 +43,7 @@ class StudyTask:
         self.frozen = {} # name of an invariant -> the invariant
 
     def check(self) -> dict[str, bool]: # metric -> higher is better
-        "The directions of the plan's metrics; raises InputError on anything unknown, missing weights, or too little data."
+        "The directions of the plan's metrics; raises InputError on anything unknown or missing."
         raise NotImplementedError
 
     def check_data(self) -> None:
@@ -78,7 +78,7 @@ class StudyTask:
     def training(self, invariants: Sequence[str], # none for the plain loss
                  alpha: float, seed: int,         # the seed of the batches
                 ) -> tuple[Callable, Callable[[int], dict]]: # a loss with `settings`; batch number -> batch
-        "What a system is trained with. Every batch ticks, and its items depend on its number and the seed alone."
+        "What a system is trained with. A batch ticks; its items depend on its number and the seed alone."
         raise NotImplementedError
 
     def data_record(self) -> dict[str, str]:
@@ -99,11 +99,11 @@ class StudyTask:
         "What each number of `measure` means."
         raise NotImplementedError
 
-    def keep(self, unit: Unit, pred, log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]: # tensors, plain values
+    def keep(self, unit: Unit, pred, log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]: # and plain values
         "What a unit leaves beside its numbers, from its predictions on test."
         return {}, {}
 
-    def gather(self, chosen: Mapping[str, float]) -> tuple[dict[str, np.ndarray], list[dict]]: # pictures, texts
+    def gather(self, chosen: Mapping[str, float]) -> tuple[dict[str, np.ndarray], list[dict]]: # and texts
         "What is shown of the study, each system at its chosen alpha."
         return {}, []
 
@@ -114,23 +114,26 @@ def register_task(task: type[StudyTask]) -> type[StudyTask]:
     "Enter a task under the name in its design; raises InputError when another has the name."
     return study_tasks.add(task.design.task, task)
 
-def make_plan(settings: Mapping,              # those of the task's design that differ from its defaults, and "task"
+def make_plan(settings: Mapping,              # "task", and what differs from the defaults of its design
               size: StudySize | None = None,  # instead of the scale's
              ) -> StudyPlan:
     "The plan of these settings; raises InputError on an unknown task and on numbers that make no sense."
     return plan_study(study_tasks[settings.get("task", "colorization")].design, settings, size)
 
 # %% ../../nbs/study/020_tasks.ipynb #89bef28d
-def train_network(task: StudyTask, network: nn.Module, loss: Callable, batches: Callable[[int], dict], steps: int,
+def train_network(task: StudyTask, network: nn.Module,
+                  loss: Callable, batches: Callable[[int], dict], # from the task's `training`
+                  steps: int,
                   folder: Path,        # of its checkpoints
                   optim: Optim, seed: int,
-                 ) -> pd.DataFrame:    # the log; attrs["step seconds"], None where the training went on from a checkpoint
+                 ) -> pd.DataFrame:    # the log; attrs["step seconds"], None if it went on from a checkpoint
     "Train in place with checkpoints, going on from there if it has been begun."
     about = {**loss.settings, **task.data_record(), "batch": task.plan.size.batch}
     fresh = not (folder/"checkpoint.safetensors").exists()
     begun = time.process_time()
-    log = fit(Turn(network, loss, optim), batches, steps, folder=folder, save_every=max(50, steps // task.checkpoints), seed=seed,
-              settings=about, desc=folder.name)
+    every = max(50, steps // task.checkpoints)
+    log = fit(Turn(network, loss, optim), batches, steps, folder=folder, save_every=every, seed=seed, settings=about,
+              desc=folder.name)
     log.attrs["step seconds"] = (time.process_time() - begun)/steps if fresh else None
     release_memory()
     return log
@@ -139,28 +142,30 @@ def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     "The common start of all systems of a seed, trained with the plain loss or read where that is done."
     network = task.network(seed)
     loss, batches = task.training((), 0.0, seed)
-    train_network(task, network, loss, batches, task.plan.size.pretrain, task.folder/"pretrained"/f"s{seed}", task.pretraining, seed)
+    folder = task.folder/"pretrained"/f"s{seed}"
+    train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
     return network
 
 # %% ../../nbs/study/020_tasks.ipynb #93ef4c1b
-def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]: # and the log
-    "A system forked from the pretrained network of its seed."
+def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]:
+    "A system forked from the pretrained network of its seed, and its log."
     start = task.folder/"pretrained"/f"s{unit.seed}"/"checkpoint.safetensors"
     network = fork(load_weights(task.network(unit.seed), start))
     loss, batches = task.training(invariants, unit.alpha, unit.seed + 1000)
-    folder = unit_file(task.folder, unit).parent
-    return network, train_network(task, network, loss, batches, task.plan.size.steps, folder, Optim(lr=1e-3, warmup=10), unit.seed)
+    folder, optim = unit_file(task.folder, unit).parent, Optim(lr=1e-3, warmup=10)
+    return network, train_network(task, network, loss, batches, task.plan.size.steps, folder, optim, unit.seed)
 
 # %% ../../nbs/study/020_tasks.ipynb #faf54816
-def measure_network(task: StudyTask, network: nn.Module, point: float) -> tuple[dict[str, Tensor], object]: # and the predictions on test
-    "A network measured on validation and test, at a point of the curve."
+def measure_network(task: StudyTask, network: nn.Module, point: float) -> tuple[dict[str, Tensor], Sequence]:
+    "A network measured on validation and test, at a point of the curve; and its predictions on test."
     tensors = {}
     for part, reps in (("validation", 0), ("test", task.plan.size.reps)):
         pred = task.predict(network, part, point)
         found = task.measure(pred, part, reps)
         release_memory()
         tensors |= {f"{part}@{point:g}/{k}": torch.from_numpy(np.asarray(v)) for k, v in found.stats.items()}
-    return tensors | {f"items@{point:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}, pred
+    items = {f"items@{point:g}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
+    return tensors | items, pred
 
 # %% ../../nbs/study/020_tasks.ipynb #c1d1ebbc
 def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
@@ -182,12 +187,12 @@ def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> it
     known = {*invariant_names(), *task.more_controls}
     return {system: tuple(c for c in names if c in known) for system, names in task.plan.controls.items()}
 
-def split_record(task: StudyTask) -> dict[str, list]: # part -> [first, count] in the world, or names of the user's items
+def split_record(task: StudyTask) -> dict[str, list]: # part -> [first, count], or names of the user's items
     "Which items belong to which part, for the record."
     if task.plan.settings["data"]: return task.own_names()
     return {part: list(r) for part, r in item_ranges(task.plan.size).items()}
 
-def read_chosen(folder: Path, chosen: Mapping[str, float]) -> dict[str, tuple[dict, dict]]: # system -> arrays, and what they are about
-    "What the baseline and each system at its chosen alpha left, all of seed 0."
+def read_chosen(folder: Path, chosen: Mapping[str, float]) -> dict[str, tuple[dict, dict]]: # by system
+    "Arrays of the baseline and of each system at its chosen alpha, and what they are about; all of seed 0."
     units = [Unit(BASE, 0.0, 0), *(Unit(system, alpha, 0) for system, alpha in chosen.items())]
     return {unit.system: read_unit(unit_file(folder, unit)) for unit in units}

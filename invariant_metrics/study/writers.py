@@ -38,22 +38,27 @@ from ..training.text import TextTargets, augmented_text, text_batches
 # %% ../../nbs/study/050_writers.ipynb #e362d9d6
 TRANSLATION = StudyDesign(
     "translation", model="small", select="fbd",
-    sizes=per_scale(StudySize(0, 256, 48, 96, 40, 20, 16, 60), StudySize(0, 3000, 200, 400, 500, 120, 32, 400),
+    sizes=per_scale(StudySize(0, 256, 48, 96, 40, 20, 16, 60),
+                    StudySize(0, 3000, 200, 400, 500, 120, 32, 400),
                     StudySize(0, 160000, 2000, 4000, 40000, 4000, 128, 1000)),
     grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"))),
-           "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5, (("entities",), ("entities-bag",), ("entities-names",),
-                                                              ("entities-truth",), ("sentiment",), ("entities", "sentiment")))},
+           "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
+                             (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",), ("sentiment",),
+                              ("entities", "sentiment")))},
     controls={"+entities": ("entities-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
     datasets=("bilingual", "own"))
 
 CAPTIONING = StudyDesign(
     "captioning", model="small", select="fbd-4",
-    sizes=per_scale(StudySize(32, 128, 48, 96, 40, 20, 16, 60), StudySize(64, 3000, 200, 400, 800, 64, 16, 400),
+    sizes=per_scale(StudySize(32, 128, 48, 96, 40, 20, 16, 60),
+                    StudySize(64, 3000, 200, 400, 800, 64, 16, 400),
                     StudySize(64, 100000, 2000, 4000, 20000, 2000, 64, 1000)),
-    grids={"default": StudyGrid((0.3, 3.0), 3, (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))),
-           "full": StudyGrid((0.1, 0.3, 1.0, 3.0, 10.0), 5, (("scene-graph",), ("scene-graph-weighted",), ("paraphrase",),
-                                                             ("scene-graph", "paraphrase")))},
+    grids={"default": StudyGrid((0.3, 3.0), 3,
+                                (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))),
+           "full": StudyGrid((0.1, 0.3, 1.0, 3.0, 10.0), 5,
+                             (("scene-graph",), ("scene-graph-weighted",), ("paraphrase",),
+                              ("scene-graph", "paraphrase")))},
     controls={"+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
     curve=ControlCurve(LENGTH, 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
     datasets=("scenes", "own"))
@@ -61,8 +66,8 @@ CAPTIONING = StudyDesign(
 # %% ../../nbs/study/050_writers.ipynb #e42320e1
 PIECES = {"iwslt": 10_000, "base": 37_000} # full-size translators: entries of the joint vocabulary
 
-def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None, Vocabulary]: # of the source, None for pictures; of the output
-    "The words, or pieces of words, of the training set."
+def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None, Vocabulary]:
+    "The words, or pieces of words, of the training set: of its sources (None for pictures) and of its texts."
     written = [t for refs in train.references for t in refs]
     least = 2 if plan.settings["data"] else 1
     if plan.task == "captioning": return None, Vocabulary.of(written, least)
@@ -79,8 +84,8 @@ GRAPH_CONTROLS: dict[str, Callable[[list], list]] = { # what a control does to t
 WEIGHTED = "scene-graph-weighted" # the graph as a weight of each text's likelihood, instead of a reward
 SAMPLES = 5                       # texts drawn for each item of a self-critical step
 
-def system_loss(task: "WritingTask", invariants: Sequence[str], alpha: float) -> tuple[Callable, AugmentedLoss]: # and its soft part
-    "The task loss, soft invariants and rewards of a system, as one loss for `fit`."
+def system_loss(task: "WritingTask", invariants: Sequence[str], alpha: float) -> tuple[Callable, AugmentedLoss]:
+    "The task loss, soft invariants and rewards of a system, as one loss for `fit`; and its soft part."
     words = task.words[1]
     if WEIGHTED in invariants:
         others = ", ".join(i for i in invariants if i != WEIGHTED)
@@ -95,12 +100,12 @@ def system_loss(task: "WritingTask", invariants: Sequence[str], alpha: float) ->
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", SAMPLES, task.longest), soft
 
 # %% ../../nbs/study/050_writers.ipynb #d6ee4312
-def text_unit_batches(task: "WritingTask", soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable[[int], dict]: # batch number -> batch
-    "The batches of a seed, with what the system needs."
+def text_unit_batches(task: "WritingTask", soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable:
+    "The batches of a seed by their number, with what the system needs."
     tokens, owner = task.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
-    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed, task.targets(soft), owner,
-                        task.corpora["train"].references)
+    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed, task.targets(soft),
+                        owner, task.corpora["train"].references)
     def at(i: int) -> dict:
         task.tick()
         batch = make(i)
@@ -125,19 +130,24 @@ class WritingTask(StudyTask):
 
     @cached_property
     def metrics(self) -> list[Metric]:
-        return writer_metrics(self.plan, text_encoder(self.device), self.device, [self.corpora[p] for p in ("validation", "test")])
+        parts = [self.corpora[part] for part in ("validation", "test")]
+        return writer_metrics(self.plan, text_encoder(self.device), self.device, parts)
 
     def check(self) -> dict[str, bool]:
         s, task = self.plan.settings, self.plan.task
-        if s["model"] not in self.networks: raise unknown(f"network for {task}", s["model"], self.networks.names())
+        if s["model"] not in self.networks:
+            raise unknown(f"network for {task}", s["model"], self.networks.names())
         if s["model"] == "hub":
-            raise InputError("a public model is not trained by the study, which starts from fresh weights; use models.generators in Python")
+            raise InputError("a public model is not trained by the study, which starts from fresh weights; "
+                             "use models.generators in Python")
         try: encoder = text_encoder()
-        except InputError as error: raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
+        except InputError as error:
+            raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
         metrics = writer_metrics(self.plan, encoder)
         for spec in self.plan.invariants:
             g = get_invariant(self.form(spec)[0])
-            if g.inputs != "texts": raise InputError(f"invariant {spec!r} reads {g.inputs}, and {task} writes texts")
+            if g.inputs != "texts":
+                raise InputError(f"invariant {spec!r} reads {g.inputs}, and {task} writes texts")
         if s["data"]: own_corpora(self.plan, ["validation"])
         return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
 
@@ -147,20 +157,23 @@ class WritingTask(StudyTask):
     def shares(self) -> tuple[str, ...]:
         return () if self.plan.settings["data"] else tuple(EXACT_MEASURES[self.plan.task])
 
-    def prepare(self) -> None: # says what the readers left out of the user's data, and how many texts are too long
+    def prepare(self) -> None: # says what is left out of the user's data, and how many texts are too long
         if not self.plan.settings["data"]: return
         texts, owner = self.training_texts()
         notes = list(own_data(self.plan)[0].notes)
         long = self.too_long(texts, owner)
-        what = {"cut": "cut, and the network does not learn to end them (--long drop leaves them out)", "drop": "left out"}
+        what = {"cut": "cut, and the network does not learn to end them (--long drop leaves them out)",
+                "drop": "left out"}
         if long:
-            notes.append(f"{len(long)} of {len(texts)} training texts are longer than {self.longest} words or pieces; "
-                         f"they are {what[self.plan.settings['long']]}")
+            notes.append(f"{len(long)} of {len(texts)} training texts are longer than {self.longest} words "
+                         f"or pieces; they are {what[self.plan.settings['long']]}")
         if self.words[1].pieces:
-            notes.append("invariants of texts read word pieces one by one, and recognize fewer names than in whole words")
+            notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
+                         "than in whole words")
         for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
 
-    def own_names(self) -> dict[str, list[str]]: return {part: own_names(self.plan, part) for part in DATA_PARTS}
+    def own_names(self) -> dict[str, list[str]]:
+        return {part: own_names(self.plan, part) for part in DATA_PARTS}
 
     def form(self, spec: str) -> tuple[str, dict]: # of controls and of other forms
         if spec == WEIGHTED or spec in GRAPH_CONTROLS: return "scene-graph", {}
@@ -171,13 +184,14 @@ class WritingTask(StudyTask):
         given = self.corpora["train"].features.shape[-1] if source is None else source
         return self.networks[self.plan.settings["model"]](given, target, seed=seed).to(self.device)
 
-    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[Callable, Callable[[int], dict]]:
+    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[Callable, Callable]:
         loss, soft = system_loss(self, invariants, alpha)
         return loss, text_unit_batches(self, soft, invariants, seed)
 
     def data_record(self) -> dict[str, str]:
         s, size = self.plan.settings, self.plan.size
-        return {"texts": digest([s["task"], s["model"], s["data_identity"], s["seed"], size.side, size.train])}
+        about = [s["task"], s["model"], s["data_identity"], s["seed"], size.side, size.train]
+        return {"texts": digest(about)}
 
     @cached_property
     def scale(self): # mean and deviation of each feature of the training pictures
@@ -195,28 +209,31 @@ class WritingTask(StudyTask):
         if self.plan.settings["long"] == "drop":
             cut = set(self.too_long(texts, owner))
             texts, owner = ([x for k, x in enumerate(part) if k not in cut] for part in (texts, owner))
-        if not texts: raise InputError(f"every training text has {self.longest} words or more; leave --long drop out to cut them")
+        if not texts:
+            raise InputError(f"every training text has {self.longest} words or more; leave --long drop out to cut them")
         return self.words[1].batch(texts, self.longest), torch.tensor(owner)
 
     def training_texts(self) -> tuple[list[str], list[int]]:
         "The texts that the network learns to write, and the item each belongs to."
         refs = self.corpora["train"].references
-        kept = [(i, t) for i, texts in enumerate(refs) for t in (texts[:1] if self.plan.task == "translation" else texts)]
-        return [t for _, t in kept], [i for i, _ in kept]
+        if self.plan.task == "translation": refs = [texts[:1] for texts in refs]
+        return [t for texts in refs for t in texts], [i for i, texts in enumerate(refs) for _ in texts]
 
     def too_long(self, texts: Sequence[str], owner: Sequence[int]) -> list[int]: # positions
         "Which training texts, or their sources, are longer than the network reads and writes."
         source = self.corpora["train"].source
         long = set(self.words[0].too_long(source, self.longest)) if self.words[0] else set()
-        return sorted({*self.words[1].too_long(texts, self.longest), *(k for k, i in enumerate(owner) if i in long)})
+        of_source = {k for k, i in enumerate(owner) if i in long}
+        return sorted({*self.words[1].too_long(texts, self.longest), *of_source})
 
     def targets(self, loss: AugmentedLoss) -> dict[str, TextTargets]:
-        "g of the true texts for the invariants of a loss, computed once in this process: all at once if most will be asked for."
+        "g of the true texts for the invariants of a loss: of all at once, if most will be asked for."
         out, size = {}, self.plan.size
-        ahead = size.steps*size.batch >= len(self.training_tokens[0])
+        tokens = self.training_tokens[0]
+        ahead = size.steps*size.batch >= len(tokens)
         for name, (g, _) in loss.invariants.items():
             key = f"targets of {g.signature}"
-            if key not in self.frozen: self.frozen[key] = TextTargets(g, self.training_tokens[0], len(self.words[1]), ahead=ahead)
+            if key not in self.frozen: self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), ahead=ahead)
             out[name] = self.frozen[key]
         return out
 
@@ -225,11 +242,13 @@ class WritingTask(StudyTask):
         return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus)
 
     def measure(self, pred: Sequence[str], part: str, reps: int) -> MetricValues:
-        return measure_texts(self.metrics, pred, self.corpora[part], self.plan.task, reps, self.plan.settings["seed"])
+        s = self.plan.settings
+        return measure_texts(self.metrics, pred, self.corpora[part], s["task"], reps, s["seed"])
 
     def signatures(self) -> dict[str, str]:
         exact = [exact_metric(name) for name in EXACT_MEASURES[self.plan.task]]
-        gaps = {gap_of(m): str(m.signature.extended(gap="to-the-reference")) for m in self.metrics if gap_of(m)}
+        judged = [m for m in self.metrics if gap_of(m)]
+        gaps = {gap_of(m): str(m.signature.extended(gap="to-the-reference")) for m in judged}
         return {m.name: str(m.signature) for m in [*self.metrics, *exact]} | gaps
 
     def keep(self, unit: Unit, pred: Sequence[str], log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]:
@@ -240,7 +259,8 @@ class WritingTask(StudyTask):
     def gather(self, chosen: Mapping[str, float]) -> tuple[dict[str, np.ndarray], list[dict]]:
         corpus = corpora(self.plan, ["test"])["test"]
         texts = {system: about["texts"] for system, (_, about) in read_chosen(self.folder, chosen).items()}
-        shown = [{"source": corpus.source[i], "references": list(corpus.references[i]), "outputs": {s: t[i] for s, t in texts.items()}}
+        shown = [{"source": corpus.source[i], "references": list(corpus.references[i]),
+                  "outputs": {system: written[i] for system, written in texts.items()}}
                  for i in range(min(SHOWN, len(corpus)))]
         return ({} if corpus.rgb is None else {"image/rgb": corpus.rgb.numpy()}), shown
 
