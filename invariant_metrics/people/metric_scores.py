@@ -16,7 +16,7 @@ import pandas as pd
 from ..core import InputError, few, unknown
 from ..data.judgment_tables import Judgments, metric_table
 from ..files import digest
-from ..metrics.base import Rows, extract, get_metric, metrics as METRICS
+from ..metrics.base import Rows, extract, get_metric, metric_card, metrics as METRICS
 
 # %% ../../nbs/people/090_metric_scores.ipynb #161fad67
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,7 @@ class MetricScores:
 
 # %% ../../nbs/people/090_metric_scores.ipynb #dd2f73cc
 def _card(name: str) -> Mapping: # of a registered metric; empty if it is none
-    if name not in METRICS: return {}
-    entry = METRICS[name]
-    return getattr(getattr(entry, "metric", entry), "card", {})
+    return metric_card(METRICS[name]) if name in METRICS else {}
 
 def table_scores(table: pd.DataFrame) -> MetricScores: # as `metric_table` returns it
     "The scores of a table, with directions from the cards of known names."
