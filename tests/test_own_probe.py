@@ -266,3 +266,23 @@ def hedged(case, level, generator): return "Maybe " + case.text[:1].lower() + ca
     word_edits.entries.pop("hedged-by-test")
     assert rows(found, metric="chrf", view="paired", family="hedged-by-test", level="1").auc.item() > 0.7
     with pytest.raises(InputError, match="is no edit"): own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["edits_of_a_test:proof"], scale="test", progress=False)
+
+
+def test_a_valid_edit_of_ones_own_is_known_in_every_process(tmp_path, monkeypatch):
+    "The oracle, which may work in another process, finds its texts as right as the others."
+    (tmp_path/"valid_edits_of_a_test.py").write_text("""
+from invariant_metrics.edits.words import word_edit
+def proof(case, after, level): return after.lower().replace("indeed ", "", 1) == case.text.lower()
+@word_edit("indeed-by-test", "minor", "one indeed put in", proof, kind="valid", steps=1, tasks=("captioning",))
+def indeed(case, level, generator): return "Indeed " + case.text[:1].lower() + case.text[1:]
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {}
+    try:
+        for workers in (1, 2):
+            found[workers] = own_probe("captioning", CAPTIONS, metrics=["bleu", "chrf"], families=["negation", "valid_edits_of_a_test:indeed"],
+                                       scale="test", workers=workers, progress=False)
+    finally: word_edits.entries.pop("indeed-by-test", None)
+    assert found[2].auc.equals(found[1].auc)
+    oracle = {family: rows(found[2], metric="oracle", view="paired", family=family, level="1").auc.item() for family in ("negation", "indeed-by-test")}
+    assert oracle == {"negation": 1.0, "indeed-by-test": 0.5}

@@ -8,6 +8,7 @@ __all__ = ['OWN_SIZES', 'OWN_METRICS', 'BASES', 'ALTERNATIVE', 'OwnItem', 'deal_
            'text_wrongness', 'oracle_scores', 'gap_profile', 'edit_name', 'own_probe']
 
 # %% ../../nbs/probe/80_own_texts.ipynb #9077275f
+import importlib
 import json
 import re
 import sys
@@ -326,8 +327,9 @@ def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size:
 
 # %% ../../nbs/probe/80_own_texts.ipynb #14ac2aff
 def _own_share(sources: Sequence[_Source], task: str, metrics: Sequence, size: ProbeSize, seed: int, device: str | None, show: bool,
-               sentinels: bool) -> tuple[list[ProbeResult], dict[str, str]]: # of each source; signatures of the metrics
+               sentinels: bool, modules: Sequence[str]) -> tuple[list[ProbeResult], dict[str, str]]: # of each source; signatures of the metrics
     few_threads()
+    for module in modules: importlib.import_module(module) # edits of one's own are registered in this process as well
     references = [targets for s in sources for targets in s.texts.references]
     judged = text_metrics(task, metrics, references, device, any(s.texts.source for s in sources))
     found = [_tabulate_source(source, task, judged, size, seed, show, sentinels) for source in sources]
@@ -363,6 +365,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
     "How often each metric finds an edited text worse than the text; raises InputError on what is unknown, does not fit, or applies to no item."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
+    modules = {f.partition(":")[0] for f in families or () if ":" in f and f not in word_edits}
     families = None if families is None else [edit_name(f) for f in families]
     check_families(families, word_edits.names(), "edit")
     size, specs = OWN_SIZES[scale], list(OWN_METRICS[task] if metrics is None else metrics)
@@ -371,6 +374,8 @@ def own_probe(task: str,                        # "captioning", "translation" or
     sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed)
     check_used(families, sources[0].texts.families, [s.texts.status for s in sources], "items")
     if foils: sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task, size.items, seed))
+    modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys() # the oracle knows their edits
     shares = split_metrics(specs, workers)
-    calls = [partial(_own_share, sources, task, share, size, seed, device, progress and share is shares[-1], share is shares[0]) for share in shares]
+    calls = [partial(_own_share, sources, task, share, size, seed, device, progress and share is shares[-1], share is shares[0], sorted(modules))
+             for share in shares]
     return join_parts(share_out(calls, len(calls)), names)
