@@ -107,9 +107,9 @@ class Score:
                 "signature": str(self.signature), "notes": list(self.notes), **({} if self.p_value is None else {"p_value": self.p_value})}
 
 # %% ../nbs/00_core.ipynb #70613536
-def comparable(a: Score, b: Score, ignore: Sequence[str] = ("system",)) -> None:
-    "Raises InputError, naming what differs, when two scores may not be compared."
-    differ = a.signature.differences(b.signature, ignore)
+def comparable(a: Score, b: Score) -> None:
+    "Raises InputError, naming what differs besides the system, when two scores may not be compared."
+    differ = a.signature.differences(b.signature, ("system",))
     if differ:
         raise InputError("scores cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
@@ -176,11 +176,10 @@ def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
     return torch.Generator(device).manual_seed(_entropy(seed, keys) % 2**63)
 
 # %% ../nbs/00_core.ipynb #3312a98b
-def few_threads(limit: int = 4, # machines with at most this many cores run one torch thread per process
-               ) -> int:        # torch threads in use
-    "Use one torch thread where cores are few (unless OMP_NUM_THREADS says otherwise)."
+def few_threads() -> int: # torch threads in use
+    "Use one torch thread on a machine with four cores or fewer (unless OMP_NUM_THREADS says otherwise)."
     import torch
-    if "OMP_NUM_THREADS" not in os.environ and (os.cpu_count() or 1) <= limit: torch.set_num_threads(1)
+    if "OMP_NUM_THREADS" not in os.environ and (os.cpu_count() or 1) <= 4: torch.set_num_threads(1)
     return torch.get_num_threads()
 
 def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or None

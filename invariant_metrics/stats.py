@@ -81,13 +81,12 @@ def cluster_means(values: np.ndarray, # (..., N), NaN where missing
 # %% ../nbs/10_stats.ipynb #e7ce7488
 def cluster_interval(means: np.ndarray,   # (C,) NaN where missing
                      weights: np.ndarray, # (reps, C) how often each replicate drew each cluster
-                     level: float = 0.95,
                     ) -> tuple[float, float, float]: # value, low, high
-    "The mean of cluster means with a widened bootstrap interval; an unbounded one where fewer than two clusters have a value."
+    "The mean of cluster means with a widened 95 % bootstrap interval; an unbounded one where fewer than two clusters have a value."
     kept = np.isfinite(means)
     means, weights, C = means[kept], weights[:, kept], int(kept.sum())
     if C < 2: return (float(means[0]) if C else np.nan), -np.inf, np.inf
-    wide = 2 * norm.cdf(student.ppf((1 + level) / 2, C - 1) * np.sqrt(C / (C - 1))) - 1
+    wide = 2 * norm.cdf(student.ppf((1 + 0.95) / 2, C - 1) * np.sqrt(C / (C - 1))) - 1
     drawn = weights[weights.sum(1) > 0]
     found = interval(means.mean(), drawn @ means / drawn.sum(1), wide)
     return float(means.mean()), found.low, found.high
@@ -106,16 +105,14 @@ def wilson(p: float,           # share
 def auc(positive: np.ndarray,           # (n,) scores that should be higher
         negative: np.ndarray,           # (m,) scores that should be lower
         weights_positive: np.ndarray | None = None, # (n,)
-        weights_negative: np.ndarray | None = None, # (m,)
        ) -> float:                      # in [0, 1]
     "P(positive > negative) + ½ P(equal) over all pairs, by ranks; NaN when a group is empty."
     p, q = np.asarray(positive, float), np.asarray(negative, float)
     wp = np.ones(len(p)) if weights_positive is None else np.asarray(weights_positive, float)
-    wq = np.ones(len(q)) if weights_negative is None else np.asarray(weights_negative, float)
-    if wp.sum() == 0 or wq.sum() == 0: return math.nan
-    order = np.argsort(q, kind="stable"); q, mass = q[order], np.concatenate([[0.0], np.cumsum(wq[order])])
-    below, upto = mass[np.searchsorted(q, p, "left")], mass[np.searchsorted(q, p, "right")]
-    return float((wp * (below + upto)/2).sum() / (wp.sum() * wq.sum()))
+    if wp.sum() == 0 or not len(q): return math.nan
+    q = np.sort(q)
+    below, upto = np.searchsorted(q, p, "left"), np.searchsorted(q, p, "right")
+    return float((wp * (below + upto)/2).sum() / (wp.sum() * len(q)))
 
 # %% ../nbs/10_stats.ipynb #675e3017
 def _ps(p: Sequence[float]) -> np.ndarray:

@@ -306,26 +306,27 @@ def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, targ
     both = at_low.isfinite() & at_high.isfinite()
     return torch.where(both, inside, torch.where(at_low.isfinite(), up, down)).clamp(max=1)
 
+_FIRST = 0.2      # strength that is tried first
+_PRECISION = 0.02 # dB; items that near are done
+_ROUNDS = 10      # at most
+
 def match_psnr(items: Items,
                dose: Callable,           # strengths (N,) -> colors or pictures
                target: Tensor,           # (N,) wanted PSNR in dB
-               start: float = 0.2,       # first strength to be tried
-               precision: float = 0.02,  # dB; items that near are done
-               rounds: int = 10,
               ) -> Match:
     "Each item at the strength whose PSNR is nearest its target (bracketed secant in log strength)."
-    low, high, guess = torch.zeros_like(target), torch.ones_like(target), torch.full_like(target, start)
+    low, high, guess = torch.zeros_like(target), torch.ones_like(target), torch.full_like(target, _FIRST)
     at_low, at_high = torch.full_like(target, torch.inf), torch.full_like(target, -torch.inf)
     rgb, best, psnr = items.rgb.clone(), low.clone(), at_low.clone()
     todo = torch.arange(len(target))
-    for step in range(rounds):
+    for step in range(_ROUNDS):
         image = at_strength(items, dose, guess, todo)
         value = torch.full_like(target, torch.nan).index_put((todo,), psnr_to(items.rgb[todo], image))
         better = (value - target).abs() < (psnr - target).abs()
         rgb[better], best, psnr = image[better[todo]], torch.where(better, guess, best), torch.where(better, value, psnr)
         low, at_low = torch.where(value > target, guess, low), torch.where(value > target, value, at_low)
         high, at_high = torch.where(value <= target, guess, high), torch.where(value <= target, value, at_high)
-        todo = (((psnr - target).abs() > precision) & (low < 1)).nonzero()[:, 0]
+        todo = (((psnr - target).abs() > _PRECISION) & (low < 1)).nonzero()[:, 0]
         if not len(todo): break
         guess = _next_guess(low, high, at_low, at_high, target, halve=step % 3 == 2)
     return Match(rgb, psnr, best)

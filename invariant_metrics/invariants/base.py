@@ -78,10 +78,9 @@ class Invariant(nn.Module):
 # %% ../../nbs/invariants/000_base.ipynb #235e4f45
 def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
                      t: Tensor,           # the same shape
-                     smooth: float = 1.,  # pixels
                     ) -> Tensor:          # (...), in [0, 1]
     "Dice distance with squared denominators: 0 exactly where the maps are equal, 1 − smoothing where they do not meet."
-    return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(smooth)
+    return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(1.) # one pixel of smoothing
 
 # %% ../../nbs/invariants/000_base.ipynb #af4ea64c
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ def sobel(x: Tensor) -> tuple[Tensor, Tensor]: # (N, C, H, W) -> horizontal and 
     along = F.conv2d(padded, kernels).view(n, c, 2, h, w)
     return along[:, :, 0], along[:, :, 1]
 
-def color_change(ab: Tensor,         # (N, C, H, W)
-                 eta: float = 1e-6,  # under the root
-                ) -> Tensor:         # (N, H, W), squared units of `ab` per pixel
+def color_change(ab: Tensor, # (N, C, H, W)
+                ) -> Tensor: # (N, H, W), squared units of `ab` per pixel
     "The squared change of color per pixel along the direction in which it is largest (Di Zenzo 1986)."
+    eta = 1e-6 # so that the root has a gradient where nothing changes
     x, y = sobel(ab)
     xx, yy, xy = x.square().sum(1), y.square().sum(1), (x*y).sum(1)
     return (xx + yy + ((xx - yy).square() + 4*xy.square() + eta**2).sqrt() - eta)/2

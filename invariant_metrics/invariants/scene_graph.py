@@ -289,15 +289,15 @@ def draw_in(axes, graph: Graph, first: Graph | None = None, place: dict | None =
     axes.margins(0.25); axes.axis("off")
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #bfd7bdd8
-def draw_graph(graph: Graph, size: float = 3.0):    # inches
+def draw_graph(graph: Graph):
     "A matplotlib figure of one graph: things as boxes, relations as labeled arrows; the same graph gives the same picture."
-    return draw_graphs([graph], [""], size)
+    return draw_graphs([graph], [""])
 
-def draw_graphs(graphs: Sequence[Graph], names: Sequence[str], size: float = 3.0): # inches, of each
+def draw_graphs(graphs: Sequence[Graph], names: Sequence[str]): # a name for each
     "Graphs side by side, the first being the truth: what others share with it is green, what they add orange, what they miss dashed."
     if not graphs or len(graphs) != len(names): raise InputError(f"{len(graphs)} graphs and {len(names)} names: draw at least one, a name for each")
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(size*len(graphs), size*0.8), layout="constrained")
+    figure = Figure(figsize=(3.0*len(graphs), 2.4), layout="constrained")
     place = _place(_network(Graph(*map(tuple, _together(graphs)))))
     for axes, graph, name in zip(figure.subplots(1, len(graphs), squeeze=False)[0], graphs, names):
         draw_in(axes, graph, None if graph is graphs[0] else graphs[0], place)

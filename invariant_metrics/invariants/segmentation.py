@@ -23,13 +23,12 @@ from .base import preprocess_of
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #77d82b78
-def present_classes(t: Tensor,            # (N, C, H, W) class maps
-                    share: float = 0.01,  # of the pixels a class must win to count in full
-                   ) -> Tensor:           # (N, C), in [0, 1]
+def present_classes(t: Tensor, # (N, C, H, W) class maps
+                   ) -> Tensor: # (N, C), in [0, 1]
     "How much each class counts in an image: by the pixels it wins, up to 1."
     winner = t.argmax(1).flatten(1)
     won = t.new_zeros(t.shape[:2]).scatter_add_(1, winner, t.new_full(winner.shape, 1 / winner.shape[1]))
-    return (won / share).clamp(max=1)
+    return (won / 0.01).clamp(max=1) # a class that wins one pixel in a hundred counts in full
 
 def mean_over_present(per_class: Tensor, t: Tensor) -> Tensor: # (N, C) and maps (N, C, H, W) -> (N,)
     "The mean of a number per class over the classes present in `t`."
@@ -46,8 +45,9 @@ def dice_linear(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,)
     def form(a): return 1 - (2*(a*t).sum((2, 3)) + 1) / (a.sum((2, 3)) + t.sum((2, 3)) + 1)
     return mean_over_present(form(p) - form(t), t)
 
-def cross_entropy(p: Tensor, t: Tensor, eps: float = 1e-6) -> Tensor: # (N, C, H, W) each -> (N,)
+def cross_entropy(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,)
     "Cross-entropy of `p` under `t` less the entropy of `t`, mean over pixels."
+    eps = 1e-6 # so that the logarithm of nothing is finite
     return (t * ((t + eps).log() - (p + eps).log())).sum(1).mean((1, 2)).clamp(min=0)
 
 DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_entropy}

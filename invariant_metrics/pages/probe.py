@@ -197,12 +197,12 @@ def profile_cards(probe: ProbeResult, source: str) -> list[dict]: # title, words
     return [profile_card(bad, source, m) | {"open": k < 3} for k, m in enumerate(order)]
 
 def edit_blocks(examples: Mapping[str, np.ndarray], # "source/name" -> (k,) strings
-           source: str, valid: set[str], limit: int = 2) -> list[dict]: # blocks: rows, picture, graphs
-    "Texts as they were and after each edit, the changed words marked."
+           source: str, valid: set[str]) -> list[dict]: # blocks: rows, picture, graphs
+    "Two texts as they were and after each edit, the changed words marked."
     found = {key.removeprefix(f"{source}/"): held for key, held in examples.items() if key.startswith(f"{source}/") and held.dtype.kind == "U"}
     base, blocks, pictures = "base" if "base" in found else "valid", [], examples.get(f"{source}/picture", ())
     said = {"source": "source", "reference": "reference", base: "before the edit"}
-    for k in range(min(limit, min(map(len, found.values()), default=0))):
+    for k in range(min(2, min(map(len, found.values()), default=0))):
         rows = [{"name": said[name], "segments": [texts.segment(str(found[name][k]))], "right": True} for name in said if name in found]
         rows += [{"name": f"{name} (still right)" if name in valid else name, "right": name in valid,
                   "segments": _marked(str(found[base][k]), str(held[k]), name in valid)}

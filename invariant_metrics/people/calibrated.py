@@ -143,11 +143,10 @@ def orient_fit(curve: np.ndarray, y: np.ndarray) -> np.ndarray: # fitted scores,
 
 def logistic_pearson(x: Sequence[float], y: Sequence[float],   # (n,) people, metric
                      clusters: Sequence | None = None,         # (n,) rows that stay in one half
-                     seed: int = 0,                            # of the halves
                     ) -> LogisticFit:
     "Pearson after a cross-fitted logistic curve; a metric that points the wrong way stays negative. Raises InputError as `pearson`."
     x, y = check_scores(x, y, 8)
-    half = split_halves(np.arange(len(x)) if clusters is None else np.asarray(clusters), seed)
+    half = split_halves(np.arange(len(x)) if clusters is None else np.asarray(clusters))
     for h in (0, 1): check_scores(x[half == h], y[half == h], 2)
     curves = tuple(fit_logistic(x[half != h], y[half != h]) for h in (0, 1))
     value = fitted_many(x, y, half, curves, np.ones((1, len(x))), None)[0]

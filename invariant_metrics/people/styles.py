@@ -46,12 +46,11 @@ def _columns(frame: pd.DataFrame, where: str) -> pd.DataFrame: # evaluator, inpu
                                  "input, style and label")
     return frame
 
-def style_labels(source,               # CSV file, frame, or what the labeling page's reader gives
-                 where: str = "labels", # for messages
-                ) -> pd.DataFrame:     # evaluator, input, style (str), label (0 or 1); real pictures left out
+def style_labels(source,           # CSV file, frame, or what the labeling page's reader gives
+                ) -> pd.DataFrame: # evaluator, input, style (str), label (0 or 1); real pictures left out
     "What people said about generated pictures; raises InputError on missing columns, other labels, and pictures labeled twice by one."
+    where = str(source) if isinstance(source, (str, Path)) else "labels"
     if isinstance(source, (str, Path)):
-        where = str(source)
         try: source = pd.read_csv(source, dtype=str, keep_default_na=False)
         except (OSError, pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise InputError(f"{where} is not a readable CSV table of labels: {error}") from error

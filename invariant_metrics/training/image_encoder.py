@@ -122,8 +122,9 @@ def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: #
     best = torch.cat([model(x.to(device), text).argmax(1).cpu() for x in rgb.split(100)])
     return (best == torch.arange(len(best))).float().mean().item()
 
-def image_encoder_scores(model: Contrast, n: int = 500, seed: int = 77) -> dict[str, float]: # seed of scenes never trained on
+def image_encoder_scores(model: Contrast) -> dict[str, float]:
     "Recall at one on held-out scenes: at 64 and 32 pixels, and on gray pictures."
+    n, seed = 500, 77 # of scenes never trained on
     big, small = make_scenes(n, 64, seed), make_scenes(n, 32, seed)
     named = {"64px": (big, False), "32px": (small, False), "64px gray": (big, True)}
     return {f"recall@1 of {n}, {k}": round(recall_at_1(model, s, g), 3) for k, (s, g) in named.items()}

@@ -93,14 +93,14 @@ def smoothed(labels: Tensor, classes: int) -> Tensor: # (...,) -> (..., classes)
     "Labels as distributions, a tenth of the mass spread over all classes."
     return F.one_hot(labels, classes)*(1 - SMOOTHING) + SMOOTHING/classes
 
-def without_capitals(x: Tensor, generator: torch.Generator, share: float = 0.3) -> Tensor: # (N, T, r + 1)
-    "Some of the texts as if written in lower case."
-    keep = (torch.rand(len(x), 1, generator=generator) >= share).to(x)
+def without_capitals(x: Tensor, generator: torch.Generator) -> Tensor: # (N, T, r + 1)
+    "Three texts in ten as if written in lower case."
+    keep = (torch.rand(len(x), 1, generator=generator) >= 0.3).to(x)
     return torch.cat([x[..., :-1], x[..., -1:]*keep[..., None]], -1)
 
 def strange(x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generator, # (N, T, r + 1), (N, T) numbers of TAGS
-            share: float = 0.5, noise: float = 0.25) -> Tensor:
-    "A share of the words of names exchanged for unknown ones or for words of other names of their kind, and noise on all; capitals are kept."
+           ) -> Tensor:
+    "Half of the words of names exchanged for unknown ones or for words of other names of their kind, and noise on all; capitals are kept."
     drawn = torch.randint(len(table.codes), (3, *tags.shape), generator=generator)
     kept = torch.arange(3)[:, None, None] <= torch.randint(3, tags.shape, generator=generator)
     unknown = ((table.codes[drawn]*kept[..., None]).sum(0)*table.scale)/kept.sum(0)[..., None]
@@ -109,17 +109,17 @@ def strange(x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generato
     for kind in range(1, len(TAGS), 2):
         where = ((tags == kind) | (tags == kind + 1)).nonzero(as_tuple=True)
         if n := len(where[0]): others[where] = vectors[where][torch.randint(n, (n,), generator=generator)]
-    chosen = (tags > 0)[..., None] & (draw < share)[..., None]
-    vectors = torch.where(chosen, torch.where((draw < share/2)[..., None], unknown, others), vectors)
-    return torch.cat([vectors + noise*torch.randn(vectors.shape, generator=generator), x[..., -1:]], -1)
+    chosen = (tags > 0)[..., None] & (draw < 0.5)[..., None]
+    vectors = torch.where(chosen, torch.where((draw < 0.25)[..., None], unknown, others), vectors)
+    return torch.cat([vectors + 0.25*torch.randn(vectors.shape, generator=generator), x[..., -1:]], -1)
 
 def mixed_words(x: Tensor, y: Tensor | None, mask: Tensor, generator: torch.Generator, # (N, T, r), (N, T, C), (N, T)
-                share: float = 0.5, least: float = 0.0) -> tuple[Tensor, Tensor | None]:
-    "A share of the words mixed with words from anywhere in the batch, labels alike; `least` of a word stays its own."
+                least: float = 0.0) -> tuple[Tensor, Tensor | None]:
+    "Half of the words mixed with words from anywhere in the batch, labels alike; `least` of a word stays its own."
     there = mask.flatten().nonzero().flatten()
     other = there[torch.randint(len(there), mask.shape, generator=generator)]
     own = least + (1 - least)*torch.rand(mask.shape, generator=generator)
-    own = torch.where((torch.rand(mask.shape, generator=generator) < share) & mask, own, 1.)[..., None]
+    own = torch.where((torch.rand(mask.shape, generator=generator) < 0.5) & mask, own, 1.)[..., None]
     return tuple(None if z is None else own*z + (1 - own)*z.flatten(0, 1)[other] for z in (x, y))
 
 def mixed_texts(x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,12 +133,12 @@ def mixed_texts(x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator) 
 # %% ../../nbs/training/100_text_classifier.ipynb #114af09a
 KINDS = {"entities": TAGS, "sentiment": MOODS}
 
-def reader_batches(kind: str, corpus: TaggedSentences, table: WordTable, seed: int, size: int = 48) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+def reader_batches(kind: str, corpus: TaggedSentences, table: WordTable, seed: int) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
     "Batch number to vectors, soft labels and mask, mixed as the kind is mixed."
     vectors, mask, labels = corpus.vectors(table), corpus.mask, {"entities": corpus.tags, "sentiment": corpus.moods}[kind]
     def make(i: int) -> tuple[Tensor, Tensor, Tensor]:
         generator = torch_rng(seed, "text classifier", kind, i)
-        pick = torch.randint(len(vectors), (size,), generator=generator)
+        pick = torch.randint(len(vectors), (48,), generator=generator) # sentences of a batch
         longest = int(mask[pick].sum(1).max())
         m, y = mask[pick, :longest], smoothed(labels[pick], len(KINDS[kind]))
         x = strange(without_capitals(vectors[pick, :longest], generator), corpus.tags[pick, :longest], table, generator)*m[..., None]
@@ -195,9 +195,9 @@ def reader_scores(net: Tagger, kind: str, table: WordTable, n: int = 1000) -> di
 # %% ../../nbs/training/100_text_classifier.ipynb #c1141ad2
 WRONG = {"entities": {"entity": "name replaced", "place": "place replaced", "relation": "roles exchanged"}, "sentiment": {"sentiment": "mood changed"}}
 
-def text_pairs(kind: str, n: int = 300, names: str = "common", seed: int = WORLDS["test"]) -> tuple[tuple, dict[str, tuple]]: # (outputs, truths); by wrong
+def text_pairs(kind: str, n: int = 300, names: str = "common") -> tuple[tuple, dict[str, tuple]]: # (outputs, truths); by wrong
     "Right pairs of sentences, and wrong ones by what is wrong with them."
-    sentences, generator = make_sentences(n, seed, 20_000, names), rng(seed, "text pairs", kind)
+    sentences, generator = make_sentences(n, WORLDS["test"], 20_000, names), rng(WORLDS["test"], "text pairs", kind)
     right = [write_sentence(m, generator) for m in sentences.meanings], sentences.english
     wrong = {}
     for edit, name in WRONG[kind].items():

@@ -30,14 +30,15 @@ class SceneEntity(NamedTuple):
     depth: float  # relative inverse depth, bigger is nearer
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #ad994020
+_LEAST_VISIBLE = .25 # share of a thing that is seen, from which on it is mentioned
+
 def scene_entities(scenes: Scenes, i: int, # position in the batch
-             least: float = .25,     # visible share a thing must have to be mentioned, in [0, 1]
             ) -> list[SceneEntity]:       # stuff first, then things from far to near
     "The entities of scene i; raises InputError when there is no such scene."
     if not 0 <= i < len(scenes): raise InputError(f"no scene {i} in a batch of {len(scenes)}")
     r = scenes.regions[i].to("cpu")
     seen = r.present & (r.box[:, 2] > 0)
-    rows = [k for k in range(len(seen)) if seen[k] and (k < STUFF or r.visible[k] >= least)]
+    rows = [k for k in range(len(seen)) if seen[k] and (k < STUFF or r.visible[k] >= _LEAST_VISIBLE)]
     nouns = [CLASSES[r.class_id[k]].name for k in rows]
     total, so_far, out = Counter(nouns), Counter(), []
     for k, noun in zip(rows, nouns):

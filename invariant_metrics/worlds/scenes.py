@@ -199,11 +199,10 @@ def wrong_color(scenes: Scenes,
                 rng: np.random.Generator,       # the same draws, whatever the strength
                 share: float = .3,              # share of the visible regions; at least one
                 strength: float | Tensor = 1.0, # 0 no change, 1 the forbidden color; one number, or (N,)
-                regions: Tensor | None = None,  # (N, R) bool: change these instead
                ) -> Tensor:                     # (N, 3, H, W) sRGB: no scene of this world, so only pixels
     "Pictures in which whole regions move towards a color their class forbids, lightness unchanged."
     seen = choices(scenes) > 0
-    chosen = choose_regions(seen, rng, share) if regions is None else regions.to(seen.device) & seen
+    chosen = choose_regions(seen, rng, share)
     table = scenes.regions
     goal = _any_of(forbidden_colors().to(seen.device)[table.class_id, table.color_id], rng)
     right, wrong = pigments(scenes), color_table(table.jitter)[goal] + table.jitter
@@ -226,9 +225,10 @@ def color_truth(scenes: Scenes) -> ColorTruth:
     return ColorTruth(allowed, scenes.factor, scenes.instances)
 
 # %% ../../nbs/worlds/20_scenes.ipynb #7afce70f
+_ROUNDING = .01 # Lab distance of a pixel that is no violation
+
 def oracle_violation(truth: Scenes | ColorTruth, # the scenes, or what `color_truth` says about them
                      rgb: Tensor,                # (N, 3, H, W) sRGB pictures of the same scenes
-                     tolerance: float = .01,     # Lab distance per pixel that counts as rounding
                     ) -> Tensor:                 # (N,) mean Lab distance to the best right coloring, 0 when there is none
     "How far each picture is from the nearest right coloring of its scene; raises InputError when shapes do not agree."
     truth = color_truth(truth) if isinstance(truth, Scenes) else truth
@@ -238,6 +238,6 @@ def oracle_violation(truth: Scenes | ColorTruth, # the scenes, or what `color_tr
     sums = []
     for allowed in truth.allowed.unbind(2):                                      # (N, R, 2), one candidate color each time
         best = torch.stack([_per_pixel(allowed[..., i], truth.instances) for i in range(2)], 1) * truth.factor
-        left = ((ab - best).square().sum(1).sqrt() - tolerance).clamp(min=0).flatten(1)
+        left = ((ab - best).square().sum(1).sqrt() - _ROUNDING).clamp(min=0).flatten(1)
         sums.append(left.new_zeros(allowed.shape[:2]).scatter_add(1, inside, left))
     return torch.stack(sums).amin(0).sum(1) / inside.shape[1]
