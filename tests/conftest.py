@@ -2,6 +2,7 @@
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,24 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def open_registries() -> list:
+    "Those of all modules that are imported by now."
+    found = [value for name, module in list(sys.modules.items()) if name.startswith("invariant_metrics.")
+             for value in list(vars(module).values()) if hasattr(type(value), "_open_room")]
+    return list({id(registry): registry for registry in found}.values())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_registered_here():
+    "What a test file registers of its own is gone when the next one begins."
+    before = {id(registry): set(registry.entries) for registry in open_registries()}
+    yield
+    for registry in open_registries():
+        new = set(registry.entries) - before.get(id(registry), set())
+        for name in new:
+            if not str(getattr(registry.entries[name], "__module__", "")).startswith("invariant_metrics."): del registry.entries[name]
 
 
 def pytest_addoption(parser):

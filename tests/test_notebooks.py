@@ -2,6 +2,7 @@
 import gc
 import os
 import pkgutil
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_notebook(path, monkeypatch, capsys, request):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.setenv("IN_TEST", "1") # set by what runs the notebook, and never taken back; nbdev_export does nothing under it
+    monkeypatch.setattr(sys, "path", [*sys.path])
     forced = os.environ.get("INVARIANT_METRICS_RUN", "").split()  # e.g. "cuda"
     if request.node.get_closest_marker("slow"): forced.append("slow")
     monkeypatch.chdir(path.parent)

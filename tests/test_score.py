@@ -90,9 +90,10 @@ def test_statistics_alone_say_why_there_is_no_interval(folders, tmp_path):
 
 def test_shards_of_separate_processes_merge_to_the_whole(folders, tmp_path):
     root, truth, made = folders
-    shards = [subprocess.Popen([sys.executable, "-m", "invariant_metrics", "stats", str(made), "--shard", f"{i}/3", "--out", str(tmp_path/f"shard{i}.safetensors")],
-                               stdout=subprocess.DEVNULL) for i in (1, 2, 3)]
-    assert [p.wait(timeout=HUNG) for p in shards] == [0, 0, 0]
+    def shard(i): return ["stats", str(made), "--shard", f"{i}/3", "--out", str(tmp_path/f"shard{i}.safetensors")]
+    others = [subprocess.Popen([sys.executable, "-m", "invariant_metrics", *shard(i)], stdout=subprocess.DEVNULL) for i in (1, 2)]
+    assert cli(*shard(3), cwd=tmp_path).returncode == 0
+    assert [process.wait(timeout=HUNG) for process in others] == [0, 0]
     assert cli("stats", truth, "--out", tmp_path/"ref.safetensors", cwd=tmp_path).returncode == 0
     words = sorted(map(str, tmp_path.glob("shard*.safetensors")))
     merged = result(cli("score", "--stats", *words, "--target", tmp_path/"ref.safetensors", "--json", cwd=tmp_path))["scores"]["--stats"]["fd"]
