@@ -19,7 +19,7 @@ from ..data.judgment_tables import Choices
 from ..data.judgments import load_judgments
 from ..files import atomic_write, digest, load_results, save_results
 from .agreement import AgreementDesign, MetricAgreement, compare_metrics
-from .judged_scores import JudgedScores, judge_scores
+from .judged_scores import JudgedScores, judge_scores, judged_unit
 from .raters import CEILING, choice_ceilings, panel_ceilings
 from .statistics import Agreement, agreement_named
 
@@ -161,7 +161,8 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
          ) -> AgreeResult:
     "How well metrics agree with people; raises InputError, in one line, if data do not fit or are too few."
     judgments = load_judgments(judgments)
-    statistics = named_statistics(statistics, "choice" if isinstance(judgments, Choices) else unit)
+    unit = judged_unit(judgments, unit)
+    statistics = named_statistics(statistics, unit)
     new_systems = (unit, generalize) == ("system", "systems")
     if corpus and not new_systems:
         raise InputError("corpus values have no items to draw; use them with unit='system' and generalize='systems'")
@@ -170,10 +171,10 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
     signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit, ratings=None if judged.votes is not None else ratings,
                              pool="corpus" if judged.corpus else None, generalize=generalize, **options)
     designs = [AgreementDesign(statistic, judged.unit, generalize, **options) for statistic in statistics]
-    parts, skipped = _all_rows(judged, designs, signature)
     ceiling, reasons = [], []
     if judged.panel is not None: ceiling, reasons = panel_ceilings(judged.panel, statistics, ratings, options)
     if judged.votes is not None: ceiling = choice_ceilings(judged.votes, options)
+    parts, skipped = _all_rows(judged, designs, signature)
     def rows(key): return [row for part in parts for row in getattr(part, key)]
     table = rows("table")
     notes = (*judged.notes, *skipped, *reasons, *wrong_way_notes(table, judged), *rows("notes"))

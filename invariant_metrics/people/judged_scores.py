@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RATINGS', 'JudgedScores', 'shared_outputs', 'system_means', 'human_rows', 'SharedRows', 'share_rows', 'rows_table',
-           'choice_outputs', 'choice_views', 'judge_scores']
+           'choice_outputs', 'choice_views', 'judged_unit', 'judge_scores']
 
 # %% ../../nbs/people/100_judged_scores.ipynb #0cc0146a
 from collections.abc import Sequence
@@ -214,15 +214,20 @@ def choice_views(pairs: pd.DataFrame,  # as in Choices
             views[view] = str(error)
     return views
 
-# %% ../../nbs/people/100_judged_scores.ipynb #00f2d73e
-def _check_unit(judgments: Judgments | Choices, unit: str) -> None:
-    chosen = isinstance(judgments, Choices)
-    if not chosen and unit == "choice":
-        raise InputError(f"{judgments.name} holds ratings, and unit 'choice' is for choices between two")
-    if chosen and unit not in ("item", "choice"):
+# %% ../../nbs/people/100_judged_scores.ipynb #1ce7878f
+def judged_unit(judgments: Judgments | Choices,
+                unit: str, # of UNITS; "item" also means "choice" if these are choices
+               ) -> str:   # of UNITS
+    "What statistics run over; raises InputError on unknown units and on those that the judgments do not have."
+    if isinstance(judgments, Choices):
+        if unit in ("item", "choice"): return "choice"
         raise InputError(f"{judgments.name} holds choices between two; their unit is 'choice', not {unit!r}")
+    if unit == "choice":
+        raise InputError(f"{judgments.name} holds ratings, and unit 'choice' is for choices between two")
     if unit not in UNITS: raise unknown("unit", unit, UNITS)
+    return unit
 
+# %% ../../nbs/people/100_judged_scores.ipynb #00f2d73e
 def _judge_choices(choices: Choices, scores: MetricScores, intersect: bool) -> JudgedScores:
     wide = scores.wide()
     keys = pd.MultiIndex.from_product([choices.table["item"], ("first", "second")], names=["item", "system"])
@@ -245,7 +250,7 @@ def judge_scores(judgments: Judgments | Choices,
                  device: str | None = None,   # where networks run
                 ) -> JudgedScores:
     "People and metrics on the same rows, turned and checked; raises InputError, in one line, if they do not fit."
-    _check_unit(judgments, unit)
+    unit = judged_unit(judgments, unit)
     choices = isinstance(judgments, Choices)
     outputs = choice_outputs(judgments) if choices else judgments
     scores = metric_scores(outputs, metrics, device)
