@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 
 from ..core import InputError, Signature, package_version
-from ..data.judgment_tables import Choices
 from ..data.judgments import load_judgments
 from ..files import atomic_write, digest, load_results, save_results
 from .agreement import AgreementDesign, MetricAgreement, compare_metrics

@@ -48,18 +48,26 @@ def _signature(protocol: str, n: int, clusters: Sequence | None, reps: int, seed
     count = None if clusters is None else len(set(np.asarray(clusters).tolist()))
     return Signature.of(protocol=protocol, n=n, clusters=count, reps=reps, seed=seed, **more)
 
-def vote_ceiling(votes: Sequence[int], raters: Sequence[int] | int,
-            clusters: Sequence | None = None, # (N,) items that are drawn together
-            *, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
-           ) -> Score:
+def _interval(value: float, draws: np.ndarray, confidence: float, shown=float) -> Interval: # shown: the ends on another scale
+    found = interval(value, draws, confidence)
+    return replace(found, low=shown(found.low), high=shown(found.high))
+
+def _score(value: float, draws: np.ndarray, confidence: float, n: int, signature: Signature, **more) -> Score:
+    return Score(float(value), _interval(value, draws, confidence), n, None, signature, **more)
+
+def vote_ceiling(votes: Sequence[int],             # (N,) raters who chose the first, or said yes
+                 raters: Sequence[int] | int,      # (N,) raters asked, at least two
+                 clusters: Sequence | None = None, # (N,) items that are drawn together
+                 *, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
+                ) -> Score:
     "How often two raters agree, without bias, with an interval over items or clusters; raises InputError on impossible votes."
     check_level(confidence)
     each = agreeing_pairs(votes, raters)
     W = _counts(len(each), clusters, reps, seed)
     m = np.unique(raters)
-    said = str(m[0]) if len(m) == 1 else f"{m.min()}-{m.max()}"
-    return Score(float(each.mean()), interval(each.mean(), W @ each/W.sum(1), confidence), len(each), None,
-                 _signature("rater-ceiling", len(each), clusters, reps, seed, raters=said, estimator="different-pairs"), each)
+    asked = str(m[0]) if len(m) == 1 else f"{m.min()}-{m.max()}"
+    signature = _signature("rater-ceiling", len(each), clusters, reps, seed, raters=asked, estimator="different-pairs")
+    return _score(each.mean(), W @ each/W.sum(1), confidence, len(each), signature, per_item=each)
 
 # %% ../../nbs/people/080_raters.ipynb #5eceae13
 def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float]) -> tuple[np.ndarray, np.ndarray]: # (I, m) NaN where missing; (I,) labels
@@ -114,8 +122,8 @@ def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
     signal = np.maximum(signal, 0)
     single, panel = _bounded(signal/(signal + noise)), _bounded(signal/(signal + noise*share))
     signature = _signature("noise-ceiling", len(W[0]), clusters, reps, seed, raters=f"{1/share[0]:.3g}", crossed=crossed, estimator="anova")
-    score = lambda v, what: Score(float(v[0]), interval(v[0], v[1:], confidence), len(W[0]), None, signature.extended(of=what))
-    return dict(rater=score(single, "rater"), panel=score(panel, "panel"), truth=score(np.sqrt(panel), "truth"))
+    found = dict(rater=single, panel=panel, truth=np.sqrt(panel)) # (1 + reps,) each
+    return {what: _score(v[0], v[1:], confidence, len(W[0]), signature.extended(of=what)) for what, v in found.items()}
 
 # %% ../../nbs/people/080_raters.ipynb #1012f5f4
 def _statistic(statistic: str | Agreement) -> Agreement:
@@ -161,11 +169,11 @@ def held_out_agreement(ratings: np.ndarray,              # (I, m) NaN where miss
     check_level(confidence)
     X, how = _rated(ratings), _statistic(statistic)
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
-    value, *draws = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1]
-    if np.isnan(value): raise InputError(f"{how.name} of one rater with the others is undefined: a rater said the same of all items")
-    draws, notes = _defined(np.array(draws), how.name)
+    agreed = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1] # (1 + reps,), of the data first
+    if np.isnan(agreed[0]): raise InputError(f"{how.name} of one rater with the others is undefined: a rater said the same of all items")
+    draws, notes = _defined(agreed[1:], how.name)
     signature = _signature("held-out-rater", len(X), clusters, reps, seed, statistic=how.name, crossed=crossed, turns=turns)
-    return Score(float(value), interval(value, draws, confidence), len(X), None, signature, notes=notes)
+    return _score(agreed[0], draws, confidence, len(X), signature, notes=notes)
 
 # %% ../../nbs/people/080_raters.ipynb #4c07fd9c
 NO_TRUTH = "the raters do not agree more than chance would; there is no truth to be worth anything about"
@@ -227,12 +235,13 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
         raise InputError(f"{how.name} of a held-out rater is undefined: a rater said the same of all items; there is nothing to compare with")
     if not np.isfinite(agreed[0]): raise InputError(NO_TRUTH)
     draws, notes = _defined(found[1:], how.name)
-    share = lambda n: np.where(np.isposinf(n), 1.0, n/(1 + np.where(np.isposinf(n), 0, n)))
-    ci, back = interval(share(found[:1])[0], share(draws), confidence), lambda v: float(v/(1 - v)) if v < 1 else np.inf
+    def share(n): return np.where(np.isposinf(n), 1.0, n/(1 + np.where(np.isposinf(n), 0, n)))
+    def back(v): return float(v/(1 - v)) if v < 1 else np.inf
+    ci = _interval(share(found[:1])[0], share(draws), confidence, shown=back)
     limit = np.inf if how.name == "pearson" else float(np.isfinite(X).sum(1).min() - 1)
     signature = _signature("worth-raters", len(X), clusters, reps, seed, statistic=how.name, crossed=crossed,
                            estimator="disattenuated" if how.name == "pearson" else f"held-out-{turns}")
-    return RaterWorth(float(found[0]), Interval(back(ci.low), back(ci.high), confidence, ci.method), float(agreed[0]), limit, signature, notes)
+    return RaterWorth(float(found[0]), ci, float(agreed[0]), limit, signature, notes)
 
 # %% ../../nbs/people/080_raters.ipynb #df8fd7f4
 SCALES = ("nominal", "ordinal", "interval")
@@ -270,7 +279,7 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
     lost = np.isnan(draws)
     if lost.any(): notes += (f"{lost.sum()} of {reps} draws held one value only and are not used",)
     signature = _signature("krippendorff", len(C), labels, reps, seed, scale=scale)
-    return Score(float(value), interval(value, draws[~lost], confidence), len(C), None, signature, notes=notes)
+    return _score(value, draws[~lost], confidence, len(C), signature, notes=notes)
 
 # %% ../../nbs/people/080_raters.ipynb #e8e2e672
 def labels_needed(rho: float,        # correlation of the metric with single human labels
