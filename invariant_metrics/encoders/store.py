@@ -120,10 +120,11 @@ def extract_features(items,                    # Images, Texts, or what `load_it
                      encoder: Encoder | str,   # an encoder or its name
                      layer: str | None = None, # None: its last
                      batch: int = 64,          # items at a time, at most
+                     desc: str = "",           # of the progress bar
                     ) -> Tensor:               # (N, d) float32 (float64 where the encoder gives that), in the order of the items
     "One row per item, without a cache; raises InputError naming items that cannot be encoded."
     items, encoder, layer = _ready(items, encoder, layer)
-    with progress(total=len(items), desc=f"{encoder.name} features", delay=2) as bar:
+    with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
         return _rows(items, encoder, layer, batch, bar.update)
 
 # %% ../../nbs/encoders/70_store.ipynb #58c59a33
