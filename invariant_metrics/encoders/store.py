@@ -241,9 +241,9 @@ def checked_features(rows,         # (N, d) array or tensor
 # %% ../../nbs/encoders/70_store.ipynb #1a08fc99
 FILES = (".safetensors", ".npz", ".npy")
 
-def _ending(path: Path) -> str:
-    if path.suffix not in FILES: raise unknown("ending of a features file", path.suffix or path.name, FILES)
-    return path.suffix
+def _check_ending(path: Path) -> None:
+    if path.suffix not in FILES:
+        raise InputError(f"{path}: unknown ending of a features file; give one of {', '.join(FILES)}")
 
 def _seal(rows: Tensor, signature: str, names: str) -> str: # checksum over everything in the file
     return digest([tensors_sha256({"features": rows}), signature, names])
@@ -259,7 +259,8 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
                  ) -> None:
     "Write features with their signature, names and checksum, atomically; raises InputError on rows that are not finite."
     path = Path(path)
-    if _ending(path) == ".npy" and (signature or names is not None):
+    _check_ending(path)
+    if path.suffix == ".npy" and (signature or names is not None):
         raise InputError(f"{path}: .npy holds nothing but numbers; use .safetensors to keep signature and names")
     rows = checked_features(features, str(path))
     meta = {"signature": str(signature or ""), "names": json.dumps(_counted(names, rows, str(path)))}
@@ -282,7 +283,7 @@ def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and our own m
 def load_features(path: str | Path) -> Features:
     "Features from .safetensors, .npz or .npy; raises InputError on damage, statistics, and rows that are not finite."
     path = Path(path)
-    _ending(path)
+    _check_ending(path)
     try: arrays, meta = _arrays(path)
     except Exception as error: # a reader on damaged bytes may raise anything
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]

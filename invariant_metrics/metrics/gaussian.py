@@ -402,7 +402,12 @@ def load_stats(path: "str | Path",
     return stats.to(device) if device else stats
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
-def _is_stats(path: Path) -> bool: # by content: mu and sigma, or what GaussianStats wrote
+def _names_file(source) -> bool: # of features or of statistics
+    return isinstance(source, (str, Path)) and Path(source).suffix in FILES
+
+def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or what GaussianStats wrote
+    if not path.is_file(): raise InputError(f"no file {path}")
+    if path.suffix == ".npy": return False
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file: return {"mu", "sigma"} <= set(file.files)
@@ -410,28 +415,25 @@ def _is_stats(path: Path) -> bool: # by content: mu and sigma, or what GaussianS
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError) as error:
         raise InputError(f"{path} is not a readable {path.suffix} file: {type(error).__name__}; make it again") from error
 
-def _open_file(path: Path) -> Features | GaussianStats:
-    if not path.is_file(): raise InputError(f"no file {path}")
-    return GaussianStats.load(path) if path.suffix != ".npy" and _is_stats(path) else load_features(path)
-
-def _open_shards(paths: Sequence[Path], where: str) -> GaussianStats:
+def _merge_shards(paths: Sequence[Path], where: str) -> GaussianStats:
+    others = [path for path in paths if not _holds_stats(path)]
+    if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
     seen = {}
     for path in paths:
-        if not path.is_file(): raise InputError(f"no file {path}")
         twin = seen.setdefault(file_sha256(path), path)
-        if twin is not path: raise InputError(f"{where}: {path} and {twin} are the same shard; each part of a set may be given once")
-    shards = [_open_file(path) for path in paths]
-    others = [path for path, shard in zip(paths, shards) if isinstance(shard, Features)]
-    if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
-    return GaussianStats.merged(shards)
+        if twin is not path:
+            raise InputError(f"{where}: {path} and {twin} are the same shard; "
+                             "each part of a set may be given once")
+    return GaussianStats.merged([GaussianStats.load(path) for path in paths])
 
 def open_features(source,              # file, list of files, two-dimensional array; or features or statistics already
                   where: str = "pred", # for messages
                  ) -> Features | GaussianStats | None: # None: the source holds items, or is none
     "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."
     if isinstance(source, (Features, GaussianStats)): return source
-    if isinstance(source, (str, Path)): return _open_file(Path(source)) if Path(source).suffix in FILES else None
-    if isinstance(source, Sequence) and len(source) and all(isinstance(s, (str, Path)) and Path(s).suffix in FILES for s in source):
-        return _open_shards([Path(s) for s in source], where)
-    if isinstance(source, (Tensor, np.ndarray)) and source.ndim == 2: return Features(checked_features(source, where), None, None, where)
-    return None
+    if _names_file(source) and _holds_stats(Path(source)): return GaussianStats.load(source)
+    if isinstance(source, Sequence) and len(source) and all(_names_file(s) for s in source):
+        return _merge_shards([Path(s) for s in source], where)
+    if isinstance(source, (Tensor, np.ndarray)) and source.ndim == 2:
+        return Features(checked_features(source, where), None, None, where)
+    return load_features(source) if _names_file(source) else None
