@@ -118,7 +118,7 @@ def test_mean_and_max_over_references():
 # --- every way to fail
 
 @pytest.mark.parametrize("way, said", [("raise", "RuntimeError: the network"), ("exit", "ended with code 139: Segmentation fault"), ("short", "gave 1 scores for 2"),
-                                       ("long", "gave 3 scores for 2"), ("words", "ValueError: could not convert"), ("none", "fetch it there as recipe")])
+                                       ("long", "gave 3 scores for 2"), ("words", "ValueError: could not convert"), ("none", "fetch it there as environment_recipe")])
 def test_failures_over_there(home, way, said):
     refused(lambda: opened(home, way)([("a", "b", "c"), ("d", "e", "f")]), said)
 
