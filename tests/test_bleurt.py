@@ -4,30 +4,20 @@ import json
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from tiny_networks import WORDS, save_tiny
 
 from invariant_metrics.core import InputError
-from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
 LOOSE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 sentence = st.lists(st.sampled_from(WORDS[5:] + ["zebra"]), max_size=24).map(" ".join)
 PAIRS = [("a red ball", "the ball is red"), ("", "a dog"), ("the cat sees a dog", ""), ("a dog "*15, "the old tree "*15), ("two", "a cat under the tree")]
 
 
 def save(folder, kind="bert", labels=1):
-    import transformers
-    transformers.utils.logging.disable_progress_bar()
-    shape = dict(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=42)
-    if kind == "distilbert": shape = dict(vocab_size=len(WORDS), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=42)
-    if kind == "roberta": shape |= dict(type_vocab_size=1, pad_token_id=0)
-    config = transformers.AutoConfig.for_model(kind, num_labels=labels, initializer_range=0.3, **shape)
-    with fixed_seed(0): net = transformers.AutoModelForSequenceClassification.from_config(config).eval()
-    net.save_pretrained(folder)
-    tokenizer = transformers.BertTokenizerFast(vocab={w: i for i, w in enumerate(WORDS)}, model_max_length=40)
-    tokenizer.save_pretrained(folder)
-    return net, tokenizer
+    more = {"pad_token_id": 0} if kind == "roberta" else {}
+    return save_tiny(folder, kind, layers=2, positions=42, labels=labels, longest=40, initializer_range=0.3, **more)
 
 
 @pytest.fixture(scope="module")

@@ -10,37 +10,25 @@ import scipy.linalg
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from real_data import data_path
+from tiny_networks import WORDS, save_tiny
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders import text as text_module
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.text import FAMILY, bert, layer_names, runs, text_place, thirds
 from invariant_metrics.encoders.weights import PUBLIC, get_card
 from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards
 from invariant_metrics.metrics.bert_frechet import rooted_distance, rooted_estimate
 from invariant_metrics.scoring.inference import bootstrap_counts, score_rows
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
-SHAPE = dict(vocab_size=len(WORDS), hidden_size=32, num_attention_heads=2, intermediate_size=64, max_position_embeddings=40)
 LOOSE = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = ["a red ball", "", "the cat is under the old tree beside the blue ball near the green house with a dog", "two and two", "a zebra", "the dog"]
 sentences = st.lists(st.sampled_from(WORDS[5:] + ["zebra", "Ünï", "12"]), max_size=30).map(" ".join)
 
 
 def save_mini(folder, kind="bert", layers=4, seed=0):
-    import transformers
-    transformers.utils.logging.disable_progress_bar()
-    shape = dict(SHAPE, num_hidden_layers=layers)
-    if kind == "distilbert": shape = dict(vocab_size=len(WORDS), dim=32, n_layers=layers, n_heads=2, hidden_dim=64, max_position_embeddings=40)
-    if kind in ("electra", "albert"): shape["embedding_size"] = 32
-    if kind in ("roberta", "xlm-roberta", "camembert"): shape["type_vocab_size"] = 1
-    config = transformers.AutoConfig.for_model(kind, **shape, **({"pad_token_id": 0} if kind == "modernbert" else {}))
-    with fixed_seed(seed): net = transformers.AutoModel.from_config(config).eval()
-    net.save_pretrained(folder)
-    tokenizer = transformers.BertTokenizerFast(vocab={w: i for i, w in enumerate(WORDS)})
-    tokenizer.save_pretrained(folder)
-    return net, tokenizer
+    more = {"embedding_size": 32} if kind in ("electra", "albert") else {"pad_token_id": 0} if kind == "modernbert" else {}
+    return save_tiny(folder, kind, layers, seed, **more)
 
 
 @pytest.fixture(scope="module")
