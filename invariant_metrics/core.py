@@ -9,6 +9,7 @@ __all__ = ['InputError', 'unknown', 'package_version', 'Signature', 'Interval', 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
 import hashlib
+import html
 import importlib
 import json
 import os
@@ -63,6 +64,15 @@ class Signature:
 
     def __str__(self) -> str: return "|".join(f"{k}:{v}" for k, v in self.items)
 
+    @property
+    def short(self) -> str:
+        "For captions: without digests and whatever is absent; `n:200/240` where the targets are of another number."
+        parts = {k: v for k, v in self.items if not re.fullmatch(r"[0-9a-f]{12,}|no|none|float64|as-is|as-is-plain", v)}
+        if "n_target" in parts: parts["n"] = f"{parts.get('n', '')}/{parts.pop('n_target')}"
+        if "version" in parts: parts["version"] = f"v{parts.pop('version')}" # at the end
+        plain = ("metric", "encoder", "layer", "estimator", "version") # their values speak for themselves
+        return "|".join(v if k in plain else f"{k}:{v}" for k, v in parts.items())
+
     def extended(self, **parts) -> "Signature":
         "The same signature with more parts (or other values for known ones)."
         return Signature.of(**{**dict(self.items), **parts})
@@ -82,7 +92,9 @@ class Interval:
     level: float = 0.95
     method: str = "bootstrap"
 
-@dataclass(frozen=True)
+
+# %% ../nbs/00_core.ipynb #6eb5bc1a
+@dataclass(frozen=True, repr=False)
 class Score:
     "What every metric returns: the value, its interval, n, direction, values per item, and signature."
     value: float
@@ -90,15 +102,40 @@ class Score:
     n: int                             # items the value was computed from
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
-    per_item: np.ndarray | None = field(default=None, repr=False) # (n,), or None for distances between sets
+    per_item: np.ndarray | None = None # (n,), or None for distances between sets
     corrected: float | None = None     # bias-corrected estimate, to which the interval then belongs; may be negative
     notes: tuple[str, ...] = ()        # what a reader of the number should know, a line each
     p_value: float | None = None       # of a permutation test that the two sets have one distribution, where it was asked for
 
-    def __str__(self) -> str:
+    @property
+    def metric(self) -> str:
+        "The name of the metric, from the signature; empty where it has none."
+        return dict(self.signature.items).get("metric", "")
+
+    def _numbers(self) -> str: # value, corrected estimate and interval
         ci = f" [{self.ci.low:.4g}, {self.ci.high:.4g}]" if self.ci else ""
         corrected = "" if self.corrected is None else f" corrected {self.corrected:.4g}"
-        return f"{self.value:.4g}{corrected}{ci} n={self.n} {self.signature}"
+        return f"{self.value:.4g}{corrected}{ci}"
+
+    @property
+    def caption(self) -> str:
+        "What the caption of a table should say of the number: the interval's confidence and the short signature."
+        interval = f"; {100*self.ci.level:g} % interval, {self.ci.method}" if self.ci else ""
+        return f"{self.signature.short}{interval}"
+
+    def __str__(self) -> str: return f"{self._numbers()} n={self.n} {self.signature}"
+
+    def __repr__(self) -> str: return f"Score({self.metric} {self._numbers()} n={self.n})".replace("( ", "(")
+
+    def __float__(self) -> float: return float(self.value)
+
+    def __format__(self, spec: str) -> str: return format(float(self), spec) if spec else str(self)
+
+    def _repr_html_(self) -> str:
+        direction = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        notes = "".join(f"<br>{html.escape(note)}" for note in self.notes)
+        shown = html.escape(f"{self.metric}{direction} {self._numbers()} n={self.n}".strip())
+        return f"<div><b>{shown}</b><br><small>{html.escape(str(self.signature))}{notes}</small></div>"
 
     def to_dict(self) -> dict:
         "A plain dict that goes into JSON."
