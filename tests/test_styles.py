@@ -1,4 +1,6 @@
 """HYPE-Style and distances between sets: oracle values, the sign, the pairing, the copies, and how often intervals hold."""
+import json
+
 import matplotlib.figure
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ from PIL import Image
 from scipy import stats
 from scipy.linalg import sqrtm
 
+from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.encoders.base import Encoder, Preprocess
@@ -18,7 +21,7 @@ from invariant_metrics.people.styles import corrected_replicates, distance_repli
 from invariant_metrics.people.styles import hype_style, kid_paired, label_counts, layer_differences
 from invariant_metrics.people.styles import read_styles, real_side, row_correlation, simulate_labels
 from invariant_metrics.people.styles import style_agreement, style_features, style_images, style_labels
-from invariant_metrics.people.styles import style_scatter, table_one
+from invariant_metrics.people.styles import style_scatter, style_study, table_one
 
 STYLES, INPUTS = [f"s{k}" for k in range(6)], [f"i{k:02d}" for k in range(25)]
 
@@ -141,7 +144,7 @@ def test_wrong_labels_are_named(change, word):
 
 
 @pytest.mark.parametrize("options, word", [
-    (dict(metrics=("IS",)), "IS"), (dict(real="both"), "both"), (dict(copies="half"), "half"), (dict(kind="kendall"), "kendall"),
+    (dict(metrics=("IS",)), "IS"), (dict(copies="half"), "half"), (dict(kind="kendall"), "kendall"),
     (dict(reps=1), "reps is 1"),
     (dict(values={"m": (np.ones((6, 25)), True)}), "m: the same for all 6 styles"), (dict(values={"m": (np.ones((6, 24)), True)}), "24"),
     (dict(values={"m": (np.full((6, 25), np.nan), True)}), "not finite")])
@@ -175,7 +178,7 @@ def test_replicates_are_paired_seeded_and_shared():
     easy = 50*rng(0, "easy").standard_normal(25)
     flat, paired = (style_agreement({}, labels, STYLES, INPUTS, values={"m": (v, False)}, reps=50) for v in (level, level + easy))
     assert flat.replicates["m", ""] == pytest.approx(paired.replicates["m", ""], abs=1e-9)
-    fixed = agreement(real="fixed")
+    fixed = agreement(fixed_real=True)
     assert fixed.r == pytest.approx(one.r) and (fixed.replicates["FID", "layer"] != one.replicates["FID", "layer"]).any()
 
 
@@ -313,6 +316,21 @@ def test_munit_folders_from_pictures_to_table(folders):
     small = pictures.only(["i3", "i1"])
     assert small.inputs == ("i3", "i1") and (small.images["s2"][0] == pictures.images["s2"][3]).all()
     with pytest.raises(InputError, match="unknown layer of embedded 'pool3'"): style_features(pictures, "embedded", layers=["pool3"])
+
+
+def test_folders_are_studied_in_python_and_by_the_command_alike(folders, tmp_path, capsys):
+    "The folder of real pictures and whether they are drawn again are two things, each with its own name."
+    pictures = read_styles(folders, folders/"real")
+    labels = simulate_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
+    labels.to_csv(tmp_path/"labels.csv", index=False)
+    for flag, fixed in (([], False), (["--fixed-real"], True)):
+        found = style_study(folders, folders/"real", labels, encoder="embedded", layers=["stage1"], reps=20, fixed_real=fixed)
+        words = ["styles", folders, "--real", folders/"real", "--labels", tmp_path/"labels.csv", "--encoder", "embedded", "--layer", "stage1", "--reps", 20, *flag]
+        assert main([*map(str, words), "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)["result"]
+        assert answer["signature"] == str(found.signature) and f"real:{'fixed' if fixed else 'resample'}" in answer["signature"]
+        assert [row["r"] for row in answer["table"]] == pytest.approx(found.table["r"].to_list())
+    assert main([*map(str, words)]) == 0 and "HYPE-Style" in capsys.readouterr().out
 
 
 def test_missing_inputs_and_folders_are_listed(folders, tmp_path):

@@ -244,7 +244,7 @@ def styles_command(folder: Annotated[Path, typer.Argument(help="Holds a folder p
     few_threads()
     said = read_labels(labels[0] if len(labels) == 1 else labels, page) if is_answers(labels[0]) else labels[0]
     found = style_study(folder, real, said, encoder=encoder, layers=[n for w in layer for n in parse_names(w)] or None, weights=weights, kind=kind, reps=reps,
-                        real="fixed" if fixed else "resample", new_styles=new_styles, device=device, seed=seed)
+                        fixed_real=fixed, new_styles=new_styles, device=device, seed=seed)
     if as_json: return print_json("styles", {"table": records(found.table), "hype": dict(zip(found.styles, map(float, found.hype))), "signature": str(found.signature)})
     print_table([{"style": s, "HYPE-Style": float(h)} for s, h in sorted(zip(found.styles, found.hype), key=lambda x: -x[1])], "share of answers that took a picture for real")
     print_table(records(table_one(found, form).reset_index()), f"correlation with HYPE-Style ({form} intervals; positive: the smaller distance is the more real)")

@@ -383,7 +383,7 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
                     *, metrics: Sequence[str] = ("FID", "KID"),
                     values: Mapping[str, tuple] | None = None, # metric -> ((S, N) values per picture, higher_is_better)
                     reps: int = 1000,                   # 25 as published
-                    real: str = "resample",             # or "fixed"
+                    fixed_real: bool = False,           # do not draw the real pictures again
                     kind: str = "pearson",              # or "spearman"
                     how: str = "mean",                  # of HYPE-Style, or "sum"
                     copies: str = "drop",               # pairs of copies in KID, or "keep"
@@ -391,14 +391,15 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
                     confidence: float = 0.95,
                     seed: int = 0) -> StyleAgreement:
     "Correlation of scores with HYPE-Style by a paired bootstrap over inputs (Zhou et al. 2020); raises InputError on sides that do not fit."
-    _check_choices(real=(real, ("resample", "fixed")), copies=(copies, COPIES), how=(how, ("mean", "sum")))
+    _check_choices(copies=(copies, COPIES), how=(how, ("mean", "sum")))
     _check_choices(**{f"metric {k}": (m, DISTANCES) for k, m in enumerate(metrics)})
     if not features and not values: raise InputError("no scores: give features of at least one layer, or values of a metric")
     total, count = label_counts(style_labels(labels), styles, inputs)
     first = lambda n, drawn: np.concatenate([np.ones((1, n)), drawn])  # row 0 is the data as they are
     u = first(len(inputs), bootstrap_weights(len(inputs), reps, rng(seed, "styles", "inputs")))
     sizes = {len(y) for _, y in features.values()}
-    v = {m: first(m, bootstrap_weights(m, reps, rng(seed, "styles", "real"))) if real == "resample" else np.ones((1, m)) for m in sizes}
+    def real_weights(m): return np.ones((1, m)) if fixed_real else first(m, bootstrap_weights(m, reps, rng(seed, "styles", "real")))
+    v = {m: real_weights(m) for m in sizes}
     people = _hype(total, count, u, how)
     scores = _scores(features, values or {}, u, v, metrics, copies, total.shape)
     _check_spread(people[0], {key: score[0] for key, score in scores.items()}, len(inputs), reps)
@@ -406,7 +407,8 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
     if new_styles: at[1:] = rng(seed, "styles", "new").integers(len(styles), size=(reps, len(styles)))
     sides = {key: [np.take_along_axis(z, at, 1) for z in (people, score)] for key, score in scores.items()}
     r = {key: row_correlation(*both, kind) for key, both in sides.items()}
-    signature = Signature.of(metric="style-agreement", hype=how, correlation=kind, styles=len(styles), inputs=len(inputs), real=real,
+    signature = Signature.of(metric="style-agreement", hype=how, correlation=kind, styles=len(styles), inputs=len(inputs),
+                             real="fixed" if fixed_real else "resample",
                              copies=copies, target="inputs+styles" if new_styles else "inputs", reps=reps, seed=seed)
     return StyleAgreement(tuple(styles), people[0], {k: s[0] for k, s in scores.items()}, {k: float(c[0]) for k, c in r.items()},
                           {k: c[1:] for k, c in r.items()}, {k: corrected_replicates(*both, kind) for k, both in sides.items()}, confidence, signature,
