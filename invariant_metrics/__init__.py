@@ -6,6 +6,7 @@ from types import ModuleType as _ModuleType
 __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run",
+            "TorchMetric": "scoring.torch_metric",
             "Score": "core", "Signature": "core", "Interval": "core", "InputError": "core", "paired_metric": "metrics.base",
             "load_results": "files"}
 __all__ = [*_SURFACE]

@@ -170,7 +170,6 @@ def test_what_cannot_be_is_said():
                            (lambda: TorchMetric("fd", parts=8), "streamed=True only"),
                            (lambda: TorchMetric("fd", streamed=True, parts=1), "parts must be"),
                            (lambda: made("fd parts").score(), "call update first"),
-                           (lambda: made("fd parts").compute(), "call update first"),
                            (lambda: one("fd parts", (0, 30)).rows(), "keeps no rows"),
                            (lambda: one("fd parts", (0, 30)).score(reps=10), "reps cannot be had")):
         with pytest.raises(InputError, match=message): wrong()

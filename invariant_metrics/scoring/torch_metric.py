@@ -10,16 +10,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 
 import torch
 import torchmetrics
+from fastcore.basics import patch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from ..core import InputError, Score
 from ..files import digest
+from ..data.items import as_images
 from ..data.texts import check_sides, load_texts
-from ..metrics.base import Rows, check_items, extract, get_metric
+from ..metrics.base import Metric, Rows, check_items, extract, get_metric
 from ..metrics.gaussian import BLOCK, GaussianStats, Moments
 from .inference import estimate_score, score_rows
 
@@ -79,12 +82,24 @@ def texts_of(packs: Tensor # (bytes,) uint8, end to end
     return out
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #02d090ab
-class _States(torchmetrics.Metric):
+_OF_TORCHMETRICS = ("compute_on_cpu", "dist_sync_on_step", "process_group", "dist_sync_fn", "distributed_available_fn",
+                    "sync_on_compute", "compute_with_cache")
+
+class TorchMetric(torchmetrics.Metric):
+    "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False
 
-    def __init__(self, metric, options: Mapping | None, streamed: bool, parts: int, seed: int, **kwargs):
-        super().__init__(**{"dist_sync_fn": gather_states, **kwargs})
-        self.metric, self.source = get_metric(metric, **(options or {})), (metric, dict(options or {}))
+    def __init__(self, metric,                    # whatever `get_metric` takes
+                 options: Mapping | None = None,  # for it; or by name, below
+                 *, streamed: bool = False,       # keep moments instead of rows: bounded memory
+                 parts: int = 0,                  # random parts of the moments, from which a streamed score has its interval
+                 seed: int = 0,                   # of the parts
+                 **more):                         # further options of the metric, or arguments of torchmetrics.Metric
+        super().__init__(**{"dist_sync_fn": gather_states, **{k: more.pop(k) for k in _OF_TORCHMETRICS if k in more}})
+        options = {**(options or {}), **more}
+        if isinstance(metric, Metric) and options:
+            raise InputError(f"{metric.name} is built already; give {', '.join(options)} where it is built, or its name here")
+        self.metric, self.source = get_metric(metric, **options), (metric, options)
         self.streamed, self.parts, self.seed = streamed, parts, seed
         if streamed and self.metric.from_stats is None:
             raise InputError(f"{self.metric.name} needs more than mean and covariance; leave out streamed=True")
@@ -95,12 +110,49 @@ class _States(torchmetrics.Metric):
         self._packs = [f"{side}_moments_{identity}" for side in ("pred", "target")] if streamed else []
         self._texts = [f"texts_{identity}"] if self.metric.corpus else []
         for state in (*self._rows, *self._packs, *self._texts): self.add_state(state, default=[], dist_reduce_fx="cat")
+        if type(self) is TorchMetric: self.__class__ = _class_of(self.metric.name)
 
     higher_is_better = property(lambda self: self.metric.higher_is_better)
 
     def _state(self, name: str) -> list[Tensor]: # a list also after synchronizing, when torchmetrics has joined it
         held = getattr(self, name)
         return [held] if isinstance(held, Tensor) else held
+
+    def _has_seen(self) -> bool: return any(x.numel() for name in self._defaults for x in self._state(name))
+
+    def update(self, pred, target=None, source=None) -> None:
+        "Take in one batch of predictions, targets, and what the predictions were made from."
+        if self.metric.inputs == "images":
+            pred, target = (x if x is None or isinstance(x, Tensor) else as_images(x) for x in (pred, target))
+        if self._texts:
+            check_items([self.metric], pred, target, source)
+            return getattr(self, self._texts[0]).append(text_pack(pred, target, source).to(self.device))
+        rows = extract([self.metric], pred, target, source, batch=max(len(pred), 1))[self.metric.name]
+        for side, part in enumerate((rows.pred, rows.target)):
+            if part is None: continue
+            held = getattr(self, self._rows[side])
+            held.append(part.to(self.device))
+            if self.streamed and sum(map(len, held)) >= BLOCK: self._fold(side)
+
+    def compute(self) -> Tensor:
+        "The value over everything seen; NaN before the first update."
+        if not self._has_seen(): value = float("nan")
+        elif self.streamed: value = self.metric.from_stats(*(side.total() for side in self.stats())).value
+        else: value = self.metric.statistic(self.rows())
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+    def __float__(self) -> float: return float(self.compute())
+
+    def plot(self, val=None, ax=None): # figure and axes
+        "A figure of the value, or of several values that were computed before."
+        return self._plot(val, ax)
+
+    def _get_name(self) -> str: return "TorchMetric"
+
+    def extra_repr(self) -> str:
+        how = {"streamed": self.streamed, "parts": self.parts, "seed": self.seed}
+        given = {**self.source[1], **{k: v for k, v in how.items() if v}}
+        return ", ".join([repr(self.metric.name), *(f"{k}={getattr(v, 'name', v)!r}" for k, v in given.items())])
 
     def _apply(self, fn, exclude_state=()):
         device = fn(torch.zeros(1, device=self.device)).device
@@ -116,85 +168,83 @@ class _States(torchmetrics.Metric):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__({**state, "metric": state["metric"] or get_metric(state["source"][0], **state["source"][1])})
 
+    def __reduce__(self) -> tuple: # classes made by `_class_of` are in no module where unpickling could find them
+        home = self.metric.name if type(self) is _class_of(self.metric.name) else type(self)
+        return _blank, (home,), self.__getstate__()
+
+@cache
+def _class_of(name: str) -> type: # a dot would be a path to torch
+    return type(name.replace(".", "_"), (TorchMetric,), {"__doc__": f"`TorchMetric` of {name}.", "__module__": TorchMetric.__module__})
+
+def _blank(home: str | type) -> TorchMetric:
+    home = _class_of(home) if isinstance(home, str) else home
+    return home.__new__(home)
+
+
 # %% ../../nbs/scoring/50_torch_metric.ipynb #86656311
-class _Folding(_States):
-    def _fold(self, side: int) -> GaussianStats: # views of this side's pack
-        "Everything of one side in one pack."
-        rows, packs = [x for x in self._state(self._rows[side]) if len(x)], self._state(self._packs[side])
-        seen = [stats for pack in packs for stats in unpack_stats(pack)]
-        if not rows and not seen: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-        pack = packs[0] if len(seen) == 1 else new_pack(rows[0].shape[1] if rows else seen[0].width, self.parts or 1, self.device)
-        stats = next(unpack_stats(pack))
-        stats.seed = self.seed
-        for other in seen if len(seen) > 1 else (): stats.merge(other)
-        for x in rows: stats.update(x)
-        note_counts(pack, stats)
-        setattr(self, self._rows[side], []); setattr(self, self._packs[side], [pack])
-        return stats
+@patch
+def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's pack
+    "Everything of one side in one pack."
+    rows, packs = [x for x in self._state(self._rows[side]) if len(x)], self._state(self._packs[side])
+    seen = [stats for pack in packs for stats in unpack_stats(pack)]
+    if not rows and not seen: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
+    pack = packs[0] if len(seen) == 1 else new_pack(rows[0].shape[1] if rows else seen[0].width, self.parts or 1, self.device)
+    stats = next(unpack_stats(pack))
+    stats.seed = self.seed
+    for other in seen if len(seen) > 1 else (): stats.merge(other)
+    for x in rows: stats.update(x)
+    note_counts(pack, stats)
+    setattr(self, self._rows[side], []); setattr(self, self._packs[side], [pack])
+    return stats
 
-    def rows(self) -> Rows:
-        "The rows seen so far, from all processes once synchronized; raises InputError where they were not kept."
-        if self.streamed: raise InputError(f"{self.metric.name}: a streamed metric keeps no rows")
-        if self._texts:
-            texts = texts_of(torch.cat(self._state(self._texts[0]) or [torch.zeros(0, dtype=torch.uint8)]))
-            if not texts[0]: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-            return extract([self.metric], *(side or None for side in texts))[self.metric.name]
-        pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None for name in self._rows)
-        if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-        return Rows(pred, target, matched=target is None or len(pred) == len(target))
+@patch
+def rows(self: TorchMetric) -> Rows:
+    "The rows seen so far, from all processes once synchronized; raises InputError where they were not kept."
+    if self.streamed: raise InputError(f"{self.metric.name}: a streamed metric keeps no rows")
+    if self._texts:
+        texts = texts_of(torch.cat(self._state(self._texts[0]) or [torch.zeros(0, dtype=torch.uint8)]))
+        if not texts[0]: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
+        return extract([self.metric], *(side or None for side in texts))[self.metric.name]
+    pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None for name in self._rows)
+    if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
+    return Rows(pred, target, matched=target is None or len(pred) == len(target))
 
-    def stats(self) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
-        "What the streamed states hold, from all processes once synchronized; raises InputError before the first update."
-        return self._fold(0), self._fold(1)
+@patch
+def stats(self: TorchMetric) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
+    "What the streamed states hold, from all processes once synchronized; raises InputError before the first update."
+    return self._fold(0), self._fold(1)
 
-    def merge_state(self, incoming_state) -> None:
-        "Take in the state of another, as torchmetrics does."
-        super().merge_state(incoming_state)
-        self._computed = None # torchmetrics would go on returning the number from before
-        for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
-        if self._packs and all(map(self._state, self._rows)): self.stats()
+
+# %% ../../nbs/scoring/50_torch_metric.ipynb #3666b992
+@patch
+def merge_state(self: TorchMetric, incoming_state) -> None:
+    "Take in the state of another, as torchmetrics does; raises InputError if that is another metric or has other options."
+    other = incoming_state.metric_state if isinstance(incoming_state, torchmetrics.Metric) else incoming_state
+    if isinstance(other, dict) and set(other) != set(self._defaults):
+        what = incoming_state if isinstance(incoming_state, torchmetrics.Metric) else "a state of another kind"
+        raise InputError(f"{self} cannot take in {what}: only the same metric with the same options can be merged")
+    torchmetrics.Metric.merge_state(self, other)
+    self._computed = None # torchmetrics would go on returning the number from before
+    self._update_count += self._has_seen()
+    for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
+    if self._packs and all(map(self._state, self._rows)): self.stats()
+
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #203190a9
-class TorchMetric(_Folding):
-    "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
-    def __init__(self, metric,                    # whatever `get_metric` takes
-                 options: Mapping | None = None,  # for it
-                 *, streamed: bool = False,       # keep moments instead of rows: bounded memory
-                 parts: int = 0,                  # random parts of the moments, from which a streamed score has its interval
-                 seed: int = 0,                   # of the parts
-                 **kwargs):                       # passed to torchmetrics.Metric
-        super().__init__(metric, options, streamed, parts, seed, **kwargs)
+@contextmanager
+def _everywhere(metric: TorchMetric):
+    here = not metric._is_synced
+    if here: metric.sync(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync)
+    try: yield
+    finally:
+        if here and metric._is_synced: metric.unsync()
 
-    def update(self, pred, target=None, source=None) -> None:
-        "Take in one batch of predictions, targets, and what the predictions were made from."
-        if self._texts:
-            check_items([self.metric], pred, target, source)
-            return getattr(self, self._texts[0]).append(text_pack(pred, target, source).to(self.device))
-        rows = extract([self.metric], pred, target, source, batch=max(len(pred), 1))[self.metric.name]
-        for side, part in enumerate((rows.pred, rows.target)):
-            if part is None: continue
-            held = getattr(self, self._rows[side])
-            held.append(part.to(self.device))
-            if self.streamed and sum(map(len, held)) >= BLOCK: self._fold(side)
+@patch
+def score(self: TorchMetric, *, confidence: float = 0.95, **options) -> Score: # options of `score_rows`, where rows are kept
+    "The value with its interval, over all processes; raises InputError before the first update."
+    with _everywhere(self):
+        if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
+        if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
+        pred, target = self.stats()
+        return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, confidence=confidence)
 
-    def compute(self) -> Tensor:
-        "The value over everything seen."
-        if self.streamed: value = self.metric.from_stats(*(side.total() for side in self.stats())).value
-        else: value = self.metric.statistic(self.rows())
-        return torch.tensor(value, dtype=torch.float64, device=self.device)
-
-    @contextmanager
-    def _everywhere(self):
-        here = not self._is_synced
-        if here: self.sync(dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync)
-        try: yield
-        finally:
-            if here and self._is_synced: self.unsync()
-
-    def score(self, *, confidence: float = 0.95, **options) -> Score: # options of `score_rows`, where rows are kept
-        "The value with its interval, over all processes; raises InputError before the first update."
-        with self._everywhere():
-            if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
-            if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
-            pred, target = self.stats()
-            return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, confidence=confidence)
