@@ -6,8 +6,10 @@ from types import ModuleType as _ModuleType
 __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run",
-            "TorchMetric": "scoring.torch_metric",
-            "Score": "core", "Signature": "core", "Interval": "core", "InputError": "core", "paired_metric": "metrics.base",
+            "agree": "people.human", "power": "scoring.pilots:plan_systems", "styles": "people.styles:style_study",
+            "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.base", "metric_cards": "metrics.base",
+            "paired_metric": "metrics.base", "single_metric": "metrics.base", "set_metric": "metrics.base",
+            "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",
             "load_results": "files"}
 __all__ = [*_SURFACE]
 
@@ -19,14 +21,18 @@ def __getattr__(name):
     return getattr(_import_module(f"{__name__}.{module}"), its_name or name)
 
 
-def __dir__(): return sorted({*globals(), *_SURFACE})
+def __dir__():
+    "The names above, and the rooms that were imported; what begins with an underscore is ours, but for Python's own."
+    return sorted(name for name in {*globals(), *_SURFACE} if not name.startswith("_") or name.endswith("__"))
 
 
-class _Room(_ModuleType):
-    "A room that has the name of a function above: `im.probe(...)` calls the function, `im.probe.images` is a module of the room."
+class _Room(_ModuleType): # one with the name of a function above: `im.probe(...)` calls the function, `im.probe.images` is a module of the room
     @property
     def __wrapped__(self): # the function, also for `inspect.signature`
         return __getattr__(self.__name__.rpartition(".")[2])
+
+    @property
+    def __doc__(self): return self.__wrapped__.__doc__
 
     def __call__(self, *args, **options): return self.__wrapped__(*args, **options)
 

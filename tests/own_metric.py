@@ -1,5 +1,5 @@
 "A user's own metrics, as they would stand in a package of theirs; the contract test judges them like built-in ones."
-from invariant_metrics import Signature, paired_metric
+from invariant_metrics import Signature, paired_metric, set_metric
 from invariant_metrics.metrics.base import Metric, SetMetric
 
 
@@ -19,3 +19,8 @@ def mean_gap() -> Metric:
     return SetMetric("mean-gap", phi=lambda x: x.mean((2, 3)), compare=mean_distance, higher_is_better=False,
                   signature=Signature.of(metric="mean-gap"), phi_key="mean-color-of-mine",
                   card={"measures": "distance of mean colors", "range": "[0, 2]", "inputs": "images", "weights": "none", "cite": "none"})
+
+
+@set_metric("own-center-gap", measures="distance of the mean features", range="[0, ∞)", cite="none")
+def center_gap(pred, target):
+    return float((pred.mean(0) - target.mean(0)).norm())

@@ -19,7 +19,7 @@ ELSEWHERE = { # name -> why it is not here
     "clipscore": "needs images and texts: tests/test_caption.py", "refclipscore": "needs images and texts: tests/test_caption.py"}
 MINILM = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")}
 OPTIONS = {**MINILM, **{n: {"runs": 2} for n in metrics.names() if n.startswith("prd-")}} # ten clusterings each time take long
-OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap"]
+OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap", "own_metric:center_gap"]
 UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased", "fd-inf"} # of identical sets not 0 but below it
 SATURATED = {"precision", "recall", "coverage"}           # shares that light damage may leave at 1
 PEOPLE = [("a brown dog runs along the beach", "the dog is running on the sand", "a dog at the sea"), ("two children sit on a red bench",),

@@ -1,6 +1,7 @@
 "What `import invariant_metrics as im` offers, and how its scores are shown."
 import html
 
+import invariant_metrics as im
 from invariant_metrics.core import Interval, Score, Signature
 
 
@@ -23,3 +24,11 @@ def test_what_a_notebook_shows_is_escaped():
     bad = "<script>alert(1)</script>"
     shown = example(notes=(bad,))._repr_html_()
     assert "<script" not in shown and html.escape(bad) in shown and "↓" in shown
+
+
+def test_dir_shows_what_is_for_users():
+    shown = [name for name in dir(im) if not (name.startswith("__") and name.endswith("__"))]
+    assert not [name for name in shown if name.startswith("_")] and set(im.__all__) <= set(shown)
+    assert {"score", "probe", "study", "agree", "power", "styles", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
+            "single_metric", "set_metric", "Score", "Scores"} <= set(im.__all__)
+    for name in im.__all__: assert callable(getattr(im, name)) and (getattr(im, name).__doc__ or "").strip(), name
