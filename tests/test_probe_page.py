@@ -9,10 +9,11 @@ import pytest
 from browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.probe.figures import example_strips
+from invariant_metrics.probe.tables import kind_verdicts
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
-from invariant_metrics.pages.probe import source_headline, heat_maps, split_profile, render_probe, families_as_rows, kind_verdicts
+from invariant_metrics.pages.probe import source_headline, heat_maps, split_profile, render_probe, families_as_rows
 from invariant_metrics.pages.study import write_report
 
 EVIL = "<script>alert(1)</script>"
@@ -64,7 +65,7 @@ def test_the_answers_follow_the_numbers():
     said = dict(source_headline(made_up(), "captioning", "captioning"))
     assert said["With one edit apart,"] == "sees notices most kinds of violation and prefers none. Kinds noticed / preferred, of 2: sees 2/0, prefers 0/1."
     assert said["Natural variation is larger:"].startswith("1 of 2 metrics prefer some kind")
-    assert "constant cannot tell, as it must" in said["The sentinels:"] and "length alone sees 2 of 2 kinds (negation and color-replaced)" in said["The sentinels:"]
+    assert "constant cannot tell, as it must" in said["The sentinels:"] and "length alone notices 2 and prefers 0 of 2 kinds one edit apart (negation and color-replaced)" in said["The sentinels:"]
     assert "this probe is broken, do not read on" in dict(source_headline(made_up(constant=1.0), "captioning", "captioning"))["The sentinels:"]
 
 
@@ -76,7 +77,7 @@ def test_an_edit_that_leaves_the_text_right_is_no_violation():
     assert both.loc["all", "accuracy_low"] <= both.loc["all", "accuracy"] <= both.loc["all", "accuracy_high"]
     both = both["accuracy"]
     assert both["all"] == pytest.approx((both["negation"] + both["color-replaced"]) / 2) == pytest.approx(0.25)
-    assert set(kind_verdicts(probe, "captioning", "paired")["family"]) == {"negation", "color-replaced"}
+    assert set(kind_verdicts(probe)["family"]) == {"negation", "color-replaced"}
 
 
 def test_few_items_have_no_verdict():

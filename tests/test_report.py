@@ -82,7 +82,7 @@ def test_same_results_same_page():
 def test_the_headline_follows_the_numbers():
     probe = made_up_probe()
     page = render_study(RUN, probe)
-    assert "violation-depth notices most kinds of violation without punishing" in page and "a-rather-long-name-of-a-distance 0/3" in page
+    assert "violation-depth notices most kinds of violation without preferring any" in page and "a-rather-long-name-of-a-distance 0/3" in page
     probe.auc.loc[probe.auc["metric"] == "violation-depth", ["auc", "ci_low", "ci_high"]] = [0.2, 0.1, 0.3]
     assert "none notices most kinds of violation" in render_study(RUN, probe)
 

@@ -39,19 +39,22 @@ def probe_command(task: Annotated[str, typer.Argument(help="colorization, images
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.probe.run import run_probe
+    from invariant_metrics.probe.tables import VIEW_NAMES, summarize_probe
     from invariant_metrics.pages.study import write_report
     few_threads()
     wanted = lambda words: [n for w in words for n in parse_names(w)] or None
     folder, found = run_probe(task, (target[0] if len(target) == 1 else target) or None, pred, source=source, metrics=wanted(metrics), families=wanted(families),
                               foils=foils, regions=regions, recursive=recursive, side=side, base=base, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
     page = write_report(folder)
-    broken = found.ledger.loc[found.ledger["kind"] == "violation", ["source", "family"]].drop_duplicates()
-    rows = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
-    if as_json: return print_json("probe", {"folder": folder, "page": page, "auc": records(rows), "ledger": records(found.ledger), "signatures": found.signatures})
-    for (origin, view), part in rows.groupby(["source", "view"], sort=False):
-        counts = part.assign(notices=part["ci_low"] > 0.5, prefers=part["ci_high"] < 0.5).groupby("metric", sort=False)
-        table = [{"metric": m, "notices": int(p["notices"].sum()), "prefers": int(p["prefers"].sum()), "kinds": len(p), "mean AUC": float(p["auc"].mean())} for m, p in counts]
-        print_table(table, f"{origin}, view {view}: kinds of violation that a metric notices, or prefers to what is right")
+    said = summarize_probe(found, task)
+    if as_json:
+        frames = {"counts": records(said.counts), "auc": records(found.auc[found.auc["level"] == "all"]), "ledger": records(found.ledger)}
+        return print_json("probe", {"folder": folder, "page": page, **frames, "sentences": said.sentences, "signatures": found.signatures})
+    for (origin, view), part in said.counts.groupby(["source", "view"], sort=False):
+        rows = part[["metric", "notices", "prefers", "undecided", "of", "too_few"]].rename(columns={"too_few": "too few items"})
+        print_table(records(rows), f"{origin}, {VIEW_NAMES[view]}: kinds of violation that a metric notices, or prefers to what is right")
+    for lines in said.sentences.values():
+        for what, sentence in lines: typer.echo(f"{what} {sentence}")
     typer.echo(f"page: {page}")
 
 # %% ../../nbs/commands/20_judge.ipynb #ee8d4177

@@ -23,30 +23,29 @@ from ..probe import figures as charts
 from ..study import figures as fig
 from ..study import text_figures as texts
 from ..study.improvement import LENGTH, SATURATION
+from ..probe.tables import LEAST_ITEMS, SENTINELS, count_kinds, join_names, reliable_metrics
 from ..probe.task import ProbeResult
 from ..runs import read_run
 from ..study.search import StudyResult
 from ..study.tradeoff import tradeoff_figures, tradeoff_legend
-from .page import fill_template, join_names, run_facts
+from .page import fill_template, run_facts
 from .probe import render_probe
 
 # %% ../../nbs/pages/20_study.ipynb #ce889101
-NOT_JUDGED = (*charts.SENTINELS, "psnr") # known by construction
+NOT_JUDGED = (*SENTINELS, "psnr") # known by construction
 
 def family_counts(rows: pd.DataFrame, # one row per metric and family, with a verdict
-                  ) -> pd.DataFrame:   # index metric; notices, punishes, of, net
-    "How many families each metric notices and punishes, the most reliable first."
-    rows = rows[~rows["metric"].isin(NOT_JUDGED) & (rows["verdict"] != "too few")]
-    found = pd.DataFrame({name: (rows["verdict"] == name).groupby(rows["metric"], sort=False).sum() for name in ("notices", "punishes")})
-    found["of"] = rows.groupby("metric", sort=False).size()
-    return found.assign(net=found["notices"] - found["punishes"]).sort_values(["net", "notices"], ascending=False, kind="stable")
+                  ) -> pd.DataFrame:   # as `count_kinds`, without what is known beforehand
+    "How many families each metric notices and prefers, the most reliable first."
+    counts = count_kinds(rows[["metric", "verdict"]], NOT_JUDGED)
+    return counts[~counts["known"] & (counts["of"] > 0)].reset_index(drop=True)
 
 # %% ../../nbs/pages/20_study.ipynb #704822f8
 def reliable_clause(counts: pd.DataFrame, # from `family_counts`
-                    spared: str = "punishing a valid recoloring",
+                    spared: str = "preferring any",
                    ) -> str:
-    "The metrics that notice more than half of the families and punish none, in a clause."
-    names = list(counts.index[(counts["notices"] > counts["of"] / 2) & (counts["punishes"] == 0)])
+    "The metrics that notice more than half of the families and prefer none, in a clause."
+    names = reliable_metrics(counts)
     verb = "notices" if len(names) < 2 else "notice"
     return f"{join_names(names)} {verb} most kinds of violation without {spared}"
 
@@ -61,9 +60,9 @@ def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
             lines.append(("On procedural scenes,", f"where the right colors are known: {each}."))
             continue
         for how, c in counts.items():
-            each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in c.iterrows())
+            each = ", ".join(f"{r.metric} {r.notices}/{r.prefers}" for r in c.itertuples())
             lines.append((f"On {charts.SOURCE_NAMES.get(source, source)}, {how}:",
-                          f"{reliable_clause(c)}. Kinds noticed / punished, of {c['of'].max()}: {each}."))
+                          f"{reliable_clause(c)}. Kinds noticed / preferred, of {c['of'].max()}: {each}."))
     return lines
 
 # %% ../../nbs/pages/20_study.ipynb #37c46b24
@@ -75,10 +74,10 @@ def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
     "Which metrics are reliable in each view, what length alone sees, and which violations most metrics prefer."
     lines, task = [], auc["source"].iloc[0]
     for view, what, spared in VIEWS:
-        rows = charts.all_levels(texts.single_edits(auc), task, view, "1", charts.LEAST_ITEMS)
+        rows = charts.all_levels(texts.single_edits(auc), task, view, "1", LEAST_ITEMS)
         counts = family_counts(rows)
         if not len(counts): continue
-        each = ", ".join(f"{metric} {r['notices']}/{r['punishes']}" for metric, r in counts.iterrows())
+        each = ", ".join(f"{r.metric} {r.notices}/{r.prefers}" for r in counts.itertuples())
         lines.append((what, f"{reliable_clause(counts, spared)}. Kinds noticed / preferred, of {counts['of'].max()}: {each}."))
         if view == "item": lines.append(variation_line(counts))
         if view == "paired": lines += [*length_lines(rows), *preference_lines(rows)]
@@ -87,7 +86,7 @@ def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
 # %% ../../nbs/pages/20_study.ipynb #4fd7a3d0
 def variation_line(counts: pd.DataFrame) -> tuple[str, str]: # from `family_counts`, of the view "item"
     "How many metrics fail on most kinds, one reference given."
-    fail = (counts["punishes"] > counts["of"] / 2).sum()
+    fail = (counts["prefers"] > counts["of"] / 2).sum()
     verb = "dwarfs" if fail > len(counts) / 2 else "does not dwarf"
     return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the edited reference better than "
             "another right answer in most kinds.")
@@ -103,7 +102,7 @@ def length_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where t
 def preference_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no such kind
     "The kinds of violation that more than half of the metrics find better than what is right."
     rows = rows[~rows["metric"].isin(NOT_JUDGED) & (rows["verdict"] != "too few")]
-    share = (rows["verdict"] == "punishes").groupby(rows["family"], sort=False).mean()
+    share = (rows["verdict"] == "prefers").groupby(rows["family"], sort=False).mean()
     names = list(share.index[share > 0.5])
     return [("Most metrics prefer the edited text", f"in {join_names(names)}.")] if names else []
 

@@ -24,6 +24,7 @@ from ..invariants.base import get_invariant
 from ..invariants.scene_graph import draw_graphs, parse
 from .. import plots
 from ..probe import figures as charts
+from ..probe.tables import LEAST_ITEMS
 from . import figures as fig
 from .corpora import EXACT_MEASURES
 from .improvement import LENGTH
@@ -143,7 +144,7 @@ _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} score
 
 def text_tables(auc: pd.DataFrame, task: str) -> list[dict]:
     "Metrics by families for one edit, a table per view."
-    return [charts.heat_table(single_edits(auc), task, view, "1", f"{said.format(_UNIT[task]).capitalize()}", charts.LEAST_ITEMS)
+    return [charts.heat_table(single_edits(auc), task, view, "1", f"{said.format(_UNIT[task]).capitalize()}", LEAST_ITEMS)
             for view, said in _VIEW.items() if len(charts.all_levels(single_edits(auc), task, view, "1"))]
 
 def with_doses(dose: pd.DataFrame) -> pd.DataFrame:
