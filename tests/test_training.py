@@ -202,13 +202,13 @@ def test_a_damaged_checkpoint_is_refused_and_another_network_does_not_fit(tmp_pa
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
-    import invariant_metrics.training.checkpoint as checkpoint
-    real, calls = checkpoint.safetensors.torch.save_file, []
+    import safetensors.torch
+    real, calls = safetensors.torch.save_file, []
     def full(*args, **kwargs):
         calls.append(1)
         if len(calls) > 1: raise OSError(28, "No space left on device")
         real(*args, **kwargs)
-    monkeypatch.setattr(checkpoint.safetensors.torch, "save_file", full)
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(InputError, match="No space left"):
         fit(Turn(UNetColorizer(8), AugmentedLoss()), color_batches(pictures(), 8), 10, folder=tmp_path, save_every=4)
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]

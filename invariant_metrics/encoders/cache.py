@@ -17,11 +17,11 @@ from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ..core import InputError
-from ..files import atomic_write, digest
+from ..files import digest, save_tensors
 
 # %% ../../nbs/encoders/30_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet
@@ -68,7 +68,7 @@ def cached_tensors(kind: str,                                 # what is kept, e.
     check_writable(path.parent)
     tensors = {k: v.detach().cpu().contiguous() for k, v in compute().items()}
     meta = {"settings": json.dumps(settings, default=str), "sha256": tensors_sha256(tensors)}
-    with atomic_write(path) as temporary: save_file(tensors, temporary, meta)
+    save_tensors(path, tensors, meta)
     return tensors
 
 def check_writable(folder: Path,

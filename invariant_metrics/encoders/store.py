@@ -22,11 +22,11 @@ import PIL
 import safetensors
 import torch
 from PIL import features as codecs
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from ..core import InputError, Signature, few
-from ..files import atomic_write, digest, file_sha256
+from ..core import InputError, Signature, check_source, few
+from ..files import atomic_write, digest, file_sha256, save_tensors
 from ..core import package_version, progress, unknown
 from ..data.items import PIXELS, Images, map_ahead, load_items, strict_decoding
 from ..data.texts import Texts
@@ -226,6 +226,7 @@ def checked_features(rows,         # (N, d) array or tensor
                      where: str,   # for messages
                     ) -> Tensor:   # (N, d) float32; float64 where they were, or were integers
     "A table of finite numbers; raises InputError naming the rows that hold others."
+    check_source(rows, where)
     if isinstance(rows, Tensor): rows = rows.detach().cpu().float() if rows.dtype == torch.bfloat16 else rows.detach().cpu()
     try: x = np.asarray(rows)
     except ValueError as error: raise InputError(f"{where}: rows of different widths are no table of features") from error
@@ -265,10 +266,10 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
     rows = checked_features(features, str(path))
     meta = {"signature": str(signature or ""), "names": json.dumps(_counted(names, rows, str(path)))}
     meta["seal"] = _seal(rows, **meta)
+    if path.suffix == ".safetensors": save_tensors(path, {"features": rows}, meta); return
     with atomic_write(path) as temporary:
         if path.suffix == ".npy": np.save(temporary, rows.numpy())
-        elif path.suffix == ".npz": np.savez(temporary, features=rows.numpy(), **{k: np.array(v) for k, v in meta.items()})
-        else: save_file({"features": rows}, temporary, meta)
+        else: np.savez(temporary, features=rows.numpy(), **{k: np.array(v) for k, v in meta.items()})
 
 # %% ../../nbs/encoders/70_store.ipynb #0ff2f302
 def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and our own metadata if it is there

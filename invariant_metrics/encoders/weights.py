@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, unknown
-from ..files import assets_folder, atomic_write, digest, file_sha256
+from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/10_weights.ipynb #df8b709c
 @dataclass(frozen=True)
@@ -82,10 +82,9 @@ def save_embedded(name: str,                        # also the file's name
                   folder: str | Path | None = None, # None for the package's own
                  ) -> Card:                         # the card as written
     "Store a state dict as `<name>.safetensors` with its card beside it; both files are whole or absent."
-    from safetensors.torch import save
     small = {k: (v.half() if v.is_floating_point() and v.ndim > 1 else v).detach().cpu().contiguous() for k, v in state.items()}
     path = Path(folder or assets_folder())/f"{name}.safetensors"
-    with atomic_write(path) as tmp: tmp.write_bytes(save(small))
+    save_tensors(path, small)
     card = replace(card, name=name, source="embedded", files=(path.name,), size=path.stat().st_size, sha256=file_sha256(path))
     with atomic_write(path.with_suffix(".json")) as tmp: tmp.write_text(card.to_json())
     return card

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..core import InputError, Signature
-from ..files import atomic_write
+from ..files import save_tensors
 from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
@@ -104,12 +104,11 @@ FORMAT = "document-frequencies-1"
 
 def save_frequencies(df: DocumentFrequencies, path: str | Path) -> None:
     "Write document frequencies as safetensors, in one step."
-    from safetensors.numpy import save_file
     letters = [w.encode() for w in df.words]
     arrays = {"letters": np.frombuffer(b"".join(letters), np.uint8), "ends": np.cumsum([len(w) for w in letters], dtype=np.int64)}
     arrays |= {f"{kind}{n}": x for kind, xs in (("keys", df.keys), ("counts", df.counts)) for n, x in enumerate(xs, 1)}
     about = {"format": FORMAT, "documents": str(df.documents), "tokenizer": df.tokenizer, "digest": df.digest()}
-    with atomic_write(path) as tmp: save_file(arrays, tmp, metadata=about)
+    save_tensors(path, arrays, about)
 
 def load_frequencies(path: str | Path) -> DocumentFrequencies:
     "Read document frequencies; raises InputError where the file is missing, foreign, or not what was written."

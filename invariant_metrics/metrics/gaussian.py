@@ -5,23 +5,24 @@
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'row_blocks', 'check_finite_rows', 'add_product', 'mirror_lower', 'Moments',
            'part_labels', 'same_features', 'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats',
-           'load_stats', 'open_features']
+           'load_stats', 'same_moments', 'open_features']
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #933da59f
 import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from ..core import InputError, Signature, few, progress, rng
-from ..files import atomic_write, file_sha256
+from ..core import InputError, Signature, check_source, few, progress, rng
+from ..files import atomic_write, save_tensors
 from ..encoders.base import get_encoder
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import FILES, Features, FeatureStore, checked_features, load_features
@@ -29,6 +30,7 @@ from ..encoders.store import FILES, Features, FeatureStore, checked_features, lo
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     "A batch of features; raises InputError on anything that is not two-dimensional and numeric."
+    check_source(x, "features")
     try: x = x.detach() if isinstance(x, Tensor) else np.asarray(x)
     except ValueError as error: raise InputError("features must be one array (N, d), with rows of one length") from error
     numeric = (x.dtype != torch.bool and not x.is_complex()) if isinstance(x, Tensor) else x.dtype.kind in "fiu"
@@ -354,7 +356,7 @@ def save_stats(stats: GaussianStats,
     tensors = {"n": torch.tensor([-1 if m.n is None else m.n for m in stats.moments()])}
     for k, m in enumerate(stats.moments()): tensors |= {f"mean{k or ''}": m.mean.cpu(), f"scatter{k or ''}": m.scatter.cpu()}
     meta = {"format": FORMAT, "seed": str(stats.seed), "signature": str(stats.signature or "")}
-    with atomic_write(path) as tmp: save_file(tensors, tmp, {**meta, "sha256": tensors_sha256(tensors)})
+    save_tensors(path, tensors, {**meta, "sha256": tensors_sha256(tensors)})
 
 def _read_safetensors(path: Path) -> GaussianStats:
     try:
@@ -376,11 +378,15 @@ def _read_npz(path: Path) -> GaussianStats:
     except (OSError, TypeError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is not a readable npz file of numbers ({type(error).__name__}); make it again") from error
     if not {"mu", "sigma"} <= set(held): raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
-    n = held.get("n", np.zeros(1))
-    moments = _covariance(path, int(n) if n.shape == () and n.dtype.kind in "iu" and n >= 2 else None, held["mu"], held["sigma"])
-    stats = GaussianStats.over([moments])
+    stats = GaussianStats.over([_covariance(path, _stored_count(path, held.get("n")), held["mu"], held["sigma"])])
     stats.signature = Signature.parse(str(held["signature"])) if "signature" in held else None
     return stats
+
+def _stored_count(path: Path, n: np.ndarray | None) -> int | None: # None: the file does not say
+    if n is None: return None
+    if n.size == 1 and n.dtype.kind in "fiu" and n.item() >= 2 and n.item() == int(n.item()): return int(n.item())
+    shown = repr(n.item()) if n.size == 1 else f"an array {n.shape}"
+    raise InputError(f"{path}: n is {shown}; it counts the samples behind mu and sigma, 2 at least; leave it out where nobody knows")
 
 def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) -> Moments:
     if mu.dtype.kind not in "fiu" or sigma.dtype.kind not in "fiu": raise InputError(f"{path}: mu or sigma does not hold real numbers")
@@ -390,6 +396,9 @@ def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) ->
     mu, sigma = torch.from_numpy(mu.astype(np.float64)), torch.from_numpy(sigma.astype(np.float64))
     if (sigma - sigma.T).abs().max() > 1e-6*sigma.abs().max() or (sigma.diagonal() < 0).any():
         raise InputError(f"{path}: sigma is no covariance; it is not symmetric, or has negative variances")
+    ridge = 1e-6*sigma.diagonal().sum().clamp(min=torch.finfo(torch.float64).tiny)   # rounding of float32 stays below
+    if torch.linalg.cholesky_ex((sigma + sigma.T)/2 + ridge*torch.eye(len(mu), dtype=torch.float64))[1]:
+        raise InputError(f"{path}: sigma is no covariance; it has eigenvalues far below 0")
     return Moments(n, mu, (sigma + sigma.T)*(0.5 if n is None else 0.5*(n - 1)))
 
 def load_stats(path: "str | Path",
@@ -400,6 +409,16 @@ def load_stats(path: "str | Path",
     if not path.is_file(): raise InputError(f"no statistics file at {path}")
     stats = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
     return stats.to(device) if device else stats
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #76519c14
+def same_moments(a: GaussianStats, b: GaussianStats) -> bool:
+    "Whether two statistics hold the same rows: number, mean and scatter agree to rounding, whatever their batches and parts were."
+    if a.n != b.n or a.width != b.width: return False
+    (p, q), eps = (z._settled() for z in (a, b)), torch.finfo(torch.float64).eps
+    spread = torch.maximum(p.scatter.diagonal(), q.scatter.diagonal().to(p.mean)).clamp(min=0).sqrt()
+    off = (p.mean - q.mean.to(p.mean)).abs()
+    if not (off <= 1e-9*spread + 16*eps*p.mean.abs()).all(): return False
+    return bool(((p.scatter - q.scatter.to(p.mean)).abs() <= 1e-9*torch.outer(spread, spread)).all())
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
 def _names_file(source) -> bool: # of features or of statistics
@@ -418,13 +437,10 @@ def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or what Gaussi
 def _merge_shards(paths: Sequence[Path], where: str) -> GaussianStats:
     others = [path for path in paths if not _holds_stats(path)]
     if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
-    seen = {}
-    for path in paths:
-        twin = seen.setdefault(file_sha256(path), path)
-        if twin is not path:
-            raise InputError(f"{where}: {path} and {twin} are the same shard; "
-                             "each part of a set may be given once")
-    return GaussianStats.merged([GaussianStats.load(path) for path in paths])
+    shards = [GaussianStats.load(path) for path in paths]
+    for (one, a), (two, b) in combinations(zip(paths, shards), 2):
+        if same_moments(a, b): raise InputError(f"{where}: {two} and {one} are the same shard; each part of a set may be given once")
+    return GaussianStats.merged(shards)
 
 def open_features(source,              # file, list of files, two-dimensional array; or features or statistics already
                   where: str = "pred", # for messages

@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core import InputError, unknown
-from ..files import atomic_write
+from ..files import save_tensors
 from .improvement import BASE
 from ..metrics.base import Metric, Rows, SetMetric
 
@@ -217,7 +216,7 @@ def save_unit(path: Path, tensors: Mapping[str, Tensor], unit: Unit, n: int, # i
     "Write what a unit leaves, in one step: tensors, and what they mean."
     last = log[log["step"] >= 0.9*log["step"].max()].groupby("term")["value"].mean()
     about = {"unit": asdict(unit), "n": n, "loss": last.to_dict(), "signatures": dict(signatures), "invariants": dict(invariants), **more}
-    with atomic_write(path) as tmp: save_file(dict(tensors), tmp, {"about": json.dumps(about)})
+    save_tensors(path, tensors, {"about": json.dumps(about)})
     return path
 
 # %% ../../nbs/study/010_plan.ipynb #73290656

@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ..core import InputError
-from ..files import atomic_write
+from ..files import save_tensors
 
 # %% ../../nbs/training/010_checkpoint.ipynb #30f1dde2
 def _plain(x: Tensor) -> Tensor: return x.detach().to("cpu", memory_format=torch.contiguous_format, copy=True)
@@ -35,7 +34,7 @@ def save_state(path: str | Path,
         moments = optimizers[name].state_dict()["state"]
         tensors |= {f"{name}/optimizer/{i}/{k}": _plain(v) for i, state in moments.items() for k, v in state.items()}
     header = {"step": step, "settings": settings, "terms": [list(row[1:3]) for row in log]}
-    with atomic_write(path) as tmp: safetensors.torch.save_file(tensors, tmp, metadata={"run": json.dumps(header)})
+    save_tensors(path, tensors, {"run": json.dumps(header)})
 
 # %% ../../nbs/training/010_checkpoint.ipynb #e888e794
 def read_state(path: str | Path) -> tuple[dict[str, Tensor], dict]: # tensors by name, and the header

@@ -1,0 +1,293 @@
+"""How often 95 % intervals of Fréchet distance, KID and CMMD hold the truth where these are used: wide features, few and many samples.
+
+Usage: python benchmarks/coverage_distances.py [--minutes 60] [--only WORD] [--draws runs/coverage_distances.csv]
+       (writes nbs/results/coverage_distances.csv; stops after the minutes, and resumes where it stopped)
+Value and interval of every draw are those of `score`, on float32 features as an encoder hands them over. The truth is not: for `fd`
+NumPy's eigenvalues on the exact moments of the two laws, for `kid` (kernel (x·y/d + 1)³ over all pairs) their exact third moments,
+for `cmmd` the means of 400,000 unit vectors a side (and second moments of 40,000), summed here and without their bias.
+
+Laws, each with variances i^-decay (of the sum 0.15 d) around a mean of 0.45, as pooled features of Inception have it:
+  gauss       normal                                t5          elliptical, Student's t with 5 degrees of freedom
+  log-normal  independent, exp of a standard normal mixture     ten classes, which hold half of the variance
+  relu        ten classes of rectified normal features, a third to two thirds of them zero
+The second set has other variances (up to 1 + 0.6 gap times), other axes (for the symmetric laws), and a mean that is off by a tenth of the
+trace times gap²; classes have other shares. Cells of role "fit" may be looked at when the rule of the warnings is chosen; the rule is
+judged on those of role "judge", which are wider, or have another law.
+
+Draws go round: every cell gets some, then every cell gets more. A row a cell and metric: `covered` of `draws` intervals, with the exact
+95 % bounds of that share (Clopper and Pearson), bias and standard error in units of the spread, notes, and medians of what the rule sees."""
+import argparse
+import json
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+import torch
+
+import invariant_metrics as im
+from invariant_metrics.core import torch_rng
+from invariant_metrics.files import atomic_write
+from invariant_metrics.metrics import frechet_interval
+from invariant_metrics.metrics.gaussian import GaussianStats
+
+HOME = Path(__file__).parent.parent
+CLASSES, CENTER, VARIANCE = 10, 0.45, 0.15
+KEY = ["law", "decay", "gap", "d", "n"]
+KERNELS = 5000 # samples above which pairs are left to others: they grow with n²
+
+
+# laws: components (share, mean, variances or covariance, third central moments of independent features), and samples
+
+@cache
+def constants(d: int, decay: float) -> dict[str, np.ndarray]:
+    "What both sets of a cell are made from, the same in every run."
+    g = np.random.default_rng([d, int(10*decay)])
+    variance = np.arange(1, d + 1, dtype=float)**-decay
+    return {"variance": variance*(VARIANCE*d/variance.sum()), "more": g.random(d), "sign": g.choice([-1., 1.], d), "turn": g.normal(size=(2, d)),
+            "center": g.normal(size=(CLASSES, d)), "share": g.normal(size=CLASSES), "bias": 0.7*g.normal(size=(CLASSES, d))}
+
+
+def rotated(x: np.ndarray, turn: np.ndarray, angle: float) -> np.ndarray:
+    "(n, d) rows, turned in planes of neighbors and of features half the width apart."
+    for stride, sign in zip((1, x.shape[1]//2), np.sign(turn)):
+        left = np.flatnonzero((np.arange(x.shape[1]) // stride) % 2 == 0)
+        c, s = np.float32(np.cos(angle)), (np.sin(angle)*sign[left]).astype(x.dtype)
+        p, q = x[:, left], x[:, left + stride]
+        x = x.copy()
+        x[:, left], x[:, left + stride] = c*p - s*q, s*p + c*q
+    return x
+
+
+def rectified(bias: np.ndarray) -> np.ndarray:
+    "(4, ...) moments 0 … 3 about zero of max(z + bias, 0) for a standard normal z."
+    density, below = scipy.stats.norm.pdf(bias), scipy.stats.norm.cdf(bias)
+    return np.stack([np.ones_like(bias), density + bias*below, (1 + bias**2)*below + bias*density, (bias**3 + 3*bias)*below + (bias**2 + 2)*density])
+
+
+class Law:
+    "One of the two distributions of a cell."
+    def __init__(self, law: str, decay: float, gap: float, d: int, second: bool):
+        self.law, self.d, self.second = law, d, second
+        self.c, self.gap = constants(d, decay), gap*second
+        self.scale = np.sqrt(self.c["variance"]*(1 + 0.6*self.gap*self.c["more"]))
+        self.shift = CENTER + self.gap*np.sqrt(0.1*self.c["variance"])*self.c["sign"]
+        self.shares = np.exp(0.5*self.gap*self.c["share"])
+        self.shares /= self.shares.sum()
+
+    @property
+    def turned(self) -> bool: return self.law in ("gauss", "t5") and self.gap > 0
+
+    def _rotated(self, x: np.ndarray) -> np.ndarray: return rotated(x, self.c["turn"], 0.3*self.gap) if self.turned else x
+
+    def components(self) -> list[tuple]:
+        "(share, mean (d,), variances (d,) or covariance (d, d), third moments (d,)) of each component."
+        if self.law == "relu":
+            one, two, three = rectified(self.c["bias"] + 0.1*self.gap*self.c["sign"])[1:]
+            parts = zip(self.shares, self.scale*one, self.scale**2*(two - one**2), self.scale**3*(three - 3*one*two + 2*one**3))
+            return [(w, mean + CENTER/10, var, third) for w, mean, var, third in parts]
+        if self.law == "mixture":
+            return [(w, self.shift + self.scale*center/2**0.5, self.scale**2/2, 0*self.scale) for w, center in zip(self.shares, self.c["center"])]
+        e = np.e
+        third = self.scale**3*(e + 2)*(e - 1)**0.5 if self.law == "log-normal" else 0*self.scale
+        cov = self._rotated(self._rotated(np.diag(self.scale**2)).T) if self.turned else self.scale**2
+        return [(1., self.shift, cov, third)]
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        "Mean (d,) and covariance (d, d)."
+        parts = self.components()
+        mean = sum(w*m for w, m, _, _ in parts)
+        cov = sum(w*((v if v.ndim == 2 else np.diag(v)) + np.outer(m - mean, m - mean)) for w, m, v, _ in parts)
+        return mean, cov
+
+    def sample(self, n: int, g: torch.Generator) -> np.ndarray:
+        "(n, d) float32."
+        z = torch.randn(n, self.d, generator=g).numpy()
+        scale, shift = self.scale.astype(np.float32), self.shift.astype(np.float32)
+        if self.law in ("relu", "mixture"):
+            label = torch.multinomial(torch.from_numpy(self.shares), n, replacement=True, generator=g).numpy()
+            if self.law == "mixture": return shift + scale*(self.c["center"].astype(np.float32)[label] + z)/np.float32(2**0.5)
+            bias = (self.c["bias"] + 0.1*self.gap*self.c["sign"]).astype(np.float32)
+            return scale*np.maximum(z + bias[label], 0) + np.float32(CENTER/10)
+        if self.law == "log-normal":
+            e = np.e
+            return shift + scale*((np.exp(z) - np.float32(e**0.5))/np.float32((e**2 - e)**0.5))
+        if self.law == "t5":
+            chi = torch.randn(n, 5, generator=g).square().sum(1, keepdim=True).numpy()
+            z = z*np.sqrt(3/chi)
+        return shift + self._rotated(scale*z)
+
+
+# truths
+
+def frechet_truth(p: Law, q: Law) -> float:
+    "From exact moments, by NumPy's eigenvalues."
+    (m, s), (k, t) = p.moments(), q.moments()
+    root = np.linalg.cholesky(s)
+    overlap = np.sqrt(np.linalg.eigvalsh(root.T @ t @ root).clip(min=0)).sum()
+    return float(((m - k)**2).sum() + np.trace(s) + np.trace(t) - 2*overlap)
+
+
+def inner_moments(x: tuple, y: tuple) -> tuple[float, float, float]:
+    "E(x·y), E(x·y)², E(x·y)³ of independent x and y of two components."
+    (_, m, s, u), (_, k, t, v) = x, y
+    full = lambda z: z if z.ndim == 2 else np.diag(z)
+    if s.ndim == t.ndim == 1: both, along, back, cross = s @ t, m @ (t*m), k @ (s*k), m @ (t*s*k)
+    else: both, along, back, cross = (full(s)*full(t)).sum(), m @ full(t) @ m, k @ full(s) @ k, m @ full(t) @ full(s) @ k
+    dot, diagonal = m @ k, lambda z: z if z.ndim == 1 else z.diagonal()
+    third = dot**3 + 3*dot*(along + back) + 3*dot*both + 6*cross
+    third += u @ v + u @ (k**3 + 3*k*diagonal(t)) + v @ (m**3 + 3*m*diagonal(s))  # u, v ≠ 0 with diagonal covariances alone
+    return dot, dot**2 + along + back + both, third
+
+
+def kid_truth(p: Law, q: Law) -> float:
+    "E k(x, x') + E k(y, y') − 2 E k(x, y), exactly."
+    def mean_kernel(one: list, two: list) -> float:
+        total = 0.
+        for x in one:
+            for y in two:
+                first, second, third = inner_moments(x, y)
+                total += x[0]*y[0]*(1 + 3*first/p.d + 3*second/p.d**2 + third/p.d**3)
+        return total
+    a, b = p.components(), q.components()
+    return float(mean_kernel(a, a) + mean_kernel(b, b) - 2*mean_kernel(a, b))
+
+
+def cmmd_truth(p: Law, q: Law, count: int = 400_000, squares: int = 40_000, block: int = 10_000) -> float:
+    "1000 times the two leading orders of the MMD² of unit vectors with σ = 10 (the others add less than a thousandth), from a huge sample."
+    sums, seconds, inside = [], [], 0.
+    for k, law in enumerate((p, q)):
+        g, total, second = torch_rng(7, "truth", k, law.law, law.d), np.zeros(law.d), np.zeros((law.d, law.d), np.float32)
+        for start in range(0, count, block):
+            x = law.sample(block, g)
+            x /= np.linalg.norm(x, axis=1, keepdims=True)
+            total += x.sum(0, dtype=np.float64)
+            if start < squares: second += x.T @ x
+        sums.append(total/count)
+        seconds.append(second.astype(np.float64)/squares)
+    c, (m, k), (s, t) = 0.01, sums, seconds
+    first = ((m - k)**2).sum() - sum((1 - z @ z)/count for z in sums)
+    second = ((s - t)**2).sum() - sum((1 - (z**2).sum())/squares for z in seconds)
+    return float(1000*np.exp(-c)*(c*first + c**2/2*second))
+
+
+TRUTHS = {"fd": frechet_truth, "kid": kid_truth, "cmmd": cmmd_truth}
+
+
+# cells
+
+def cell(law: str, decay: float, d: int, n: int, draws: int, gap: float = 1., role: str = "judge") -> dict:
+    return dict(law=law, decay=decay, gap=gap, d=d, n=n, wanted=draws, role=role)
+
+
+def cells() -> list[dict]:
+    "What is simulated, with as many draws as can be paid for."
+    out = [cell("gauss", p, 768, n, k, role="fit") for p in (0, 1, 2) for n, k in ((500, 100), (1000, 50), (2000, 40), (10_000, 12))]
+    out += [cell(law, 1, 768, n, k, role="fit") for law in ("t5", "relu") for n, k in ((500, 100), (2000, 40))]
+    out += [cell(law, 1, 768, n, k) for law in ("log-normal", "mixture") for n, k in ((500, 100), (2000, 40))]
+    out += [cell("gauss", p, 1024, n, k) for p in (0, 1, 2) for n, k in ((500, 100), (3000, 12))]
+    out += [cell(law, 1, 2048, 500, 100) for law in ("t5", "log-normal", "relu", "mixture")]
+    out += [cell("gauss", p, 2048, n, k) for p in (0, 1, 2) for n, k in ((500, 100), (1000, 24), (2000, 14))]
+    out += [cell("gauss", p, 2048, 10_000, k) for p, k in ((0, 4), (1, 6), (2, 4))] + [cell("gauss", 1, 768, 50_000, 8), cell("gauss", 1, 2048, 50_000, 3)]
+    out += [cell("gauss", 1, 768, 500, 60, gap=0.3, role="fit"), cell("gauss", 1, 2048, 500, 60, gap=0.3)]
+    return out
+
+
+@cache
+def laws(law: str, decay: float, gap: float, d: int) -> tuple[Law, Law]: return tuple(Law(law, decay, gap, d, second) for second in (False, True))
+
+
+seen = {} # what the rule of the warnings was handed for the last interval
+
+
+def watch_rule() -> None:
+    "Keep what the package hands to its rule."
+    rule = frechet_interval.small_sample_note
+    def watched(sigma, n, d, tail=1.0):
+        total = float(sigma.sum())
+        seen.update(wide=float(sigma.sqrt().sum())**2/total, steep=total**2/float(sigma.square().sum()), tail=tail)
+        return rule(sigma, n, d, tail)
+    frechet_interval.small_sample_note = watched
+
+
+def one_draw(c: dict, number: int) -> list[dict]:
+    "A row for each metric: value, center and interval of one pair of sets, by the package."
+    g = torch_rng(number, "coverage-distances", *(c[k] for k in KEY))
+    x, y = (law.sample(c["n"], g) for law in laws(*(c[k] for k in KEY[:4])))
+    names = {"fd": "fd", "mmd-poly": "kid", "cmmd": "cmmd"} if c["n"] <= KERNELS else {"fd": "fd"}
+    seen.clear()
+    found = {names[k]: s for k, s in im.score(x, y, list(names)).items()}
+    if KERNELS < c["n"] and c["d"] < 1024:
+        stats = [GaussianStats.of(z, parts=8) for z in (x, y)]
+        found["fd streamed"] = im.score(*stats, ["fd"])["fd"]
+    if KERNELS < c["n"]: found["cmmd-moments"] = im.score(x, y, ["cmmd-moments"])["cmmd-moments"]
+    out = []
+    for name, s in found.items():
+        center = s.value if s.corrected is None else s.corrected
+        low, high = (s.ci.low, s.ci.high) if s.ci else (np.nan, np.nan)
+        out.append({**{k: c[k] for k in KEY}, "draw": number, "metric": name, "value": s.value, "center": center, "low": low, "high": high,
+                    "note": " | ".join(s.notes), **(seen if name == "fd" else {})})
+    return out
+
+
+def truth(c: dict, metric: str, kept: dict) -> float:
+    "The truth of a cell, remembered in `kept`."
+    name = metric.split(" ")[0].split("-")[0]
+    key = "/".join(str(c[k]) for k in KEY[:4]) + f"/{name}"
+    if key not in kept: kept[key] = TRUTHS[name](*laws(*(c[k] for k in KEY[:4])))
+    return kept[key]
+
+
+def summary(drawn: pd.DataFrame, kept: dict) -> pd.DataFrame:
+    "A row for each cell and metric that has draws."
+    rows = []
+    for c in cells():
+        mine = drawn[np.logical_and.reduce([drawn[k] == c[k] for k in KEY])]
+        for metric, found in mine.groupby("metric", sort=False):
+            exact, spread, have = truth(c, metric, kept), found["center"].std(), found["low"].notna()
+            held = int(((found["low"] <= exact) & (exact <= found["high"]) & have).sum())
+            bounds = scipy.stats.binomtest(held, int(have.sum())).proportion_ci(0.95, "exact") if have.any() else (np.nan, np.nan)
+            half = (found["high"] - found["low"])/2/1.959964
+            warned = found["note"].str.contains("may not cover|covers about|small for").mean()
+            rows.append({**{k: c[k] for k in KEY}, "role": c["role"], "metric": metric, "draws": len(found), "truth": exact, "intervals": int(have.sum()),
+                         "covered": held/max(int(have.sum()), 1), "least": bounds[0], "most": bounds[1],
+                         "below": (found["high"] < exact).sum()/max(int(have.sum()), 1),
+                         "bias plain": (found["value"].mean() - exact)/spread, "bias": (found["center"].mean() - exact)/spread,
+                         "se ratio": half.mean()/spread, "relative spread": spread/exact, "warned": warned,
+                         **{k: found[k].median() for k in ("wide", "steep", "tail") if k in found}})
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after so many")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--only", default="", help="a law")
+    parser.add_argument("--draws", type=Path, default=HOME/"runs"/"coverage_distances.csv", help="where single draws are kept")
+    parser.add_argument("--out", type=Path, default=HOME/"nbs"/"results"/"coverage_distances.csv")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    watch_rule()
+    begun, args.draws = time.monotonic(), args.draws.resolve()
+    kept_at = args.draws.with_suffix(".truth.json")
+    kept = json.loads(kept_at.read_text()) if kept_at.is_file() else {}
+    drawn = pd.read_csv(args.draws, keep_default_na=True).fillna({"note": ""}) if args.draws.is_file() else pd.DataFrame(columns=[*KEY, "draw", "metric"])
+    done = {tuple(map(str, row)) for row in drawn[[*KEY, "draw"]].itertuples(index=False)}
+    todo = [(c, i) for r in range(args.rounds) for c in cells() if args.only in c["law"]
+            for i in range(-(-c["wanted"]*r//args.rounds), -(-c["wanted"]*(r + 1)//args.rounds))]
+    for c, i in todo:
+        if (time.monotonic() - begun)/60 > args.minutes: break
+        if tuple(map(str, (*(c[k] for k in KEY), i))) in done: continue
+        start = time.monotonic()
+        drawn = pd.concat([drawn, pd.DataFrame(one_draw(c, i))], ignore_index=True) if len(drawn) else pd.DataFrame(one_draw(c, i))
+        with atomic_write(args.draws) as path: drawn.to_csv(path, index=False, float_format="%.9g")
+        print(" ".join(f"{k}={c[k]}" for k in KEY), f"draw {i}: {time.monotonic() - start:.1f} s", flush=True)
+    table = summary(drawn, kept)
+    with atomic_write(kept_at) as path: path.write_text(json.dumps(kept, indent=0))
+    with atomic_write(args.out) as path: table.to_csv(path, index=False, float_format="%.5g")
+    print(table[[*KEY, "metric", "draws", "covered", "least", "most", "bias", "se ratio", "warned"]].round(3).to_string(index=False))
+
+
+if __name__ == "__main__": main()
