@@ -51,12 +51,15 @@ def few(names: Sequence,  # what to list
 def unknown(kind: str,             # what was looked up, e.g. "metric"
             name: str,             # what the user wrote
             known: Iterable[str],  # what exists
+            listing: str = "",     # the command that lists them all, if there is one
            ) -> InputError:        # to be raised by the caller
     "The error for a name that does not exist, with the closest ones that do."
     known = sorted(map(str, known))
-    near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5) if isinstance(name, str) else []
-    offer = f"did you mean {', '.join(near)}?" if near else f"known: {few(known, 20) or 'none'}"
-    return InputError(f"unknown {kind} {name!r:.80}; {offer}")
+    near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.6) if isinstance(name, str) else []
+    if near: offer = [f"did you mean {', '.join(near)}?"]
+    else: offer = [] if listing else [f"known: {few(known, 20) or 'none'}"]
+    if listing: offer.append(f"for all of them: {listing}")
+    return InputError(f"unknown {kind} {name!r:.80}; {' '.join(offer)}")
 
 # %% ../nbs/00_core.ipynb #15218b72
 def package_version() -> str: # e.g. "0.1.0"
@@ -178,8 +181,9 @@ class Registry:
     def __init__(self, kind: str,               # for messages, e.g. "metric"
                  group: str | None = None,      # entry-point group that other packages may use
                  room: str | None = None,       # package whose modules register themselves, imported on the first look-up
+                 listing: str = "",             # the command that lists all names
                 ):
-        self.kind, self.group, self.room, self.entries = kind, group, room, {}
+        self.kind, self.group, self.room, self.listing, self.entries = kind, group, room, listing, {}
 
     def add(self, name: str, entry):
         "Register `entry`; raises InputError when another has the name. A notebook's own definition stands in for its module's."
@@ -211,7 +215,7 @@ class Registry:
         if ":" in name: return import_object(name)
         points = self._points()
         if name in points: return points[name].load()
-        raise unknown(self.kind, name, self.names())
+        raise unknown(self.kind, name, self.names(), self.listing)
 
 # %% ../nbs/00_core.ipynb #f22c36ce
 def import_object(path: str): # "package.module:object"

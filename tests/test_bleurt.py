@@ -118,4 +118,4 @@ def test_refused(scorer, pred, target, said):
 
 def test_missing_weights_say_so(monkeypatch):
     monkeypatch.setattr("invariant_metrics.encoders.weights._find", lambda *_: None)
-    with pytest.raises(InputError, match="weights fetch Elron/bleurt-base-128@COMMIT, then --weights"): get_metric("bleurt")
+    with pytest.raises(InputError, match="weights fetch bleurt-base-128@COMMIT, then --weights bleurt-base-128@COMMIT"): get_metric("bleurt")

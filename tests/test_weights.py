@@ -10,7 +10,7 @@ import torch
 from invariant_metrics.core import InputError
 from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.weights import PUBLIC, Card, all_cards, fetch_weights, how_to_get
+from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import list_weights, load_embedded, resolve, save_embedded
 from invariant_metrics.encoders.weights import verify_weights
@@ -146,3 +146,39 @@ def test_an_embedded_encoder_from_a_wrong_file(tmp_path):
 def test_list_is_plain_data():
     rows = list_weights()
     assert json.loads(json.dumps(rows)) == rows and all(row["present"] for row in rows if row["source"] == "embedded")
+
+
+UNPINNED = [card.name for card in PUBLIC if card.source == "hub" and not card.revision]
+
+
+def test_cards_without_a_commit_take_one_and_say_it(bare, tmp_path):
+    assert "mask2former" in UNPINNED and "bert-base-ner" in UNPINNED
+    commit = "0123456789abcdef"*2 + "01234567"
+    for name in UNPINNED:
+        with pytest.raises(MissingWeights) as error: resolve(name)
+        advice = f"weights fetch {name}@COMMIT, then --weights {name}@COMMIT"
+        assert advice in one_line(error)
+        with pytest.raises(MissingWeights) as error: resolve(f"{name}@{commit}") # what the advice says is understood
+        assert f"weights fetch {name}@{commit}" in one_line(error) and "then" not in one_line(error)
+        with pytest.raises(InputError, match="cannot fetch"): fetch_weights(f"{name}@{commit}")
+        with pytest.raises(InputError, match="40 digits"): resolve(f"{name}@main")
+    card = next(c for c in PUBLIC if c.name == "mask2former")
+    snapshot = tmp_path/"hub"/f"models--{card.where.replace('/', '--')}"/"snapshots"/commit
+    snapshot.mkdir(parents=True)
+    for name in card.files: (snapshot/name).write_text("{}")
+    place = resolve(f"mask2former@{commit}")
+    assert (place.path, place.revision, place.name) == (snapshot, commit[:12], f"mask2former@{commit}")
+    with pytest.raises(InputError, match="write facebook/dinov2-small@0123"): resolve(f"dinov2-small@{commit}")
+
+
+def test_a_choice_of_weights_has_an_effect_or_is_refused():
+    takers = {"fid": ("fid", "inception"), "violation-depth": ("violation-depth", "depth"), "bleu": ()}
+    words = ["depth=midas", "inception"]
+    assert WeightChoice.of(words).assign(takers) == {"fid": "inception", "violation-depth": "midas"}
+    assert WeightChoice.of({"depth": "a=b"}).assign(takers) == {"violation-depth": "a=b"}
+    assert WeightChoice.of("folder").assign(takers) == {"fid": "folder", "violation-depth": "folder"}
+    for wrong, says in ((["dept=midas"], "weights of 'dept' have no effect on fid, violation-depth, bleu; names that have: fid, inception"),
+                        (["depth="], "not like"), (["depth=a", "depth=b"], "given twice"), (["a", "b"], "--weights NAME=a")):
+        with pytest.raises(InputError) as error: WeightChoice.of(wrong).assign(takers)
+        assert says in one_line(error)
+    with pytest.raises(InputError, match="--weights NAME=folder"): WeightChoice.of("folder").assign(takers, shared=False)

@@ -283,12 +283,13 @@ def weights_verify(name: Annotated[Optional[str], typer.Argument(help="One netwo
     print_json("weights", rows) if as_json else print_table(rows)
 
 # %% ../../nbs/commands/10_score.ipynb #d9df70ee
-@weights.command("fetch", epilog="Example: invariant-metrics weights fetch dinov2-large")
-def weights_fetch(name: Annotated[str, typer.Argument(help="A network of `weights list`.")], debug: Debug = False):
-    "Download one network at its pinned revision; the only command that uses the network."
+@weights.command("fetch", epilog="Example: invariant-metrics weights fetch inception dinov2-large")
+def weights_fetch(names: Annotated[list[str], typer.Argument(help="Networks of `weights list`; those without a commit as NAME@COMMIT, others as organization/model@COMMIT.")], debug: Debug = False):
+    "Download networks at their pinned revisions; the only command that uses the network."
     os.environ.pop("HF_HUB_OFFLINE", None)
-    from invariant_metrics.encoders.weights import fetch_weights
-    typer.echo(f"{name}: {fetch_weights(name)}")
+    from invariant_metrics.encoders.weights import check_names, fetch_weights
+    check_names(names)
+    for name in dict.fromkeys(names): typer.echo(f"{name}: {fetch_weights(name)}")
 
 @weights.command("train", epilog="Example: invariant-metrics weights train segmentation --out my-assets")
 def weights_train(name: Annotated[str, typer.Argument(help="An embedded network of `weights list`.")],

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..core import InputError, torch_rng
 from .base import Encoder, Preprocess
-from .weights import load_embedded, resolve
+from .weights import load_embedded, read_tensors, resolve
 from ..models.colorizer import fixed_seed
 from ..models.vision import VisionNet
 
@@ -84,6 +84,5 @@ def embedded(weights: str = "embedded-image",  # or a .safetensors file of the s
     place = resolve("embedded-image" if weights == "embedded" else weights)
     if place.path.suffix != ".safetensors": raise InputError(f"{weights} is not a .safetensors file of the embedded encoder")
     if place.revision.startswith("local-"):
-        from safetensors.torch import load_file
-        return Embedded(fill(net, load_file(place.path), place.path.name), place.revision, prepare)
+        return Embedded(fill(net, read_tensors(place), place.path.name), place.revision, prepare)
     return Embedded(fill(net, load_embedded(place.name), place.name), place.revision, prepare)

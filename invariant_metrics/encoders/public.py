@@ -15,7 +15,7 @@ from ..core import InputError
 from .base import CLIP, IMAGENET, Encoder, Preprocess
 from .image import randomize
 from ..models.colorizer import fixed_seed
-from .weights import Place, loading, resolve
+from .weights import Place, load_pretrained, loading, resolve
 
 # %% ../../nbs/encoders/40_public.ipynb #fa15343c
 class TokenEncoder(Encoder):
@@ -45,7 +45,7 @@ class TokenEncoder(Encoder):
 
 # %% ../../nbs/encoders/40_public.ipynb #d55d7276
 def folder_config(place: Place,
-                  kind: str,   # model type wanted, e.g. "dinov2"
+                  *kinds: str, # model types that will do, e.g. "dinov2"
                  ) -> dict:
     "The folder's config.json; raises InputError where it is missing or of another kind of model."
     path = place.path/"config.json"
@@ -53,7 +53,8 @@ def folder_config(place: Place,
     try: config = json.loads(path.read_text())
     except ValueError as error: raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
     found = config.get("model_type") if isinstance(config, dict) else None
-    if found != kind: raise InputError(f"{place.name} holds a {found!r} model, not {kind!r}; give --weights to one metric at a time")
+    if found not in kinds:
+        raise InputError(f"{place.name} holds a {found!r} model, not {' or '.join(map(repr, kinds))}; say what it is for: --weights NAME={place.name}")
     return config
 
 # %% ../../nbs/encoders/40_public.ipynb #0002cbc4
@@ -68,12 +69,10 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     import transformers
     cls = getattr(transformers, cls)
     if untrained:
-        with fixed_seed(seed): net = cls(transformers.AutoConfig.from_pretrained(place.path, local_files_only=True))
+        config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+        with fixed_seed(seed): net = cls(config)
         return randomize(net, seed), f"untrained-{seed}"
-    with loading(place, cls.__name__): net, report = cls.from_pretrained(place.path, local_files_only=True, output_loading_info=True)
-    lost = sorted([*report["missing_keys"], *(str(k) for k in report["mismatched_keys"])])
-    if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {cls.__name__}, {lost[0]} among them; they would be random")
-    return net, place.revision
+    return load_pretrained(cls, place), place.revision
 
 # %% ../../nbs/encoders/40_public.ipynb #25e650f5
 class DinoV2(TokenEncoder):

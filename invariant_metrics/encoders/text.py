@@ -24,7 +24,8 @@ from ..files import digest, file_sha256
 from .base import Encoder
 from .image import randomize
 from ..models.colorizer import fixed_seed
-from .weights import PUBLIC, Card, Place, loading, package_folder, resolve
+from .weights import PUBLIC, Card, MissingWeights, Place, load_pretrained, loading
+from .weights import package_folder, resolve
 
 # %% ../../nbs/encoders/60_text.ipynb #70173554
 def _legible(x) -> bool:
@@ -171,7 +172,7 @@ class TextEncoder(Encoder):
 def package_place(card: Card) -> Place: # of weights that come inside a Python package
     "Where a package keeps its weights, found without importing it; raises InputError where it is missing, incomplete or changed."
     module, path = card.where.partition("/")[0], package_folder(card)
-    if path is None: raise InputError(f"weights {card.name} come in a package of their own; run: {card.command}")
+    if path is None: raise MissingWeights(f"weights {card.name} come in a package of their own; run: {card.command}", [card])
     lost = [f for f in card.files if not (path/f).is_file()]
     if lost: raise InputError(f"package {module} lacks {', '.join(lost)}; reinstall it: {card.command}")
     if file_sha256(path/card.files[-1]) != card.sha256:
@@ -221,10 +222,7 @@ def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -
         return randomize(net, seed), f"untrained-{seed}-{place.revision}"
     if not (place.path/"model.safetensors").is_file() and not (place.path/"model.safetensors.index.json").is_file():
         raise InputError(f"{place.name} has no model.safetensors; convert the folder with save_pretrained")
-    options = dict(local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True)
-    with loading(place, config.model_type), fixed_seed(0): net, report = transformers.AutoModel.from_pretrained(place.path, config=config, **options)
-    lost = sorted(k for k in [*report["missing_keys"], *(str(k) for k in report["mismatched_keys"])] if not k.startswith("pooler."))
-    if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors, {lost[0]} among them; they would be random")
+    with fixed_seed(0): net = load_pretrained(transformers.AutoModel, place, config.model_type, ("pooler.",), config=config, dtype=torch.float32)
     return net, place.revision
 
 def bert(weights="roberta-base",           # or "minilm", another card, a folder, organization/model@commit, a TextEncoder to use again

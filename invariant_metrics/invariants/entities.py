@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from .base import invariants, factory_for
+from .base import invariants, factory_for, is_own, without_weights
 from .soft_text import Reader, TextInvariant
-from .text_readers import TAGS, checkpoint_reader, embedded_reader, is_own
+from .text_readers import TAGS, checkpoint_reader, embedded_reader
 from .text_readers import random_reader
 
 # %% ../../nbs/invariants/060_entities.ipynb #e4204743
@@ -112,4 +112,4 @@ def random_entities(name: str,
     return Entities(name, reader, TAGS, signature, form)
 
 invariants.add("entities", factory_for(entities, "entities", "texts"))
-invariants.add("entities-random", factory_for(random_entities, "entities-random", "texts"));
+invariants.add("entities-random", without_weights(factory_for(random_entities, "entities-random", "texts")));

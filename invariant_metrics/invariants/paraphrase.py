@@ -106,4 +106,4 @@ def _is_classifier(weights: str | Path) -> bool:
     except (OSError, ValueError, AttributeError) as error: raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
     return any("ForSequenceClassification" in str(kind) for kind in (kinds if isinstance(kinds, list) else ()))
 
-invariants.add("paraphrase", factory_for(paraphrase, "paraphrase", "texts"));
+invariants.add("paraphrase", factory_for(paraphrase, "paraphrase", "texts", card="minilm"));

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core import InputError, Signature, unknown
 from ..files import word_table
 from ..data.texts import check_sides
-from .base import invariants
+from .base import invariants, without_weights
 from .caption_words import word_list
 from .parse import Parse, pattern_parse, spacy_parse
 from .soft_text import TextInvariant
@@ -254,7 +254,7 @@ def scene_graph_invariant(weights: str = "embedded", # only "embedded": there is
     return SceneGraph(**options)
 
 scene_graph_invariant.inputs = "texts"
-invariants.add("scene-graph", scene_graph_invariant);
+invariants.add("scene-graph", without_weights(scene_graph_invariant));
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #5caa5dfa
 SHARED, MISSING, EXTRA = "#9ec9a6", "#f2f2f2", "#f0b27a" # colors of nodes: in both graphs, in the first alone, in this one alone

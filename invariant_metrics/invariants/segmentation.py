@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'present_classes', 'mean_over_present', 'dice', 'dice_linear', 'cross_entropy', 'Segmentation',
-           'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter']
+           'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter',
+           'segmentation_invariant']
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #962da55f
 from collections.abc import Callable
@@ -17,9 +18,10 @@ from ..core import Signature, unknown
 from ..worlds.classes import CLASSES
 from ..worlds.scenes import make_scenes
 from ..encoders.base import IMAGENET, Preprocess
-from ..encoders.weights import resolve
-from .base import Invariant, dense_state, invariants, factory_for, overlap_distance
-from .base import preprocess_of
+from ..encoders.public import folder_config
+from ..encoders.weights import load_pretrained, resolve
+from .base import Invariant, dense_state, invariants, factory_for, is_own
+from .base import overlap_distance, preprocess_of, without_weights
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #77d82b78
@@ -97,8 +99,7 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #6cfc22f8
-for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, factory_for(embedded_segmentation, _name))
-invariants.add("segmentation-random", random_segmentation);
+invariants.add("segmentation-random", without_weights(random_segmentation));
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #54894111
 class SegmenterReader(nn.Module):
@@ -119,17 +120,29 @@ def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last cla
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #d885bc3f
-def public_segmenter(name: str,                        # "segformer" or "mask2former"
-                     weights: str | Path = "embedded", # a local folder or hub id; "embedded" is the card of that name
+_SEGMENTERS = {"segformer": "SegformerForSemanticSegmentation", "mask2former": "Mask2FormerForUniversalSegmentation"}
+
+def public_segmenter(name: str,                        # "segformer", "mask2former", or what the invariant is to be called
+                     weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
                      kind: str = "dice",
                     ) -> Segmentation:
     "A public segmenter as an invariant; raises InputError naming the command that fetches missing weights."
     import transformers
-    load = {"segformer": "SegformerForSemanticSegmentation", "mask2former": "Mask2FormerForUniversalSegmentation"}[name]
     place = resolve(name if str(weights) == "embedded" else weights)
-    model = getattr(transformers, load).from_pretrained(place.path, local_files_only=True)
+    config = folder_config(place, *([name] if name in _SEGMENTERS else _SEGMENTERS))
+    model = load_pretrained(getattr(transformers, _SEGMENTERS[config["model_type"]]), place, optional=("criterion.",)) # its training loss
     reader = SegmenterReader(model, preprocess_of(place.path, Preprocess(512, "squash", "bilinear", IMAGENET)))
     signature = Signature.of(invariant=name, weights=place.name, revision=place.revision, input=str(reader.prepare))
     return Segmentation(name, reader, signature, kind, classes=tuple(model.config.id2label.values()))
 
-for _name in ("segformer", "mask2former"): invariants.add(_name, factory_for(public_segmenter, _name))
+for _name in _SEGMENTERS: invariants.add(_name, factory_for(public_segmenter, _name, card=_name))
+
+# %% ../../nbs/invariants/010_segmentation.ipynb #0404414b
+def segmentation_invariant(name: str,              # "segmentation" or "segmentation-judge"
+                           weights: str | Path = "embedded", # or a .safetensors file of the training command, a card, folder or hub id of a public segmenter
+                           kind: str = "dice",
+                          ) -> Segmentation:
+    "The invariant of class maps, on the embedded network or a public one; raises InputError where weights are missing or damaged."
+    return (embedded_segmentation if is_own(weights) else public_segmenter)(name, weights, kind)
+
+for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, factory_for(segmentation_invariant, _name))

@@ -12,10 +12,10 @@ from pathlib import Path
 from torch import Tensor
 
 from ..core import InputError, Signature
-from .base import invariants, factory_for
+from .base import invariants, factory_for, is_own, without_weights
 from .entities import divergence
 from .soft_text import Reader, TextInvariant
-from .text_readers import MOODS, checkpoint_reader, embedded_reader, is_own
+from .text_readers import MOODS, checkpoint_reader, embedded_reader
 from .text_readers import random_reader
 
 # %% ../../nbs/invariants/070_sentiment.ipynb #c2b982ca
@@ -53,4 +53,4 @@ def random_sentiment(name: str,
     return Sentiment(name, reader, MOODS, signature)
 
 invariants.add("sentiment", factory_for(sentiment, "sentiment", "texts"))
-invariants.add("sentiment-random", factory_for(random_sentiment, "sentiment-random", "texts"));
+invariants.add("sentiment-random", without_weights(factory_for(random_sentiment, "sentiment-random", "texts")));

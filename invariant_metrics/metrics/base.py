@@ -306,7 +306,7 @@ class MetricRegistry(Registry):
             if name.startswith(prefix): return partial(factory, name.removeprefix(prefix))
         return super().__getitem__(name)
 
-metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics")
+metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics", listing="invariant-metrics metrics")
 
 # %% ../../nbs/metrics/000_base.ipynb #a5c5dd63
 _PLAIN = {bool, int, float, str, type(None)}

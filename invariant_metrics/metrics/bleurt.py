@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides
 from ..encoders.text import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
-from ..encoders.weights import Place, loading
+from ..encoders.weights import Place, load_pretrained
 from .base import metric_factory
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #7d0143be
@@ -34,10 +34,7 @@ def regression_config(place: Place): # transformers' configuration
 def regression_network(place: Place, config) -> nn.Module: # eval mode, frozen
     "The network with its head; raises InputError on files that are missing, damaged, or lack tensors."
     import transformers
-    options = dict(local_files_only=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True)
-    with loading(place, "BLEURT"): net, report = transformers.AutoModelForSequenceClassification.from_pretrained(place.path, config=config, **options)
-    lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"]))
-    if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors, {lost[0]} among them; they would be random; {_WORKS}")
+    net = load_pretrained(transformers.AutoModelForSequenceClassification, place, "BLEURT", config=config, dtype=torch.float32)
     return net.requires_grad_(False).eval()
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #02f6587c

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from ..core import InputError, Signature, unknown
 from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
-from ..encoders.inception import read_tensors
-from ..encoders.weights import Place, get_card, resolve
+from ..encoders.weights import Place, get_card, read_tensors, resolve
 from .base import metric_factory, pixels
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a
