@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, Registry, few
-from .texts import read_lines
+from .texts import parse_json, read_lines
 
 # %% ../../nbs/data/60_judgment_tables.ipynb #192bf8e0
 SCORE_COLUMNS = {"item": "", "system": "", "rater": "", "score": None, "group": ""} # with what stands where a column is missing
@@ -126,9 +126,7 @@ class Choices:
 def _objects(lines: Sequence[str], path: Path) -> Iterator[tuple[int, dict]]: # line, object
     for number, line in enumerate(lines, 1):
         if not line.strip(): continue
-        try: row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number}: not JSON ({error})") from error
+        row = parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
             raise InputError(f"{path}, line {number}: expected an object, not {type(row).__name__}")
         yield number, row
@@ -138,9 +136,7 @@ def json_objects(path: str | Path) -> Iterator[tuple[int, dict]]: # line, object
     return _objects(read_lines(path), path)
 
 # %% ../../nbs/data/60_judgment_tables.ipynb #6728f0dd
-def _document(lines: Sequence[str], path: Path):
-    try: return json.loads("\n".join(lines))
-    except (ValueError, RecursionError) as error: raise InputError(f"{path}: not JSON ({error})") from error
+def _document(lines: Sequence[str], path: Path): return parse_json("\n".join(lines), str(path))
 
 def read_json(path: str | Path):
     "What a .json file holds; raises InputError if it is not JSON."

@@ -7,7 +7,6 @@ __all__ = ['CaptionSet', 'ParallelTexts', 'load_parallel', 'load_captions']
 
 # %% ../../nbs/data/50_parallel.ipynb #71bf2eec
 import html
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core import InputError, few
-from .texts import read_lines
+from .texts import id_text, parse_json, read_lines
 
 # %% ../../nbs/data/50_parallel.ipynb #daa99a97
 @dataclass(frozen=True, eq=False)
@@ -97,13 +96,13 @@ _Row = tuple[str, str, list[str], str] # name, source, references, split
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]: # where, object
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip(): continue
-        try: row = json.loads(line)
-        except ValueError as error: raise InputError(f"{path}, line {number}: not JSON ({error})") from error
+        row = parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict): raise InputError(f"{path}, line {number}: expected an object, not {type(row).__name__}")
         yield f"{path}, line {number}", row
 
 def _named(value, where: str, what: str = "a name", kinds: tuple[type, ...] = (str, int)) -> str: # a field that is no list, object or null
-    if not isinstance(value, kinds): raise InputError(f"{where}: expected {what}, not {value!r:.60}")
+    if int in kinds and isinstance(value, float): return id_text(value, where)
+    if isinstance(value, bool) or not isinstance(value, kinds): raise InputError(f"{where}: expected {what}, not {value!r:.60}")
     return str(value)
 
 def _texts(value, where: str) -> list[str]: # one text or several
@@ -200,8 +199,7 @@ def _sentence(s, where: str) -> str: # raw where it is given, else its tokens
     raise InputError(f"{where}: expected an object with a raw text or a list of tokens, not {s!r:.60}")
 
 def _json_captions(path: Path) -> _Captioned:
-    try: held = json.loads("\n".join(read_lines(path)))
-    except ValueError as error: raise InputError(f"{path}: not JSON ({error})") from error
+    held = parse_json("\n".join(read_lines(path)), str(path))
     if isinstance(held, dict) and isinstance(held.get("annotations"), list): return _coco(held, path)
     if isinstance(held, dict) and isinstance(held.get("images"), list): return _karpathy(held, path)
     raise InputError(f"{path}: neither annotations of COCO nor a dataset_*.json; it needs a list 'annotations' or 'images'")

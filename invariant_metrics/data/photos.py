@@ -24,7 +24,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ..core import InputError, Signature, progress, rng
+from ..core import InputError, Signature, check_path, progress, rng
 from ..files import digest
 
 # %% ../../nbs/data/00_photos.ipynb #098a324b
@@ -110,17 +110,18 @@ def image_paths(folder: str | Path,               # where to look
                 regions: str | Path | None=None,  # a folder of label maps, to be passed over
                ) -> list[Path]:                   # sorted, each file once
     "The image files of a folder; raises InputError when it is not a readable folder or holds none."
+    check_path(folder, "folder")
     folder = Path(folder)
     if not folder.is_dir(): raise InputError(f"{folder} is not a folder; give a folder of images")
-    labels = None if regions is None else Path(regions).resolve()
+    labels = None if regions is None else os.path.realpath(regions)
     found, seen = [], Counter()
     for root, below, names in os.walk(folder):
         below[:] = sorted(d for d in below if recursive and not d.startswith("."))
         for path in (Path(root) / name for name in names if not name.startswith(".")):
-            if not (path.is_file() or path.is_symlink()) or labels == path.parent.resolve() and LABEL_MAP.fullmatch(path.name): continue
+            if not (path.is_file() or path.is_symlink()) or labels == os.path.realpath(path.parent) and LABEL_MAP.fullmatch(path.name): continue
             seen[path.suffix.lower() or "no ending"] += 1
             if path.suffix.lower() in ENDINGS: found.append(path)
-    unique = {path.resolve(): path for path in sorted(found, reverse=True)}
+    unique = {os.path.realpath(path): path for path in sorted(found, reverse=True)} # a link to itself stays, to be named
     if not unique: raise InputError(_nothing_in(folder, recursive, seen))
     return sorted(unique.values())
 

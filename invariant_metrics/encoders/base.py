@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, Registry, Signature, import_object, unknown
+from ..data.items import check_pixels
 
 # %% ../../nbs/encoders/00_base.ipynb #7eb20e30
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -25,8 +26,7 @@ def check_rgb(rgb: Tensor) -> None:
     "Raises InputError on anything but (N, 3, H, W) floating-point images in [0, 1]; NaN counts as outside."
     if rgb.ndim != 4 or rgb.shape[1] != 3 or not rgb.is_floating_point():
         raise InputError(f"images must be (N, 3, H, W) floating point, not {tuple(rgb.shape)} {rgb.dtype}")
-    if rgb.numel() and not (rgb.min() >= -1e-3 and rgb.max() <= 1 + 1e-3):
-        raise InputError(f"images must have values in [0, 1], found {rgb.min():.3g} to {rgb.max():.3g}")
+    check_pixels(rgb)
 
 # %% ../../nbs/encoders/00_base.ipynb #f18b032f
 @dataclass(frozen=True)
