@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
-           'Registry', 'import_object', 'rng', 'torch_rng', 'few_threads', 'check_device', 'progress', 'check_path',
-           'check_source', 'check_type', 'check_range']
+           'Registry', 'import_object', 'rng', 'torch_rng', 'few_threads', 'check_device', 'announce', 'progress',
+           'check_path', 'check_source', 'check_type', 'check_range']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -17,6 +17,8 @@ import math
 import os
 import pkgutil
 import re
+import sys
+import time
 from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -251,6 +253,7 @@ def few_threads() -> int: # torch threads in use
     if "OMP_NUM_THREADS" not in os.environ and (os.cpu_count() or 1) <= 4: torch.set_num_threads(1)
     return torch.get_num_threads()
 
+# %% ../nbs/00_core.ipynb #cb0686ee
 def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or None
     "Raises InputError on a device that torch does not know or that is not here."
     if device is None: return
@@ -263,13 +266,53 @@ def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or 
         reason = "it is not like cpu, cuda or cuda:1" if "Expected one of" in str(error) else str(error).split("\n")[0]
         raise InputError(f"device {str(device)!r:.40} cannot be used here ({reason}); use cpu") from error
 
+# %% ../nbs/00_core.ipynb #97855fc6
+def _is_quiet() -> bool: return os.environ.get("INVARIANT_METRICS_QUIET", "0") not in ("", "0")
+
+def announce(text: str) -> None:
+    "Say on standard error what is being done now, unless progress is silenced."
+    if not _is_quiet(): print(text, file=sys.stderr, flush=True)
+
+# %% ../nbs/00_core.ipynb #afc2cb53
+class _ProgressLines: # used like a tqdm bar
+    def __init__(self, items=None, desc="", total=None, delay=0.5, initial=0, **looks):
+        self.items, self.desc, self.delay, self.n, self.looks = items, desc, delay, initial, looks
+        self.total = len(items) if total is None and hasattr(items, "__len__") else total
+        self.begun = time.monotonic()
+        self.tenths = self._tenths()
+
+    def _tenths(self) -> int: return 10*self.n // self.total if self.total else 0
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+        tenths, seconds = self._tenths(), time.monotonic() - self.begun
+        if tenths <= self.tenths or seconds < self.delay: return
+        self.tenths = tenths
+        announce(f"{self.desc}: {10*tenths} %, {self.n} of {self.total}, {seconds:.0f} s")
+
+    def __iter__(self):
+        for item in self.items:
+            yield item
+            self.update()
+
+    def __enter__(self): return self
+    def __exit__(self, *error): self.close()
+    def close(self) -> None: pass
+    def clear(self) -> None: pass
+    def set_postfix(self, *values, **options) -> None: pass
+
+# %% ../nbs/00_core.ipynb #598fa1f6
 def progress(items: Iterable | None = None, # what to iterate over, or None for a bar moved by hand
              desc: str = "",                # what is being done
-             total: int | None = None,
-             **options):                    # passed to tqdm
-    "A tqdm bar on standard error that stays quiet for work under half a second."
+             total: int | None = None,      # how many steps, where `items` does not say it
+             **options,                     # passed to tqdm; disable=True shows nothing
+            ):                              # iterate over it, or call its `update(n)`
+    "Progress on standard error, nothing for work under half a second: a bar on a terminal, else a line every 10 %."
     from tqdm import tqdm
-    return tqdm(items, desc=desc, total=total, **{"delay": 0.5, "dynamic_ncols": True, **options})
+    options = {"delay": 0.5, "dynamic_ncols": True, **options}
+    if _is_quiet() or options.get("disable"): return tqdm(items, desc=desc, total=total, **{**options, "disable": True})
+    bar = tqdm if sys.stderr.isatty() else _ProgressLines
+    return bar(items, desc=desc, total=total, **options)
 
 # %% ../nbs/00_core.ipynb #90ad4953
 def check_path(path: str | Path, where: str = "path") -> None:

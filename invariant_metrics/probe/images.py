@@ -341,10 +341,11 @@ def tabulate_pictures(out: PictureScores,
                       label: str,                 # the source
                       signature: Signature,       # what shaped the pictures
                       began: float,               # when the work on this source began, by `time.perf_counter`
+                      show: bool = False,         # how far it is, on standard error
                      ) -> ProbeResult:
     "From the scores of one source to its result."
     known = [*metrics, *([ORACLE] if "oracle" in out.scores else [])]
-    result = tabulate(out, label, known, size, seed, partial(signature.extended, families="+".join(out.families)), began)
+    result = tabulate(out, label, known, size, seed, partial(signature.extended, families="+".join(out.families)), began, show)
     signed = sign_metrics(result.signatures[label], [str(m.signature) for m in known])
     return replace(result, signatures={label: signed})
 
@@ -365,7 +366,7 @@ def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | 
     out = score_pictures(items, judged, _color_families(source, asked), levels, seed, show=show, label=label,
                          oracle=scene_oracle if items.scenes else None)
     check_used(asked, out.families, [out.status], f"pictures of {label}")
-    return tabulate_pictures(out, judged, size, seed, label, signature.extended(probe="colorization", tolerance=TOLERANCE), began)
+    return tabulate_pictures(out, judged, size, seed, label, signature.extended(probe="colorization", tolerance=TOLERANCE), began, show)
 
 def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
                 metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS

@@ -189,7 +189,7 @@ def _probe_system(job: _Job, asked: Sequence[str] | None, specs: Sequence, metri
     out, store = _score_shared(job, specs, metrics, workers)
     check_used(asked, out.families, [out.status], f"pictures of {job.label}")
     signature = job.pictures.signature.extended(probe=job.task)
-    result = tabulate_pictures(out, [*metrics, *picture_sentinels()], size, job.seed, job.label, signature, began)
+    result = tabulate_pictures(out, [*metrics, *picture_sentinels()], size, job.seed, job.label, signature, began, job.show)
     if job.task == "images": # nothing is matched in PSNR; how strongly pictures were changed is kept instead
         pixels = [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]
         psnr = out.psnr.reshape(len(pixels), -1)

@@ -320,7 +320,7 @@ def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size:
     texts = replace(texts, scores=scores)
     sign = partial(Signature.of, probe=f"own-{'foils' if source.label == 'foils' else task}", edited=source.origin, items=len(source.items),
                    texts=digest([(x.base, *x.targets) for x in source.items]), families=digest(texts.families))
-    result = tabulate(texts, source.label, scores.metrics, size, seed, sign, began)
+    result = tabulate(texts, source.label, scores.metrics, size, seed, sign, began, show)
     if len(source.systems) < 2: return result
     gaps = [gap_profile(texts, m, source.systems, size.reps // 2, seed).assign(source=source.label) for m in scores.metrics if not isinstance(m, SetMetric)]
     return replace(result, profile=pd.concat([result.profile, *gaps], ignore_index=True))

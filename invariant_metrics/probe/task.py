@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, Signature, rng
+from ..core import InputError, Signature, progress, rng
 from ..files import atomic_write, digest, load_results, save_results
 from ..metrics.base import Metric
 from .contrast import draw_sets
@@ -118,16 +118,18 @@ def tabulate(task: ProbeTask,
              size: ProbeSize, seed: int,
              sign: Callable,            # (levels=, sets=, seed=) -> Signature, of items and edits as well
              began: float,              # when the work on this source began, by `time.perf_counter`
+             show: bool = False,        # how far it is, on standard error
             ) -> ProbeResult:
     "All metrics on all families: random sets, rows, profile, signature."
     sets = random_sets(task.cluster, size, seed)
     auc, dose, verdicts = [], [], []
-    for metric in metrics:
+    for metric in progress(metrics, f"tables of {label}", disable=not show):
         for family in task.tables(metric, sets):
             auc += family.auc
             dose += family.dose
             verdicts += family.verdicts
     ledger = task.ledger()
+    verdicts = progress(verdicts, f"profiles of {label}", disable=not show)
     frames = [pd.DataFrame(auc), pd.DataFrame(dose), ledger, profile(verdicts, ledger, size.reps // 2, seed)]
     for frame in frames: frame.insert(0, "source", label)
     members = size.members or sets.counts.sum(1).max()

@@ -315,7 +315,7 @@ def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size
     if here and items.source: scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"]) # shown to nobody else
     if here: scores.add(ORACLE, {key: torch.from_numpy(wrongness(items, at, found)) for key, (at, found) in texts.groups.items()})
     sign = partial(Signature.of, probe=task, items=len(items), families="+".join(texts.families))
-    return [tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began)], signatures
+    return [tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began, show and here)], signatures
 
 # %% ../../nbs/probe/70_worlds.ipynb #b55d3712
 def text_probe(task: str,                      # "translation" or "captioning"

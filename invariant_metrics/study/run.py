@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core import InputError, check_device, package_version, unknown
+from ..core import InputError, announce, check_device, package_version, unknown
 from ..files import digest
 from ..runs import RUN_SCALES, data_identity, open_run, peak_memory, read_run, versions, write_run
 from .tasks import make_plan, study_tasks
@@ -89,7 +89,7 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
 def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None, workers: int) -> dict: # run.json's content
     for part in STUDY_PARTS:
         if part not in parts or part in meta["parts"]: continue
-        print(f"{settings['task']}, {part}: running in {out}", file=sys.stderr, flush=True)
+        announce(f"{settings['task']}, {part}: running in {out}")
         start = time.perf_counter()
         with peak_memory() as seen: {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
         meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
@@ -135,6 +135,5 @@ def study(task: str = "colorization",
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed, device=device or "cpu", version=package_version())
     held = None if overwrite else read_run(out)
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
-        print(f"{task}: checking the settings", file=sys.stderr, flush=True)
         _check_parts(settings, parts)
     return StudyRun(out, _run_parts(out, settings, open_run(out, settings, resume, overwrite), parts, device, workers))
