@@ -6,7 +6,6 @@
 __all__ = ['PROBES', 'TEXT_PROBES', 'HAS_EFFECT', 'UNSET', 'probe_kind', 'check_probe', 'run_probe']
 
 # %% ../../nbs/probe/90_run.ipynb #a4327754
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from ..core import InputError, check_device, package_version, unknown
 from ..files import digest
 from .task import ProbeResult, combine_results
-from ..runs import RUN_SCALES, data_identity, open_run, peak_memory, versions, write_run
+from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions, write_run
 
 # %% ../../nbs/probe/90_run.ipynb #dd714c8f
 PROBES = ("colorization", "images", "captioning", "translation", "summarization")
@@ -115,20 +114,15 @@ def run_probe(task: str,                             # of PROBES
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
                  side=side, base=base, scale=scale, seed=seed, device=device or "cpu")
     settings = _settings(places, plain)
-    fresh = not out.exists()
-    meta = open_run(out, settings, overwrite=overwrite)
-    if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
     begun = time.perf_counter()
     common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device, workers=workers, progress=progress)
-    try:
-        with peak_memory() as seen:
-            if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, common)
-            else:
-                looks = dict(regions=regions, recursive=recursive)
-                found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side, common)
-    except InputError: # nothing was measured: the folder is free again for the mended command
-        if fresh: shutil.rmtree(out)
-        raise
+    with clean_refusal(out), peak_memory() as seen: # a refused command leaves the folder free for the mended one
+        meta = open_run(out, settings, overwrite=overwrite)
+        if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
+        if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, common)
+        else:
+            looks = dict(regions=regions, recursive=recursive)
+            found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side, common)
     found.save(out/"probe")
     part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
     write_run(out, meta | {"status": "finished", "versions": versions(), "parts": {"probe": part}, "peak_memory_bytes": seen["bytes"]})

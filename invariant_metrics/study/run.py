@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ..core import InputError, announce, check_device, package_version, unknown
 from ..files import digest
-from ..runs import RUN_SCALES, data_identity, open_run, peak_memory, read_run, versions, write_run
+from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, read_run, versions
+from ..runs import write_run
 from .tasks import make_plan, study_tasks
 
 # %% ../../nbs/study/100_run.ipynb #3e4b23ce
@@ -51,21 +52,29 @@ def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
     from invariant_metrics.probe.worlds import DEFAULT_TEXT_METRICS
     return list(dict.fromkeys([*DEFAULT_TEXT_METRICS.get(s["task"], DEFAULT_METRICS), *own]))
 
-def _check_parts(s: dict, parts: Sequence[str]) -> None:
+def _check_names(s: dict, parts: Sequence[str]) -> None: # what is wrong by itself, whatever the data
     from invariant_metrics.invariants.base import get_invariant
     task = study_tasks[s["task"]](make_plan(s))
     for spec in s["invariants"]: get_invariant(task.form(spec)[0])
-    task.check_data()
-    if s["data"] and "probe" in parts and s["task"] != "colorization":
-        print(f"note: the probe of {s['task']} breaks texts of the package's own world; --data is trained on", file=sys.stderr, flush=True)
-    if "probe" in parts and s["task"] != "colorization":
-        from invariant_metrics.probe.worlds import text_metrics
-        text_metrics(s["task"], _probe_metrics(s))
     if "probe" in parts and s["task"] == "colorization":
-        from invariant_metrics.data.photos import folder_photos
         from invariant_metrics.probe.images import probe_metrics
         probe_metrics(_probe_metrics(s))
-        if s["data"]: folder_photos(s["data"], s["recursive"], s["regions"])
+    elif "probe" in parts:
+        from invariant_metrics.probe.worlds import text_metrics
+        text_metrics(s["task"], _probe_metrics(s))
+    if "training" in parts:
+        from invariant_metrics.study.search import check_study
+        check_study({**s, "data": None, "regions": None})
+
+def _check_parts(s: dict, parts: Sequence[str]) -> None:
+    _check_names(s, parts)
+    if not s["data"]: return
+    study_tasks[s["task"]](make_plan(s)).check_data()
+    if "probe" in parts and s["task"] == "colorization":
+        from invariant_metrics.data.photos import folder_photos
+        folder_photos(s["data"], s["recursive"], s["regions"])
+    elif "probe" in parts:
+        print(f"note: the probe of {s['task']} breaks texts of the package's own world; --data is trained on", file=sys.stderr, flush=True)
     if "training" in parts:
         from invariant_metrics.study.search import check_study
         check_study(s)
@@ -136,4 +145,6 @@ def study(task: str = "colorization",
     held = None if overwrite else read_run(out)
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
         _check_parts(settings, parts)
-    return StudyRun(out, _run_parts(out, settings, open_run(out, settings, resume, overwrite), parts, device, workers))
+    with clean_refusal(out):
+        meta = open_run(out, settings, resume, overwrite)
+        return StudyRun(out, _run_parts(out, settings, meta, parts, device, workers))
