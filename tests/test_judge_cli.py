@@ -50,6 +50,9 @@ def test_agree_prints_and_keeps(judged, capsys):
     run("agree", "people", judged/"people.csv", "--metrics", judged/"scores.csv", "--unit", "system", "--generalize", "both", "--reps", 100)
     said = capsys.readouterr().out
     assert "unit system, for new both" in said and "good" in said
+    assert "metrics that share a letter do not differ significantly" in said and "differences between metrics" not in said
+    run("agree", judged/"people.csv", "--metrics", judged/"scores.csv", "--statistic", "pearson", "--reps", 100, "--pairs")
+    assert "differences between metrics" in capsys.readouterr().out
 
 
 def test_agree_refuses(judged, capsys, tmp_path):

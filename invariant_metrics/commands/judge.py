@@ -96,6 +96,7 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
                  statistic: Annotated[list[str], typer.Option("--statistic", help="pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", show_default=False)] = [],
                  generalize: Annotated[str, typer.Option("--generalize", help="What intervals and tests are for: new items, systems or both.")] = "items",
                  ratings: Annotated[str, typer.Option("--ratings", help="mean: an output is a row; each: a rating is a row.")] = "mean",
+                 pool: Annotated[Optional[str], typer.Option("--pool", help="Unit system: corpus (the metric's value of all items, e.g. BLEU) or mean (of items); default corpus where there is one.", show_default=False)] = None,
                  lower: Annotated[list[str], typer.Option("--lower", help="A metric of which less is better, whatever a card says.", show_default=False)] = [],
                  higher: Annotated[list[str], typer.Option("--higher", help="A metric of which more is better, whatever the card of that name says.", show_default=False)] = [],
                  intersect: Annotated[bool, typer.Option("--intersect", help="Use the outputs that people and all metrics have, and say how many are left out.")] = False,
@@ -106,34 +107,40 @@ def agree_people(judgments: Annotated[Path, typer.Argument(help="What people sai
                  confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
                  out: Annotated[Optional[Path], typer.Option("--out", help="Also write all tables into this folder.")] = None,
                  figure: Annotated[Optional[Path], typer.Option("--figure", help="Draw metrics, intervals and ceiling, *.svg or *.png; a panel per statistic.")] = None,
+                 pairs: Annotated[bool, typer.Option("--pairs", help="Also print the difference of every pair of metrics.")] = False,
                  device: Device = None, seed: Seed = 0, as_json: AsJson = False, debug: Debug = False):
-    "How well metrics agree with people, which of them can be told apart, and what people reach among themselves."
+    "How well metrics agree with people, which of them differ, and what people reach among themselves."
     from invariant_metrics.files import atomic_write
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.human import agree as measure
     from invariant_metrics.people.forests import forests
     few_threads()
     found = measure(_judged(judgments, kind, page, aspect, parse_options(option)), _scores(metrics), unit, _words(statistic), generalize,
-                    ratings=ratings, lower=_words(lower), higher=_words(higher), intersect=intersect, reps=reps,
+                    ratings=ratings, pool=pool, lower=_words(lower), higher=_words(higher), intersect=intersect, reps=reps,
                     confidence=confidence, seed=seed, device=device)
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
     if as_json:
-        frames = {name: records(getattr(found, name)) for name in ("table", "comparisons", "clusters", "ceiling", "ledger")}
+        frames = {name: records(getattr(found, name)) for name in ("table", "comparisons", "ranks", "ceiling", "ledger")}
         return print_json("agree", {**frames, "signature": found.signature, "notes": list(found.notes)})
-    _print_agreement(found)
+    _print_agreement(found, pairs, confidence)
 
 # %% ../../nbs/commands/20_judge.ipynb #999a2c53
-def _print_agreement(found) -> None:
-    for statistic, rows in found.table.groupby("statistic", sort=False):
+def _print_agreement(found, pairs: bool, confidence: float) -> None:
+    columns = ["metric", "unit", "value", "ci_low", "ci_high", "letters", "p", "chance", "turned"]
+    whole = found.table.merge(found.ranks, how="left")
+    for statistic, rows in whole.groupby("statistic", sort=False):
         first = rows.iloc[0]
         title = f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, {first['n_items']} items"
         if first["n_systems"]: title += f", {first['n_systems']} systems"
-        print_table(records(rows[["metric", "unit", "value", "ci_low", "ci_high", "p", "chance", "turned"]].sort_values("value", ascending=False)), title)
-    for (statistic, unit), rows in found.clusters.groupby(["statistic", "unit"], sort=False):
-        clusters = [few(list(part["metric"]), 20) for _, part in rows.groupby("cluster", sort=True)]
-        typer.echo(f"{statistic}, {unit}, clusters of metrics that cannot be told apart (Holm): {'; '.join(clusters)}")
+        shown = [c for c in columns if c != "letters" or len(found.ranks)]
+        print_table(records(rows[shown].sort_values("value", ascending=False)), title)
+    if len(found.ranks):
+        typer.echo("metrics that share a letter do not differ significantly, all others do (per statistic and unit; "
+                   f"p < {1 - confidence:.3g} by Holm over all pairs{'' if pairs else '; --pairs shows them'})")
+    if pairs and len(found.comparisons):
+        print_table(records(found.comparisons.drop(columns="generalize")), "differences between metrics")
     if len(found.ceiling): print_table(records(found.ceiling), "people among themselves")
     typer.echo(found.signature)
     print_notes(found.notes)
