@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, few, progress
-from ..data.items import Images, align_items, batches, check_sizes, load_items, matching, sources_of
+from ..data.items import Images, align_items, batches, check_sizes, collect_items, load_items, matching, sources_of
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.base import Encoder, Preprocess
 from ..encoders.store import Features, FeatureStore, extract_features
@@ -169,6 +169,10 @@ def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> Side
     systems, target, source = align_items([*found.systems.values()], found.target, found.source, partners=partners, common=common)
     return SideComparison(found.metrics, dict(zip(found.systems, systems)), target, source)
 
+def _asked_inputs(metrics: Sequence) -> str: # what the sides of a comparison hold, told before any metric is built
+    cards = [m.card if isinstance(m, Metric) else metric_card(registered[m] if isinstance(m, str) else m) for m in metrics]
+    return "texts" if any(str(card.get("inputs", "")).startswith("text") for card in cards) else "images"
+
 def open_comparison(pred,                   # folder, files, array, texts, features, statistics; or a dict of them, one for each system
                     target,                 # the same; None for single metrics
                     metrics: Sequence,      # names, "package.module:object", or Metric objects
@@ -183,6 +187,9 @@ def open_comparison(pred,                   # folder, files, array, texts, featu
     "Metrics built and sides opened; raises InputError, in one line, on whatever is missing or does not fit together."
     systems = dict(pred) if isinstance(pred, Mapping) else {"": pred}
     if not systems or not metrics: raise InputError("nothing to score: give at least one system and one metric")
+    of = _asked_inputs(metrics)
+    systems = {s: collect_items(x, of, s or "pred") for s, x in systems.items()} # a generator can be read once
+    target = collect_items(target, "references" if of == "texts" else of, "target")
     opened = [open_features(x, name) for x, name in zip((*systems.values(), target), (*(s or "pred" for s in systems), "target"))]
     stand_in = None
     if all(x is not None for x in opened): stand_in = GivenFeatures(next((x.signature for x in opened if x.signature), None))
