@@ -86,9 +86,7 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
 
 def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
     if isinstance(noted.rows, StatsPair): return _stats_score(metric, noted.rows, known, permutations, settings)
-    one = len(noted.rows) == 1 and isinstance(metric, ItemMetric) and settings["method"] == "auto"
-    score = score_rows(metric, noted.rows, known=known, **(settings | {"method": None} if one else settings))
-    if one: score = replace(score, notes=(*score.notes, "no interval: there is one item"))
+    score = score_rows(metric, noted.rows, known=known, **settings)
     if not permutations or not metric.is_distance: return score
     return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations, seed=settings["seed"], clusters=settings["clusters"]))
 
