@@ -107,6 +107,7 @@ class ItemMetric(Metric):
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
     per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
     notes: Callable | None = None    # lines for the reader of the number, from the rows
+    unsettled: Callable | None = None # with pool: (k,) sums -> why no interval holds, None where one does
 
     has_influences: ClassVar[bool] = True
 

@@ -142,7 +142,8 @@ def _inside(ci: Interval, metric: Metric, sides: Sequence[Rows]) -> Interval: # 
     return replace(ci, low=max(ci.low, low), high=min(ci.high, high))
 
 def _telling(moved: np.ndarray) -> int: # units, without those that share one value where they are more than half
-    common = int(np.unique(moved.round(12), return_counts=True)[1].max())
+    middle = np.partition(moved, len(moved)//2)[len(moved)//2] # where more than half have one value, it is that one
+    common = int((np.abs(moved - middle) <= 1e-12).sum())
     return len(moved) - common if 2*common > len(moved) else len(moved)
 
 def _no_interval(metric: ItemMetric, sides: Sequence[Rows], moved: np.ndarray, noun: str) -> str | None: # why there is none
