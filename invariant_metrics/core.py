@@ -212,6 +212,7 @@ class Registry:
     def __contains__(self, name: str) -> bool: return name in self.names()
 
     def __getitem__(self, name: str):
+        if not isinstance(name, str): raise InputError(f"a {self.kind} goes by a name, such as {self.names()[0]!r}, not {name!r:.60}")
         if name not in self.entries: self._open_room()
         if name in self.entries: return self.entries[name]
         if ":" in name: return import_object(name)

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, default_collate
 from ..core import InputError, check_path, check_source, few, progress, unknown
 from ..files import file_sha256
 from .photos import Photo, image_paths, read_photo, to_rgb
-from .texts import SEVERAL, SINGLE, Texts, load_references, load_texts
+from .texts import SEVERAL, SINGLE, References, Texts, load_references, load_texts, streams_hint
 
 # %% ../../nbs/data/20_items.ipynb #2da7884c
 def as_numbers(source,           # array, tensor, or lists of them
@@ -278,6 +278,7 @@ def matching(pred,                  # Images or Texts
     "Whether the two sides have the same names; raises InputError where a paired metric needs them to."
     if pred.names == target.names: return True
     if not needed_by: return False
+    if isinstance(target, References) and (hint := streams_hint(len(pred), target)): raise InputError(f"{target.where}: {hint}")
     missing, extra = sorted(set(target.names) - set(pred.names)), sorted(set(pred.names) - set(target.names))
     sides = {"prediction": missing, "target": extra}
     parts = [f"{len(names)} without a {side}: {few(names)}" for side, names in sides.items() if names]

@@ -415,8 +415,9 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     if isinstance(found, Metric): return found
     factory = getattr(found, "metric", found)
     if not callable(factory):
-        raise InputError(f"{spec!r} is no metric; it must be a Metric, a function returning one, or under paired_metric")
-    known = inspect.signature(factory).parameters
+        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, a function returning one, or under paired_metric")
+    try: known = inspect.signature(factory).parameters
+    except ValueError as error: raise InputError(f"{spec!r:.80} is no metric; nothing is known of the options that it takes") from error
     if (extra := [k for k in options if k not in known]) and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
     try: inspect.signature(factory).bind(**options)
