@@ -126,8 +126,8 @@ def test_labels_write_a_table_that_agree_reads(tmp_path, capsys):
     assert capsys.readouterr().err.count("dropped Tim") == 1
     assert "choices have no table of scores" in refused(capsys, *asked("choice"), "--out", tmp_path/"choice.csv") and not (tmp_path/"choice.csv").exists()
     run(*asked("failures", "--aspect", "size", "--aspect", "color"), "--out", out)
-    assert "--option higher_is_better=false" in capsys.readouterr().err
-    run("agree", out, *how, "--option", "higher_is_better=false", "--json")
+    assert "--reader higher_is_better=false" in capsys.readouterr().err
+    run("agree", out, *how, "--reader", "higher_is_better=false", "--json")
     assert json.loads(capsys.readouterr().out)["result"]["table"][0]["value"] > 0.5
 
 
