@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -289,8 +290,8 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
     def note(number, frame):
         pressed.append(number)
         raise KeyboardInterrupt
-    try: signal.signal(signal.SIGINT, note)
-    except ValueError: before = None # not in the main thread, where signals arrive
+    if threading.current_thread() is not threading.main_thread(): before = signal.SIG_IGN # signals arrive in the main thread
+    if before != signal.SIG_IGN: signal.signal(signal.SIGINT, note)
     sys.path.append("")
     try: yield pressed
     finally:
@@ -298,7 +299,7 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
         sys.path.remove("") # the last one
         sys.path.reverse()
         if quiet is None: os.environ.pop("INVARIANT_METRICS_QUIET", None)
-        if before is not None: signal.signal(signal.SIGINT, before)
+        if before != signal.SIG_IGN: signal.signal(signal.SIGINT, before)
 
 # %% ../../nbs/commands/00_shell.ipynb #ee3be754
 COMMANDS = ("score", "judge") # modules whose commands the application has
