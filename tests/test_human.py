@@ -104,7 +104,7 @@ def test_an_unknown_metric_that_points_the_wrong_way_is_reported_and_not_flipped
     assert [n for n in result.notes if n.startswith("good points the wrong way: pearson -0.")] and not [n for n in result.notes if n.startswith("fair")]
     turned = agree(JUDGED, wrong, statistics=["pearson"], lower=["good"], reps=50)
     assert values(turned)["good", "pearson"] > 0.5 and turned.table.set_index("metric")["turned"].to_dict() == {"good": True, "fair": False} and not turned.notes
-    assert "unknown metric 'gud'; did you mean good" in fails(agree, JUDGED, wrong, lower=["gud"])
+    assert "unknown metric 'goood'; did you mean good" in fails(agree, JUDGED, wrong, lower=["goood"])
 
 
 def test_whoever_made_the_table_knows_its_direction_better_than_a_card():

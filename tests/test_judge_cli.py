@@ -70,6 +70,22 @@ def test_agree_refuses(judged, capsys, tmp_path):
     assert "twice" in refused(capsys, "agree", people, "--metrics", tmp_path/"twice.csv")
 
 
+def test_agree_without_metrics_says_what_to_give(judged, capsys, tmp_path):
+    "Nothing is printed of people alone: not of realism, not of a table, not of outputs that metrics could be run on."
+    (tmp_path/"participants.csv").write_text("id,model,err_rt\n" + "".join(f"p{k},M{k % 5},0.{k % 7}\n" for k in range(40)))
+    (tmp_path/"images.csv").write_text("model,generated,image_path,number_guesses,number_guesses_generated\n" + "".join(f"M{k % 5},1,{k}.png,3,{k % 4}\n" for k in range(40)))
+    pd.read_csv(judged/"people.csv").assign(output="a dog").to_csv(tmp_path/"outputs.csv", index=False)
+    for file, wanted in ((tmp_path/"participants.csv", "columns system and"), (tmp_path/"images.csv", "columns item, system and"), (judged/"people.csv", "columns item, system and"),
+                         (tmp_path/"outputs.csv", "name metrics to be run on its outputs (--metrics bleu,chrf)")):
+        for unit in ("item", "system"):
+            assert main(["agree", str(file), "--unit", unit]) == 2
+            said = capsys.readouterr()
+            assert said.out == "" and wanted in said.err and "nothing to hold against people" in said.err and "--metrics scores.csv" in said.err
+    assert "choice has one question" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "choice", "--aspect", "x", "--out", tmp_path/"page.html")
+    assert "evaluators" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "likert", "--aspect", "x", "--evaluators", 100_000, "--out", tmp_path/"page.html")
+    assert not (tmp_path/"page.html").exists()
+
+
 def test_collect_label_agree(tmp_path, capsys):
     "A page is written, answered, read, and held against a metric."
     rows = [dict(item=f"{t}-{p}", system=s, output=f"a {t} near {p}" if s == "A" else f"{t} {t} {p}") for t in THINGS for p in PLACES for s in "AB"]

@@ -12,8 +12,9 @@ from PIL import Image
 from browser import Page, browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.people.labeling import FAILURES, collect, deal_questions, label_entries
-from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments, plain_cell
-from invariant_metrics.people.labels import rater_rate, read_labels, safe_cell, write_answers
+from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments
+from invariant_metrics.people.labels import rater_rate, read_labels, write_answers
+from invariant_metrics.data.judgment_tables import plain_cell, safe_cell
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ELEMENT, BACK, ON, ENTER, TAB = "element-6066-11e4-a52e-4f735466cecf", "\ue012", "\ue014", "\ue007", "\ue004"
@@ -134,6 +135,9 @@ def test_pictures_are_judged_by_clicks_and_keys_over_a_reload(rater, tmp_path):
 
 def shown(page: Page) -> list[dict]:
     "Of every picture: its own pixels, those of the screen, whether neighbors are mixed, and what stands below it."
+    for _ in range(100): # until they are there: a picture is sized when it has been read
+        if page.script("return [...document.images].every(i => i.style.width)"): break
+        time.sleep(0.02)
     return page.script("""return [...document.images].map(i => { const box = i.getBoundingClientRect(); return {
         own: i.naturalWidth, width: box.width * devicePixelRatio / i.naturalWidth, height: box.height * devicePixelRatio / i.naturalHeight,
         mixed: getComputedStyle(i).imageRendering, says: i.closest('figure').querySelector('.size').innerText }; })""")
@@ -347,13 +351,14 @@ def test_tables_in_files_are_items_too(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(task="liking"), "did you mean likert"), (dict(items=[]), "it is empty"), (dict(aspects=[]), "needs the aspects"), (dict(aspects=["a", "a"]), "must differ"),
+    (dict(task="likerd"), "did you mean likert"), (dict(items=[]), "it is empty"), (dict(aspects=[]), "needs the aspects"), (dict(aspects=["a", "a"]), "must differ"),
     (dict(items=[dict(output="x")]), "row 1: no item"), (dict(items=[dict(item="a")]), r"row 1 \(a\): nothing to show"), (dict(items=["a"]), "expected an object"),
     (dict(items=[*SENTENCES, SENTENCES[0]]), "come twice"), (dict(items=[dict(item="a", output="x", answer=9)]), "known answer 9 is not one of 1, 2"),
     (dict(items=[dict(item="a", output="x", part="later")]), "part must be"), (dict(items=[dict(item="a", output="x", part="tutorial")]), "needs an answer"),
-    (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 or more"),
-    (dict(task="choice", items=SENTENCES[:1]), "one output only"), (dict(task="realism"), "real must be 1 or 0"), (dict(attention=2), "drawn for realism only"),
-    (dict(task="realism", items=[dict(item="a", output="x", real=1)]), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),
+    (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 to 1000 plans"), (dict(evaluators=100_000), "1 to 1000 plans"),
+    (dict(task="choice"), "choice has one question"), (dict(task="realism"), "realism has one question"),
+    (dict(task="choice", items=SENTENCES[:1], aspects=None), "one output only"), (dict(task="realism", aspects=None), "real must be 1 or 0"), (dict(attention=2), "drawn for realism only"),
+    (dict(task="realism", items=[dict(item="a", output="x", real=1)], aspects=None), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),
     (dict(items=[dict(item="a", image="nowhere.png")]), "nowhere.png")])
 def test_what_cannot_be_a_page_is_refused_in_one_line(tmp_path, change, message):
     with pytest.raises(InputError, match=message) as error: collect(**{"items": SENTENCES, "task": "likert", "out": tmp_path/"page.html", "aspects": ["good"], **change})

@@ -110,6 +110,12 @@ def run_metrics(judgments: Judgments,
                         {m.name: str(m.signature) for m in built}, corpus, pd.MultiIndex.from_frame(keys))
 
 # %% ../../nbs/people/090_metric_scores.ipynb #e9757c2d
+def _no_scores(judgments: Judgments) -> str: # what to do
+    whole = (judgments.scores["item"] == "").all()
+    table = f"give a table with columns {'system' if whole else 'item, system'} and a column for each metric (--metrics scores.csv)"
+    run = "" if judgments.outputs is None else "name metrics to be run on its outputs (--metrics bleu,chrf), or "
+    return f"no metric scores came with {judgments.name}, so there is nothing to hold against people; {run}{table}"
+
 def metric_scores(judgments: Judgments,
                   metrics=None,              # a table (file or frame), names; None: all that came with the data
                   device: str | None = None,
@@ -120,8 +126,7 @@ def metric_scores(judgments: Judgments,
     if is_file or isinstance(metrics, pd.DataFrame): return table_scores(metric_table(metrics))
     came = judgments.metrics
     if metrics is None:
-        if came is None:
-            raise InputError(f"no metric scores came with {judgments.name}; give a table or names of metrics")
+        if came is None: raise InputError(_no_scores(judgments))
         return table_scores(came)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     published = [] if came is None else [name for name in names if name in set(came["metric"])]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..core import InputError, few, unknown
+from ..data.judgment_tables import LARGEST
 from .statistics import Agreement, agreement_named
 
 # %% ../../nbs/people/040_score_table.ipynb #f7880f20
@@ -63,8 +64,11 @@ def _check_column(scores: np.ndarray, what: str) -> None: # (N,)
     if len(bad):
         raise InputError(f"{what}: {len(bad)} of {len(scores)} scores are missing or not finite, in rows {few(bad)}; "
                          "mend or leave out these rows")
-    if np.ptp(scores) == 0:
-        raise InputError(f"{what}: all {len(scores)} scores are {scores[0]:g}; a constant column agrees with nothing")
+    if np.abs(scores).max() > LARGEST:
+        raise InputError(f"{what}: scores of size {np.abs(scores).max():.3g}, and squares of such numbers overflow; divide all of them")
+    if np.ptp(scores) < 1/LARGEST:
+        same = f"are {scores[0]:g}" if np.ptp(scores) == 0 else f"are within {np.ptp(scores):.1g} of one another"
+        raise InputError(f"{what}: all {len(scores)} scores {same}; a constant column agrees with nothing")
 
 def _codes(labels: Sequence | None, n: int, what: str) -> np.ndarray: # (n,) integers from 0
     if labels is None: return np.zeros(n, int)
