@@ -86,6 +86,18 @@ def test_agree_without_metrics_says_what_to_give(judged, capsys, tmp_path):
     assert not (tmp_path/"page.html").exists()
 
 
+def test_choices_by_name_of_their_statistic(capsys, tmp_path):
+    "The unit of choices need not be named: a statistic of choices is asked of them as it is."
+    draw = rng(0, "votes")
+    rows = [dict(image=f"{k}.jpg", first="a dog", second="a cat", category="HC" if k % 2 else "MM", votes_first=int(draw.integers(0, 12)), votes=11) for k in range(40)]
+    (tmp_path/"pascal.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pd.DataFrame([dict(item=f"{k}.jpg#1", system=s, m=(r["votes_first"] if s == "first" else 5) + draw.normal()) for k, r in enumerate(rows) for s in ("first", "second")]).to_csv(tmp_path/"scores.csv", index=False)
+    run("agree", tmp_path/"pascal.jsonl", "--metrics", tmp_path/"scores.csv", "--statistic", "choice", "--reps", 50, "--format", "json")
+    table = json.loads(capsys.readouterr().out)["result"]["table"]
+    assert [row["unit"] for row in table] == ["choice", "choice, MM", "choice, HC"] and table[0]["value"] > 0.8
+    assert "has no unit choice" in refused(capsys, "agree", tmp_path/"pascal.jsonl", "--metrics", tmp_path/"scores.csv", "--statistic", "pearson")
+
+
 def test_collect_label_agree(tmp_path, capsys):
     "A page is written, answered, read, and held against a metric."
     rows = [dict(item=f"{t}-{p}", system=s, output=f"a {t} near {p}" if s == "A" else f"{t} {t} {p}") for t in THINGS for p in PLACES for s in "AB"]

@@ -157,11 +157,12 @@ def agree_people(
     columns = parse_options(reader, "--reader")
     from invariant_metrics.files import atomic_write
     from invariant_metrics.core import few_threads
-    from invariant_metrics.people.human import agree as measure, named_statistics
+    from invariant_metrics.people.human import agree as measure
     from invariant_metrics.people.forests import forests
+    from invariant_metrics.people.statistics import agreement_named
     few_threads()
     statistics = parse_lists(statistic)
-    named_statistics(statistics, unit)
+    for name in statistics: agreement_named(name.replace("-", "_")) # whether it has this unit depends on the judgments
     found = measure(_judged(judgments, kind, page, aspect, columns), _scores(metrics), unit, statistics, generalize,
                     ratings=ratings, pool=pool, lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps,
                     confidence=confidence, seed=seed, device=device)
@@ -181,7 +182,7 @@ def agree_collect(
         out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
         aspect: Annotated[list[str], option("--aspect", "likert: what to rate; failures: a class; NAME or NAME=EXPLANATION; repeat it.", INPUT)] = [],
         words: Annotated[list[str], option("--words", "What the page says: question=…, title=…, instructions=…", INPUT)] = [],
-        evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=10_000, show_default=True)] = 10,
+        evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
         per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 50,
         tutorial: Annotated[int, option("--tutorial", "Questions with feedback at the beginning, at most.", OUTPUT, min=0, show_default=True)] = 4,
         attention: Annotated[int, option("--attention", "realism: hidden questions with known answers.", OUTPUT, min=0, show_default=True)] = 0,
