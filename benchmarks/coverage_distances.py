@@ -190,7 +190,7 @@ def cells() -> list[dict]:
     out += [cell("gauss", p, 1024, n, k) for p in (0, 1, 2) for n, k in ((500, 100), (3000, 12))]
     out += [cell(law, 1, 2048, 500, 100) for law in ("t5", "log-normal", "relu", "mixture")]
     out += [cell("gauss", p, 2048, n, k) for p in (0, 1, 2) for n, k in ((500, 100), (1000, 24), (2000, 14))]
-    out += [cell("gauss", p, 2048, 10_000, k) for p, k in ((0, 4), (1, 6), (2, 4))] + [cell("gauss", 1, 768, 50_000, 8), cell("gauss", 1, 2048, 50_000, 3)]
+    out += [cell("gauss", p, 2048, 10_000, k) for p, k in ((0, 3), (1, 4), (2, 3))] + [cell("gauss", 1, 768, 50_000, 6), cell("gauss", 1, 2048, 50_000, 2)]
     out += [cell("gauss", 1, 768, 500, 60, gap=0.3, role="fit"), cell("gauss", 1, 2048, 500, 60, gap=0.3)]
     return out
 
@@ -222,7 +222,7 @@ def one_draw(c: dict, number: int) -> list[dict]:
     if KERNELS < c["n"] and c["d"] < 1024:
         stats = [GaussianStats.of(z, parts=8) for z in (x, y)]
         found["fd streamed"] = im.score(*stats, ["fd"])["fd"]
-    if KERNELS < c["n"]: found["cmmd-moments"] = im.score(x, y, ["cmmd-moments"])["cmmd-moments"]
+        found["cmmd-moments"] = im.score(x, y, ["cmmd-moments"])["cmmd-moments"]
     out = []
     for name, s in found.items():
         center = s.value if s.corrected is None else s.corrected

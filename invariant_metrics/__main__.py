@@ -1,6 +1,6 @@
 "`python -m invariant_metrics` is the command `invariant-metrics`."
 import sys
 
-from invariant_metrics.commands.start import start
+from invariant_metrics.commands.shell import main
 
-sys.exit(start())
+sys.exit(main())

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature
 from .base import Estimate, encoder_rows, metric_factory
+from .estimate import refuse_shared
 from .gaussian import GaussianStats, add_product, mirror_lower
 from .kernel import PairSums, Polynomial, RBF, kernel_tiles, pair_blocks, row_lengths, unit_rows
 from .mmd import pair_estimate, mmd2, mmd_estimate, mmd_replicates
@@ -192,11 +193,11 @@ def cmmd_estimate(a: Tensor,                      # (N, d) features
     if clusters is not None or a.shape[1:] != b.shape[1:] or (not moments and _few(a, b)) or (matched and len(a) != len(b)):
         settings = _PAIRS if moments else dict(kernel=RBF(SIGMA), scale=SCALE)
         found = mmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, **settings)
-        return replace(found, notes=_within(*_both_moments(a, b))) if moments else found
+        return replace(found, notes=(*_within(*_both_moments(a, b)), *found.notes)) if moments else found
     p, q = _both_moments(a, b)
     found = pair_estimate(_moment_sums(a, b, p, q, matched), unbiased=unbiased, scale=SCALE)
-    if moments: return replace(found, value=moment_value(p, q), notes=_within(p, q))
-    return _with_rest(found, a, b, p, q, matched, unbiased)
+    if moments: return refuse_shared(replace(found, value=moment_value(p, q), notes=_within(p, q)), matched)
+    return refuse_shared(_with_rest(found, a, b, p, q, matched, unbiased), matched)
 
 def _within(p: UnitMoments, q: UnitMoments) -> tuple[str]: return (f"CMMD lies above this value by at most {moment_bound(p, q):.1e}",)
 
@@ -223,7 +224,7 @@ def cmmd_from_stats(a: GaussianStats, # of unit vectors
     if not (a.parts and b.parts): return Estimate(value, corrected, notes=(*notes, "no interval: the statistics kept no random parts"))
     var = _part_variance(a, lambda rest: moment_corrected(rest, q)), _part_variance(b, lambda rest: moment_corrected(p, rest))
     df = sum(var)**2/max(sum(v**2/(len(z.parts) - 1) for v, z in zip(var, (a, b))), 1e-300)
-    return Estimate(value, corrected, se=sum(var)**0.5, df=max(df, 1.0), method=f"jackknife-{len(a.parts)}-parts", notes=notes)
+    return refuse_shared(Estimate(value, corrected, se=sum(var)**0.5, df=max(df, 1.0), method=f"jackknife-{len(a.parts)}-parts", notes=notes))
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #f385ea24
 _CARD = dict(inputs="images", weights="the encoder's; as published those of CLIP ViT-L/14 at 336 pixels", cite="Jayasumana et al. 2024")

@@ -283,7 +283,7 @@ def frechet_replicates(a: Tensor,          # (N, d) features
     for u, v in zip(weights.to(a).split(at_once), weights_b.to(b).split(at_once)):
         (mean_a, cov_a), (mean_b, cov_b) = weighted_covariances(a, u), weighted_covariances(b, v)
         traces = (cov_a + cov_b).diagonal(dim1=1, dim2=2).sum(1)
-        ridge = 1e-14 * traces[:, None, None] * torch.eye(d, dtype=a.dtype, device=a.device)
+        ridge = (1e-14*traces).clamp(min=torch.finfo(a.dtype).tiny)[:, None, None] * torch.eye(d, dtype=a.dtype, device=a.device)
         root = torch.linalg.cholesky(cov_a + ridge)
         overlap = torch.linalg.eigvalsh(root.mT @ cov_b @ root).clamp(min=0).sqrt().sum(1)
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))

@@ -10,11 +10,11 @@ __all__ = ['row_lengths', 'unit_rows', 'RBF', 'Polynomial', 'pair_blocks', 'kern
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import InputError, progress
+from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/060_kernel.ipynb #545ad2e2
 def _which(rows: Tensor) -> str: # (K,) indices -> "3, 8, 11, …"
@@ -219,8 +219,7 @@ class PairSums:
 def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
     "Labels such that items with equal labels may depend on each other; raises InputError where their number does not fit."
     if matched and n != m: raise InputError(f"matched sets have equally many items, not {n} and {m}")
-    own = torch.arange(n) if clusters is None else torch.from_numpy(np.unique(np.asarray(clusters), return_inverse=True)[1].reshape(-1))
-    if len(own) != n: raise InputError(f"{len(own)} cluster labels for {n} items")
+    own = torch.arange(n) if clusters is None else torch.from_numpy(cluster_labels(clusters, n))
     return own.to(device), (own if matched else n + torch.arange(m)).to(device)
 
 # %% ../../nbs/metrics/060_kernel.ipynb #1e2bec64

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core import InputError, Interval, Signature
 from .base import Estimate, encoder_rows, metric_factory
 from .gaussian import as_rows
-from .estimate import standard_error
+from .estimate import refuse_shared
 from .kernel import SubsetDraws, PairSums, Polynomial, RBF, kernel_forms, pair_sums
 
 # %% ../../nbs/metrics/070_mmd.ipynb #927a64f1
@@ -129,14 +129,9 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
     better = clusters is None and min(len(a), len(b)) >= 4        # an interval that holds near equality too, see below
     sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=better, tile=tile)
     found = pair_estimate(sums, unbiased=unbiased, scale=scale)
-    found = replace(found, notes=_shared_items(found, matched))
+    found = refuse_shared(found, matched, clusters)
     if better: found = replace(found, interval=lambda level: score_interval(sums, matched, scale, level))
     return replace(found, value=0.0) if a is b and not unbiased else found
-
-def _shared_items(found: Estimate, matched: bool) -> tuple[str, ...]: # a note where an unbiased value lies far below 0
-    unbiased = found.value if found.corrected is None else found.corrected
-    if unbiased >= -5*standard_error(found, matched)[0]: return ()
-    return ("the value is far below 0: the sets share items, or their items belong together in pairs",)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #9b553a8a
 def _spread_inside(squares: float, sums: Tensor, n: int) -> float: # variance of the twice centered kernel, from Σk² and row sums

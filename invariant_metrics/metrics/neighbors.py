@@ -97,6 +97,9 @@ def _sides(pred, target, w_pred=None, w_target=None, name: str = "precision") ->
     if p[0].shape[1] != t[0].shape[1]:
         raise InputError(f"features of different widths: predictions {p[0].shape[1]}, targets {t[0].shape[1]}")
     if min(float(p[1].sum()), float(t[1].sum())) < 2: raise InputError("neighbors need two items in each set at least")
+    center = t[0].mean(0)
+    if not all(torch.isfinite(4*(x - center).square().sum(1)).all() for x, _ in (p, t)):
+        raise InputError("squared distances of the features overflow float64; scale the features down")
     return (t, p) if name == "recall" else (p, t)
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #8548eaa6

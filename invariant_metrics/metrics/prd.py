@@ -67,6 +67,8 @@ def assign_clusters(pred: Tensor,                 # (N, d) features of the predi
     from sklearn.cluster import KMeans
     (p, u), (t, v) = _checked(pred, "predictions", w_pred), _checked(target, "targets", w_target)
     if p.shape[1] != t.shape[1]: raise InputError(f"features of different widths: predictions {p.shape[1]}, targets {t.shape[1]}")
+    with np.errstate(over="ignore"): squares = np.square(np.concatenate([p, t])).sum(1)
+    if not np.isfinite(4*squares).all(): raise InputError("squared distances of the features overflow float64; scale the features down")
     rows, place = np.unique(np.concatenate([p, t]), axis=0, return_inverse=True)
     if len(rows) < clusters: raise InputError(f"{clusters} clusters need as many different items, found {len(rows)}; take fewer clusters")
     order = np.argsort(rows @ rng(seed, "prd", "line").normal(size=rows.shape[1]), kind="stable")
