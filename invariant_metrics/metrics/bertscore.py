@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from ..encoders.text import RUN, RememberingEncoder, TextEncoder, Tokens, runs
 from ..encoders.text import text_config, text_network, text_place, text_tokens
 from ..encoders.text import token_states, unit_vectors
 from ..encoders.weights import PUBLIC
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #1164ec2d
 LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5, "bert-base-uncased": 9,
@@ -282,7 +282,7 @@ def _parts(metric: str, column: int, weights, layer, idf, special: str, referenc
 # %% ../../nbs/metrics/200_bertscore.ipynb #7dbeeb3f
 def _registered(metric: str, column: int, measures: str) -> Callable:
     def build(weights="roberta-large",          # card, folder, organization/model@commit, or a TextEncoder
-              layer: int | None = None,         # None: the published one where there is one, else the last
+              layer: Annotated[int | None, Between(0, 1000)] = None, # None: the published one where there is one, else the last
               idf: bool | Sequence[str] = False, # True: from the references of the run; or the sentences to count in
               special: str = "bert_score",      # or "none"
               references: str = "maxima",       # or "best-f"

@@ -9,7 +9,7 @@ __all__ = ['POOL', 'regression_config', 'regression_network', 'PairScorer', 'Pai
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides
 from ..encoders.text import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
 from ..encoders.weights import Place, load_pretrained
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #7d0143be
 _WORKS = "checkpoints that work are BERT-like sequence classifiers with one label, such as bleurt-base-128"
@@ -96,7 +96,7 @@ def bleurt_scores(pred: Sequence[str],       # (N,) candidates
                 measures="a trained network's judgment of a candidate beside its reference; unverified: no published checkpoint was run",
                 weights="bleurt-base-128, or a folder", cite="Sellam et al. 2020")
 def bleurt(weights="bleurt-base-128",     # card, folder, or organization/model@commit: a sequence classifier with one label
-           length: int | None = None,     # tokens of a pair at most; None: all that the network has room for
+           length: Annotated[int | None, Between(4, 512)] = None,     # tokens of a pair at most; None: all that the network has room for
            references: str = "max",       # or "mean"
            device: str = "cpu") -> dict:
     "BLEURT from a checkpoint of transformers; raises InputError where it is missing or needs code of its own."

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from ..files import save_tensors
 from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
-from .base import metric_factory
+from .base import Between, metric_factory
 from .ngram import Interned, intern, interned_phi, run_starts
 
 # %% ../../nbs/metrics/160_cider.ipynb #eaed95f3
@@ -190,7 +191,6 @@ def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokeni
 _CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none", cite="Vedantam et al. 2015")
 
 def _parts(name: str, tokenizer: str, df, **form) -> dict:
-    if form["sigma"] is not None and not form["sigma"] > 0: raise InputError(f"sigma of {name} must be positive, and is {form['sigma']}")
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
     return dict(corpus=found is None, **interned_phi(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
@@ -199,7 +199,8 @@ def _parts(name: str, tokenizer: str, df, **form) -> dict:
 
 @metric_factory("cider-d", "paired", higher_is_better=True,
                 measures="n-grams shared with references, rare ones weighing more, clipped, lengths alike", **_CARD)
-def cider_d_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None, sigma: float = 6.0, device: str = "cpu") -> dict:
+def cider_d_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None,
+                   sigma: Annotated[float, Between(1e-3, 1e6)] = 6.0, device: str = "cpu") -> dict:
     "Mean CIDEr-D, which papers print as CIDEr; df: document frequencies, their file, or a file of references to count; else those at hand."
     return _parts("cider-d", tokenizer, df, clip=True, sigma=sigma)
 

@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides, load_texts
-from .base import metric_factory
+from .base import Between, metric_factory
 from .bleurt import POOL
 
 # %% ../../nbs/metrics/220_comet.ipynb #8f12f3c8
@@ -188,7 +189,7 @@ def comet_scores(pred: Sequence[str],       # (N,) translations
 def comet(weights: str = "Unbabel/wmt22-comet-da", # checkpoint file, its folder, or organization/model, with @commit or without
           python: str | None = None,               # interpreter of COMET's environment; None: the variable INVARIANT_METRICS_COMET_PYTHON
           references: str = "max",                 # or "mean"
-          timeout: float = 3600.,                  # seconds for all scores
+          timeout: Annotated[float, Between(1e-3, 1e9)] = 3600.,                  # seconds for all scores
           device: str = "cpu") -> dict:
     "COMET by a process of its own; raises InputError where there is no environment for it, or where the process fails."
     if references not in POOL: raise unknown("way with references", references, POOL)

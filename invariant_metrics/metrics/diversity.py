@@ -8,6 +8,7 @@ __all__ = ['DENOMINATORS', 'ngrams', 'gram_counts', 'distinct_share', 'div_n', '
 
 # %% ../../nbs/metrics/190_diversity.ipynb #1dd2c284
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
 from ..data.tokens import tokenizer_of
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def _order(n) -> int:
@@ -128,7 +129,8 @@ def diversity_metric(tokenizer: str = "none", lowercase: bool = False, pooled: b
 
 @metric_factory("repetition", "single", higher_is_better=False, measures="rep-n: share of repeated n-grams in a text, pairs by default",
                 cite="Welleck et al. 2020", **_CARD)
-def repetition_metric(order: int = 2, tokenizer: str = "none", lowercase: bool = False, pooled: bool = False, device: str = "cpu") -> dict:
+def repetition_metric(order: Annotated[int, Between(1, 32)] = 2, tokenizer: str = "none", lowercase: bool = False,
+                      pooled: bool = False, device: str = "cpu") -> dict:
     "Rep-n of texts for n = `order`; `pooled` divides sums of counts."
     return _share("repetition", (order,), tokenizer, lowercase, pooled, repeated=True)
 

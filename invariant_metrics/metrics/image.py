@@ -10,6 +10,7 @@ __all__ = ['LUMA', 'CHANNELS', 'SCALES', 'psnr', 'squared_errors', 'decibels', '
 
 # %% ../../nbs/metrics/120_image.ipynb #349d06f5
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from ..core import InputError, Signature, unknown
 from ..color import rgb_to_lab
 from ..encoders.base import get_encoder
-from .base import encoder_rows, metric_factory, pixel_metric, pixels
+from .base import Between, encoder_rows, metric_factory, pixel_metric, pixels
 
 # %% ../../nbs/metrics/120_image.ipynb #c56fbd8c
 def _same_size(pred: Tensor, target: Tensor) -> None:
@@ -34,7 +35,7 @@ def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str,
               settings={"mean": "images"}, notes=_identical, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          target: Tensor,        # the same shape
-         cap: float = 100.0,    # dB; the value of identical images
+         cap: Annotated[float, Between(1, 1000)] = 100.0,    # dB; the value of identical images
         ) -> Tensor:            # (N,) dB
     "Peak signal-to-noise ratio of each image, at most `cap`; raises InputError on unequal shapes."
     _same_size(pred, target)
@@ -58,7 +59,7 @@ def decibels(sums: Tensor,       # (R, 2) sums of rows of `squared_errors`, weig
 
 @metric_factory("psnr-pooled", "paired", higher_is_better=True, measures="peak signal-to-noise ratio of the mean error of all images",
                 range="[0, 100] dB, 100 where all images are identical", inputs="images", weights="none", cite="none")
-def psnr_pooled(device: str = "cpu", cap: float = 100.0) -> dict:
+def psnr_pooled(device: str = "cpu", cap: Annotated[float, Between(1, 1000)] = 100.0) -> dict:
     "PSNR of the pooled error; `cap` in dB."
     pool = partial(decibels, cap=cap)
     def notes(rows): return _identical(pool(rows), cap, pooled=True)

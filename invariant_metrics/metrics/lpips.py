@@ -8,6 +8,7 @@ __all__ = ['NETS', 'RUN', 'lpips_module', 'weights_file', 'lpips_network', 'lpip
 # %% ../../nbs/metrics/130_lpips.ipynb #fda82e2f
 import re
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from ..core import InputError, Signature, unknown
 from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
 from ..encoders.weights import Place, get_card, read_tensors, resolve
-from .base import metric_factory, pixels
+from .base import SEEDS, metric_factory, pixels
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a
 NETS = {"alex": ("alexnet", 31), "vgg": ("vgg16", 16), "squeeze": ("squeezenet1-1", 17)} # weights card, smallest side in pixels
@@ -79,7 +80,7 @@ def _lpips(net: str, device: str, weights: str | None, untrained: bool, seed: in
 def _register_lpips(net: str, weights_card: str) -> None:
     @metric_factory(f"lpips-{net}", "paired", higher_is_better=False, weights=weights_card, inputs="images", range="[0, about 1]",
                     measures="distance of a network's maps, weighted to follow people's judgments", cite="Zhang et al. 2018")
-    def build(device: str = "cpu", weights: str | None = None, untrained: bool = False, seed: int = 0) -> dict:
+    def build(device: str = "cpu", weights: str | None = None, untrained: bool = False, seed: Annotated[int, SEEDS] = 0) -> dict:
         "LPIPS on a public network; `weights`: a file or folder of torchvision's network, None for the card of this metric."
         return _lpips(net, device, weights, untrained, seed)
 

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from ..files import file_sha256
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):
@@ -68,12 +69,12 @@ def meteor_nltk(hypotheses: Sequence[str],            # (N,)
 # %% ../../nbs/metrics/170_meteor.ipynb #74c7152f
 @metric_factory("meteor-nltk", "paired", higher_is_better=True, range="[0, 1)", inputs="texts", target="references", weights="none",
                 measures="words found again by form, stem or synonym, and their order; nltk's form", cite="Banerjee and Lavie 2005; Lavie and Agarwal 2007")
-def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5,
-                       device: str = "cpu") -> dict:
+def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha: Annotated[float, Between(0, 1)] = 0.9,
+                       beta: Annotated[float, Between(0, 100)] = 3.0, gamma: Annotated[float, Between(0, 1)] = 0.5, device: str = "cpu") -> dict:
     "Mean over items of nltk's METEOR; `wordnet`: None for the package's own, a file, a folder, or nltk."
     import nltk
-    wn = open_wordnet(wordnet)
     tokenizer_of(tokenizer)
+    wn = open_wordnet(wordnet)
     signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}", alpha=alpha, beta=beta, gamma=gamma,
                              references="best", nltk=nltk.__version__)
     def phi(pred, target, source=None): return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
@@ -167,9 +168,8 @@ def meteor_15(hypotheses: Sequence[str], references: Sequence[Sequence[str]], **
 
 @metric_factory("meteor-1.5", "paired", higher_is_better=True, range="[0, 1]", inputs="texts", target="references", weights="Java and meteor-1.5.jar",
                 measures="words found again by form, stem, synonym or paraphrase, and their order, on summed counts", cite="Denkowski and Lavie 2014")
-def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None, timeout: float | None = None, device: str = "cpu") -> dict:
+def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None, timeout: Annotated[float | None, Between(1e-3, 1e9)] = None, device: str = "cpu") -> dict:
     "METEOR 1.5 as caption papers print it; `jar`: the file or its folder, `timeout` in seconds."
-    if timeout is not None and timeout <= 0: raise InputError(f"timeout of meteor-1.5 must be positive, and is {timeout}")
     place = meteor_jar(jar)
     tokenizer_of(tokenizer)
     signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en", aggregate="sums",

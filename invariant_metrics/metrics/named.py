@@ -8,6 +8,7 @@ __all__ = ['FID_LAYERS', 'own_encoder', 'stats_signature', 'fdd', 'kid_distance'
 # %% ../../nbs/metrics/260_named.ipynb #aad0c51a
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from ..core import InputError, Signature, unknown
 from ..encoders.base import IMAGENET, Encoder, Preprocess
 from ..encoders.inception import InceptionInput
 from ..encoders.weights import get_card
-from .base import Estimate, encoder_rows, metric_factory
+from .base import SEEDS, Between, Estimate, encoder_rows, metric_factory
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
 from .mmd import kernel_metric, kid_subsets, mmd_estimate
@@ -56,7 +57,7 @@ _RESIZE = {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean"}
 def _register_fid(name: str, measures: str, cite: str) -> None:
     @metric_factory(name, "set", higher_is_better=False, measures=f"FID with {measures} prints it", cite=f"Heusel et al. 2017; {cite}",
                     range="[0, ∞)", inputs="images", weights="inception (2015-12-05, 96 MB)")
-    def build(layer: str = "2048", device: str | None = None, weights: str = "inception", untrained: bool = False, seed: int = 0,
+    def build(layer: str = "2048", device: str | None = None, weights: str = "inception", untrained: bool = False, seed: Annotated[int, SEEDS] = 0,
               **other) -> dict:
         "FID as one implementation computes it; raises InputError on another encoder, layer or option."
         return _fid(name, _RESIZE[name], device, other, layer, weights=weights, untrained=untrained, seed=seed)
@@ -78,7 +79,7 @@ def stats_signature(metric: str = "fid",     # "fid", "fid-pytorch" or "fid-clea
 # %% ../../nbs/metrics/260_named.ipynb #cce706c7
 @metric_factory("fdd", "set", higher_is_better=False, measures="Fréchet distance of DINOv2 features, as dgm-eval prints it",
                 range="[0, ∞)", inputs="images", weights="dinov2-large", cite="Stein et al. 2023; Oquab et al. 2023")
-def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: bool = False, seed: int = 0, **other) -> dict:
+def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
     "The Fréchet distance on DINOv2's class token at 224 pixels; raises InputError on another encoder, layer or option."
     must = dict(encoder="dinov2", layer="cls", input=str(Preprocess(224, "squash", "bicubic", IMAGENET)))
     own = own_encoder("fdd", "fd --encoder NAME", must, other, weights=weights, untrained=untrained, seed=seed)
@@ -110,8 +111,8 @@ _KID = dict(inputs="images", weights="inception (2015-12-05, 96 MB)", cite="Biń
 
 @metric_factory("kid", "set", higher_is_better=False, measures="KID: cubic MMD², mean over random subsets, as torch-fidelity prints it",
                 range="about [0, ∞), may be negative", **_KID)
-def kid(device: str | None = None, weights: str = "inception", untrained: bool = False, subsets: int = 100, size: int = 1000,
-        seed: int = 2020, **other) -> dict: # seed: of the draws
+def kid(device: str | None = None, weights: str = "inception", untrained: bool = False, subsets: Annotated[int, Between(1, 100_000)] = 100, size: Annotated[int, Between(2, 10**7)] = 1000,
+        seed: Annotated[int, SEEDS] = 2020, **other) -> dict: # seed: of the draws
     "KID as torch-fidelity computes it; raises InputError on another encoder, layer or option."
     own = _inception("kid", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights, untrained=untrained)
     rows, parts = encoder_rows(device=device, **own)
@@ -122,7 +123,7 @@ def kid(device: str | None = None, weights: str = "inception", untrained: bool =
 # %% ../../nbs/metrics/260_named.ipynb #1af95602
 @metric_factory("kid-full", "set", higher_is_better=False, measures="KID without drawing: unbiased cubic MMD² over all pairs",
                 range="about [0, ∞), may be negative", **_KID)
-def kid_full(device: str | None = None, weights: str = "inception", untrained: bool = False, seed: int = 0, **other) -> dict:
+def kid_full(device: str | None = None, weights: str = "inception", untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
     "The U-statistic that KID's subsets estimate; raises InputError on another encoder, layer or option."
     own = _inception("kid-full", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights, untrained=untrained, seed=seed)
     return kernel_metric("kid-full", Polynomial(), True, own.pop("encoder"), own.pop("layer"), device, own)

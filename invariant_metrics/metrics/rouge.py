@@ -10,6 +10,7 @@ __all__ = ['ROUGE_KINDS', 'TIES', 'lcs_lengths', 'rouge_l_rows', 'rouge_l', 'rou
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ import torch
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
-from .base import metric_factory
+from .base import Between, metric_factory
 from .ngram import Interned, intern, interned_phi, item_batches
 
 # %% ../../nbs/metrics/150_rouge.ipynb #8129986e
@@ -145,9 +146,8 @@ _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none"
 
 @metric_factory("rouge-l", "paired", higher_is_better=True, measures="longest common subsequence with references, as caption papers print it",
                 cite="Lin 2004; Chen et al. 2015", **_CARD)
-def rouge_l_metric(tokenizer: str = "ptb", beta: float = 1.2, device: str = "cpu") -> dict:
+def rouge_l_metric(tokenizer: str = "ptb", beta: Annotated[float, Between(0, 1000)] = 1.2, device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
-    if not beta >= 0: raise InputError(f"beta of rouge-l cannot be negative, and is {beta}")
     return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 

@@ -8,15 +8,16 @@ __all__ = ['chrf_rows', 'ter_rows', 'chrf_score', 'ter_score', 'ter']
 # %% ../../nbs/metrics/180_sacre.ipynb #6fee0d9d
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import Annotated
 
 import sacrebleu
 import torch
 from sacrebleu.metrics import CHRF, TER
 from torch import Tensor
 
-from ..core import InputError, Signature
+from ..core import Signature
 from ..data.texts import check_sides
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/180_sacre.ipynb #305c97ec
 def _counted(metric, pred: Sequence[str], target: Sequence[Sequence[str]]) -> Tensor:
@@ -74,8 +75,6 @@ def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:
                 per_item=score, phi_key=str(signature), signature=signature)
 
 def _chrf(name: str, **options) -> dict:
-    if options["char_order"] < 1 or options["word_order"] < 0 or not options["beta"] > 0:
-        raise InputError(f"{name}: char_order must be 1 at least, word_order 0 at least, beta above 0; not {options}")
     score = {k: options[k] for k in ("beta", "eps_smoothing")}
     return _parts(name, chrf_rows, lambda rows: chrf_score(rows, **score), options)
 
@@ -83,7 +82,8 @@ _CARD = dict(inputs="texts", target="references", weights="none")
 
 def _register_chrf(name: str, words: int, measures: str, cite: str) -> None: # words: default of word_order
     @metric_factory(name, "paired", True, measures=measures, range="[0, 100]", cite=cite, **_CARD)
-    def build(char_order: int = 6, word_order: int = words, beta: int = 2, lowercase: bool = False, whitespace: bool = False,
+    def build(char_order: Annotated[int, Between(1, 32)] = 6, word_order: Annotated[int, Between(0, 32)] = words,
+              beta: Annotated[int, Between(1, 1000)] = 2, lowercase: bool = False, whitespace: bool = False,
               eps_smoothing: bool = False, device: str = "cpu") -> dict:
         "chrF or chrF++ with sacreBLEU's options and defaults."
         return _chrf(name, char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace,

@@ -9,7 +9,7 @@ __all__ = ['TextViolations', 'violation_parts', 'violation_card', 'violation_met
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from ..core import InputError, Signature
 from ..encoders.text import RememberingEncoder
 from ..invariants.base import Invariant, get_invariant, inputs_of, invariant_names, invariants
-from .base import Metric, PairedMetric, TextMetric, metric_factory, metrics
+from .base import SEEDS, Metric, PairedMetric, TextMetric, metric_factory, metrics
 
 # %% ../../nbs/metrics/270_violation.ipynb #91364dca
 class TextViolations(NamedTuple):
@@ -68,7 +68,8 @@ def _register(invariant: str, name: str) -> None:
     metric_factory(name, "paired", higher_is_better=False, **violation_card(invariant, inputs))(build)
 
 def _signature(invariant: str) -> inspect.Signature: # keywords only: device, network, and the options of the invariant but weights
-    known = [p for key, p in inspect.signature(invariants[invariant]).parameters.items() if key != "weights"]
+    known = [p.replace(annotation=Annotated[int, SEEDS]) if key == "seed" else p
+             for key, p in inspect.signature(invariants[invariant]).parameters.items() if key != "weights"]
     fixed = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=str) for key, value in (("device", "cpu"), ("network", "embedded"))]
     return inspect.Signature([*fixed, *(p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for p in known)])
 
