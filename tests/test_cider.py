@@ -1,10 +1,12 @@
 "CIDEr-D per image as the caption code has it, CIDEr as its formula has it, and document frequencies that can be kept."
+import json
 import math
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
+from commands import cli
 from real_data import clipscore_example, lines, nlg_eval_example
 from scipy.stats import kendalltau
 
@@ -128,7 +130,8 @@ def test_one_image_scores_zero_and_says_why():
     df = document_frequencies([["a cat on a mat", "a cat"], ["two dogs"]])
     rows = extract([get_metric("cider-d", df=df)], *one)["cider-d"]
     assert rows.pred[0] > 1 and rows.notes == ()
-    assert extract([metric], *corpus(7))["cider-d"].notes == ()
+    note, = extract([metric], *corpus(7))["cider-d"].notes
+    assert "frequencies are those of these 50 items" in note and "--option df=FILE" in note
     assert extract([metric], ["a b", "c"], [["a b"], ["a b"]])["cider-d"].notes, "all references are alike: no weight either"
 
 
@@ -167,3 +170,20 @@ def test_wrong_frequencies_are_refused(tmp_path):
     with pytest.raises(InputError, match="changed after it was written"): load_frequencies(tmp_path/"changed")
     with pytest.raises(InputError, match="one tokenizer"): merge_frequencies(df, document_frequencies([["a"]], "13a"))
     with pytest.raises(InputError): merge_frequencies()
+
+
+def test_a_reference_corpus_ends_the_fall_with_n(tmp_path):
+    "With frequencies of the data the number of a part is larger than that of the whole, and says so; with df it is that of its items."
+    hypotheses, references = corpus(11, 80, 40)
+    whole = document_frequencies(references, "none")
+    save_frequencies(whole, tmp_path/"df.safetensors")
+    (tmp_path/"refs.json").write_text(json.dumps({str(i): refs for i, refs in enumerate(references)}))
+    (tmp_path/"hyp.json").write_text(json.dumps({str(i): h for i, h in enumerate(hypotheses[:20])}))
+    (tmp_path/"few.json").write_text(json.dumps({str(i): refs for i, refs in enumerate(references[:20])}))
+    def score(*options):
+        done = cli("score", "cider-d", "--pred", "hyp.json", "--target", "few.json", "--json", "--option", "tokenizer=none", *options, cwd=tmp_path)
+        return next(iter(json.loads(done.stdout)["result"]["scores"].values()))["cider-d"]
+    own, fixed, counted = (score(*x) for x in ((), ("--option", "df=df.safetensors"), ("--option", "df=refs.json")))
+    assert own["value"] != fixed["value"] == counted["value"] == pytest.approx(cider_d(hypotheses, references, "none", whole)[:20].mean())
+    assert any("df=FILE" in note for note in own["notes"]) and not fixed["notes"] and not counted["notes"]
+    assert "df:data" in own["signature"] and f"df:80-{whole.digest()}" in fixed["signature"]

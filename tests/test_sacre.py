@@ -100,7 +100,7 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="not texts: 1"): chrf_rows([3], [["a"]])
     with pytest.raises(InputError, match="not one string"): chrf_rows(["a"], "a")
     with pytest.raises(InputError, match="no texts"): ter_rows([], [])
-    with pytest.raises(InputError, match="char_order must be 1"): get_metric("chrf", char_order=0)
+    with pytest.raises(InputError, match="char_order is 1 to 32"): get_metric("chrf", char_order=0)
     with pytest.raises(InputError, match="beta"): get_metric("chrf", beat=1)
 
 

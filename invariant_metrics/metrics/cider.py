@@ -153,11 +153,13 @@ def cider_rows(text: Interned,
 
 # %% ../../nbs/metrics/160_cider.ipynb #790f867b
 def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[str, ...]:
-    "A line where all n-grams are in all documents or in none, so that CIDEr is 0 whatever the text says."
+    "A line on frequencies of the data at hand, and on n-grams that are all in all documents or in none, so that CIDEr is 0 whatever is said."
     documents = text.n if df is None else df.documents
     if df is not None and documents > 1: return ()
+    own = f"document frequencies are those of these {documents} items: the number falls as items are added, and its interval holds them fixed; " \
+          "for numbers that compare across data take them from a reference corpus (df=, --option df=FILE)"
     counts = (document_counts(text, n) if df is None else df.of(text, n) for n in range(1, ORDER + 1))
-    if not all(np.isin(c, (0, documents)).all() for c in counts): return ()
+    if not all(np.isin(c, (0, documents)).all() for c in counts): return (own,)
     return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), so its weight is log 1 = 0; "
             "take document frequencies from a corpus (df=)",)
 
