@@ -10,13 +10,14 @@ __all__ = ['mmd_replicates', 'mmd2', 'pair_estimate', 'mmd_estimate', 'second_or
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import InputError, Interval, Signature
-from .base import Estimate, encoder_rows, metric_factory
+from .base import Between, Estimate, encoder_rows, metric_factory
 from .gaussian import as_rows
 from .estimate import refuse_shared
 from .kernel import SubsetDraws, PairSums, Polynomial, RBF, kernel_forms, pair_sums
@@ -250,7 +251,7 @@ _CARD = dict(inputs="images", weights="the encoder's")
 def _register_mmd(name: str, unbiased: bool, measures: str, range: str) -> None:
     @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the two feature distributions, {measures}", range=range,
                     cite="Gretton et al. 2012", **_CARD)
-    def build(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: float = 1.0, **options) -> dict:
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: Annotated[float, Between(1e-6, 1e9)] = 1.0, **options) -> dict:
         "Squared MMD on unit feature vectors of any encoder."
         return kernel_metric(name, RBF(sigma), unbiased, encoder, layer, device, options)
 
@@ -261,8 +262,8 @@ _register_mmd("mmd-biased", False, "biased upward by about 1/n", "[0, 2]")
 def _register_mmd_poly(name: str, unbiased: bool, measures: str, range: str) -> None:
     @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the features' moments up to the kernel's degree, {measures}",
                     range=range, cite="Gretton et al. 2012; Bińkowski et al. 2018", **_CARD)
-    def build(encoder="embedded", layer: str | None = None, device: str | None = None, degree: int = 3, gamma: float | None = None,
-              coef: float = 1.0, **options) -> dict:
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None, degree: Annotated[int, Between(1, 16)] = 3, gamma: Annotated[float | None, Between(1e-12, 1e9)] = None,
+              coef: Annotated[float, Between(-1e9, 1e9)] = 1.0, **options) -> dict:
         "Squared MMD with a polynomial kernel on the features of any encoder, by default KID's kernel."
         return kernel_metric(name, Polynomial(degree, gamma, coef), unbiased, encoder, layer, device, options)
 

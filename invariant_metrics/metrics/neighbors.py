@@ -11,13 +11,14 @@ __all__ = ['TILE', 'PAPER_K', 'CUTS', 'distance_tiles', 'ball_radii', 'ball_hits
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng, unknown
-from .base import Estimate, encoder_rows, metric_factory
+from .base import Between, Estimate, encoder_rows, metric_factory
 from .estimate import standard_error
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #04d6bd96
@@ -260,23 +261,23 @@ _K, _N = "Kynkäänniemi et al. 2019", "Naeem et al. 2020"
 
 @metric_factory("precision", "set", higher_is_better=True, measures="share of predictions among the targets",
                 range="[0, 1]", cite=_K, **_CARD)
-def precision(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["precision"], **options) -> dict:
+def precision(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["precision"], **options) -> dict:
     "Share of predictions within the k-nearest-neighbor balls of the targets."
     return _neighbor_metric("precision", encoder, layer, device, k, options)
 
 @metric_factory("recall", "set", higher_is_better=True, measures="share of targets among the predictions", range="[0, 1]", cite=_K, **_CARD)
-def recall(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["recall"], **options) -> dict:
+def recall(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["recall"], **options) -> dict:
     "Share of targets within the k-nearest-neighbor balls of the predictions."
     return _neighbor_metric("recall", encoder, layer, device, k, options)
 
 @metric_factory("density", "set", higher_is_better=None, range="[0, ∞)", cite=_N,
                 measures="how many targets' balls hold a prediction, over k; 1 for equal distributions", **_CARD)
-def density(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["density"], **options) -> dict:
+def density(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["density"], **options) -> dict:
     "Mean number of targets' balls around a prediction, over k."
     return _neighbor_metric("density", encoder, layer, device, k, options)
 
 @metric_factory("coverage", "set", higher_is_better=True, measures="share of targets with a prediction nearby",
                 range="[0, 1]", cite=_N, **_CARD)
-def coverage(encoder="embedded", layer: str | None = None, device: str | None = None, k: int = PAPER_K["coverage"], **options) -> dict:
+def coverage(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["coverage"], **options) -> dict:
     "Share of targets whose k-nearest-neighbor ball holds a prediction."
     return _neighbor_metric("coverage", encoder, layer, device, k, options)

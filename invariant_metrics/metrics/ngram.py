@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import language_tokenizer, tokenizer_of
-from .base import metric_factory
+from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/140_ngram.ipynb #132e7a19
 def stable_sort(keys: np.ndarray,                 # (P,) int64, not negative
@@ -243,12 +244,12 @@ def coco_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], to
 # %% ../../nbs/metrics/140_ngram.ipynb #476cb13a
 @metric_factory("bleu", "paired", higher_is_better=True, measures="n-grams shared with references, pooled over the corpus, as sacreBLEU prints it",
                 range="[0, 100]", inputs="texts", target="references", weights="none", cite="Papineni et al. 2002; Post 2018")
-def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "exp", smooth_value: float | None = None, lowercase: bool = False, order: int = 4,
-         effective_order: bool = False, device: str = "cpu") -> dict:
+def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "exp",
+         smooth_value: Annotated[float | None, Between(0, 1000)] = None, lowercase: bool = False,
+         order: Annotated[int, Between(1, 32)] = 4, effective_order: bool = False, device: str = "cpu") -> dict:
     "Corpus BLEU in sacreBLEU's form; `language` chooses the tokenizer; per item: sentence BLEU with effective order."
     tokenizer = language_tokenizer(language) if language else tokenizer
     value = check_smoothing(smoothing, smooth_value)
-    if order < 1: raise InputError(f"order of BLEU must be 1 at least, not {order}")
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)
     return dict(**interned_phi(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                 pool=partial(bleu_of_sums, **smooth, effective_order=effective_order),

@@ -7,13 +7,14 @@ __all__ = ['BETAS', 'angle_slopes', 'prd_curve', 'max_f', 'assign_clusters', 'cl
 
 # %% ../../nbs/metrics/100_prd.ipynb #4d27b527
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .base import Estimate, encoder_rows, metric_factory
+from .base import SEEDS, Between, Estimate, encoder_rows, metric_factory
 
 # %% ../../nbs/metrics/100_prd.ipynb #6761b81c
 def angle_slopes(angles: int = 1001) -> np.ndarray: # (angles,)
@@ -125,7 +126,7 @@ def _register_prd(name: str, measures: str) -> None:
     @metric_factory(name, "set", higher_is_better=True, measures=measures, range="[0, 1]", inputs="images", weights="the encoder's",
                     cite="Sajjadi et al. 2018")
     def build(encoder="embedded", layer: str | None = None, device: str | None = None,
-              clusters: int = 20, runs: int = 10, seed: int = 0, **options) -> dict:
+              clusters: Annotated[int, Between(2, 10_000)] = 20, runs: Annotated[int, Between(1, 1000)] = 10, seed: Annotated[int, SEEDS] = 0, **options) -> dict:
         "A largest F of the precision-recall curve over k-means clusters."
         rows, parts = encoder_rows(encoder, layer, device, **options)
         settings = dict(clusters=clusters, runs=runs, seed=seed)

@@ -102,6 +102,14 @@ def _takes(name: str, option: str) -> bool: # metrics of sets take options freel
 def _option_names(name: str) -> list[str]:
     return [k for k, p in _parameters(name).items() if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
 
+def _check_used(given: Mapping, asked: Sequence) -> None: # before any metric opens a network or a dictionary
+    named = [spec for spec in asked if isinstance(spec, str)]
+    idle = sorted(k for k in given if not any(_takes(spec, k) for spec in named))
+    if not idle: return
+    takes = dict.fromkeys(k for spec in named for k in _option_names(spec))
+    listed = f", they take {few([*takes], 20)}" if takes else ""
+    raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out{listed}")
+
 def build_metrics(asked: Sequence,                       # names, "package.module:object", or Metric objects
                   device: str | None = None,
                   stand_in: GivenFeatures | None = None, # for the encoder, if both sides hold features or statistics
@@ -110,19 +118,14 @@ def build_metrics(asked: Sequence,                       # names, "package.modul
                  ) -> list[Metric]:
     "The metrics of a comparison; raises InputError on unknown names and on options that none of them takes."
     given = {k: v for k, v in options.items() if v is not None}
-    used, out = set(), []
+    _check_used(given, asked)
+    out = []
     for spec in asked:
         mine = {k: v for k, v in given.items() if isinstance(spec, str) and _takes(spec, k)}
-        used |= set(mine)
         if query and isinstance(spec, str) and _takes(spec, "query"): mine["query"] = True
         elif query and mine.get("encoder") == "bert": mine["pairs"] = True
         if stand_in and not mine and isinstance(spec, str) and _takes(spec, "encoder"): mine = {"encoder": stand_in}
         out.append(get_metric(spec, **mine, **({"device": device} if device and isinstance(spec, str) else {})))
-    idle = sorted(set(given) - used)
-    if idle:
-        takes = dict.fromkeys(k for spec in asked if isinstance(spec, str) for k in _option_names(spec))
-        listed = f", they take {few([*takes], 20)}" if takes else ""
-        raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out{listed}")
     names = [m.name for m in out]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice: raise InputError(f"metrics asked for twice: {', '.join(twice)}; score them one after the other")
