@@ -37,7 +37,7 @@ def test_every_help_ends_with_an_example(command, tmp_path):
     ("study colorization --scale hug", "unknown scale 'hug'"),
     ("study colorization --grid fll", "did you mean full?"),
     ("study colorization --parts prob", "did you mean probe?"),
-    ("study colorization --sede 3", "No such option: --sede"),
+    ("study colorization --sede 3", "No such option"),
     ("study colorization --alphas a,b", "is not a list of numbers"),
     ("study colorization --data nowhere", "nowhere is not a folder"),
     ("study translation --data nowhere", "neither a file nor a folder"),
