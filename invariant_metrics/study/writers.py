@@ -55,11 +55,12 @@ CAPTIONING = StudyDesign(
                     StudySize(64, 3000, 200, 400, 800, 64, 16, 400),
                     StudySize(64, 100000, 2000, 4000, 20000, 2000, 64, 1000)),
     grids={"default": StudyGrid((0.3, 3.0), 3,
-                                (("scene-graph",), ("paraphrase",), ("scene-graph", "paraphrase"))),
+                                (("entities",), ("scene-graph",), ("entities", "scene-graph"), ("paraphrase",),
+                                 ("scene-graph", "paraphrase"))),
            "full": StudyGrid((0.1, 0.3, 1.0, 3.0, 10.0), 5,
                              (("scene-graph",), ("scene-graph-weighted",), ("paraphrase",),
                               ("scene-graph", "paraphrase")))},
-    controls={"+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
+    controls={"+entities": ("entities-random",), "+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
     curve=ControlCurve(LENGTH, 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
     datasets=("scenes", "own"))
 
