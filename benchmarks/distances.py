@@ -264,8 +264,9 @@ def streaming(quick: bool) -> list[dict]:
         found = rows.add(f"GaussianStats(parts={parts})", runs=1, seconds=kept[0], **{"added MB": memory}, value=n*d**2/kept[0]/1e9)
         rows.ask(f"parts={parts}: MB added", limit, memory, at_most=True)
         if not parts:
-            rows.ask("rate of the scatter over that of the matrix product rowsᵀ·rows", 0.7, 2*found["value"]*1e9/rate)
-            rows.add("", quantity="the same, counting only the half of the product that is needed", found=found["value"]*1e9/rate)
+            share = found["value"]*1e9/rate # the target was first missed in the stricter reading, so both stand in the table
+            rows.ask("share of the rate of a matrix product, counting half of its operations", 0.7, share)
+            rows.ask("share of the rate of a matrix product, counting all of its operations", 0.7, 2*share)
     return rows
 
 

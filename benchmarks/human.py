@@ -1,7 +1,7 @@
-"""Metrics beside people on public judgments: agreement, clusters and ceilings.
+"""Metrics beside people on public judgments: agreement, ranks and ceilings.
 
 Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/human.py [--only NAME …]
-(writes nbs/results/human.csv, human_clusters.csv and human_ceiling.csv; a few minutes)
+(writes nbs/results/human.csv, human_ranks.csv and human_ceiling.csv; a few minutes)
 
 NAME is one of the studies below; with --only the rows of the others stay as they are. Flickr8k-Expert: Kendall's tau_c over single
 ratings, new images. TED MQM: systems by corpus values, new systems; systems within segments, new segments and systems. WMT17 de-en: the
@@ -67,7 +67,7 @@ def main() -> None:
     only = parser.parse_args().only
     if "INVARIANT_METRICS_DATA" not in os.environ: raise SystemExit("set INVARIANT_METRICS_DATA to the folder of the real data")
     found = {name: STUDIES[name](Path(os.environ["INVARIANT_METRICS_DATA"])) for name in only}
-    for file, part in (("human.csv", "table"), ("human_clusters.csv", "clusters"), ("human_ceiling.csv", "ceiling")):
+    for file, part in (("human.csv", "table"), ("human_ranks.csv", "ranks"), ("human_ceiling.csv", "ceiling")):
         frames = [getattr(result, part).assign(ratings="each" if "ratings:each" in result.signature else "mean").pipe(lambda f: f.assign(data=name)[["data", *f]])
                   for name, results in found.items() for result in results if len(getattr(result, part))]
         if (PLACE/file).exists():

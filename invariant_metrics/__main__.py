@@ -1,6 +1,6 @@
 "`python -m invariant_metrics` is the command `invariant-metrics`."
 import sys
 
-from invariant_metrics.commands.shell import main
+from invariant_metrics.commands.start import start
 
-sys.exit(main())
+sys.exit(start())

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
-           'Registry', 'import_object', 'rng', 'torch_rng', 'few_threads', 'check_device', 'announce', 'progress',
-           'check_path', 'check_source', 'check_type', 'check_range']
+           'Registry', 'import_object', 'import_extra', 'rng', 'torch_rng', 'few_threads', 'check_device', 'announce',
+           'progress', 'check_path', 'check_source', 'check_type', 'check_range']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -212,6 +212,7 @@ class Registry:
     def __contains__(self, name: str) -> bool: return name in self.names()
 
     def __getitem__(self, name: str):
+        if not isinstance(name, str): raise InputError(f"a {self.kind} goes by a name, such as {self.names()[0]!r}, not {name!r:.60}")
         if name not in self.entries: self._open_room()
         if name in self.entries: return self.entries[name]
         if ":" in name: return import_object(name)
@@ -232,6 +233,19 @@ def import_object(path: str): # "package.module:object"
     except ModuleNotFoundError as error: raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
     except AttributeError as error: raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
     except Exception as error: raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
+
+# %% ../nbs/00_core.ipynb #4d21661f
+def import_extra(module: str,  # e.g. "torch_fidelity.utils"
+                 use: str,     # what needs it, for the message
+                 extra: str,   # of this package that brings it
+                ):             # the module
+    "A module of a package that not everybody has; raises InputError saying what needs it and how it is installed."
+    try: return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if str(error.name).partition(".")[0] != package: raise # it is here, and something of its own is missing
+        raise InputError(f"{use} needs the package {package}; run: pip install 'invariant_metrics[{extra}]'") from error
+
 
 # %% ../nbs/00_core.ipynb #e0802896
 def _entropy(seed: int, keys: tuple) -> int:

@@ -1,6 +1,8 @@
 "Tests between metrics: the closed forms, published p-values, and the error rates that were promised for each inference target."
 import json
 import math
+import re
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from invariant_metrics.people.draws import draw_replicates, p_value, standard_er
 from invariant_metrics.people.score_table import replicate_statistic
 from invariant_metrics.people.exchange import swap_test
 from invariant_metrics.stats import holm
-from invariant_metrics.people.agreement import tied_clusters
+from invariant_metrics.people.agreement import compact_letters
 from invariant_metrics.people.exchange import williams
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.base import Rows, get_metric
@@ -257,12 +259,12 @@ def test_a_right_order_of_four_systems_is_no_certainty(target):
 
 
 def test_a_difference_without_spread_is_no_certainty():
-    "A perfect order against a reversed one, four systems: not below 2/2^4, and one cluster. Equal ones differ by nothing, but not surely."
+    "A perfect order against a reversed one, four systems: not below 2/2^4, and one letter. Equal ones differ by nothing, but not surely."
     four = np.add.outer(np.linspace(0, .1, 20), [1., 2, 3, 4])
     for statistic in ("tau_b", "spearman"):
         found = compare(four, np.stack([four**2, -four, np.exp(four)]), statistic, "systems", "system", reps=50)
         row = found.frame.iloc
-        assert (found.frame.p >= 2/2**4 - 1e-9).all() and len(found.clusters) == 1
+        assert (found.frame.p >= 2/2**4 - 1e-9).all() and len(set(found.letters.values())) == 1
         assert row[0].difference == 2 and row[0].low <= 0 and row[0].high == 2
         assert row[1].difference == 0 and row[1].low < 0 < row[1].high and row[1].p == 1
     copy = compare(four, np.stack([four**2, 3*four**2 + 1]), "tau_b", "systems", "system", reps=50).frame.iloc[0]
@@ -360,12 +362,38 @@ def test_the_gap_of_the_wmt_statistic_is_said_and_asked_for():
         assert np.isclose(result.value[0], np.mean(np.where(np.sign(lead) == np.sign(own), 1, -1)[clear]))
 
 
-def test_clusters_of_indistinguishable_metrics():
-    names, p = list("abcd"), np.ones((4, 4))
-    p[:2, 2:] = p[2:, :2] = 0.01
-    assert tied_clusters(names, p) == [["a", "b"], ["c", "d"]]
-    p[1, 2] = p[2, 1] = 0.2
-    assert tied_clusters(names, p) == [list("abcd")]
+def test_two_metrics_share_a_letter_exactly_if_they_do_not_differ():
+    "Every table of up to five metrics, and random ones of up to 30; no letter is held by a part of those who hold another one."
+    def check(differ):
+        letters = [set(re.findall(r"[a-zA-Z]\d*", found)) for found in compact_letters(differ)]
+        share = np.array([[bool(a & b) for b in letters] for a in letters])
+        assert (share == ~differ).all()
+        held = [frozenset(row for row, own in enumerate(letters) if letter in own) for letter in set().union(*letters)]
+        assert not any(a < b for a in held for b in held)
+        return letters
+    for count in range(1, 6):
+        places = np.triu_indices(count, 1)
+        for yes in product([False, True], repeat=len(places[0])):
+            differ = np.zeros((count, count), bool)
+            differ[places] = yes
+            check(differ | differ.T)
+    g, most = np.random.default_rng(0), 0
+    for count in (12, 30, 30, 30):
+        differ = np.triu(g.random((count, count)) < g.uniform(.1, .7), 1)
+        most = max(most, len(set().union(*check(differ | differ.T))))
+    assert most > 52, "more letters than there are in the alphabet"
+
+
+def test_a_league_of_metrics_one_a_little_better_than_the_next():
+    "The pairs that differ are among neighbors of one cluster of the WMT kind, which would hide them."
+    g = rng(5)
+    truth = g.normal(size=(300, 1))
+    found = compare(truth.ravel(), np.stack([truth.ravel() + g.normal(0, .5 + .04*k, 300) for k in range(8)]), reps=300)
+    significant = {frozenset((row.a, row.b)) for row in found.frame.itertuples() if row.p_holm < .05}
+    best = list(found.letters)
+    assert best == [found.agreed.names[k] for k in np.argsort(-found.agreed.value)] and 0 < len(significant) < 28
+    for a, b in combinations(best, 2): assert bool(set(found.letters[a]) & set(found.letters[b])) == (frozenset((a, b)) not in significant)
+    assert max(len(found.letters[a]) for a in best) > 1, "some stand between two letters"
 
 
 def test_bad_input_is_said():

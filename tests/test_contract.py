@@ -177,14 +177,21 @@ def test_replicates_equal_the_statistic_one_by_one(name):
     material(name).close(metric.replicates(r, draws), [metric.statistic(r, w) for w in draws], 1e-6, 1e-6)
 
 
+def check_that_the_others_have_one_value(score):
+    common = max(np.unique(score.per_item, return_counts=True)[1])
+    assert len(score.per_item) - common < 8 and any("the others have one value" in note or "nothing varies" in note for note in score.notes)
+
+
 def test_interval_is_reproducible_and_holds_the_value(name):
     metric, r = built(name), rows(name, "light")
     first, again = (score_rows(metric, r, reps=400 if name in TEXTS else 60, seed=4) for _ in range(2))
     assert first.ci == again.ci
-    if name in TEXTS: # the bootstrap's ends are quantiles there; the other way's lie around the value
-        slope = score_rows(metric, r, method="influence")
-        assert slope.ci.low <= slope.value <= slope.ci.high
-        if metric.pool is None: assert 0.5 <= (slope.ci.high - slope.ci.low + 1e-9)/(first.ci.high - first.ci.low + 1e-9) <= 2
+    if first.ci is None: # nearly all texts have one value, so that too few tell something
+        return check_that_the_others_have_one_value(first)
+    if name in TEXTS:
+        drawn = score_rows(metric, r, method="bootstrap", reps=400, seed=4)
+        assert first.ci.low <= first.value <= first.ci.high
+        if metric.pool is None: assert 0.9 <= (first.ci.high - first.ci.low)/(drawn.ci.high - drawn.ci.low) <= 4 # long tails of 16 texts
     else:
         assert first.ci.low <= (first.value if first.corrected is None else first.corrected) <= first.ci.high
         assert score_rows(metric, r, reps=60, seed=4, method="bootstrap").ci != score_rows(metric, r, reps=60, seed=5, method="bootstrap").ci
@@ -198,7 +205,9 @@ def test_influence_is_what_leaving_a_little_of_an_item_does(of_texts):
 
 def test_difference_of_a_system_with_itself_is_nothing(name):
     gap = paired_difference(built(name), rows(name, "light"), rows(name, "light"), reps=30)
-    assert gap.value == 0 and gap.ci.low == gap.ci.high == 0
+    assert gap.value == 0
+    if isinstance(built(name), ItemMetric): assert gap.ci is None and "nothing varies" in gap.notes[0]
+    else: assert gap.ci.low == gap.ci.high == 0
 
 
 def test_torchmetrics_class_equals_the_function_and_shards_merge(name):

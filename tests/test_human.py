@@ -1,5 +1,6 @@
 "Metrics beside people: published numbers on real data, the same rows and directions on both sides, and bad input said in one line."
 import json
+import resource
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,12 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import AgreeResult, agree
+from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.people.exchange import swap_test
+from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import metric_scores, run_metrics
+from invariant_metrics.people.score_table import replicate_statistic
+from invariant_metrics.scoring.score import score
 
 
 def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:
@@ -72,11 +78,10 @@ def _lengths() -> pd.DataFrame:
     return pd.DataFrame({"item": items, "system": "", "metric": "m", "value": np.random.default_rng(4).normal(size=len(items))})
 
 
-def test_the_better_metric_is_found_and_equal_ones_share_a_cluster():
+def test_the_better_metric_is_found_and_equal_ones_share_a_letter():
     table = pd.concat([SCORES, SCORES[SCORES["metric"] == "good"].assign(metric="again", value=lambda f: f["value"] + 1e-3*np.random.default_rng(0).normal(size=len(f)))])
     result = agree(JUDGED, table, "item", ["pearson"], reps=200)
-    groups = result.clusters.groupby("cluster")["metric"].agg(set).tolist()
-    assert groups == [{"good", "again"}, {"fair"}]
+    assert result.ranks.set_index("metric")["letters"].to_dict() == {"good": "a", "again": "a", "fair": "b"} and result.ranks["rank"].tolist() == [1, 2, 3]
     pair = result.comparisons.set_index(["metric_a", "metric_b"]).loc[("good", "fair")]
     assert pair["difference"] > 0 and pair["ci_low"] > 0 and 0 < pair["p"] <= pair["p_bh"] <= pair["p_holm"] < 0.05
     assert (result.table["ci_low"] < result.table["value"]).all() and (result.table["value"] < result.table["ci_high"]).all()
@@ -99,7 +104,7 @@ def test_an_unknown_metric_that_points_the_wrong_way_is_reported_and_not_flipped
     assert [n for n in result.notes if n.startswith("good points the wrong way: pearson -0.")] and not [n for n in result.notes if n.startswith("fair")]
     turned = agree(JUDGED, wrong, statistics=["pearson"], lower=["good"], reps=50)
     assert values(turned)["good", "pearson"] > 0.5 and turned.table.set_index("metric")["turned"].to_dict() == {"good": True, "fair": False} and not turned.notes
-    assert "unknown metric 'gud'; did you mean good" in fails(agree, JUDGED, wrong, lower=["gud"])
+    assert "unknown metric 'goood'; did you mean good" in fails(agree, JUDGED, wrong, lower=["goood"])
 
 
 def test_whoever_made_the_table_knows_its_direction_better_than_a_card():
@@ -146,19 +151,72 @@ def test_systems_are_averaged_over_the_same_items():
     assert "fair has scores of items and of whole systems" in fails(agree, whole, pd.concat([SCORES, means.assign(metric="fair")]), **options)
 
 
-def test_corpus_values_are_of_the_outputs_that_people_judged():
+def _written(items: int = 12, systems: int = 6) -> Judgments: # what systems wrote, and people who like the first ones
     g, words = np.random.default_rng(0), "a dog runs over the green grass and sleeps under a tree all day".split()
-    rows = [(i, f"S{s}", " ".join(w if g.random() > 0.08*s else "x" for w in g.permutation(words)[:8])) for i in range(12) for s in range(6)]
+    rows = [(i, f"S{s}", " ".join(w if g.random() > 0.08*s else "x" for w in g.permutation(words)[:8])) for i in range(items) for s in range(systems)]
     outputs = pd.DataFrame(rows, columns=["item", "system", "output"])
     outputs["references"] = [(" ".join(words[i % 4:i % 4 + 8]),) for i in outputs["item"]]
-    people = outputs[["item", "system"]].assign(score=-outputs["system"].str[1:].astype(float) + g.normal(size=len(outputs)))
-    options = dict(unit="system", statistics=["pearson"], generalize="systems", reps=50)
-    full = agree(Judgments("toy", people, outputs=outputs), ["chrf"], **options)
-    assert "pool:corpus" in full.signature
-    part = Judgments("toy", people[(people["item"] > 3) | (people["system"] != "S0")], outputs=outputs)
+    return Judgments("toy", outputs[["item", "system"]].assign(score=-outputs["system"].str[1:].astype(float) + g.normal(size=len(outputs))), outputs=outputs)
+
+
+def _corpus_correlation(judged: Judgments, name: str, drawn) -> float: # with outputs written down as often as they were drawn, and scored afresh
+    outputs, metric = judged.outputs.set_index(["item", "system"]), get_metric(name)
+    human = judged.scores.set_index(["item", "system"])["score"]
+    x, y = [], []
+    for system in judged.outputs["system"].unique():
+        kept = [(item, system) for item in drawn if (item, system) in human.index]
+        rows = metric.compare(metric.phi(list(outputs.loc[kept, "output"]), [list(r) for r in outputs.loc[kept, "references"]]))
+        x.append(human.loc[kept].mean())
+        y.append(metric.statistic(Rows(rows))*(1 if metric.higher_is_better else -1))
+    return pearsonr(x, y).statistic
+
+
+def test_systems_have_one_statistic_whatever_the_interval_is_about():
+    "Corpus values by default, recomputed exactly in each draw: as if the drawn outputs were scored afresh."
+    judged = _written()
+    options = dict(unit="system", statistics=["pearson"], reps=50)
+    found = {about: agree(judged, ["bleu", "chrf", "ter"], generalize=about, **options) for about in ("items", "systems", "both")}
+    assert values(found["items"]) == values(found["systems"]) == values(found["both"])
+    means = {about: agree(judged, ["bleu", "chrf", "ter"], generalize=about, pool="mean", **options) for about in ("items", "systems", "both")}
+    assert values(means["items"]) == values(means["systems"]) == values(means["both"]) != values(found["items"])
+    for results, word, other in ((found, "corpus", "mean"), (means, "mean", "corpus")):
+        for result in results.values():
+            assert f"|pool:{word}|" in result.signature and any(f"pool='{other}' (--pool {other})" in note and "bleu, chrf, ter" in note for note in result.notes)
+    judged_scores = judge_scores(judged, ["bleu", "ter"], "system")
+    drawn = np.random.default_rng(1).integers(0, 12, (4, 12))
+    weights = np.stack([np.bincount(row, minlength=12) for row in drawn])
+    codes = {code: item for code, item in enumerate(sorted(map(str, range(12))))} # groups are numbered in the order of their names
+    replicates = replicate_statistic(judged_scores.views["system"], "pearson", "system", groups=weights)
+    for r, row in enumerate(drawn):
+        names = [codes[c] for c in row]
+        assert replicates[:, r] == pytest.approx([_corpus_correlation(judged, name, names) for name in ("bleu", "ter")], abs=1e-9)
+    assert values(found["items"])["bleu", "pearson"] == pytest.approx(_corpus_correlation(judged, "bleu", list(codes.values())), abs=1e-9)
+
+
+def test_corpus_values_are_of_the_outputs_that_people_judged():
+    judged, options = _written(), dict(unit="system", statistics=["pearson"], generalize="systems", reps=50)
+    part = Judgments("toy", judged.scores[(judged.scores["item"].astype(int) > 3) | (judged.scores["system"] != "S0")], outputs=judged.outputs)
     assert "4 outputs with scores were not judged (0 of S0, 1 of S0, 2 of S0, 3 of S0)" in fails(agree, part, ["chrf"], **options)
     kept = agree(part, ["chrf"], intersect=True, **options)
-    assert "pool:" not in kept.signature and any("corpus values (chrf) are of all outputs; means are used" in n for n in kept.notes)
+    assert "pool:corpus" in kept.signature and kept.table["n_rows"].tolist() == [68]
+    assert kept.table["value"][0] == pytest.approx(_corpus_correlation(part, "chrf", [str(i) for i in range(12)]), abs=1e-9)
+    whole = Judgments("whole", judged.scores.groupby("system", as_index=False)["score"].mean(), outputs=judged.outputs)
+    assert values(agree(whole, ["chrf"], **options)) == pytest.approx(values(agree(judged, ["chrf"], **options)))
+    assert "has no effect over unit 'item'" in fails(agree, judged, ["chrf"], pool="mean")
+    assert "unknown way to pool items 'sum'" in fails(agree, judged, ["chrf"], "system", pool="sum")
+    assert "none of these metrics has a corpus value" in fails(agree, JUDGED, SCORES, "system", pool="corpus")
+    assert "corpus values have no part in it" in " ".join(agree(judged, ["chrf"], "system", ["soft-accuracy"], reps=20).notes)
+    with pytest.raises(InputError, match="corpus values are made of more"):
+        swap_test(judge_scores(judged, ["chrf", "bleu"], "system").views["system"], "chrf", "bleu", unit="system")
+
+
+def test_document_frequencies_are_those_of_score():
+    "CIDEr-D weighs words by the items whose references have them; six systems on the same items are not six times as many items."
+    judged = _written()
+    found = run_metrics(judged, ["cider-d"]).wide()["cider-d"]
+    for system, part in judged.outputs.groupby("system"):
+        scored = score(list(part["output"]), [list(r) for r in part["references"]], ["cider-d"])
+        assert found.xs(system, level="system").mean() == pytest.approx(scored["cider-d"].value, abs=1e-9)
 
 
 def test_single_ratings_of_systems():
@@ -315,13 +373,28 @@ def test_foils_with_a_metric_that_is_run():
 def test_a_result_survives_its_folder_and_runs_repeat(tmp_path):
     result = agree(JUDGED, SCORES, reps=30)
     back = AgreeResult.load(result.save(tmp_path/"agreement"))
-    for name in ("table", "comparisons", "clusters", "ceiling", "ledger"):
+    for name in ("table", "comparisons", "ranks", "ceiling", "ledger"):
         pd.testing.assert_frame_equal(getattr(back, name), getattr(result, name), check_dtype=False)
     assert (back.signature, back.notes) == (result.signature, result.notes)
     again, other = agree(JUDGED, SCORES, reps=30), agree(JUDGED, SCORES, reps=30, seed=1)
     pd.testing.assert_frame_equal(again.table, result.table)
     assert other.signature != result.signature and other.table["value"].tolist() == result.table["value"].tolist()
     assert result.table["signature"].is_unique and "no agreement study in" in fails(AgreeResult.load, tmp_path)
+
+
+def test_a_result_is_written_as_a_whole_or_not_at_all(tmp_path):
+    "Files that may not grow beyond a size stand for a full disk: the first tables would fit and the last one would not."
+    result = agree(JUDGED, SCORES, reps=30)
+    sizes = sorted(p.stat().st_size for p in result.save(tmp_path/"whole").iterdir())
+    before = {p.name: p.read_bytes() for p in (tmp_path/"whole").iterdir()}
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    other = agree(JUDGED, SCORES, reps=31)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (sizes[-1] - 1, old[1]))
+        said = [fails(other.save, folder) for folder in (tmp_path/"new", tmp_path/"whole")]
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert all("cannot write the result into" in line and "File too large; nothing of it was written" in line for line in said), said
+    assert not (tmp_path/"new").exists() and {p.name: p.read_bytes() for p in (tmp_path/"whole").iterdir()} == before
 
 
 # real data
@@ -332,7 +405,7 @@ def test_flickr8k_from_the_captions_themselves():
     result = agree(judged, ["bleu-1", "bleu-4", "rouge-l", "cider-d", "METEOR"], statistics=["tau_c"], ratings="each", reps=20)
     found = (100*result.table.set_index("metric")["value"]).to_dict()
     assert found == pytest.approx({"bleu-1": 32.324, "bleu-4": 30.776, "rouge-l": 32.314, "cider-d": 43.891, "METEOR": 41.822}, abs=0.03)
-    assert result.clusters["metric"].tolist()[:2] == ["cider-d", "METEOR"] and result.table["n_groups"].unique().tolist() == [1000]
+    assert result.ranks["metric"].tolist()[:2] == ["cider-d", "METEOR"] and result.table["n_groups"].unique().tolist() == [1000]
 
 
 def test_wmt17_published_column():
@@ -351,13 +424,13 @@ def test_realsumm_means_and_agreement_of_systems():
 
 def test_ted_systems_by_corpus_values():
     judged = load_judgments(data_path("wmt/ted2021_ende_mqm.jsonl.gz"))
-    result = agree(judged, ["bleu"], "system", ["pearson"], generalize="systems", reps=50)
-    assert "pool:corpus" in result.signature and result.table["n_systems"][0] == 13
     scores = metric_scores(judged, ["bleu"])
-    means = agree(judged, scores, "system", ["pearson"], generalize="items", reps=50)
-    assert "pool:" not in means.signature and means.table["n_items"][0] == 300
-    assert result.table["value"][0] > means.table["value"][0] + 0.1, "the mean over sentences is another metric"
-    assert "corpus values have no items to draw" in fails(agree, judged, scores, "system", generalize="items", corpus=True)
+    found = {(about, pool): agree(judged, scores, "system", ["pearson"], generalize=about, pool=pool, reps=50)
+             for about in ("items", "systems", "both") for pool in (None, "mean")}
+    by = {key: result.table["value"][0] for key, result in found.items()}
+    assert by["items", None] == by["systems", None] == by["both", None] > by["items", "mean"] + 0.1, "the mean over sentences is another metric"
+    assert "pool:corpus" in found["items", None].signature and "pool:mean" in found["items", "mean"].signature
+    assert found["items", None].table[["n_items", "n_systems"]].iloc[0].tolist() == [300, 13]
 
 
 def test_a_metric_without_references_or_sources_says_so():

@@ -50,6 +50,9 @@ def test_agree_prints_and_keeps(judged, capsys):
     run("agree", "people", judged/"people.csv", "--metrics", judged/"scores.csv", "--unit", "system", "--generalize", "both", "--reps", 100)
     said = capsys.readouterr().out
     assert "unit system, for new both" in said and "good" in said
+    assert "metrics that share a letter do not differ significantly" in said and "differences between metrics" not in said
+    run("agree", judged/"people.csv", "--metrics", judged/"scores.csv", "--statistic", "pearson", "--reps", 100, "--pairs")
+    assert "differences between metrics" in capsys.readouterr().out
 
 
 def test_agree_refuses(judged, capsys, tmp_path):
@@ -65,6 +68,34 @@ def test_agree_refuses(judged, capsys, tmp_path):
     double = pd.read_csv(scores)
     pd.concat([double, double.iloc[:1]]).to_csv(tmp_path/"twice.csv", index=False)
     assert "twice" in refused(capsys, "agree", people, "--metrics", tmp_path/"twice.csv")
+
+
+def test_agree_without_metrics_says_what_to_give(judged, capsys, tmp_path):
+    "Nothing is printed of people alone: not of realism, not of a table, not of outputs that metrics could be run on."
+    (tmp_path/"participants.csv").write_text("id,model,err_rt\n" + "".join(f"p{k},M{k % 5},0.{k % 7}\n" for k in range(40)))
+    (tmp_path/"images.csv").write_text("model,generated,image_path,number_guesses,number_guesses_generated\n" + "".join(f"M{k % 5},1,{k}.png,3,{k % 4}\n" for k in range(40)))
+    pd.read_csv(judged/"people.csv").assign(output="a dog").to_csv(tmp_path/"outputs.csv", index=False)
+    for file, wanted in ((tmp_path/"participants.csv", "columns system and"), (tmp_path/"images.csv", "columns item, system and"), (judged/"people.csv", "columns item, system and"),
+                         (tmp_path/"outputs.csv", "name metrics to be run on its outputs (--metrics bleu,chrf)")):
+        for unit in ("item", "system"):
+            assert main(["agree", str(file), "--unit", unit]) == 2
+            said = capsys.readouterr()
+            assert said.out == "" and wanted in said.err and "nothing to hold against people" in said.err and "--metrics scores.csv" in said.err
+    assert "choice has one question" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "choice", "--aspect", "x", "--out", tmp_path/"page.html")
+    assert "evaluators" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "likert", "--aspect", "x", "--evaluators", 100_000, "--out", tmp_path/"page.html")
+    assert not (tmp_path/"page.html").exists()
+
+
+def test_choices_by_name_of_their_statistic(capsys, tmp_path):
+    "The unit of choices need not be named: a statistic of choices is asked of them as it is."
+    draw = rng(0, "votes")
+    rows = [dict(image=f"{k}.jpg", first="a dog", second="a cat", category="HC" if k % 2 else "MM", votes_first=int(draw.integers(0, 12)), votes=11) for k in range(40)]
+    (tmp_path/"pascal.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pd.DataFrame([dict(item=f"{k}.jpg#1", system=s, m=(r["votes_first"] if s == "first" else 5) + draw.normal()) for k, r in enumerate(rows) for s in ("first", "second")]).to_csv(tmp_path/"scores.csv", index=False)
+    run("agree", tmp_path/"pascal.jsonl", "--metrics", tmp_path/"scores.csv", "--statistic", "choice", "--reps", 50, "--format", "json")
+    table = json.loads(capsys.readouterr().out)["result"]["table"]
+    assert [row["unit"] for row in table] == ["choice", "choice, MM", "choice, HC"] and table[0]["value"] > 0.8
+    assert "has no unit choice" in refused(capsys, "agree", tmp_path/"pascal.jsonl", "--metrics", tmp_path/"scores.csv", "--statistic", "pearson")
 
 
 def test_collect_label_agree(tmp_path, capsys):
@@ -123,8 +154,8 @@ def test_labels_write_a_table_that_agree_reads(tmp_path, capsys):
     assert capsys.readouterr().err.count("dropped Tim") == 1
     assert "choices have no table of scores" in refused(capsys, *asked("choice"), "--out", tmp_path/"choice.csv") and not (tmp_path/"choice.csv").exists()
     run(*asked("failures", "--aspect", "size", "--aspect", "color"), "--out", out)
-    assert "--option higher_is_better=false" in capsys.readouterr().err
-    run("agree", out, *how, "--option", "higher_is_better=false", "--json")
+    assert "--reader higher_is_better=false" in capsys.readouterr().err
+    run("agree", out, *how, "--reader", "higher_is_better=false", "--json")
     assert json.loads(capsys.readouterr().out)["result"]["table"][0]["value"] > 0.5
 
 

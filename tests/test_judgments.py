@@ -1,6 +1,7 @@
 "Human judgments: every layout by hand, the real files with their published numbers, and everything that does not fit said in one line."
 import gzip
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,9 @@ from invariant_metrics.core import InputError
 from invariant_metrics.files import save_results
 from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, metric_table, load_table
 from invariant_metrics.data.judgments import load_judgments
+from invariant_metrics.people.correlation import pearson
+from invariant_metrics.people.human import agree
+from invariant_metrics.people.score_table import score_table
 
 
 def put(folder, name: str, held) -> str:
@@ -222,6 +226,59 @@ def test_pictures_taken_for_real(tmp_path):
     assert "line 2: 4 of 3 guesses" in fails(load_judgments, put(tmp_path, "q.csv", path.read_text().replace("3,1", "3,4")))
 
 
+def test_a_hole_in_a_published_column_is_counted_and_the_file_is_read(tmp_path):
+    "null, nothing at all, NaN, and the words that stand for none; what is no number and no hole is still refused."
+    rows = [{"sid": i, "system": "A", "src": "s", "ref": "r", "hyp": f"h{i}", "human_da": i, "published_bleu": i/2, "published_chrF": c}
+            for i, c in enumerate((.5, None, float("nan"), "NA", .7))]
+    del rows[0]["published_chrF"]
+    found = load_judgments(put(tmp_path, "newstest_lv.jsonl", rows))
+    assert found.notes == ("chrF has no score for 4 of 5 outputs",) and len(found) == 5
+    assert found.metrics.groupby("metric")["value"].agg(list).to_dict() == {"bleu": [0, .5, 1, 1.5, 2], "chrF": [.7]}
+    assert agree(found, ["bleu"], statistics=["pearson"], reps=20).table["value"].tolist() == [pytest.approx(1)]
+    assert "chrF lacks 4 of 5 judged outputs" in fails(agree, found, statistics=["pearson"])
+    assert "line 1: published_bleu is 'high', not int or float" in fails(load_judgments, put(tmp_path, "bad.jsonl", [{**rows[0], "published_bleu": "high"}]))
+    assert load_judgments(put(tmp_path, "none.jsonl", [{**r, "published_bleu": None, "published_chrF": None} for r in rows])).metrics is None
+    summaries = [{"doc_id": k, "system": "A", "summary": ["x"], "scores": {"litepyramid_recall": .5, "rouge_1": None if k else .3}} for k in range(3)]
+    found = load_judgments(put(tmp_path, "realsumm_outputs.jsonl", summaries))
+    assert "rouge_1 has no score for 2 of 3 outputs" in found.notes and found.metrics["value"].tolist() == [.3]
+    (tmp_path/"f").mkdir()
+    rated = [{"image_id": f"{k}.jpg", "candidate": "A cat .", "ratings": [1, k, 2], **({"clip": .1*k} if k else {})} for k in range(3)]
+    found = load_judgments(put(tmp_path/"f", "judgments.jsonl", rated))
+    assert "clip has no score for 1 of 3 outputs" in found.notes and found.metrics["value"].tolist() == [.1, .2]
+
+
+def test_choices_from_objects_and_tables(tmp_path):
+    "Pascal-50S taken out of MATLAB; choices under one's own names of columns."
+    pascal(tmp_path, [("r1", "A dog.", "A cat.", 1), ("r2", "A dog.", "A cat.", -1)], category=3)
+    whole = load_judgments(tmp_path)
+    row = {"image": "x.jpg", "first": "A dog.", "second": "A cat.", "category": 3, "votes_first": 1, "references": ["r1", "r2"]}
+    for k, votes in enumerate(({"votes": 2}, {"votes_second": 1}, {"votes_second": 1, "category": "HM"})):
+        found = load_judgments(put(tmp_path, f"{k}.jsonl.gz", [{**row, **votes}]))
+        assert (found.name, found.notes) == ("pascal50s", whole.notes) and found.table.equals(whole.table)
+    twice = load_judgments(put(tmp_path, "two.jsonl", [{**row, "votes": 3}, {**row, "votes": 5}]))
+    assert twice.table["item"].tolist() == ["x.jpg#1", "x.jpg#2"] and twice.table["group"].tolist() == ["x.jpg"]*2
+    assert "how many voted? give 'votes' or 'votes_second'" in fails(load_judgments, put(tmp_path, "none.jsonl", [row]))
+    assert "line 2: 4 of 3 votes are for the first" in fails(load_judgments, put(tmp_path, "many.jsonl", [{**row, "votes": 3}, {**row, "votes_first": 4, "votes": 3}]))
+    own = put(tmp_path, "own.csv", 'pair,A,B,votes_first,votes\n1,tea,coffee,2,5\n2,tea,water,4,5\n')
+    found = load_judgments(own, "choices", item="pair", first="A", second="B")
+    assert found.table[["item", "first", "second", "votes_first"]].values.tolist() == [["1", "tea", "coffee", 2], ["2", "tea", "water", 4]]
+    assert "no column 'A2'" in fails(load_judgments, own, "choices", item="pair", first="A2")
+    assert "there is no column 'score' to name" in fails(load_judgments, own, "choices", score="A")
+
+
+def test_numbers_too_large_to_square_are_refused_without_a_warning(tmp_path):
+    g = np.random.default_rng(0)
+    rows = pd.DataFrame({"item": range(20), "score": g.normal(size=20)})
+    judged = load_judgments(put(tmp_path, "people.csv", rows.to_csv(index=False)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (1e101, 1e308):
+            large = put(tmp_path, "large.csv", rows.assign(score=np.sign(rows["score"])*size).rename(columns={"score": "m"}).to_csv(index=False))
+            assert "large.csv, line 2: m is 1e+" in (said := fails(metric_table, large)) and "squares of such numbers overflow" in said
+            assert "overflow" in fails(score_table, rows["score"], np.sign(rows["score"])*size) and "overflow" in fails(pearson, rows["score"], np.sign(rows["score"])*size)
+        assert "are within 4e-200 of one another" in fails(agree, judged, rows.assign(item=rows["item"].astype(str), m=rows["score"]*1e-200)[["item", "m"]])
+
+
 @pytest.mark.parametrize("name, row, message", [
     ("n.jsonl", {"imgid": "a", "candidate": "x", "references": ["y"], "score": "1"}, "score is '1', not int or float"),
     ("s.jsonl", {"seg_id": "a", "system": "A", "hyp": "x", "expert_annotations": [{"coherence": 1}]}, "expert 1: no 'consistency'"),
@@ -245,8 +302,8 @@ def test_options_are_checked_and_several_files_not_chosen_from(tmp_path):
 
 
 def test_every_format_says_where_it_is_from():
-    assert {"flickr8k-expert", "nebula", "mqm", "wmt-da-seg", "wmt-da-sys", "realsumm", "summeval", "dgm-realism", "pascal50s", "foil", "composite", "table"} == {*READERS.names()}
-    assert all(READERS[n].cite or n == "table" for n in READERS.names())
+    assert {"flickr8k-expert", "nebula", "mqm", "wmt-da-seg", "wmt-da-sys", "realsumm", "summeval", "dgm-realism", "pascal50s", "foil", "composite", "table", "choices"} == {*READERS.names()}
+    assert all(READERS[n].cite or n in ("table", "choices") for n in READERS.names())
 
 
 # real data

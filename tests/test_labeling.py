@@ -12,8 +12,9 @@ from PIL import Image
 from browser import Page, browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.people.labeling import FAILURES, collect, deal_questions, label_entries
-from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments, plain_cell
-from invariant_metrics.people.labels import rater_rate, read_labels, safe_cell, write_answers
+from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments
+from invariant_metrics.people.labels import rater_rate, read_labels, write_answers
+from invariant_metrics.data.judgment_tables import plain_cell, safe_cell
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ELEMENT, BACK, ON, ENTER, TAB = "element-6066-11e4-a52e-4f735466cecf", "\ue012", "\ue014", "\ue007", "\ue004"
@@ -130,6 +131,73 @@ def test_pictures_are_judged_by_clicks_and_keys_over_a_reload(rater, tmp_path):
     assert list(labels.raters["rater"]) == ["=Ada O'Hara"] and labels.raters["assigned"].item() == labels.raters["answered"].item() == len(codes)
     main = {c: a for c, a in wanted.items() if key["entries"][c]["part"] == "main"}
     assert dict(zip(labels.frame["code"], labels.frame["score"])) == {c: float(a == "real") for c, a in main.items()}
+
+
+def shown(page: Page) -> list[dict]:
+    "Of every picture: its own pixels, those of the screen, whether neighbors are mixed, and what stands below it."
+    for _ in range(100): # until they are there: a picture is sized when it has been read
+        if page.script("return [...document.images].every(i => i.style.width)"): break
+        time.sleep(0.02)
+    return page.script("""return [...document.images].map(i => { const box = i.getBoundingClientRect(); return {
+        own: i.naturalWidth, width: box.width * devicePixelRatio / i.naturalWidth, height: box.height * devicePixelRatio / i.naturalHeight,
+        mixed: getComputedStyle(i).imageRendering, says: i.closest('figure').querySelector('.size').innerText }; })""")
+
+
+def test_pictures_are_shown_at_whole_factors_and_the_factor_is_said(rater, tmp_path):
+    "Small ones enlarged without mixing pixels, middle ones 1:1, large ones shrunk by a whole number until 1:1 is asked for; pairs alike."
+    folder, r = tmp_path/"pictures", rater
+    for size, name in ((48, "small"), (160, "half"), (300, "middle"), (2500, "large")):
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(rng(size).integers(0, 255, (size//2, size, 3), np.uint8)).save(folder/f"{name}.png")
+    rows = [dict(item=name, output_image=str(folder/f"{name}.png"), part="main") for name in ("small", "half", "middle", "large")]
+    page = collect(rows, "likert", tmp_path/"page.html", aspects=["sharp"], evaluators=1, quality=90)
+    for width, ratio, expected in ((1200, 1, {48: 10, 160: 3, 300: 1, 2500: 1/3}), (400, 2, {48: 15, 160: 4, 300: 2, 2500: 1/4}), (400, 1.5, {48: 11, 160: 3, 300: 1, 2500: 1/5})):
+        r.open(page.path, width)
+        r.page.script("localStorage.clear()")
+        r.reload()
+        r.page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=ratio, mobile=False)
+        r.begin(f"{width} {ratio}")
+        seen = {}
+        for k in range(4):
+            one, = shown(r.page)
+            factor = seen[one["own"]] = expected[one["own"]]
+            assert one["width"] == pytest.approx(factor, rel=2e-3) and one["height"] == pytest.approx(factor, rel=2e-3), one
+            assert one["mixed"] == ("pixelated" if factor > 1 else "auto")
+            says = f"each shown as {factor} × {factor}" if factor > 1 else "shown at 1:1" if factor == 1 else f"shrunk to 1/{round(1/factor)}"
+            assert one["says"].startswith(f"{one['own']} × {one['own']//2} pixels, {says}")
+            if factor < 1:
+                r.click(".size button")
+                assert shown(r.page)[0]["width"] == pytest.approx(1, rel=2e-3) and "shown at 1:1" in shown(r.page)[0]["says"]
+                assert r.page.script("return document.documentElement.scrollWidth") <= width
+                r.click(".size button")
+                assert shown(r.page)[0]["width"] == pytest.approx(factor, rel=2e-3)
+            r.press("3", ENTER)
+        assert seen == expected
+    r.page.cdp("Emulation.setDeviceMetricsOverride", width=1200, height=900, deviceScaleFactor=1, mobile=False)
+    pair = [dict(item="both", first_image=str(folder/"small.png"), second_image=str(folder/"half.png"), first_system="a", second_system="b", part="main")]
+    r.open(collect(pair, "choice", tmp_path/"pair.html", evaluators=1).path)
+    r.begin("Eve")
+    assert [one["width"] for one in shown(r.page)] == pytest.approx([2, 2], rel=2e-3), "two pictures of a pair have one factor"
+    r.quiet()
+
+
+def test_progress_moves_in_the_tutorial_and_saving_steps_back_until_the_end(rater, tmp_path):
+    page, r = collect(colors(tmp_path/"pictures", 8), "realism", tmp_path/"page.html", evaluators=1, per_evaluator=8, tutorial=4, seed=3), rater
+    total, each = len(json.loads(page.key.read_text())["evaluators"]["1"]), []
+    r.open(page.path)
+    r.begin("Ann")
+    bar = lambda: r.page.script("const p = document.getElementById('progress'); return [p.value, p.max]")
+    dress = lambda of: r.page.script(f"const s = getComputedStyle(document.getElementById('{of}')); return [s.backgroundColor, s.borderTopWidth]")
+    assert bar() == [0, 4] and dress("save")[1] == "0px" and dress("next")[1] != "0px" and dress("save")[0] != dress("next")[0]
+    for k in range(4):
+        r.press("1")
+        each.append(bar())
+        r.press(ENTER)
+    assert each == [[1, 4], [2, 4], [3, 4], [4, 4]] and bar() == [0, total]
+    r.press("1")
+    assert bar() == [1, total] and r.text("#save").startswith("save the answers so far")
+    for _ in range(total - 1): r.press("1")
+    assert r.text("#save") == "Save answers (CSV)" and dress("save")[1] != "0px"
 
 
 def test_texts_are_rated_by_keys_alone_and_hostile_ones_stay_texts(rater, tmp_path):
@@ -283,13 +351,14 @@ def test_tables_in_files_are_items_too(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(task="liking"), "did you mean likert"), (dict(items=[]), "it is empty"), (dict(aspects=[]), "needs the aspects"), (dict(aspects=["a", "a"]), "must differ"),
+    (dict(task="likerd"), "did you mean likert"), (dict(items=[]), "it is empty"), (dict(aspects=[]), "needs the aspects"), (dict(aspects=["a", "a"]), "must differ"),
     (dict(items=[dict(output="x")]), "row 1: no item"), (dict(items=[dict(item="a")]), r"row 1 \(a\): nothing to show"), (dict(items=["a"]), "expected an object"),
     (dict(items=[*SENTENCES, SENTENCES[0]]), "come twice"), (dict(items=[dict(item="a", output="x", answer=9)]), "known answer 9 is not one of 1, 2"),
     (dict(items=[dict(item="a", output="x", part="later")]), "part must be"), (dict(items=[dict(item="a", output="x", part="tutorial")]), "needs an answer"),
-    (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 or more"),
-    (dict(task="choice", items=SENTENCES[:1]), "one output only"), (dict(task="realism"), "real must be 1 or 0"), (dict(attention=2), "drawn for realism only"),
-    (dict(task="realism", items=[dict(item="a", output="x", real=1)]), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),
+    (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 to 1000 plans"), (dict(evaluators=100_000), "1 to 1000 plans"),
+    (dict(task="choice"), "choice has one question"), (dict(task="realism"), "realism has one question"),
+    (dict(task="choice", items=SENTENCES[:1], aspects=None), "one output only"), (dict(task="realism", aspects=None), "real must be 1 or 0"), (dict(attention=2), "drawn for realism only"),
+    (dict(task="realism", items=[dict(item="a", output="x", real=1)], aspects=None), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),
     (dict(items=[dict(item="a", image="nowhere.png")]), "nowhere.png")])
 def test_what_cannot_be_a_page_is_refused_in_one_line(tmp_path, change, message):
     with pytest.raises(InputError, match=message) as error: collect(**{"items": SENTENCES, "task": "likert", "out": tmp_path/"page.html", "aspects": ["good"], **change})

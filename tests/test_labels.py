@@ -7,7 +7,8 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import agree
 from invariant_metrics.people.labeling import collect, label_entries
-from invariant_metrics.people.labels import answer_sheet, judgment_table, label_judgments, plain_cell
+from invariant_metrics.data.judgment_tables import safe_cell
+from invariant_metrics.people.labels import answer_sheet, judgment_table, label_judgments
 from invariant_metrics.people.labels import read_labels, write_answers
 
 PLACES = ["beach", "street", "lawn", "wall", "river", "hill"]
@@ -15,9 +16,9 @@ ROWS = [dict(item=f"i{i}", system=s, output=f"a dog near the {p}" if s == "A" el
         for i, p in enumerate(PLACES) for s in "AB"]
 
 
-def answers(folder, task, aspects=None, raters=("=Ada", "Ben"), each=6, seconds=3.0, **options):
+def answers(folder, task, aspects=None, raters=("=Ada", "Ben"), each=6, seconds=3.0, rows=ROWS, **options):
     "A page, a plan for each rater, and what they said of it: A is better, and the second rater is kinder."
-    page = collect(ROWS, task, folder/"page.html", aspects=aspects, evaluators=len(raters), per_evaluator=each, tutorial=0, **options)
+    page = collect(rows, task, folder/"page.html", aspects=aspects, evaluators=len(raters), per_evaluator=each, tutorial=0, **options)
     key, out = json.loads(page.key.read_text()), folder/"answers"
     out.mkdir()
     for k, rater in enumerate(raters):
@@ -38,7 +39,24 @@ def test_the_table_for_agree_is_read_back(tmp_path):
     judgment_table(labels, "truth").to_csv(tmp_path/"table.csv", index=False)
     assert "'=Ada" in (tmp_path/"table.csv").read_text()
     found, wanted = load_judgments(tmp_path/"table.csv").scores, label_judgments(labels, "truth").scores
-    assert found.assign(rater=found["rater"].map(plain_cell)).equals(wanted) and set(wanted["rater"]) == {"=Ada", "Ben"}
+    assert found.equals(wanted) and set(wanted["rater"]) == {"=Ada", "Ben"}
+
+
+def test_no_cell_of_the_table_is_a_formula_and_metrics_still_find_their_items(tmp_path):
+    "Items, systems and inputs come from the asker's own table, and are quoted as raters are."
+    nasty = ["=HYPERLINK(1)", "'=1+1", "-5", "@x", "\tplain", "+2"]
+    rows = [dict(item=i, system=s, input=f"={i}", output=f"{s} {k}") for k, i in enumerate(nasty) for s in ("+A", "B")]
+    page, out = answers(tmp_path, "likert", ["good"], each=6, rows=rows, raters=("=Ada", "Ben", "Eva", "Tim"))
+    labels = read_labels(out, page.path)
+    table = judgment_table(labels)
+    assert not [v for c in ("item", "system", "rater", "group") for v in table[c] if v[:1] in "=+-@\t"]
+    table.to_csv(tmp_path/"table.csv", index=False)
+    found, wanted = load_judgments(tmp_path/"table.csv"), label_judgments(labels)
+    assert found.scores.equals(wanted.scores) and set(found.scores["item"]) == set(nasty)
+    scores = wanted.scores.drop_duplicates(["item", "system"])[["item", "system"]].assign(m=range(12))
+    scores.assign(item=scores["item"].map(safe_cell), system=scores["system"].map(safe_cell)).to_csv(tmp_path/"scores.csv", index=False)
+    options = dict(statistics=["pearson"], reps=20)
+    assert agree(found, tmp_path/"scores.csv", **options).table["value"][0] == agree(wanted, scores, **options).table["value"][0]
 
 
 def test_choices_have_no_table_of_scores(tmp_path):

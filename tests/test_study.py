@@ -13,10 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from invariant_metrics.core import InputError, Signature, torch_rng
+from invariant_metrics.core import InputError, Signature, progress, torch_rng
 from invariant_metrics.invariants.base import Invariant
 from invariant_metrics.study.improvement import relative_improvement
-from invariant_metrics.study.search import StudyResult, train_systems
+from invariant_metrics.study import search
+from invariant_metrics.study.search import StudyResult, steps_done, train_systems
 from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges
 from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
 from invariant_metrics.study.colorizers import scene_pictures
@@ -159,7 +160,13 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
         process.communicate() # its workers hold the same pipe: this comes back when all have ended
         assert not (tmp_path/"b"/"study.json").exists() and units <= len(results()) < units + 3
     done = {p: p.stat().st_mtime_ns for p in results()}
-    train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
+    begun, bars = steps_done(tmp_path/"b"), []
+    def noted(**options): bars.append(progress(**options)); return bars[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "progress", noted)
+        train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
+    assert begun >= TINY.pretrain + len(done)*TINY.steps and bars[0].initial == begun # the bar goes on where it was,
+    assert bars[0].n == bars[0].total == steps_done(tmp_path/"b")                     # and comes to its end
     assert len(done) >= 3 and all(p.stat().st_mtime_ns == t for p, t in done.items())
     equal(study.folder, tmp_path/"b")
 

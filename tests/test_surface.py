@@ -1,6 +1,9 @@
 "What `import invariant_metrics as im` offers, and how its scores are shown."
 import html
 
+import numpy as np
+import pytest
+
 import invariant_metrics as im
 from invariant_metrics.core import Interval, Score, Signature
 
@@ -32,3 +35,21 @@ def test_dir_shows_what_is_for_users():
     assert {"score", "probe", "study", "agree", "power", "styles", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
             "single_metric", "set_metric", "Score", "Scores"} <= set(im.__all__)
     for name in im.__all__: assert callable(getattr(im, name)) and (getattr(im, name).__doc__ or "").strip(), name
+
+
+def test_scores_are_a_frame_and_a_table_in_a_notebook():
+    target = np.random.default_rng(0).random((12, 16, 16, 3))
+    one = im.score(0.9*target, target, ["psnr", "ssim"])
+    assert list(one.to_frame().metric) == ["psnr", "ssim"] and one.to_frame().value[0] == one["psnr"].value
+    both = im.score({"<script>a</script>": 0.9*target, "b": 0.8*target}, target, ["psnr", "fd"], encoder="mean-color")
+    frame = both.to_frame()
+    assert list(frame.columns[:6]) == ["system", "metric", "value", "corrected", "ci_low", "ci_high"] and len(frame) == 4
+    row = frame[(frame.system == "b") & (frame.metric == "fd")].iloc[0]
+    score = both["b"]["fd"]
+    assert (row.value, row.corrected, row.ci_low, row.n, row.signature) == (score.value, score.corrected, score.ci.low, 12, str(score.signature))
+    shown = both._repr_html_()
+    assert "<script" not in shown and "&lt;script&gt;a" in shown and "psnr ↑" in shown and "fd ↓" in shown
+    assert all(note in html.unescape(shown) for note in score.notes)  # never cut
+    assert "corrected" not in one._repr_html_() and "p_value" not in shown  # no empty columns
+    gap = im.score({"a": 0.9*target, "b": 0.8*target}, target, ["psnr"], paired=True)
+    assert gap.to_frame().value[0] == pytest.approx(both["<script>a</script>"]["psnr"].value - both["b"]["psnr"].value)

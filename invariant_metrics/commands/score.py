@@ -7,7 +7,7 @@ __all__ = ['STATS_FILES', 'OUT_FOLDER', 'weights', 'wordnet', 'cache', 'study_co
            'list_metrics', 'list_invariants', 'weights_list', 'weights_verify', 'weights_fetch', 'weights_train',
            'wordnet_build', 'cache_list', 'cache_clear', 'report_command']
 
-# %% ../../nbs/commands/10_score.ipynb #77a166b6
+# %% ../../nbs/commands/10_score.ipynb #d0aac4e0
 import json
 import os
 import re
@@ -18,52 +18,43 @@ from typing import Annotated, Optional
 import typer
 
 from ..core import InputError, unknown
-from .shell import AsJson, Batch, Debug, Device, Encoder, Invariants, Layer, Metrics
-from .shell import Options, Out, Pred, Recursive, Scale
-from .shell import Seed, SkipBad, Source, Target, Weights, app, main, parse_names
-from .shell import parse_numbers, parse_options, print_json, print_table
+from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Batch, Confidence, Debug, Device
+from .shell import Encoder, Format, Invariants, Layer, Metrics, Options, Out, Overwrite, Pred
+from .shell import Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed, SkipBad, Source
+from .shell import Target, Weights, Workers, app, choice, main, option, parse_lists, parse_names
+from .shell import parse_numbers, parse_options, print_result, records, several_folders
 
-# %% ../../nbs/commands/10_score.ipynb #31372bbf
+# %% ../../nbs/commands/10_score.ipynb #c0530f56
 @app.command("study", epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
-                    "invariant-metrics study translation --data multi30k/ --select fbd-4")
-def study_command(task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
-          parts: Annotated[str, typer.Option("--parts", help="probe, training or both.")] = "probe,training",
-          data: Annotated[Optional[Path], typer.Option("--data", help="Your own: a folder of photographs, parallel text, or captions with images.")] = None,
-          recursive: Recursive = False,
-          regions: Annotated[Optional[Path], typer.Option("--regions", help="Label maps STEM_aK.png of the photographs.")] = None,
-          out: Out = None,
-          resume: Annotated[bool, typer.Option("--resume", help="Insist on going on with an interrupted run.")] = False,
-          overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the folder.")] = False,
-          scale: Scale = "default",
-          grid: Annotated[str, typer.Option("--grid", help="default, or full: more alphas, seeds and invariants.")] = "default",
-          alphas: Annotated[Optional[str], typer.Option("--alphas", help="Weights of the invariants, e.g. 0.3,1.")] = None,
-          seeds: Annotated[Optional[int], typer.Option("--seeds", help="Number of training seeds.", min=1)] = None,
-          model: Annotated[Optional[str], typer.Option("--model", help="Network to train; default by task: unet, small.")] = None,
-          metric: Metrics = None, invariant: Invariants = None,
-          select: Annotated[Optional[str], typer.Option("--select", help="Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.")] = None,
-          long: Annotated[str, typer.Option("--long", help="Texts longer than the network writes: cut or drop.")] = "cut",
-          device: Device = None, seed: Seed = 0,
-          workers: Annotated[int, typer.Option("--workers", help="Processes, one thread each.", min=1)] = 2,
-          as_json: AsJson = False, debug: Debug = False):
+                             "invariant-metrics study translation --data multi30k/ --select fbd-4")
+def study_command(
+        task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
+        parts: Annotated[str, choice("--parts", ("probe", "training"), "One of them, or both with a comma.", RUNNING, "part", lists=True)] = "probe,training",
+        data: Annotated[Optional[Path], option("--data", "Your own: a folder of photographs, parallel text, or captions with images.", INPUT)] = None,
+        recursive: Recursive = False, regions: Regions = None,
+        long: Annotated[str, choice("--long", ("cut", "drop"), "What becomes of texts longer than the network writes.", INPUT, "way with long texts")] = "cut",
+        metrics: Metrics = [], invariants: Invariants = [],
+        model: Annotated[Optional[str], option("--model", "Network to train; default by task: unet, small.", METRICS)] = None,
+        select: Annotated[Optional[str], option("--select", "Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.", METRICS)] = None,
+        out: Out = None,
+        resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
+        overwrite: Overwrite = False, form: Format = "table",
+        scale: Scale = "default",
+        grid: Annotated[str, choice("--grid", ("default", "full"), "full: more alphas, seeds and invariants.", RUNNING)] = "default",
+        alphas: Annotated[Optional[str], option("--alphas", "Weights of the invariants in the loss, e.g. 0.3,1.", RUNNING)] = None,
+        seeds: Annotated[Optional[int], option("--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
+        device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
     "Which metrics notice a broken invariant, and does training with invariants help?"
+    weights = parse_numbers(alphas, float)
     from invariant_metrics.study.run import study as run_study
     from invariant_metrics.pages.study import write_report
     run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions, out=out, resume=resume,
-                    overwrite=overwrite, scale=scale, grid=grid, alphas=parse_numbers(alphas, float), seeds=seeds, model=model,
-                    metrics=metric or [], invariants=invariant or [], select=select, long=long, device=device, seed=seed, workers=workers)
+                    overwrite=overwrite, scale=scale, grid=grid, alphas=weights, seeds=seeds, model=model,
+                    metrics=parse_lists(metrics), invariants=parse_lists(invariants), select=select, long=long, device=device,
+                    seed=seed, workers=workers)
     page = write_report(run.folder)
-    if as_json: print_json("study", {"folder": run.folder, "page": page, **run.meta})
-    else: typer.echo(f"{run.summary()}\npage: {page}")
-
-# %% ../../nbs/commands/10_score.ipynb #119001f8
-def _save_per_item(scores: dict, path: Path) -> None:
-    import pandas as pd
-    from invariant_metrics.files import save_results
-    def names(system): return scores.names[system] or range(10**9)
-    rows = [{"system": system, "metric": name, "item": i, "name": str(item), "value": float(v)} for system, by in scores.items()
-            for name, score in by.items() if score.per_item is not None for i, (item, v) in enumerate(zip(names(system), score.per_item))]
-    if not rows: raise InputError("--per-item: none of these metrics has a value per item")
-    save_results(pd.DataFrame(rows), path)
+    rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
+    print_result(form, "study", {"folder": run.folder, "page": page, **run.meta}, [ResultTable(rows, task)], [run.summary(), f"page: {page}"])
 
 # %% ../../nbs/commands/10_score.ipynb #fecaf0bf
 STATS_FILES = (".safetensors", ".npz")
@@ -82,22 +73,42 @@ def _shards(stats: list[Path]) -> list[Path]:
         raise InputError(f"--stats {wrong[0]} is no statistics file; make one with: invariant-metrics stats {wrong[0]} --out FILE.safetensors")
     return files
 
+# %% ../../nbs/commands/10_score.ipynb #ba8be5fc
+def _check_names(words: list[str]) -> list[str]: # names of metrics
+    lost = [w for w in words if Path(w).suffix in (*STATS_FILES, ".txt", ".json", ".jsonl", ".gz") and not Path(w).is_file()]
+    if lost: raise InputError(f"no file {lost[0]}")
+    files = [w for w in words if Path(w).is_file()]
+    if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
+    folders = [w for w in words if Path(w).is_dir()]
+    if folders:
+        from invariant_metrics.metrics.base import metrics as known
+        for word in folders:
+            if word not in known: raise InputError(several_folders(word))
+    return parse_lists(words)
+
 def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]: # metric names, sources by name
-    if lost := [w for w in words if Path(w).suffix in (*STATS_FILES, ".txt", ".json", ".jsonl", ".gz") and not Path(w).is_file()]:
-        raise InputError(f"no file {lost[0]}")
-    if files := [w for w in words if Path(w).is_file()]: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
-    names = [n for w in words for n in parse_names(w)]
+    names = _check_names(words)
     systems = {str(p): _expanded(p) for p in pred}
     if stats: systems["--stats"] = _shards(stats)
     if not systems: raise InputError("nothing to score: give --pred or --stats")
     return names or (["fd"] if stats else []), systems
 
-# %% ../../nbs/commands/10_score.ipynb #0523e716
 def _targets(target: list[Path]): # None, a path, or several files
     found = [_expanded(t) for t in target]
     if len(found) < 2: return found[0] if found else None
     return [f for x in found for f in (x if isinstance(x, list) else [x])]
 
+# %% ../../nbs/commands/10_score.ipynb #42c30caa
+def _save_per_item(scores: dict, path: Path) -> None:
+    import pandas as pd
+    from invariant_metrics.files import save_results
+    def names(system): return scores.names[system] or range(10**9)
+    rows = [{"system": system, "metric": name, "item": i, "name": str(item), "value": float(v)} for system, by in scores.items()
+            for name, score in by.items() if score.per_item is not None for i, (item, v) in enumerate(zip(names(system), score.per_item))]
+    if not rows: raise InputError("--per-item: none of these metrics has a value per item")
+    save_results(pd.DataFrame(rows), path)
+
+# %% ../../nbs/commands/10_score.ipynb #0523e716
 def _earlier(path: Path) -> list[tuple]: # system, metric, value, signature of an earlier --json output
     from invariant_metrics.core import Signature
     try:
@@ -117,64 +128,78 @@ def _against(scores: dict, old: list[tuple]) -> list[dict]:
     if old and not rows: raise InputError(f"--against: no metric in common; the earlier scores are of {', '.join(dict.fromkeys(m for _, m, _, _ in old))}")
     return rows
 
-# %% ../../nbs/commands/10_score.ipynb #440bd56a
-def _score_row(name: str, s) -> dict:
-    ends = {"low": s.ci.low if s.ci else None, "high": s.ci.high if s.ci else None}
-    return {"metric": name, "value": s.value, "corrected": s.corrected, **ends, **({} if s.p_value is None else {"p": s.p_value}), "n": s.n}
+# %% ../../nbs/commands/10_score.ipynb #0b26c6c5
+_BETTER = {True: "higher", False: "lower", None: "neither"}
 
-def _print_scores(scores: dict, table, against: list[dict], able: list[dict]) -> None:
-    for system, by in scores.items(): print_table([_score_row(name, s) for name, s in by.items()], system)
-    for line in dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values()): typer.echo(line)
-    if table is not None: print_table(table.drop(columns="signature").to_dict("records"), "ranking, differences against the same reference")
-    for row in able: typer.echo(f"{row['metric']}: {row['sentence']}")
-    if against: print_table(against, "against the earlier scores")
-    notes = dict.fromkeys(f"note: {name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes)
-    for note in notes: typer.echo(note, err=True)
+def _score_row(system: str, name: str, s) -> dict:
+    ci = s.ci
+    return {"system": system, "metric": name, "better": _BETTER[s.higher_is_better], "value": s.value, "corrected": s.corrected,
+            "ci_low": ci and ci.low, "ci_high": ci and ci.high, "confidence": ci and ci.level, "method": ci and ci.method,
+            "p": s.p_value, "n": s.n, "signature": str(s.signature)}
 
-# %% ../../nbs/commands/10_score.ipynb #09224ef4
+def _score_tables(scores: dict, confidence: float) -> list[ResultTable]: # of all systems
+    rows = [_score_row(system, name, s) for system, by in scores.items() for name, s in by.items()]
+    captions = dict.fromkeys(s.caption for by in scores.values() for s in by.values())
+    single = ("system",) if len(scores) == 1 else ()
+    hide = ("confidence", "method", "signature", *single)
+    return [ResultTable(rows, next(iter(scores)) if single else "", "; ".join(captions), confidence, hide)]
+
+def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
+    signatures = dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values())
+    return [*(f"{row['metric']}: {row['sentence']}" for row in able), *signatures]
+
+def _score_notes(scores: dict) -> list[str]:
+    return [f"{name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes]
+
+# %% ../../nbs/commands/10_score.ipynb #547bc0ed
 @app.command("score", epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
-                    "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt --per-item values.parquet")
-def score_command(metrics: Annotated[Optional[list[str]], typer.Argument(help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
-          pred: Pred = [], target: Target = [], metric: Metrics = None,
-          stats: Annotated[list[Path], typer.Option("--stats", help="Statistics or shards of them (`invariant-metrics stats`), merged into one system.", show_default=False)] = [],
-          encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
-          source: Source = None, option: Options = [],
-          query: Annotated[Optional[Path], typer.Option("--query", help="Text file of queries, line by line, for metrics of pairs.")] = None,
-          ci: Annotated[str, typer.Option("--ci", help="auto, influence, bootstrap, jackknife or none.")] = "auto",
-          confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.", min=0.5, max=0.999)] = 0.95,
-          reps: Annotated[int, typer.Option("--reps", help="Bootstrap replicates.", min=2)] = 1000,
-          permutations: Annotated[int, typer.Option("--permutations", help="Also test whether both sets may be equal, with so many relabelings.", min=0)] = 0,
-          paired: Annotated[bool, typer.Option("--paired", help="Of two --pred: the interval of the difference, first minus second.")] = False,
-          intersect: Annotated[bool, typer.Option("--intersect", help="Sides without the same names: score what all have, and say how much.")] = False,
-          skip_bad: SkipBad = False, recursive: Recursive = False,
-          no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not keep features for the next time.")] = False,
-          per_item: Annotated[Optional[Path], typer.Option("--per-item", help="Also write values per item to this parquet.")] = None,
-          against: Annotated[Optional[Path], typer.Option("--against", help="Earlier --json output: say whether the numbers may be compared.")] = None,
-          batch: Batch = 64, device: Device = None, seed: Seed = 0, as_json: AsJson = False, debug: Debug = False):
+                             "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt --per-item values.parquet")
+def score_command(
+        names: Annotated[Optional[list[str]], typer.Argument(metavar="METRICS", help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
+        pred: Pred = [], target: Target = [],
+        stats: Annotated[list[Path], option("--stats", "Statistics or shards of them (`invariant-metrics stats`), merged into one system.", INPUT)] = [],
+        source: Source = None,
+        query: Annotated[Optional[Path], option("--query", "Text file of queries, line by line, for metrics of pairs.", INPUT)] = None,
+        intersect: Annotated[bool, option("--intersect", "Sides without the same names: score what all have, and say how much.", INPUT)] = False,
+        skip_bad: SkipBad = False, recursive: Recursive = False,
+        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
+        ci: Annotated[str, choice("--ci", ("auto", "influence", "bootstrap", "jackknife", "none"), "How intervals are made.", INTERVALS, "interval method")] = "auto",
+        confidence: Confidence = 0.95, reps: Reps = 1000,
+        permutations: Annotated[int, option("--permutations", "Also test whether both sets may be equal, with so many relabelings.", INTERVALS, min=0, max=1_000_000)] = 0,
+        paired: Annotated[bool, option("--paired", "Of two --pred: the interval of the difference, first minus second.", INTERVALS)] = False,
+        against: Annotated[Optional[Path], option("--against", "Earlier --json output: say whether the numbers may be compared.", INPUT)] = None,
+        per_item: Annotated[Optional[Path], option("--per-item", "Also write values per item to this parquet.", OUTPUT)] = None,
+        form: Format = "table",
+        no_cache: Annotated[bool, option("--no-cache", "Do not keep features for the next time.", RUNNING)] = False,
+        batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Score images, texts, features or statistics with intervals; rank several systems."
+    asked, systems = _systems([*(names or []), *metrics], pred, stats)
+    if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
+    if paired and ci == "none": raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
+    old = _earlier(against) if against else []
+    if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     from invariant_metrics.core import few_threads
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.scoring.power import detectable
     from invariant_metrics.scoring.score import ranking, score as score_systems
     few_threads()
-    names, systems = _systems(metrics or [], pred, stats)
-    if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
-    if paired and ci == "none": raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
-    old = _earlier(against) if against else []
-    if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
-    scores = score_systems(systems, _targets(target), [*names, *(metric or [])], source=source, metric_options=parse_options(option), intersect=intersect,
-                           encoder=encoder, layer=layer, weights=weights, ci={"auto": True, "none": False}.get(ci, ci), confidence=confidence, reps=reps, permutations=permutations,
-                           seed=seed, device=device, query=query, skip_bad=skip_bad, recursive=recursive, cache=not no_cache, batch=batch)
-    table = ranking(scores).astype(object) if len(systems) > 1 and not paired else None
-    if table is not None: table = table.where(table.notna(), None)
+    method = {"auto": True, "none": False}.get(ci, ci)
+    scores = score_systems(systems, _targets(target), asked, source=source, metric_options=parse_options(option_), intersect=intersect,
+                           encoder=encoder, layer=layer, weights=weights, ci=method, confidence=confidence, reps=reps,
+                           permutations=permutations, seed=seed, device=device, query=query, skip_bad=skip_bad,
+                           recursive=recursive, cache=not no_cache, batch=batch)
+    order = records(ranking(scores).astype(object)) if len(systems) > 1 and not paired else None
     if per_item: _save_per_item(scores, per_item)
     shown = {**scores, **({" − ".join(systems): scores.paired(*systems)} if paired else {})}
     compared = _against(scores, old)
     able = detectable(scores, *systems) if len(systems) == 2 and ci != "none" else []
-    if not as_json: return _print_scores(shown, table, compared, able)
+    tables = _score_tables(shown, confidence)
+    if order: tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence, ("signature",)))
+    if compared: tables.append(ResultTable(compared, "against the earlier scores"))
     payload = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
-    print_json("score", {"scores": payload, "ranking": None if table is None else table.to_dict("records"), "against": compared, "detectable": able})
+    print_result(form, "score", {"scores": payload, "ranking": order, "against": compared, "detectable": able}, tables,
+                 _score_lines(shown, able), _score_notes(shown) if form != "json" else ())
 
 # %% ../../nbs/commands/10_score.ipynb #24729eaf
 def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for "i/N"
@@ -189,16 +214,18 @@ def _net_signature(net, layer: str | None): # the signature that a metric would 
     from invariant_metrics.core import Signature
     return Signature.of(**net.describe(layer))
 
-# %% ../../nbs/commands/10_score.ipynb #ce57ca48
+# %% ../../nbs/commands/10_score.ipynb #4ab1777d
 @app.command("stats", epilog="Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors")
-def stats_command(source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
-          out: Annotated[Path, typer.Option("--out", help="File to write: .safetensors, or .npz with mu and sigma.", show_default=False)],
-          encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
-          shard: Annotated[Optional[str], typer.Option("--shard", help="Only a part of the items, e.g. 2/8 for the second of eight.")] = None,
-          parts: Annotated[int, typer.Option("--parts", help="Random parts to keep, from which intervals come; 0 for none.", min=0)] = 8,
-          features: Annotated[bool, typer.Option("--features", help="Write the features themselves, not their statistics.")] = False,
-          skip_bad: SkipBad = False, recursive: Recursive = False, batch: Batch = 64, device: Device = None, seed: Seed = 0,
-          as_json: AsJson = False, debug: Debug = False):
+def stats_command(
+        source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
+        out: Annotated[Path, option("--out", "File to write: .safetensors, or .npz with mu and sigma.", OUTPUT)],
+        features: Annotated[bool, option("--features", "Write the features themselves, not their statistics.", OUTPUT)] = False,
+        parts: Annotated[int, option("--parts", "Random parts to keep, from which intervals come; 0 for none.", OUTPUT, min=0, max=10_000, show_default=True)] = 8,
+        form: Format = "table",
+        shard: Annotated[Optional[str], option("--shard", "Only a part of the items, e.g. 2/8 for the second of eight.", INPUT)] = None,
+        skip_bad: SkipBad = False, recursive: Recursive = False,
+        encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
+        batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device, few_threads
     from invariant_metrics.data.items import load_items
@@ -225,12 +252,10 @@ def stats_command(source: Annotated[Path, typer.Argument(help="Folder of images,
     else:
         made.save(out)
         found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
-    for name, reason in getattr(items, "skipped", {}).items(): typer.echo(f"note: left out: {reason}", err=True)
-    print_json("stats", found) if as_json else print_table([found])
+    notes = [f"left out: {reason}" for reason in getattr(items, "skipped", {}).values()]
+    print_result(form, "stats", found, [ResultTable([found])], notes=notes)
 
-# %% ../../nbs/commands/10_score.ipynb #b3b104aa
-_BETTER = {True: "higher", False: "lower", None: "neither"}
-
+# %% ../../nbs/commands/10_score.ipynb #167b32de
 def _with_presence(weights: str, present: dict) -> str: # "roberta-large (missing), minilm (here), or a folder"
     return re.sub(r"[\w.-]+", lambda m: f"{m[0]} ({'here' if present[m[0]] else 'missing'})" if m[0] in present else m[0], weights or "")
 
@@ -241,13 +266,13 @@ def _takes(card: dict) -> str: # what a metric looks at
     return " + ".join(sides) + (f", {how}" if how and len(sides) == 1 else "")
 
 def _metric_row(card: dict) -> dict:
-    return {"metric": card["name"], "measures": card.get("measures"), "better": _BETTER[card.get("higher_is_better")], "range": card.get("range"),
-            "weights": card["weights"], "cite": card.get("cite")}
+    return {"metric": card["name"], "takes": card["takes"], "measures": card.get("measures"), "better": _BETTER[card.get("higher_is_better")],
+            "range": card.get("range"), "weights": card["weights"], "cite": card.get("cite")}
 
-# %% ../../nbs/commands/10_score.ipynb #4d002f79
+# %% ../../nbs/commands/10_score.ipynb #ebd04218
 @app.command("metrics", epilog="Example: invariant-metrics metrics caption")
 def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those with this word in their name, inputs or description.", show_default=False)] = None,
-                 as_json: AsJson = False, debug: Debug = False):
+                 form: Format = "table", debug: Debug = False):
     "Every metric: what it measures, inputs, direction, range, weights and whether they are on this machine, source."
     from invariant_metrics.encoders.weights import list_weights
     from invariant_metrics.metrics.base import metric_cards
@@ -255,77 +280,86 @@ def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those 
     cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)} for card in metric_cards()]
     cards = [card for card in cards if not find or find.lower() in " ".join(map(str, card.values())).lower()]
     if not cards: raise InputError(f"no metric has {find!r} in its name, inputs or description; leave it out to see all")
-    if as_json: return print_json("metrics", cards)
-    for takes in dict.fromkeys(card["takes"] for card in cards): print_table([_metric_row(c) for c in cards if c["takes"] == takes], f"\n{takes}")
+    kinds = list(dict.fromkeys(card["takes"] for card in cards))
+    rows = [_metric_row(card) for kind in kinds for card in cards if card["takes"] == kind]
+    groups = [ResultTable([row for row in rows if row["takes"] == kind], kind, hide=("takes",)) for kind in kinds]
+    print_result(form, "metrics", cards, groups if form == "table" else [ResultTable(rows)])
 
+# %% ../../nbs/commands/10_score.ipynb #377e16de
 @app.command("invariants", epilog="Example: invariant-metrics invariants")
-def list_invariants(as_json: AsJson = False, debug: Debug = False):
+def list_invariants(form: Format = "table", debug: Debug = False):
     "Every invariant: what must not change, its distance, and its measured epsilon."
     from invariant_metrics.invariants.base import invariant_cards
-    print_json("invariants", invariant_cards()) if as_json else print_table(invariant_cards())
+    cards = invariant_cards()
+    print_result(form, "invariants", cards, [ResultTable(cards)])
 
-# %% ../../nbs/commands/10_score.ipynb #fe67e891
+# %% ../../nbs/commands/10_score.ipynb #7177d21e
 weights = typer.Typer(no_args_is_help=True, help="Networks: where each comes from, whether it is here and whole.")
 app.add_typer(weights, name="weights")
 
 @weights.command("list", epilog="Example: invariant-metrics weights list")
-def weights_list(as_json: AsJson = False, debug: Debug = False):
+def weights_list(form: Format = "table", debug: Debug = False):
     "Where each network comes from, its license, size, checksum, and whether it is on this machine."
     from invariant_metrics.encoders.weights import list_weights
-    print_json("weights", list_weights()) if as_json else print_table(list_weights())
+    rows = list_weights()
+    print_result(form, "weights", rows, [ResultTable(rows)])
 
+# %% ../../nbs/commands/10_score.ipynb #4c1891b6
 @weights.command("verify", epilog="Example: invariant-metrics weights verify segmentation")
 def weights_verify(name: Annotated[Optional[str], typer.Argument(help="One network; default all that are here.")] = None,
-                   as_json: AsJson = False, debug: Debug = False):
+                   form: Format = "table", debug: Debug = False):
     "Check the sha256 of networks on this machine."
     from invariant_metrics.encoders.weights import verify_weights
     rows = verify_weights(name)
-    print_json("weights", rows) if as_json else print_table(rows)
+    print_result(form, "verify", rows, [ResultTable(rows)])
 
-# %% ../../nbs/commands/10_score.ipynb #d9df70ee
+# %% ../../nbs/commands/10_score.ipynb #4525ea44
 @weights.command("fetch", epilog="Example: invariant-metrics weights fetch inception dinov2-large")
-def weights_fetch(names: Annotated[list[str], typer.Argument(help="Networks of `weights list`; those without a commit as NAME@COMMIT, others as organization/model@COMMIT.")], debug: Debug = False):
+def weights_fetch(names: Annotated[list[str], typer.Argument(help="Networks of `weights list`; those without a commit as NAME@COMMIT, others as organization/model@COMMIT.")],
+                  quiet: Quiet = False, debug: Debug = False):
     "Download networks at their pinned revisions; the only command that uses the network."
-    os.environ.pop("HF_HUB_OFFLINE", None)
     from invariant_metrics.encoders.weights import check_names, fetch_weights
     check_names(names)
+    os.environ.pop("HF_HUB_OFFLINE", None)
     for name in dict.fromkeys(names): typer.echo(f"{name}: {fetch_weights(name)}")
 
+# %% ../../nbs/commands/10_score.ipynb #2cc54821
 @weights.command("train", epilog="Example: invariant-metrics weights train segmentation --out my-assets")
 def weights_train(name: Annotated[str, typer.Argument(help="An embedded network of `weights list`.")],
-                  out: Annotated[Path, typer.Option("--out", help="Folder for the weights and their card.")] = Path("assets"),
-                  seed: Seed = 0, debug: Debug = False):
+                  out: Annotated[Path, option("--out", "Folder for the weights and their card.", OUTPUT, show_default=True)] = Path("assets"),
+                  seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Train an embedded network again, from data the package makes."
     from invariant_metrics.core import few_threads
     from invariant_metrics.training.embedded import train_embedded
     few_threads()
     typer.echo(f"{name}: {train_embedded(name, out=out, seed=seed)}")
 
-# %% ../../nbs/commands/10_score.ipynb #f27d7a3f
+# %% ../../nbs/commands/10_score.ipynb #9f8bc506
 wordnet = typer.Typer(no_args_is_help=True, help="The graph of words behind METEOR.")
 app.add_typer(wordnet, name="wordnet")
 
 @wordnet.command("build", epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
 def wordnet_build(folder: Annotated[Path, typer.Argument(help="WordNet's own files: data.noun, index.noun, noun.exc, …")],
-                  out: Annotated[Path, typer.Option("--out", help="File to write, *.npz; card and license go beside it.", show_default=False)],
-                  as_json: AsJson = False, debug: Debug = False):
+                  out: Annotated[Path, option("--out", "File to write, *.npz; card and license go beside it.", OUTPUT)],
+                  form: Format = "table", quiet: Quiet = False, debug: Debug = False):
     "Make the compact graph from a WordNet folder, for `--option wordnet=FILE`."
     from invariant_metrics.data.wordnet import build_wordnet
     card = build_wordnet(folder, out)
-    print_json("wordnet", card) if as_json else print_table([{k: card[k] for k in ("name", "edition", "synsets", "senses", "sha256")}])
+    shown = {k: card[k] for k in ("name", "edition", "synsets", "senses", "sha256")}
+    print_result(form, "wordnet", card, [ResultTable([shown])])
 
-# %% ../../nbs/commands/10_score.ipynb #e936439b
+# %% ../../nbs/commands/10_score.ipynb #e5920c71
 cache = typer.Typer(no_args_is_help=True, help="What was computed once and kept.")
 app.add_typer(cache, name="cache")
 
 @cache.command("list", epilog="Example: invariant-metrics cache list")
-def cache_list(as_json: AsJson = False, debug: Debug = False):
+def cache_list(form: Format = "table", debug: Debug = False):
     "Cached files by kind and settings: number, size, age."
     from invariant_metrics.encoders.cache import cache_folder, list_cache
     rows = list_cache()
-    if as_json: return print_json("cache", rows)
-    print_table(rows) if rows else typer.echo(f"nothing cached in {cache_folder()}")
+    print_result(form, "cache", rows, [ResultTable(rows)] if rows or form != "table" else [], [] if rows else [f"nothing cached in {cache_folder()}"])
 
+# %% ../../nbs/commands/10_score.ipynb #c30e9f7c
 @cache.command("clear", epilog="Example: invariant-metrics cache clear")
 def cache_clear(debug: Debug = False):
     "Remove every cached file."

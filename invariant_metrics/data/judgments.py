@@ -17,7 +17,8 @@ import pandas as pd
 
 from ..core import InputError, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
-from .judgment_tables import judgment_format, number_column, read_json, load_table, text_column
+from .judgment_tables import choice_table, judgment_format, load_table, number_column, read_json
+from .judgment_tables import text_column
 from .parallel import load_captions
 from .texts import read_lines
 
@@ -30,6 +31,22 @@ def _field(row: dict, key: str, kind, where: str): # the value; of a type, or of
     return row[key]
 
 _NUMBER, _NAME = (int, float), (str, int)
+_MISSING = ("", "na", "nan", "n/a", "none", "null") # what stands for no number, in small letters
+
+def _score(row: dict, key: str, where: str) -> float: # of a metric; NaN if there is none
+    value = row[key]
+    if value is None or isinstance(value, str) and value.strip().lower() in _MISSING: return np.nan
+    return float(_field(row, key, _NUMBER, where))
+
+def _published(values: list[tuple], outputs: int) -> tuple[pd.DataFrame | None, tuple[str, ...]]: # item, system, metric, value
+    # the scores that are there, and a note for each metric that lacks some
+    if not values: return None, ()
+    frame = pd.DataFrame(values, columns=["item", "system", "metric", "value"])
+    there = frame[frame["value"].notna()]
+    counts = there["metric"].value_counts()
+    lacks = {name: outputs - int(counts.get(name, 0)) for name in frame["metric"].unique()}
+    notes = tuple(f"{name} has no score for {n} of {outputs} outputs" for name, n in lacks.items() if n)
+    return there if len(there) else None, notes
 
 def _beside(path: Path, name: str) -> Path | None: # a file beside it, packed or not
     return next((p for p in (path.parent/name, path.parent/f"{name}.gz") if p.is_file()), None)
@@ -58,11 +75,11 @@ def _rated(name: str,
     if not scores: raise InputError(f"{name}: no ratings; it is empty")
     several = any(n > 1 for _, n in seen.values())
     if not several: scores = [(item, system, "", rating, image) for item, system, _, rating, image in scores]
-    values = [(seen[k][0], "", m, v) for k, by in (more or {}).items() for m, v in by.items()]
-    metrics = pd.DataFrame(values, columns=["item", "system", "metric", "value"]) if values else None
+    values = [(seen[k][0], "", m, v) for k, by in (more or {}).items() if k in seen for m, v in by.items()]
+    metrics, lacking = _published(values, len(outputs))
     return Judgments(name, pd.DataFrame(scores, columns=["item", "system", "rater", "score", "group"]), True,
                      pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]), metrics, scale,
-                     (*notes, *([_POSITIONS] if several else [])))
+                     (*notes, *lacking, *([_POSITIONS] if several else [])))
 
 # %% ../../nbs/data/70_judgments.ipynb #f2b92ecc
 def _split_lines(path: Path, n: int, what: str) -> list[tuple[str, list[str]]]: # where, cells of each line
@@ -235,10 +252,11 @@ def read_da_segments(path: Path) -> Judgments:
         key = (str(_field(row, "sid", _NAME, where)), _field(row, "system", str, where))
         scores.append((*key, _field(row, "human_da", _NUMBER, where)))
         outputs.append((*key, _field(row, "hyp", str, where), (_field(row, "ref", str, where),), row.get("src", "")))
-        metrics += [(*key, name.removeprefix("published_"), value) for name, value in row.items() if name.startswith("published_")]
+        metrics += [(*key, name.removeprefix("published_"), _score(row, name, where)) for name in row if name.startswith("published_")]
+    published, notes = _published(metrics, len(outputs))
     frame = lambda rows, *last: pd.DataFrame(rows, columns=["item", "system", *last])
     return Judgments("wmt-da-seg", frame(scores, "score"), True, frame(outputs, "output", "references", "source"),
-                     frame(metrics, "metric", "value") if metrics else None, "adequacy, standardized by rater")
+                     published, "adequacy, standardized by rater", notes)
 
 @judgment_format("wmt-da-sys", {"system", "human_da"}, cite="Bojar et al. 2017")
 def read_da_systems(path: Path,
@@ -269,11 +287,12 @@ def read_realsumm(path: Path,
         values, doc = _field(row, "scores", dict, where), known.get(str(row["doc_id"]), {})
         scores.append((*key, _field(values, human, _NUMBER, where)))
         outputs.append((*key, _joined(row["summary"]), (_joined(doc["reference"]),) if doc else (), doc.get("source_tokenized", "")))
-        metrics += [(*key, name, value) for name, value in values.items() if name != human]
+        metrics += [(*key, name, _score(values, name, where)) for name in values if name != human]
     frame = lambda rows, *last: pd.DataFrame(rows, columns=["item", "system", *last])
     written = frame(outputs, "output", "references", "source")
-    notes = (*_twice(written), *(_alone(path, "documents") if documents is None else ()))
-    return Judgments("realsumm", frame(scores, "score"), True, written, frame(metrics, "metric", "value"), f"{human}, 0–1", notes)
+    published, lacking = _published(metrics, len(outputs))
+    notes = (*lacking, *_twice(written), *(_alone(path, "documents") if documents is None else ()))
+    return Judgments("realsumm", frame(scores, "score"), True, written, published, f"{human}, 0–1", notes)
 
 def _joined(text) -> str: return text if isinstance(text, str) else " ".join(text)
 
@@ -344,9 +363,16 @@ def _leaf(cell): # what a cell of cells holds
 # %% ../../nbs/data/70_judgments.ipynb #a77b3518
 _KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
-@judgment_format("pascal50s", files=("pair_pascal.mat", "consensus_pascal.mat"), cite="Vedantam, Zitnick and Parikh 2015")
+def _pascal_table(path: Path) -> Choices:
+    frame = load_table(path)
+    category = [_KINDS.get(int(c), c) if str(c) in "1234" else str(c) for c in text_column(frame, "category", str(path))]
+    return choice_table(frame.rename(columns={"image": "group"}).assign(category=category), "pascal50s", str(path))
+
+@judgment_format("pascal50s", {"image", "first", "second", "category", "votes_first"}, files=("pair_pascal.mat", "consensus_pascal.mat"),
+                 cite="Vedantam, Zitnick and Parikh 2015")
 def read_pascal50s(path: Path) -> Choices:
     "Pairs of captions with the votes for each; raises InputError where the two files do not fit together."
+    if not path.name.removesuffix(".gz").endswith(".mat"): return _pascal_table(path)
     other = {n: _beside(path, n) for n in ("pair_pascal.mat", "consensus_pascal.mat")}
     if lost := [n for n, p in other.items() if p is None]: raise InputError(f"{path}: needs {lost[0]} beside it")
     pairs, kinds = _mat(other["pair_pascal.mat"], "new_input", "category")
@@ -431,6 +457,7 @@ def load_judgments(place,                   # a file, or a folder with one; also
     kind, paths = _look(Path(place), kind)
     reader = READERS[kind]
     known = inspect.signature(reader).parameters
-    if kind != "table" and (strange := [o for o in options if o not in known]):
+    named = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) # any column may be named
+    if not named and (strange := [o for o in options if o not in known]):
         raise InputError(f"{kind} takes no option {strange[0]!r}; it takes {', '.join([*known][1:]) or 'none'}")
     return reader(paths if kind == "composite" else paths[0], **options)

@@ -8,12 +8,13 @@ __all__ = ['IMAGENET', 'CLIP', 'PLAIN', 'encoders', 'check_rgb', 'Preprocess', '
 # %% ../../nbs/encoders/00_base.ipynb #90999cae
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, Registry, Signature, import_object, unknown
+from ..core import InputError, Registry, Signature, check_type, import_object, unknown
 from ..data.items import check_pixels
 
 # %% ../../nbs/encoders/00_base.ipynb #7eb20e30
@@ -135,8 +136,11 @@ def get_encoder(name: "str | Encoder" = "embedded",          # a registered name
                ) -> Encoder:
     "A frozen encoder; raises InputError with the closest names, or with the command that fetches missing weights."
     if isinstance(name, Encoder): return name.to(device) if device else name
+    check_type("weights", weights, str | Path | None)
     given = {k: v for k, v in dict(weights=weights, untrained=untrained or None).items() if v is not None}
-    try: encoder = encoders[name](**given, **options)
+    factory = encoders[name]
+    if not callable(factory): raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
+    try: encoder = factory(**given, **options)
     except TypeError as error:
         if "argument" not in str(error): raise
         raise InputError(f"encoder {name!r} does not take these options: {error}") from error

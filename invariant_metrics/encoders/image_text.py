@@ -170,7 +170,7 @@ def clip_tokens(place: Place,
 def _clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     encoder = get_encoder("clip", weights=str(weights)).float().to(device)
     tokens = clip_tokens(place, encoder.net.config.text_config)
-    def text(rows): return encoder.net.get_text_features(input_ids=torch.tensor(rows, device=device)).pooler_output
+    def text(rows): return encoder.net.text_projection(encoder.net.text_model(input_ids=torch.tensor(rows, device=device)).pooler_output)
     return ImageText("clip", encoder.revision, prepare(encoder.prepare), tokens, lambda x: encoder.embed(x, "projection"), text, device)
 
 # %% ../../nbs/encoders/80_image_text.ipynb #1897e8c9

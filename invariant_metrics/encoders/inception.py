@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import unknown
+from ..core import import_extra, unknown
 from .base import Encoder, Preprocess, check_rgb
 from .image import fill, noise_images, randomize
 from ..models.colorizer import fixed_seed
@@ -101,14 +101,18 @@ class Inception(Encoder):
         return rows @ self.net.fc.weight.T if layer == "logits" else rows
 
 # %% ../../nbs/encoders/50_inception.ipynb #ecb9d255
+def _fidelity(): # the class of torch-fidelity's network
+    module = import_extra("torch_fidelity.feature_extractor_inceptionv3", "FID's Inception network", "fid")
+    return module.FeatureExtractorInceptionV3
+
 def blank_inception(seed: int = 0) -> nn.Module:
-    "torch-fidelity's network with its library's initial weights, built without reading or downloading any."
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
-    class Blank(FeatureExtractorInceptionV3):
+    "torch-fidelity's network with its library's initial weights, built without reading or downloading any; raises InputError if it is absent."
+    network = _fidelity()
+    class Blank(network):
         def load_state_dict(self, state, **_): return None
     empty = io.BytesIO(); torch.save({}, empty); empty.seek(0)
     with fixed_seed(seed): net = Blank("inception-v3-compat", [*TAPS, "logits_unbiased"], feature_extractor_weights_path=empty)
-    net.__class__ = FeatureExtractorInceptionV3 # from here on it loads like the original
+    net.__class__ = network # from here on it loads like the original
     return net
 
 # %% ../../nbs/encoders/50_inception.ipynb #a0f7e983
@@ -118,6 +122,7 @@ def inception(weights: str = "inception", # or a local .pth or .safetensors file
              ) -> Encoder:
     "FID's Inception; raises InputError on an unknown resize, or naming the fetch command where its weights are not on this machine."
     InceptionInput(resize=resize) # an unknown word is refused before anything is read
+    _fidelity()                   # and the package is asked for before its weights
     if untrained:
         calibration = (255*noise_images(8, 96, seed)).to(torch.uint8)
         return Inception(randomize(blank_inception(seed), seed, calibration), f"untrained-{seed}", resize)

@@ -95,8 +95,8 @@ def dinov2(weights: str = "dinov2-large", # or "dinov2-small", a folder, organiz
 class Clip(TokenEncoder):
     "CLIP by transformers; the final vector is the projected image embedding, not normalized (Radford et al. 2021)."
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        out = self.net.get_image_features(pixel_values=x, output_hidden_states=True)
-        return out.pooler_output, list(out.hidden_states[1:])
+        out = self.net.vision_model(pixel_values=x, output_hidden_states=True)
+        return self.net.visual_projection(out.pooler_output), list(out.hidden_states[1:])
 
 def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization/model@commit
          untrained: bool = False, seed: int = 0,

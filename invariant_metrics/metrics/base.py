@@ -10,8 +10,6 @@ __all__ = ['metrics', 'SEEDS', 'KINDS', 'paired_metric', 'single_metric', 'Rows'
 
 # %% ../../nbs/metrics/000_base.ipynb #e507cc25
 import inspect
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -87,13 +85,6 @@ class Metric:
         "Whether it is a distance between two sets, for which equality can be tested."
         return False
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        "The ends of its range as its card says; infinite where it says none, and for distances, whose unbiased values may be negative."
-        said = re.match(r"\[(-?[\d.]+), (-?[\d.]+|∞)[])]", self.card.get("range", ""))
-        if said is None or self.is_distance: return -math.inf, math.inf
-        return float(said[1]), math.inf if said[2] == "∞" else float(said[2])
-
     def check(self, pred, target=None, source=None) -> None:
         "Raises InputError when a side that the metric looks at is missing."
         if self.compares and target is None: raise InputError(f"{self.name} compares with a target; none was given")
@@ -117,6 +108,7 @@ class ItemMetric(Metric):
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
     per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
     notes: Callable | None = None    # lines for the reader of the number, from the rows
+    unsettled: Callable | None = None # with pool: (k,) sums -> why no interval holds, None where one does
 
     has_influences: ClassVar[bool] = True
 
@@ -437,8 +429,9 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     if isinstance(found, Metric): return found
     factory = getattr(found, "metric", found)
     if not callable(factory):
-        raise InputError(f"{spec!r} is no metric; it must be a Metric, a function returning one, or under paired_metric")
-    known = inspect.signature(factory).parameters
+        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, a function returning one, or under paired_metric")
+    try: known = inspect.signature(factory).parameters
+    except ValueError as error: raise InputError(f"{spec!r:.80} is no metric; nothing is known of the options that it takes") from error
     if (extra := [k for k in options if k not in known]) and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
     try: inspect.signature(factory).bind(**options)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SMOOTHINGS', 'bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'stable_sort', 'run_starts', 'Grams', 'Interned', 'intern',
            'interned_phi', 'item_batches', 'closest_lengths', 'bleu_rows', 'check_smoothing', 'bleu_of_sums',
-           'coco_bleu_of_sums', 'corpus_bleu', 'coco_bleu', 'bleu']
+           'coco_bleu_of_sums', 'unshared_order', 'corpus_bleu', 'coco_bleu', 'bleu']
 
 # %% ../../nbs/metrics/140_ngram.ipynb #af358cb2
 from collections import defaultdict
@@ -224,6 +224,14 @@ def coco_bleu_of_sums(sums: Tensor, # (R, 2·order + 2) float64 sums of rows, we
     logs = (match + 1e-15).log() - (total + 1e-9).log()
     return torch.exp(logs.mean(1) + (1 - (ref + 1e-9)/(hyp + 1e-15)).clamp(max=0))
 
+# %% ../../nbs/metrics/140_ngram.ipynb #6fde45e3
+def unshared_order(sums: Tensor, # (2·order + 2,) sums of rows
+                  ) -> str | None:
+    "Why BLEU of these sums gets no interval: a length of n-grams that nothing shares, so that smoothing or a guard makes the number."
+    order = len(sums)//2 - 1
+    missed = [n for n in range(1, order + 1) if sums[n - 1] <= 0]
+    return f"no interval: no {missed[0]}-gram is shared with the references, the value is made by smoothing" if missed else None
+
 # %% ../../nbs/metrics/140_ngram.ipynb #0b7e8e3a
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str | Callable = "13a", lowercase: bool = False,
                 order: int = 4, smoothing: str = "exp", smooth_value: float | None = None, effective_order: bool = False,
@@ -253,7 +261,7 @@ def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)
     return dict(**interned_phi(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
                 pool=partial(bleu_of_sums, **smooth, effective_order=effective_order),
-                per_item=partial(bleu_of_sums, **smooth, effective_order=True),
+                per_item=partial(bleu_of_sums, **smooth, effective_order=True), unsettled=unshared_order,
                 signature=Signature.of(metric="bleu", tokenizer=tokenizer, case="lower" if lowercase else "mixed", order=order, smooth=smoothing,
                                        smooth_value=value, effective="yes" if effective_order else "no", length="closest"))
 
@@ -264,7 +272,7 @@ def _coco_bleu(order: int) -> Callable:
                     cite="Papineni et al. 2002; Chen et al. 2015")
     def build(tokenizer: str = "ptb", device: str = "cpu") -> dict:
         return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
-                    pool=coco_bleu_of_sums, per_item=coco_bleu_of_sums,
+                    pool=coco_bleu_of_sums, per_item=coco_bleu_of_sums, unsettled=unshared_order,
                     signature=Signature.of(metric=f"bleu-{order}", tokenizer=tokenizer, smooth="guards-1e-15-1e-9", length="closest"))
     return build
 

@@ -6,8 +6,8 @@
 __all__ = ['NOT_JUDGED', 'VIEWS', 'PLAIN', 'SET_METRICS', 'TRICKS', 'family_counts', 'reliable_clause', 'probe_headline',
            'text_headline', 'variation_line', 'length_lines', 'preference_lines', 'change_text', 'split_defined',
            'largest_changes', 'change_counts', 'set_distance_lines', 'beyond_lines', 'judge_lines', 'exact_lines',
-           'training_headline', 'study_limits', 'probe_context', 'training_context', 'page_contexts', 'render_study',
-           'write_report']
+           'training_headline', 'first_counts', 'change_rows', 'change_table', 'study_message', 'study_limits',
+           'probe_context', 'training_context', 'page_contexts', 'render_study', 'write_report']
 
 # %% ../../nbs/pages/20_study.ipynb #02bbf04e
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ from ..probe.task import ProbeResult
 from ..runs import read_run
 from ..study.search import StudyResult
 from ..study.tradeoff import tradeoff_figures, tradeoff_legend
-from .page import fill_template, run_facts
-from .probe import render_probe
+from .page import count_panel, page_frame, render_page, run_facts
+from .probe import best_clause, metric_panel, render_probe, who_of
 
 # %% ../../nbs/pages/20_study.ipynb #ce889101
 NOT_JUDGED = (*SENTINELS, "psnr") # known by construction
@@ -187,6 +187,66 @@ def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # wh
     curves = [line for trick in TRICKS for line in beyond_lines(improvements, trick)]
     return [*systems, *set_distance_lines(rows), *exact_lines(rows), *judge_lines(improvements), *curves]
 
+# %% ../../nbs/pages/20_study.ipynb #808f08c3
+def first_counts(auc: pd.DataFrame, task: str) -> pd.DataFrame: # as `count_kinds`
+    "Counts of the first source, one by one; of texts with one edit."
+    source = auc["source"].iloc[0]
+    text = task in texts.TEXT_TASKS
+    rows = charts.all_levels(texts.single_edits(auc) if text else auc, source, "item", "1" if text else "all", LEAST_ITEMS if text else 0)
+    return count_kinds(rows[["metric", "verdict"]], NOT_JUDGED)
+
+def change_rows(improvements: pd.DataFrame) -> pd.DataFrame: # system, better, worse, of, control
+    "In how many metrics each system is better or worse than the baseline by intervals that leave out zero; selected models."
+    rows, _ = split_defined(improvements[improvements["reading"] == "selected"])
+    found = [{"system": s, "better": int((part["ci_low"] > 0).sum()), "worse": int((part["ci_high"] < 0).sum()), "of": len(part), "control": fig.is_control(s)}
+             for s, part in ((s, rows[rows["system"] == s]) for s in fig.in_order(rows["system"]))]
+    return pd.DataFrame(found, columns=["system", "better", "worse", "of", "control"])
+
+def change_table(improvements: pd.DataFrame) -> dict | None: # title, columns, rows; None where nothing was selected
+    "The same as a table."
+    rows = change_rows(improvements)
+    if not len(rows): return None
+    body = [[plots.cell(fig.breakable_name(r.system) + (" (control)" if r.control else "")), *(plots.cell(str(v)) for v in (r.better, r.worse, r.of))]
+            for r in rows.itertuples()]
+    return {"title": "Metrics in which the selected model of each system is better or worse than the baseline", "columns": ["system", "better", "worse", "of"], "rows": body}
+
+# %% ../../nbs/pages/20_study.ipynb #e01b07ae
+_TELLS = {"colorization": "a broken coloring from one that is merely different", "translation": "a wrong translation from another right one",
+          "captioning": "a wrong caption from another right one"}
+
+def _probe_message(auc: pd.DataFrame, task: str) -> tuple[str, str, dict | None]: # sentence, title, panel
+    counts = first_counts(auc, task)
+    judged = counts[~counts["known"] & (counts["of"] > 0)]
+    if not len(judged): return "", "", None
+    names = reliable_metrics(judged)
+    verb = "tell" if len(names) > 1 else "tells"
+    title = f"One by one on {charts.SOURCE_NAMES.get(auc['source'].iloc[0], auc['source'].iloc[0])}"
+    return f"{who_of(names, len(judged))} reliably {verb} {_TELLS[task]}", best_clause(judged), metric_panel(counts, title)
+
+def _training_message(improvements: pd.DataFrame) -> tuple[str, str, dict | None]: # sentence, title, panel
+    rows = change_rows(improvements)
+    own, controls = rows[~rows["control"]], rows[rows["control"]]
+    if not len(own): return "", "", None
+    gained, had = (part["better"].sum() / max(part["of"].sum(), 1) for part in (own, controls))
+    said = f"training with invariants improved {own['better'].sum()} of {own['of'].sum()} measurements"
+    if len(controls): said = "training with invariants gained no more than its controls" if gained <= had else \
+        f"training with invariants improved {100 * gained:.0f} % of the measurements, its controls {100 * had:.0f} %"
+    best = own.loc[(own["better"] - own["worse"]).idxmax()]
+    most = controls["better"].max() if len(controls) else 0
+    title = f"{best['system']} gains most: better in {best['better']} of {best['of']} metrics" + (f", a control in {most}" if len(controls) else "")
+    marks = [(r.system + (" (control)" if r.control else ""), r.better, r.worse, r.control) for r in rows.itertuples()]
+    panel = count_panel("Trained systems, selected models: metrics better or worse than the baseline", "system", ("better →", "← worse"), marks, int(rows["of"].max()))
+    return said, title, panel
+
+def study_message(probe: ProbeResult | None, training: StudyResult | None, task: str) -> tuple[str, dict | None]: # sentence; title and panels
+    "The answer in plain words, and the figure that shows it."
+    parts = [_probe_message(probe.auc, task)] if probe else []
+    parts += [_training_message(training.improvements)] if training else []
+    said, titles, panels = ([part[k] for part in parts if part[2]] for k in range(3))
+    if not panels: return "This run has no numbers yet that could be summed up.", None
+    upper = lambda text: text[:1].upper() + text[1:]
+    return upper("; ".join(said)) + ".", {"title": "; ".join(titles), "panels": panels}
+
 # %% ../../nbs/pages/20_study.ipynb #a0ef757f
 _PROBE_LIMITS = {
     "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, and nobody has asked whether "
@@ -234,9 +294,8 @@ def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: 
 def probe_context(probe: ProbeResult) -> dict:
     "Tables, examples and figures of the probe."
     sources = list(probe.auc["source"].unique())
-    families = charts.split_families(probe.dose.loc[probe.dose["source"] == sources[0], "family"])
     tables = [charts.heat_table(probe.auc, s, view) for view in ("item", "set") for s in sources if len(charts.all_levels(probe.auc, s, view))]
-    return {"tables": tables, "examples": charts.example_strips(probe.examples, sources), "legend": plots.legend(*families),
+    return {"tables": tables, "examples": charts.example_strips(probe.examples, sources), "legend": charts.line_keys(charts.family_looks(probe.dose.loc[probe.dose["source"] == sources[0], "family"])),
             "dose": charts.dose_figures(probe.dose, sources[0]), "dose_source": charts.SOURCE_NAMES.get(sources[0], sources[0]),
             "ledgers": charts.ledger_tables(probe.ledger)}
 
@@ -250,9 +309,10 @@ def training_context(training: StudyResult, task: str) -> dict:
     order = (texts.TEXT_FIRST, texts.EXACT_NAMES) if text else (fig.FIRST, ())
     systems = [s for s in fig.in_order(results["system"]) if s != trick]
     pushed = trick in set(results["system"]) and fig.AXIS[trick][0] in set(results["metric"])
+    pushed_look = {f"baseline, {_PUSHED[trick]}": {"color": plots.INK, "marker": ".", "ls": "--"}}
     shown = {"sensitivity": fig.sensitivity_figures(rows, "best"), "beyond": fig.sensitivity_figures(rows, f"beyond {trick}"),
              "null": fig.null_figures(results, trick, *order) if pushed else [],
-             "legend": plots.legend(systems, [f"baseline, {_PUSHED[trick]}"]), "steps": fig.step_lines(meta),
+             "legend": charts.line_keys({s: fig.system_look(k) for k, s in enumerate(systems)} | pushed_look), "changes": change_table(rows), "steps": fig.step_lines(meta),
              "tradeoff": tradeoff_figures(results), "tradeoff_keys": tradeoff_legend(results),
              "select": meta.get("select", "one metric"), "size": meta.get("size", {}), "seeds": int(results["seed"].nunique())}
     if text: return shown | texts.text_training_parts(training, task)
@@ -269,6 +329,7 @@ def page_contexts(probe: ProbeResult | None, training: StudyResult | None, task:
 def render_study(run: Mapping,                      # content of run.json: settings, parts, versions
                  probe: ProbeResult | None=None,    # what the probe found
                  training: StudyResult | None=None, # what the training found
+                 out: str | None=None,              # the run folder, for the command
                 ) -> str:                           # HTML
     "The page of a run as one self-contained text, the same for the same results; raises InputError when there is nothing to show."
     if probe is None and training is None:
@@ -280,11 +341,12 @@ def render_study(run: Mapping,                      # content of run.json: setti
     headline += training_headline(training.improvements) if training else []
     signatures = {f"probe on {charts.SOURCE_NAMES.get(s, s)}": said for s, said in probe.signatures.items()} if probe else {}
     if training: signatures |= dict(zip(training.results["metric"], training.results["signature"]))
-    return fill_template(
-        "report.html.j2", title=f"{task.capitalize()}: which metric notices a broken invariant?", text=text,
-        scale=settings.get("scale", "default"), minutes=sum(part["seconds"] for part in run.get("parts", {}).values()) / 60,
-        headline=[{"what": what, "sentence": sentence} for what, sentence in headline], **page_contexts(probe, training, task),
-        limits=study_limits(probe, training, task, settings.get("data")), settings=run_facts(run), signatures=list(signatures.items()))
+    names = [*(probe.auc["metric"] if probe else ()), *(training.results["metric"] if training else ()), *(training.results["system"] if training else ())]
+    parts = [name for name, part in (("probe", probe), ("training", training)) if part is not None]
+    frame = page_frame(run, f"Study of {task}: which metric notices a broken invariant?", *study_message(probe, training, task),
+                       limits=study_limits(probe, training, task, settings.get("data")), names=names, parts=parts, settings=run_facts(run), signatures=signatures, out=out)
+    return render_page("study.html.j2", frame=frame, text=text, headline=[{"what": what, "sentence": sentence} for what, sentence in headline],
+                       **page_contexts(probe, training, task))
 
 # %% ../../nbs/pages/20_study.ipynb #7857bf39
 def write_report(folder: str | Path, # a run folder
@@ -297,6 +359,6 @@ def write_report(folder: str | Path, # a run folder
     training = StudyResult.load(folder/"training") if (folder/"training"/"study.json").exists() else None
     asked = run["settings"].get("command") == "probe"
     if asked and probe is None: raise InputError(f"the probe in {folder} has no results yet; let it finish first")
-    text = render_probe(run, probe) if asked else render_study(run, probe, training)
+    text = render_probe(run, probe, str(folder)) if asked else render_study(run, probe, training, str(folder))
     with atomic_write(folder/"index.html") as path: path.write_text(text, encoding="utf-8")
     return folder/"index.html"

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['DIFFERENCES', 'AgreementDesign', 'MetricAgreement', 'binomial_interval', 'metric_agreement', 'agreement',
-           'tied_clusters', 'MetricComparison', 'compare_metrics', 'compare']
+           'compact_letters', 'MetricComparison', 'compare_metrics', 'compare']
 
 # %% ../../nbs/people/060_agreement.ipynb #af925c26
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from string import ascii_letters
 
 import numpy as np
 import pandas as pd
@@ -129,19 +130,22 @@ def agreement(x: np.ndarray | ScoreTable, Y: np.ndarray | None = None, # as for 
     return metric_agreement(table, design.draws(table), design)
 
 # %% ../../nbs/people/060_agreement.ipynb #9a30e916
-def tied_clusters(names: Sequence[str],   # from best to worst
-                  p: np.ndarray,          # (M, M) adjusted p-values of pairs
-                  alpha: float = 0.05,
-                 ) -> list[list[str]]:
-    "Clusters of indistinguishable metrics: all of one differ from all of the later ones. Raises InputError on a wrong shape."
-    p, count = np.asarray(p, float), len(names)
-    if p.shape != (count, count):
-        raise InputError(f"{count} metrics need a {count} x {count} table of p-values, not {p.shape}")
-    clusters = [[]]
-    for k, name in enumerate(names):
-        if k and (p[:k, k:] <= alpha).all(): clusters.append([])
-        clusters[-1].append(name)
-    return clusters
+def _letter(k: int) -> str: # a … z, A … Z, a1 … Z1, a2 …
+    return ascii_letters[k % 52] + (str(k//52) if k >= 52 else "")
+
+def compact_letters(differ: np.ndarray, # (M, M) bool, symmetric: this pair differs significantly
+                   ) -> list[str]:      # (M,) letters of each, in the same order
+    "Letters of which two rows share one exactly if they do not differ (Piepho 2004); raises InputError if `differ` is no such table."
+    differ = np.asarray(differ, bool)
+    if differ.ndim != 2 or differ.shape != differ.T.shape or (differ != differ.T).any() or differ.diagonal().any():
+        raise InputError("who differs from whom is a symmetric table of yes and no, with no on its diagonal")
+    alike = [frozenset(range(len(differ)))] # a set for each letter
+    for first, second in zip(*np.nonzero(np.triu(differ))):
+        parts = []
+        for one in alike: parts += [one - {first}, one - {second}] if {first, second} <= one else [one]
+        alike = [one for one in dict.fromkeys(parts) if not any(one < other for other in parts)]
+    alike.sort(key=sorted)
+    return ["".join(_letter(k) for k, one in enumerate(alike) if row in one) for row in range(len(differ))]
 
 # %% ../../nbs/people/060_agreement.ipynb #efc51e4a
 DIFFERENCES = ["a", "b", "difference", "low", "high", "p", "p_holm", "p_bh"]
@@ -151,13 +155,14 @@ class MetricComparison:
     "Differences between metrics, with what they are worth."
     frame: pd.DataFrame             # DIFFERENCES: a row per pair, a minus b
     agreed: MetricAgreement         # of the single metrics
-    clusters: list[list[str]]       # of indistinguishable metrics, best first; empty if not all pairs were compared
+    letters: dict[str, str]         # best metric first: two share a letter exactly if they do not differ; empty if not all pairs were compared
     signature: Signature
 
 def _copies(table: ScoreTable, a: np.ndarray, b: np.ndarray) -> np.ndarray: # (K,) bool: the same scores up to units
     scores = table.metrics - table.metrics.mean(1, keepdims=True)
     scores /= scores.std(1, keepdims=True)
-    return np.array([np.allclose(scores[i], scores[j], rtol=0, atol=1e-9) for i, j in zip(a, b)])
+    own = [name in table.corpus for name in table.names] # a corpus value is made of more than the scores
+    return np.array([not own[i] and not own[j] and np.allclose(scores[i], scores[j], rtol=0, atol=1e-9) for i, j in zip(a, b)])
 
 def _slope(r: np.ndarray, error: np.ndarray, statistic: Agreement) -> np.ndarray: # (K,) from artanh back, if nothing differs
     if statistic.name not in FISHER: return np.ones(len(r))
@@ -166,11 +171,11 @@ def _slope(r: np.ndarray, error: np.ndarray, statistic: Agreement) -> np.ndarray
     secant = np.abs(r - nearer)/np.where(error > 0, error, 1)
     return np.where(error > 0, secant, 1 - r**2)
 
-def _league(names: tuple[str, ...], values: np.ndarray, frame: pd.DataFrame, alpha: float) -> list[list[str]]:
+def _letters(names: tuple[str, ...], values: np.ndarray, frame: pd.DataFrame, alpha: float) -> dict[str, str]: # best first
     p = pd.DataFrame(1.0, names, names)
     for row in frame.itertuples(): p.loc[row.a, row.b] = p.loc[row.b, row.a] = row.p_holm
     best = [names[k] for k in np.argsort(-values, kind="stable")]
-    return tied_clusters(best, p.loc[best, best].to_numpy(), alpha)
+    return dict(zip(best, compact_letters(p.loc[best, best].to_numpy() < alpha)))
 
 def compare_metrics(table: ScoreTable, design: AgreementDesign,
                     pairs: np.ndarray | None = None, # (K, 2) places of metrics; None: all pairs
@@ -179,7 +184,7 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
     draws, statistic = design.draws(table), design.statistic
     agreed = metric_agreement(table, draws, design)
     if len(table.names) == 1:
-        return MetricComparison(pd.DataFrame(columns=DIFFERENCES), agreed, [], agreed.signature)
+        return MetricComparison(pd.DataFrame(columns=DIFFERENCES), agreed, {}, agreed.signature)
     a, b = (np.array([*combinations(range(len(table.names)), 2)]) if pairs is None else pairs).T # (K,) each
     each = np.eye(len(table.names))
     contrasts = each[a] - each[b]          # (K, M)
@@ -198,8 +203,8 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
     fixed = find_unmoved(draws, statistic, contrasts) & ~copies
     still = [f"{names[i]} and {names[j]}" for i, j in zip(a[fixed], b[fixed])]
     agreed = replace(agreed, notes=agreed.notes + _unmoved_note(draws, still, difference=True))
-    clusters = _league(table.names, draws.full, frame, 1 - design.confidence) if pairs is None else []
-    return MetricComparison(frame, agreed, clusters, design.signature(table, comparisons=len(a)))
+    letters = _letters(table.names, draws.full, frame, 1 - design.confidence) if pairs is None else {}
+    return MetricComparison(frame, agreed, letters, design.signature(table, comparisons=len(a)))
 
 # %% ../../nbs/people/060_agreement.ipynb #15bae8d8
 def _baseline_pairs(names: tuple[str, ...], baseline: str) -> np.ndarray: # (K, 2) places of the metrics

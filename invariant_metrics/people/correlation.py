@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from ..core import InputError
+from ..data.judgment_tables import LARGEST
 from .kendall import batch_weights, group_batches, dense_codes, pair_signs
 from .kendall import weight_parts
 
@@ -28,7 +29,8 @@ def check_scores(x: Sequence[float], y: Sequence[float], # people, metric
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise InputError(f"{len(bad)} of {len(x)} {what} scores are missing or not finite, first in row {bad[0]}; mend or leave out these items")
-        if np.ptp(values) == 0: raise InputError(f"all {len(x)} {what} scores are {values[0]:g}; a constant column has no agreement with anything")
+        if np.abs(values).max() > LARGEST: raise InputError(f"{what} scores of size {np.abs(values).max():.3g}: squares of such numbers overflow; divide all of them")
+        if np.ptp(values) < 1/LARGEST: raise InputError(f"all {len(x)} {what} scores are {values[0]:g}; a constant column has no agreement with anything")
     return x, y
 
 def require_defined(value, what: str) -> float: # of one sample

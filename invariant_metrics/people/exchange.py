@@ -34,6 +34,8 @@ def swap_test(table: ScoreTable,
     if exchange not in EXCHANGES: raise unknown("exchange", exchange, EXCHANGES)
     for name in (a, b):
         if name not in table.names: raise unknown("metric", name, table.names)
+    if unit == "system" and table.corpus:
+        raise InputError("scores of outputs are exchanged, and corpus values are made of more than those; give a table of means")
     statistic = agreement_named(statistic)
     pair = _standardized(table, a, b, statistic)
     # (N,) exchanged together

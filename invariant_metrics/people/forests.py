@@ -13,7 +13,7 @@ from .human import AgreeResult
 
 # %% ../../nbs/people/120_forests.ipynb #744196cd
 def forest(table: pd.DataFrame,    # rows of one statistic, unit and population
-           clusters: pd.DataFrame | None = None, # of the same, for colors
+           ranks: pd.DataFrame | None = None,    # of the same, for the letters beside the names
            ceiling: pd.DataFrame | None = None,  # of the same, for the line
            ax=None,
           ):                       # the axes
@@ -23,16 +23,16 @@ def forest(table: pd.DataFrame,    # rows of one statistic, unit and population
     if len(kinds) != 1:
         raise InputError(f"one statistic, unit and generalize goes into a forest, not {len(kinds)}")
     table, ax = table.sort_values("value"), ax or plt.gca()
-    cluster = {} if clusters is None else dict(zip(clusters["metric"], clusters["cluster"]))
     for y, row in enumerate(table.itertuples()):
-        color = f"C{(cluster.get(row.metric, 1) - 1) % 10}"
-        ax.plot([row.ci_low, row.ci_high], [y, y], color=color, lw=1.5)
-        ax.plot(row.value, y, "o", color=color, ms=4)
+        ax.plot([row.ci_low, row.ci_high], [y, y], color="C0", lw=1.5)
+        ax.plot(row.value, y, "o", color="C0", ms=4)
     if ceiling is not None:
         people = ceiling[(ceiling["metric"].fillna("") == "") & (ceiling["what"] != "worth raters")]
         for row in people.itertuples(): ax.axvline(row.value, color="black", lw=1, ls="--", label=row.what)
     ax.axvline(table["chance"].iloc[0], color="gray", lw=1, ls=":", label="chance")
-    names = [f"{metric} (turned)" if turned else metric for metric, turned in zip(table["metric"], table["turned"])]
+    letters = {} if ranks is None else dict(zip(ranks["metric"], ranks["letters"]))
+    names = [metric + " (turned)"*turned + f"  {letters.get(metric, '')}".rstrip()
+             for metric, turned in zip(table["metric"], table["turned"])]
     ax.set_yticks(range(len(table)), names)
     statistic, unit, generalize = kinds.iloc[0]
     ax.set_xlabel(f"{statistic}, unit {unit}, new {generalize}")
@@ -51,5 +51,5 @@ def forests(result: AgreeResult): # a matplotlib figure
     for k, (table, ax) in enumerate(zip(tables, panels)):
         kind = kinds.iloc[[k]]
         people = result.ceiling.merge(kind[["statistic", "unit"]]) if len(result.ceiling) else None
-        forest(table, result.clusters.merge(kind), people, ax)
+        forest(table, result.ranks.merge(kind), people, ax)
     return figure

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from ..core import InputError, few, unknown
 from ..data.judgment_tables import Judgments, metric_table
 from ..files import digest
-from ..metrics.base import Rows, extract, get_metric, metric_card, metrics as METRICS
+from ..metrics.base import extract, get_metric, metric_card, metrics as METRICS
+from .score_table import CorpusRows
 
 # %% ../../nbs/people/090_metric_scores.ipynb #161fad67
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,8 @@ class MetricScores:
     table: pd.DataFrame               # item, system, metric, value: as the metrics gave them
     higher: Mapping[str, bool | None] # metric -> direction; None: not known
     signatures: Mapping[str, str]     # metric -> what shaped its numbers
-    corpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict) # metric -> system -> value that is no mean of items
+    corpus: Mapping[str, CorpusRows] = field(default_factory=dict) # of metrics whose value of a system is no mean of items
+    outputs: pd.MultiIndex | None = None # item and system of each of those rows
     decided: Mapping[str, str] = field(default_factory=dict) # metric -> who gave the direction, if it was not the card
 
     @property
@@ -36,6 +39,14 @@ class MetricScores:
     def wide(self) -> pd.DataFrame:
         "A row for each item and system, a column for each metric; NaN if it lacks that output."
         return self.table.set_index(["item", "system", "metric"])["value"].unstack("metric")[list(self.higher)]
+
+    def corpus_values(self, outputs: pd.MultiIndex) -> pd.DataFrame: # a row for each system, a column for each metric of `corpus`
+        "Corpus values of systems over these outputs."
+        places = np.flatnonzero(self.outputs.isin(outputs))
+        systems = self.outputs[places].get_level_values("system")
+        found = {name: {s: float(held.values(held.rows[places[systems == s]].sum(0))) for s in systems.unique()}
+                 for name, held in self.corpus.items()}
+        return pd.DataFrame(found)
 
 # %% ../../nbs/people/090_metric_scores.ipynb #dd2f73cc
 def _card(name: str) -> Mapping: # of a registered metric; empty if it is none
@@ -73,6 +84,8 @@ def _columns(outputs: pd.DataFrame, built: Sequence, where: str) -> tuple[list[s
     references = list(outputs["references"]) if comparing else None
     return list(outputs["output"]), references, list(outputs["source"]) if looking else None
 
+def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
+
 def run_metrics(judgments: Judgments,
                 names: Sequence[str],       # of the registry
                 device: str | None = None,  # where networks run
@@ -83,18 +96,26 @@ def run_metrics(judgments: Judgments,
     built = [get_metric(name, **options) for name in names]
     texts, references, sources = _columns(outputs, built, judgments.name)
     keys = outputs[["item", "system"]]
-    rows = extract(built, texts, references, sources, names=list(keys["item"]))
-    parts = [keys.assign(metric=m.name, value=m.values(rows[m.name].pred).numpy()) for m in built]
-    # system -> its rows
-    places = {s: np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique() if s}
-    corpus = {}
-    for metric in built:
-        if not metric.pool or not places: continue
-        corpus[metric.name] = {s: metric.statistic(Rows(rows[metric.name].pred[at])) for s, at in places.items()}
+    held = {m.name: [] for m in built} # metric -> rows of each system
+    places = [np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique()]
+    for at in places: # as `score` does: what depends on the other items depends on those of the same system
+        def part(column): return None if column is None else [column[i] for i in at]
+        found = extract(built, part(texts), part(references), part(sources), names=list(keys["item"].iloc[at]))
+        for name, own in held.items(): own.append(found[name].pred)
+    order = np.argsort(np.concatenate(places))
+    rows = {name: torch.cat(own)[order] for name, own in held.items()}
+    parts = [keys.assign(metric=m.name, value=m.values(rows[m.name]).numpy()) for m in built]
+    corpus = {m.name: CorpusRows(rows[m.name].numpy(), _of_arrays(m.pool)) for m in built if m.pool}
     return MetricScores(pd.concat(parts, ignore_index=True), {m.name: m.higher_is_better for m in built},
-                        {m.name: str(m.signature) for m in built}, corpus)
+                        {m.name: str(m.signature) for m in built}, corpus, pd.MultiIndex.from_frame(keys))
 
 # %% ../../nbs/people/090_metric_scores.ipynb #e9757c2d
+def _no_scores(judgments: Judgments) -> str: # what to do
+    whole = (judgments.scores["item"] == "").all()
+    table = f"give a table with columns {'system' if whole else 'item, system'} and a column for each metric (--metrics scores.csv)"
+    run = "" if judgments.outputs is None else "name metrics to be run on its outputs (--metrics bleu,chrf), or "
+    return f"no metric scores came with {judgments.name}, so there is nothing to hold against people; {run}{table}"
+
 def metric_scores(judgments: Judgments,
                   metrics=None,              # a table (file or frame), names; None: all that came with the data
                   device: str | None = None,
@@ -105,8 +126,7 @@ def metric_scores(judgments: Judgments,
     if is_file or isinstance(metrics, pd.DataFrame): return table_scores(metric_table(metrics))
     came = judgments.metrics
     if metrics is None:
-        if came is None:
-            raise InputError(f"no metric scores came with {judgments.name}; give a table or names of metrics")
+        if came is None: raise InputError(_no_scores(judgments))
         return table_scores(came)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     published = [] if came is None else [name for name in names if name in set(came["metric"])]
@@ -117,7 +137,7 @@ def metric_scores(judgments: Judgments,
     if not parts: raise InputError("no metrics asked for; give at least one")
     def union(key): return {name: value for part in parts for name, value in getattr(part, key).items()}
     return MetricScores(pd.concat([part.table for part in parts], ignore_index=True), union("higher"), union("signatures"),
-                        union("corpus"))
+                        union("corpus"), next((part.outputs for part in parts if part.corpus), None))
 
 # %% ../../nbs/people/090_metric_scores.ipynb #04f2af13
 def set_directions(scores: MetricScores,

@@ -6,7 +6,7 @@
 __all__ = ['Points', 'PAUSE', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of', 'finished',
            'enqueue', 'work_through', 'control_units', 'points_of', 'unit_of', 'do_point', 'StageWork', 'do_stage',
            'do_stage_quietly', 'workers_for', 'run_stage', 'read_bank', 'result_rows', 'StudyResult', 'step_costs',
-           'conclude', 'check_study', 'claim', 'chosen_controls', 'train_systems']
+           'conclude', 'check_study', 'claim', 'chosen_controls', 'steps_done', 'train_systems']
 
 # %% ../../nbs/study/060_search.ipynb #42f42191
 import json
@@ -36,6 +36,7 @@ from ..stats import interval
 from .improvement import BASE, Bank, best_alpha, improvement_table
 from .plan import StudyPlan, StudySize, Unit, read_unit, release_memory, unit_file
 from .tasks import StudyTask, control_names, make_plan, pretrain_network, run_unit, split_record, study_tasks
+from ..training.checkpoint import read_state
 
 # %% ../../nbs/study/060_search.ipynb #238d9e03
 @contextmanager
@@ -304,6 +305,12 @@ def chosen_controls(task: StudyTask, higher: Mapping[str, bool]) -> dict[str, fl
         out |= {f"+{name}": best_alpha(validation, system, select, higher[select]) for name in names}
     return out
 
+# %% ../../nbs/study/060_search.ipynb #0eaf9676
+def steps_done(folder: Path) -> int: # of the training part
+    "Training steps that the checkpoints in a study's folder have behind them."
+    kept = [*folder.glob("pretrained/*/checkpoint.safetensors"), *folder.glob("runs/*/checkpoint.safetensors")]
+    return sum(read_state(path, header_only=True)[1]["step"] for path in kept)
+
 # %% ../../nbs/study/060_search.ipynb #0d0cf964
 def train_systems(folder: str | Path,          # of the training part, made if absent
                   settings: Mapping,           # "task", and what differs from the defaults of its design
@@ -324,8 +331,7 @@ def train_systems(folder: str | Path,          # of the training part, made if a
         return StageWork(kind, plan, folder, stage, controls, device, higher[plan.settings["select"]])
     forks = len(plan.units(list(plan.systems))) + plan.seeds * sum(map(len, control_names(task).values()))
     steps = plan.size.pretrain * plan.seeds + plan.size.steps * forks
-    done = plan.size.steps * len(list((folder/"runs").glob("*/result.safetensors")))
-    with progress(desc="training", total=steps, initial=done, delay=0) as bar, quiet_optuna():
+    with progress(desc="training", total=steps, initial=steps_done(folder), delay=0) as bar, quiet_optuna():
         for stage in ("pretraining", "systems"): run_stage(work(stage, {}), workers, bar)
         controls = chosen_controls(task, higher)
         run_stage(work("controls", controls), workers, bar)

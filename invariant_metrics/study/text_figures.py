@@ -161,7 +161,7 @@ def text_probe_context(probe) -> dict: # of a ProbeResult
     blocks = [{"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures) else None, "graphs": []}
               for k, rows in enumerate(text_blocks(words, task))]
     return {"tables": text_tables(probe.auc, task), "blocks": blocks, "unit": _UNIT[task],
-            "legend": plots.legend(*charts.split_families(dose["family"])), "dose": charts.dose_figures(dose, task, "edits", falling=False),
+            "legend": charts.line_keys(charts.family_looks(dose["family"])), "dose": charts.dose_figures(dose, task, "edits", falling=False),
             "ledgers": charts.ledger_tables(probe.ledger, "×", "items that were used, of those tried, edited once, twice and three times; the rest "
                                          "have nothing of the kind to break, only one right answer, or an edit without a proof")}
 

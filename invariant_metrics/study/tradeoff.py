@@ -10,7 +10,8 @@ import matplotlib
 import pandas as pd
 
 from ..core import unknown
-from ..plots import HUES, INK, STYLE, inline_svg, legend
+from ..plots import HUES, INK, STYLE, inline_svg
+from ..probe.figures import line_keys, line_look
 from .figures import in_order, is_control
 from .figures import over_seeds
 from ..plots import small_figure
@@ -56,7 +57,7 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
         part, color = cells.xs(system), "#8a919c" if is_control(system) else HUES[k % len(HUES)]
         start, first = [base.xs(m, level="metric")["value"].iloc[0] for m in pair], part.sort_index().index[0][0]
         axes.plot(*zip(start, [part.loc[(first, m), "value"] for m in pair]), color=color, lw=1, zorder=2)
-        _path(axes, part, pair, color=color, marker="o", lw=1, zorder=3)
+        _path(axes, part, pair, color=color, marker=line_look(k)["marker"], lw=1, zorder=3)
     _path(axes, base, pair, color=INK, marker="D", lw=0, ms=5, zorder=4)
     arrow = {m: {True: " ↑", False: " ↓"}.get(up, "") for m, up in results.groupby("metric")["higher_is_better"].first().items()}
     axes.set(xlabel=task_metric + arrow.get(task_metric, ""), ylabel=violation + arrow.get(violation, ""),
@@ -69,9 +70,10 @@ def tradeoff_figures(results: pd.DataFrame) -> list[dict]: # title, svg
     there, task = set(results["metric"]), results["task"].iloc[0]
     return [tradeoff_figure(results, *pair) for pair in TRADEOFFS.get(task, ()) if set(pair) <= there]
 
-def tradeoff_legend(results: pd.DataFrame) -> list[dict]: # name, color
+def tradeoff_legend(results: pd.DataFrame) -> list[dict]: # name, svg
     "The keys of these figures."
     systems = in_order(results["system"])
     own = [s for s in systems if s not in (BASE, *NULLS)]
-    keys = [{"name": s, "color": "#8a919c" if is_control(s) else HUES[k % len(HUES)]} for k, s in enumerate(own)]
-    return [{"name": "baseline (diamond)", "color": "currentColor"}, *keys, *legend((), [s for s in systems if s in NULLS])]
+    looks = {"baseline": {"color": INK, "marker": "D", "ls": "none"}}
+    looks |= {s: line_look(k) | {"ls": "-"} | ({"color": "#8a919c"} if is_control(s) else {}) for k, s in enumerate(own)}
+    return line_keys(looks | {s: {"color": INK, "marker": ".", "ls": "--"} for s in systems if s in NULLS}, "in trade-offs")

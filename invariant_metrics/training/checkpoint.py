@@ -37,11 +37,14 @@ def save_state(path: str | Path,
     save_tensors(path, tensors, {"run": json.dumps(header)})
 
 # %% ../../nbs/training/010_checkpoint.ipynb #e888e794
-def read_state(path: str | Path) -> tuple[dict[str, Tensor], dict]: # tensors by name, and the header
+def read_state(path: str | Path,
+               header_only: bool = False, # without the tensors, which may be large
+              ) -> tuple[dict[str, Tensor], dict]: # tensors by name, and the header
     "A checkpoint's tensors and header; raises InputError where it is missing, damaged, or something else."
     try:
         with safe_open(path, framework="pt") as file:
-            return {k: file.get_tensor(k) for k in file.keys()}, json.loads((file.metadata() or {})["run"])
+            names = [] if header_only else file.keys()
+            return {k: file.get_tensor(k) for k in names}, json.loads((file.metadata() or {})["run"])
     except FileNotFoundError as error: raise InputError(f"no checkpoint at {path}") from error
     except (SafetensorError, KeyError, OSError) as error:
         raise InputError(f"{path} is not a readable checkpoint ({error}); remove it to start again") from error
