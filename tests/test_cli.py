@@ -80,16 +80,6 @@ def test_score_ranks_systems_and_prints_json(tmp_path):
     assert again.returncode == 0 and "psnr" in again.stdout
 
 
-def test_a_metric_of_the_users_own_takes_part(tmp_path):
-    (tmp_path/"mine.py").write_text("from invariant_metrics import paired_metric\n\n"
-                                    "@paired_metric('darkness-gap', higher_is_better=False)\n"
-                                    "def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
-    truth, near = images(tmp_path/"truth", 0), images(tmp_path/"near", 1, noise=9)
-    done = own_process("score", "mine:darkness_gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "darkness" in done.stdout
-
-
 @pytest.mark.parametrize("command", ["metrics", "invariants", "weights list", "cache list"])
 def test_lists_as_table_and_json(command, tmp_path):
     table, data = cli(*command.split(), cwd=tmp_path), cli(*command.split(), "--json", cwd=tmp_path)

@@ -279,7 +279,7 @@ def power_command(
                  [f"{p.statistic}: {p.sentence}" for p in plans], notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #4125f719
-@app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels answers.csv")
+@app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels answers.csv --encoder embedded")
 def styles_command(
         folder: Annotated[Path, typer.Argument(help="Holds a folder per style with style/input.png.", show_default=False)],
         real: Annotated[Path, option("--real", "Folder of real pictures.", INPUT)],

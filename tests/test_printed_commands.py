@@ -1,0 +1,266 @@
+"""Every command that README and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
+
+The commands are read from where a user reads them, so a new example without data here fails. What cannot be run as it
+stands is named below with the reason: lines of pip, pytest and the site; commands that need a network or a GPU, whose
+refusal is checked; and studies, which quickly are followed to the moment when the work begins, and run to the end
+with tiny sizes among the slow tests."""
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from PIL import Image
+
+from commands import HUNG, cli
+from invariant_metrics.commands import judge, score # put their commands on the application
+from invariant_metrics.commands.shell import app
+from invariant_metrics.core import InputError
+from invariant_metrics.encoders.weights import list_weights
+from invariant_metrics.people.labels import answer_sheet, write_answers
+from invariant_metrics.worlds.bilingual import make_sentences
+from invariant_metrics.worlds.scenes import make_scenes
+
+ROOT = Path(__file__).parent.parent
+NOT_OURS = ("pip ", "pytest", "bash .ci/site", "git clone", "cd ") # the installation, the tests, the site: other tests hold them
+LONG = ("study ", "weights train")
+HERE = {row["name"] for row in list_weights() if row["present"]}
+
+
+def readme_lines() -> list[str]:
+    blocks = re.findall(r"```\s*sh\n(.*?)```", (ROOT/"README.md").read_text(encoding="utf-8"), re.S)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
+
+
+def help_lines(command, path: str = "invariant-metrics") -> list[str]:
+    own = (command.epilog or "").removeprefix("Example: ").split("\n\n") if path != "invariant-metrics" else []
+    return [*own, *(line for name, below in getattr(command, "commands", {}).items() for line in help_lines(below, f"{path} {name}"))]
+
+
+PRINTED = list(dict.fromkeys(line for line in [*readme_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
+
+
+# what the examples name
+
+def picture_folder(place: Path, n: int = 12, side: int = 64, seed: int = 0, light: float = 1.0) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    pixels = (255*light*make_scenes(n, size=side, seed=seed).rgb).byte().movedim(1, -1).numpy()
+    for i, x in enumerate(pixels): Image.fromarray(x).save(place/f"{i:02d}.png")
+
+
+THINGS, PLACES = ["dog", "cat", "horse", "child", "boat"], ["the beach", "a street", "the grass", "a wall"]
+PAIRS = {f"{t}-{p.split()[-1]}": (t, p) for t in THINGS for p in PLACES}
+REFERENCES = {k: [f"A {t} is standing near {p}.", f"There is one {t} close to {p}.", f"The {t} stands not far from {p}."] for k, (t, p) in PAIRS.items()}
+FIRST = {k: f"A {t} stands near {p}." for k, (t, p) in PAIRS.items()}
+SECOND = {k: f"There is a {THINGS[i % 5]} near {p}." for i, (k, (_, p)) in enumerate(PAIRS.items())}
+
+
+def as_json(texts): return lambda place: place.write_text(json.dumps(texts))
+def as_lines(texts): return lambda place: place.write_text("\n".join(texts) + "\n")
+
+
+def judged_table(place: Path) -> None: # five systems, thirty items, two raters
+    draw = np.random.default_rng(0)
+    rows = [dict(item=i, system=s, rater=r, score=round(s + draw.normal(), 2)) for i in range(30) for s in range(5) for r in range(2)]
+    pd.DataFrame(rows).to_csv(place, index=False)
+
+
+def metric_table(place: Path) -> None:
+    draw = np.random.default_rng(1)
+    pd.DataFrame([dict(item=i, system=s, good=s + draw.normal(), bad=draw.normal()) for i in range(30) for s in range(5)]).to_csv(place, index=False)
+
+
+def captions_folder(place: Path) -> None: # pictures and what systems say of them
+    picture_folder(place, len(PAIRS), 48)
+    for path, name in zip(sorted(place.iterdir()), PAIRS): path.rename(place/f"{name}.png")
+
+
+def flickr8k(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (place.parent/"images.jsonl").write_text("\n".join(json.dumps({"image_id": f"{k}.jpg", "references": v}) for k, v in REFERENCES.items()))
+    rows = [{"image_id": f"{k}.jpg", "candidate": text, "ratings": [1 + (i + j) % 4 for j in range(3)]} for i, (k, text) in enumerate({**FIRST, **SECOND}.items())]
+    place.write_text("\n".join(map(json.dumps, rows)))
+
+
+def pairs_table(place: Path) -> None:
+    pd.DataFrame([dict(item=k, system=s, output=texts[k]) for k in PAIRS for s, texts in (("A", FIRST), ("B", SECOND))]).to_csv(place, index=False)
+
+
+def page_and_answers(place: Path) -> None: # what agree collect writes, and what three raters save
+    pairs_table(place.parent/"pairs.csv")
+    words = ["agree", "collect", "pairs.csv", "--task", "likert", "--aspect", "fluency", "--out", "page.html", "--evaluators", 3, "--per-evaluator", 20]
+    assert cli(*words, cwd=place.parent).returncode == 0
+    place.mkdir()
+    for k in range(3):
+        sheet = answer_sheet(place.parent/"page.html", str(k + 1), f"rater {k + 1}")
+        write_answers(sheet.assign(answer=[1 + (i + k) % 5 for i in range(len(sheet))], seconds=3.0), place/f"{k}.csv")
+
+
+def style_folders(place: Path) -> None:
+    for k, style in enumerate("abcde"): picture_folder(place/style, 5, 48, seed=3, light=1 - 0.15*k)
+
+
+def style_labels(place: Path) -> None:
+    draw = np.random.default_rng(2)
+    rows = [dict(evaluator=e, input=f"{i:02d}", style=s, label=int(draw.random() < 0.9 - 0.15*k)) for e in range(8) for k, s in enumerate("abcde") for i in range(5)]
+    pd.DataFrame(rows).to_csv(place, index=False)
+
+
+def own_module(place: Path) -> None:
+    place.with_suffix(".py").write_text("from invariant_metrics import paired_metric\n\n@paired_metric('darkness-of-mine', higher_is_better=False)\n"
+                                        "def my_metric(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
+
+
+def per_item(place: Path) -> None:
+    sides = {"refs": [r[0] for r in REFERENCES.values()], "A": FIRST.values(), "B": SECOND.values()}
+    for name, texts in sides.items(): as_lines(texts)(place.parent/f"{name}.txt")
+    assert cli("score", "chrf", "--pred", "A.txt", "--pred", "B.txt", "--target", "refs.txt", "--per-item", place, cwd=place.parent).returncode == 0
+
+
+def parallel_text(place: Path) -> None:
+    place.mkdir()
+    sentences = make_sentences(90, seed=5)
+    for name, texts in (("train.de", sentences.source), ("train.en", sentences.english)): as_lines(texts)(place/name)
+
+
+def label_maps(place: Path) -> None: # of the pictures in photos/
+    place.mkdir()
+    for path in sorted((place.parent/"photos").iterdir()):
+        width, height = Image.open(path).size
+        Image.fromarray((np.arange(height)[:, None] // (height//4) + np.zeros((1, width))).astype(np.uint8)).save(place/f"{path.stem}_a0.png")
+
+
+def finished_run(place: Path) -> None:
+    words = ["probe", "translation", "--metrics", "bleu", "--families", "negation", "--scale", "quick", "--workers", 1, "--out", place]
+    assert cli(*words, cwd=place.parent).returncode == 0
+
+
+DATA = { # what an example names -> how it is made
+    "generated/": picture_folder, "real/": lambda p: picture_folder(p, seed=9), "colorized/": picture_folder, "ours/": picture_folder, "ours": picture_folder,
+    "theirs/": lambda p: picture_folder(p, light=0.9), "truth/": lambda p: picture_folder(p, light=0.95), "truth": lambda p: picture_folder(p, light=0.95),
+    "photographs/": lambda p: picture_folder(p, 6, 96, seed=4), "photos/": lambda p: picture_folder(p, 8, 128, seed=6), "label-maps/": label_maps,
+    "refs.json": as_json(REFERENCES), "sysA.json": as_json(FIRST), "sysB.json": as_json(SECOND), "hyp.json": as_json(FIRST), "images/": captions_folder,
+    "refs.txt": as_lines([r[0] for r in REFERENCES.values()]), "sysA.txt": as_lines(FIRST.values()), "sysB.txt": as_lines(SECOND.values()),
+    "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
+    "judgments.csv": judged_table, "scores.csv": metric_table, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "answers/": page_and_answers,
+    "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
+    "runs/colorization": finished_run}
+INSTEAD = {("styles", "generated/"): style_folders} # where an example means something else by a name
+REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
+    "score fid,fdd,cmmd,kid": "weights fetch inception", "score clipscore": "weights fetch clip-vit-b-32",
+    "weights fetch inception": "cannot fetch inception", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
+    "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
+
+
+def named(line: str) -> list[str]: # what of DATA an example names and does not write
+    line = re.sub(r"--(out|per-item) \S+", "", line)
+    return [name for name in DATA if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-]|/)", line)]
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    "Sizes of default runs that a test can wait for; no network."
+    from invariant_metrics.probe import images, own_images, own_texts, worlds
+    from invariant_metrics.probe.task import ProbeSize
+    for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds.WORLD_SIZES, 12)):
+        for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
+    def one_process(calls, *words, **options): return [call() for call in calls]
+    for module in (images, own_images, own_texts, worlds): monkeypatch.setattr(module, "share_out", one_process)
+    def offline(*words, **options): raise OSError("the network is not to be used")
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    return tmp_path
+
+
+def prepare(line: str, place: Path) -> None:
+    "Put there what the example names; whatever else looks like a file would be missing when it runs."
+    for name in named(line):
+        own = next((make for (command, what), make in INSTEAD.items() if what == name and f"invariant-metrics {command} " in f"{line} "), DATA[name])
+        (place/name).parent.mkdir(parents=True, exist_ok=True)
+        own(place/name)
+
+
+def run(line: str, place: Path, monkeypatch) -> tuple[int, str, str]: # exit code, standard output, standard error
+    if line.startswith("python -c"):
+        monkeypatch.chdir(place)
+        with redirect_stdout(StringIO()) as out: exec(shlex.split(line)[2], {})
+        return 0, out.getvalue(), ""
+    words = shlex.split(line)
+    assert words[0] == "invariant-metrics", f"{line}: neither a command of the package nor one of {NOT_OURS}"
+    done = cli(*words[1:], cwd=place)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refusal(line: str) -> str:
+    return next((says for begins, says in REFUSED.items() if line.startswith(f"invariant-metrics {begins}")), "")
+
+
+def is_long(line: str) -> bool: return line.startswith(tuple(f"invariant-metrics {name}" for name in LONG)) and not refusal(line)
+
+
+def test_readme_and_help_print_commands(): # or the expressions above no longer find them
+    assert len(PRINTED) > 35 and sum(line.startswith("invariant-metrics score") for line in PRINTED) > 6 and any("styles" in line for line in PRINTED)
+
+
+@pytest.mark.parametrize("line", [line for line in PRINTED if not is_long(line)])
+def test_a_printed_command_does_what_it_says(line, small, monkeypatch):
+    prepare(line, small)
+    if "minilm" in line and "minilm" not in HERE: pytest.skip("without the extra minilm")
+    code, out, err = run(line, small, monkeypatch)
+    says = refusal(line)
+    if not says: assert code == 0 and out.strip() and "error" not in err, err
+    else: assert code == 2 and [says in said for said in err.splitlines() if said.startswith("error: ")] == [True], (out, err)
+
+
+class Begun(Exception):
+    "The work of a long command has begun."
+
+
+@pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line)])
+def test_a_printed_study_comes_to_its_work(line, small, monkeypatch):
+    from invariant_metrics.study import run as study_run
+    from invariant_metrics.training import embedded
+    def begun(*words, **options): raise Begun
+    monkeypatch.setattr(study_run, "_run_parts", begun)
+    monkeypatch.setattr(embedded, "import_object", lambda path: begun)
+    prepare(line, small)
+    code, out, err = run(line, small, monkeypatch)
+    assert code == 2 and err.splitlines()[-1].startswith("error: Begun"), err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line) and " study " in line])
+def test_a_printed_study_runs_to_its_page(line, small, monkeypatch):
+    from invariant_metrics.study import tasks
+    task = tasks.study_tasks[line.split()[2]]
+    def tiny(size): return replace(size, train=48, validation=16, test=24, pretrain=8, steps=16, batch=4, reps=20)
+    monkeypatch.setattr(task, "design", replace(task.design, sizes={scale: tiny(size) for scale, size in task.design.sizes.items()}))
+    prepare(line, small)
+    code, out, err = run(line, small, monkeypatch)
+    assert code == 0 and Path(small, out.split("page: ")[1].strip()).stat().st_size > 10_000, err
+
+
+def test_the_installed_script_finds_a_module_in_the_current_folder(tmp_path, monkeypatch):
+    "Without PYTHONPATH: a script does not have the current folder on its path."
+    line = next(line for line in PRINTED if "my_module:my_metric" in line)
+    prepare(line, tmp_path)
+    script = shutil.which("invariant-metrics", path=str(Path(sys.executable).parent))
+    if script is None: pytest.skip("the package is not installed")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    done = subprocess.run([script, *shlex.split(line)[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG)
+    assert done.returncode == 0 and "darkness" in done.stdout, done.stderr
+
+
+def test_an_example_without_data_is_noticed(small, monkeypatch):
+    code, out, err = run("invariant-metrics score psnr --pred new_example/ --target new_truth/", small, monkeypatch)
+    assert code == 2 and "new_example" in err
