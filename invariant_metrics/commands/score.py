@@ -243,7 +243,7 @@ def stats_command(
         if idle := [k for k, v in given.items() if v]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
-        net = get_encoder(encoder or "embedded", device=device, **({"weights": weights} if weights else {}))
+        net = get_encoder("embedded" if encoder is None else encoder, device=device, **({"weights": weights} if weights else {}))
         options = dict(skip_bad=skip_bad, recursive=recursive) if net.inputs == "images" else {}
         items = _shard_of(load_items(source, net.inputs, str(source), **options), shard)
         if features: save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer), items.names)

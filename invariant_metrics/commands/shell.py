@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..core import InputError, package_version, unknown
+from ..core import InputError, one_line, package_version, unknown
 
 # %% ../../nbs/commands/00_shell.ipynb #db9cacde
 def parse_names(text: str) -> list[str]: return [part.strip() for part in text.split(",") if part.strip()]
@@ -265,7 +265,7 @@ def _spread(args: Iterable[str]) -> list[str]: # one option per file; `--json` i
     for word in args:
         if word == "--json": word = "--format=json"
         if word.startswith("--"): option = word if word in MANY else None
-        elif option and out[-1] != option and (Path(word).is_file() or word.endswith("/") and Path(word).is_dir()): out.append(option)
+        elif option and out[-1] != option and (os.path.isfile(word) or word.endswith("/") and os.path.isdir(word)): out.append(option)
         out.append(word)
     return out
 
@@ -278,9 +278,12 @@ def _one_line(error: BaseException) -> str:
     if hasattr(error, "format_message"): # a usage error: unknown option, missing argument
         context, text = getattr(error, "ctx", None), error.format_message()
         extra = re.search(r"unexpected extra arguments? \(([^ )]+)", text)
-        if extra and Path(extra[1]).is_dir(): text = f"{several_folders(extra[1])}."
-        return f"{text.rstrip('.')}. See `{context.command_path if context else 'invariant-metrics'} --help`."
-    text = " ".join(str(error).split())
+        if extra and os.path.isdir(extra[1]): text = f"{several_folders(extra[1])}."
+        return one_line(f"{text.rstrip('.')}. See `{context.command_path if context else 'invariant-metrics'} --help`.")
+    if isinstance(error, OSError) and error.strerror: # what the system refuses: no place, no permission, a name too long
+        return one_line(f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}")
+    if isinstance(error, MemoryError): return one_line(f"not enough memory ({error}); take fewer items, replicates or permutations")
+    text = one_line(str(error))
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text} (--debug shows where)"
 
 # %% ../../nbs/commands/00_shell.ipynb #db38a98c

@@ -110,6 +110,11 @@ def _texts(part, where: str, several: bool) -> list:
     if part is None: raise InputError(f"{where}: an item without a text; items are texts, (text, label), or mappings with {', '.join(keys)}")
     return [part]
 
+def _drawn(source, where: str) -> Iterator: # what another one's loader, dataset or generator gives
+    try: yield from source if isinstance(source, Iterable) else (source[i] for i in range(len(source)))
+    except InputError: raise
+    except Exception as error: raise InputError(f"{where}: reading {type(source).__name__} ends in {type(error).__name__}: {error}") from error
+
 def collect_items(source, inputs: str = "images", # or "texts", "references", â€¦: what is looked for in it
                   where: str = "pred",            # for messages
                  ):                               # arrays of a size as one tensor, else a list; what is no stream, as it was
@@ -119,7 +124,7 @@ def collect_items(source, inputs: str = "images", # or "texts", "references", â€
     of_texts, out = inputs != "images", []
     batched = isinstance(source, DataLoader) and source.batch_size is not None
     if of_texts and batched and source.collate_fn is default_collate: source, batched = source.dataset, False # its batches are transposed
-    for part in progress(source if isinstance(source, Iterable) else (source[i] for i in range(len(source))), desc=f"reading {where}"):
+    for part in progress(_drawn(source, where), desc=f"reading {where}"):
         if of_texts: out += part if batched and isinstance(part, (list, tuple)) else _texts(part, where, inputs == "references")
         else: out += _pictures(part, where)
     if of_texts: return out
@@ -232,6 +237,7 @@ def load_images(source,                 # folder, list of files, array or tensor
                ) -> Images:             # files in the order of their names, arrays in their own
     "Images from wherever they are; raises InputError on empty sources, naming unreadable files and names that occur twice."
     if isinstance(source, Images): return source
+    if isinstance(source, memoryview): source = np.asarray(source)
     if isinstance(source, Sequence) and any(isinstance(x, Image.Image) for x in source): source = iter(source)
     source = collect_items(source, "images", where)
     check_source(source, where)

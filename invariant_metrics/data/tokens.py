@@ -206,7 +206,8 @@ def get_tokenizer(name: str, # one of `tokenizer_names()`
 # %% ../../nbs/data/30_tokens.ipynb #aa54ff5c
 def tokenizer_of(spec: str | Callable[[str], list[str]], # a name, or a function of one's own
                 ) -> tuple[Callable[[str], list[str]], str]: # the function, and a name for it
-    "The tokenizer that a name or a function stands for; a function goes by its own name."
+    "The tokenizer that a name or a function stands for; a function goes by its own name; raises InputError on anything else."
+    if not (isinstance(spec, str) or callable(spec)): raise InputError(f"a tokenizer is a name or a function, not {spec!r:.60}")
     return (get_tokenizer(spec), spec) if isinstance(spec, str) else (spec, getattr(spec, "__name__", type(spec).__name__))
 
 # %% ../../nbs/data/30_tokens.ipynb #aa629e31

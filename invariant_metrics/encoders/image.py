@@ -52,7 +52,7 @@ class Embedded(Encoder):
     "The package's own small network: stages 1–4 and a 64-d embedding."
     def __init__(self, net: VisionNet, revision: str, prepare: Preprocess):
         layers = (*(f"stage{i}" for i in range(1, len(net.widths) + 1)), "embedding")
-        super().__init__("embedded", revision, layers, prepare)
+        super().__init__("embedded", revision, layers, prepare, 1 if prepare.size else 2**len(net.widths))
         self.net = net
         self.freeze()
 

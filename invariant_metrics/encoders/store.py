@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core import InputError, Signature, check_source, few
 from ..files import atomic_write, digest, file_sha256, save_tensors
 from ..core import package_version, progress, unknown
-from ..data.items import PIXELS, Images, map_ahead, load_items, strict_decoding
+from ..data.items import PIXELS, Images, as_numbers, map_ahead, load_items, strict_decoding
 from ..data.texts import Texts
 from .base import Encoder, get_encoder
 from .cache import cache_folder, cached_tensors, tensors_sha256
@@ -227,9 +227,10 @@ def checked_features(rows,         # (N, d) array or tensor
                     ) -> Tensor:   # (N, d) float32; float64 where they were, or were integers
     "A table of finite numbers; raises InputError naming the rows that hold others."
     check_source(rows, where)
-    if isinstance(rows, Tensor): rows = rows.detach().cpu().float() if rows.dtype == torch.bfloat16 else rows.detach().cpu()
+    if isinstance(rows, Tensor): rows = as_numbers(rows, where).detach().cpu()
+    if isinstance(rows, Tensor) and rows.dtype == torch.bfloat16: rows = rows.float()
     try: x = np.asarray(rows)
-    except ValueError as error: raise InputError(f"{where}: rows of different widths are no table of features") from error
+    except Exception as error: raise InputError(f"{where}: rows of different widths are no table of features") from error
     if x.ndim != 2: raise InputError(f"{where}: features must be (items, width), not {tuple(x.shape)}")
     if not x.size: raise InputError(f"{where}: no features; the table is {x.shape[0]}×{x.shape[1]}")
     if x.dtype.kind not in "fiu": raise InputError(f"{where}: features must be real numbers, not {x.dtype}")

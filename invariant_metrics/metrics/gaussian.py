@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, check_source, few, progress, rng
 from ..files import atomic_write, save_tensors
+from ..data.items import as_numbers
 from ..encoders.base import get_encoder
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import FILES, Features, FeatureStore, checked_features, load_features
@@ -31,8 +32,9 @@ from ..encoders.store import FILES, Features, FeatureStore, checked_features, lo
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     "A batch of features; raises InputError on anything that is not two-dimensional and numeric."
     check_source(x, "features")
-    try: x = x.detach() if isinstance(x, Tensor) else np.asarray(x)
-    except ValueError as error: raise InputError("features must be one array (N, d), with rows of one length") from error
+    try: x = as_numbers(x, "features").detach() if isinstance(x, Tensor) else np.asarray(x)
+    except InputError: raise
+    except Exception as error: raise InputError("features must be one array (N, d), with rows of one length") from error
     numeric = (x.dtype != torch.bool and not x.is_complex()) if isinstance(x, Tensor) else x.dtype.kind in "fiu"
     if not numeric: raise InputError(f"features must be real numbers, not {x.dtype}")
     if x.ndim != 2 or not x.shape[1]: raise InputError(f"features must be (N, d), not {tuple(x.shape)}")
@@ -448,8 +450,10 @@ def open_features(source,              # file, list of files, two-dimensional ar
     "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."
     if isinstance(source, (Features, GaussianStats)): return source
     if _names_file(source) and _holds_stats(Path(source)): return GaussianStats.load(source)
-    if isinstance(source, Sequence) and len(source) and all(_names_file(s) for s in source):
+    if isinstance(source, (list, tuple)) and len(source) and all(_names_file(s) for s in source):
         return _merge_shards([Path(s) for s in source], where)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(x, (Tensor, np.ndarray)) and x.ndim == 1 for x in source):
+        source = as_numbers(source, where) # a row each
     if isinstance(source, (Tensor, np.ndarray)) and source.ndim == 2:
         return Features(checked_features(source, where), None, None, where)
     return load_features(source) if _names_file(source) else None

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..core import InputError, Score, Signature, check_device, check_range, check_type, progress, unknown
+from ..core import InputError, Score, Signature, check_device, check_range, check_source, check_type, progress, unknown
 from ..data.items import Images
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
@@ -218,6 +218,7 @@ def score(pred,                             # folder, files, array, texts, featu
     check_level(confidence)
     check_type("seed", seed, int)
     check_type("layer", layer, str | None)
+    check_source(weights, "weights")
     check_device(device)
     if not isinstance(options, ScoreOptions): raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
     options = options.including(**more)
@@ -233,7 +234,8 @@ def score(pred,                             # folder, files, array, texts, featu
     if options.permutations and not any(m.is_distance for m in found.metrics):
         raise InputError(f"permutations test distances between sets, and {', '.join(m.name for m in found.metrics)} are none")
     settings = dict(method=options.method, confidence=confidence, reps=options.reps if options.method else 0, seed=seed, clusters=options.clusters)
-    scores = score_comparison(found, Extraction(options.batch, FeatureStore() if options.cache else None), options.permutations, settings)
+    try: scores = score_comparison(found, Extraction(options.batch, FeatureStore() if options.cache else None), options.permutations, settings)
+    except MemoryError as error: raise InputError(f"not enough memory ({error}); take fewer items, replicates or permutations") from error
     if options.paired: return scores.paired(*found.systems)
     return scores if several else scores[""]
 

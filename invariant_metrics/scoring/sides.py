@@ -319,7 +319,8 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
         for start, stacks in batches(sides, batch):
             truth, cache = (stacks[-1] if target is not None else None), {}
             for name, pred in zip(systems, stacks):
-                rows = extract(metrics, pred, truth, cache=cache, batch=batch, names=sides[0].names[start:])
+                try: rows = extract(metrics, pred, truth, cache=cache, batch=batch, names=sides[0].names[start:])
+                except InputError as error: raise InputError(f"{error}; it is about {few(sides[0].names[start:start + len(pred)], 3)}") from error
                 for m in metrics: parts[name][m.name].append(rows[m.name])
             bar.update(len(stacks[0]))
     return {s: {m.name: _join_rows(m, by[m.name]) for m in metrics} for s, by in parts.items()}
