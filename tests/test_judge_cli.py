@@ -144,6 +144,8 @@ def test_labels_write_a_table_that_agree_reads(tmp_path, capsys):
     run(*likert, "--aspect", "truth", "--out", out)
     said = capsys.readouterr()
     assert "dropped" not in said.err and "Tim" in said.out and "'=Ada" in out.read_text() and "Tim" not in out.read_text()
+    run(*likert, "--format", "csv")
+    assert "\n'=Ada," in (said := capsys.readouterr().out) and "\n=" not in said, "what is printed for a spreadsheet holds no formula"
     how = ["--metrics", tmp_path/"scores.csv", "--statistic", "pearson", "--reps", 20, "--intersect"]
     run("agree", out, *how, "--json")
     table = json.loads(capsys.readouterr().out)["result"]["table"]

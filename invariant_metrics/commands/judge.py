@@ -140,7 +140,7 @@ def agree_people(
         lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
         higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
         unit: Annotated[str, choice("--unit", ("item", "within-item", "system", "choice"), "item: all outputs together; within-item: systems within items; "
-                                    "system: means; choice: of pairs that were compared.", INTERVALS)] = "item",
+                                    "system: whole systems; choice: of pairs that were compared.", INTERVALS)] = "item",
         statistic: Annotated[list[str], option("--statistic", "pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", INTERVALS)] = [],
         pool: Annotated[Optional[str], option("--pool", "Unit system: corpus (the metric's value of all items, e.g. BLEU) or mean (of items); "
                                               "default corpus where there is one.", INTERVALS, metavar="[corpus|mean]")] = None,

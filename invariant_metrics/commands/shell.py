@@ -187,10 +187,11 @@ def _as_latex(table: ResultTable) -> str:
 # %% ../../nbs/commands/00_shell.ipynb #9ea1729b
 def _as_csv(table: ResultTable) -> str:
     import csv
+    from invariant_metrics.data.judgment_tables import safe_cell # names are whatever people typed
     out = io.StringIO()
     writer = csv.DictWriter(out, list(table.rows[0]) if table.rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table.rows)
+    writer.writerows({name: safe_cell(v) if isinstance(v, str) else v for name, v in row.items()} for row in table.rows)
     return out.getvalue().rstrip("\n")
 
 # %% ../../nbs/commands/00_shell.ipynb #befa05aa
