@@ -10,9 +10,11 @@ from real_data import clipscore_example, lines, nlg_eval_example
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.metrics.ngram import intern
-from invariant_metrics.metrics.rouge import lcs_lengths, rouge, rouge_l, rouge_words
+from invariant_metrics.metrics.rouge import lcs_lengths, rouge, rouge_l, rouge_lsum, rouge_words
+from invariant_metrics.scoring.score import score
 
 KINDS = {"1": "rouge1", "2": "rouge2", "l": "rougeL"}
+NAMES = {**KINDS, "lsum": "rougeLsum"}
 WORDS = "a b c running runs Run cats 12 don't it's well-known über 日本 , . (x)".split()
 
 
@@ -34,8 +36,8 @@ def corpus(seed: int, n: int = 60, longest: int = 12, words=tuple(WORDS)) -> tup
 
 def google(hypotheses, references, kind: str, stemmer: bool = False) -> list[list[float]]:
     from rouge_score.rouge_scorer import RougeScorer
-    scorer = RougeScorer([KINDS[kind]], use_stemmer=stemmer)
-    found = [scorer.score_multi(refs, h)[KINDS[kind]] for h, refs in zip(hypotheses, references)]
+    scorer = RougeScorer([NAMES[kind]], use_stemmer=stemmer)
+    found = [scorer.score_multi(refs, h)[NAMES[kind]] for h, refs in zip(hypotheses, references)]
     return [[s.precision, s.recall, s.fmeasure] for s in found]
 
 
@@ -71,6 +73,20 @@ def test_lins_rouge_equals_rouge_score(kind, stemmer):
         for column, part in enumerate("prf"):
             metric = get_metric(f"rouge-{kind}-{part}", stemmer=stemmer)
             assert np.array_equal(metric.compare(metric.phi(hypotheses, references)), found[:, column])
+
+
+@pytest.mark.parametrize("stemmer", [False, True])
+def test_rouge_lsum_equals_rouge_score(stemmer):
+    "Summaries of none to six lines, some of them empty, one to three references, few words so that subsequences tie; by name as well."
+    draw = random.Random(3)
+    def summary(): return "\n".join(" ".join(draw.choices(WORDS, k=draw.choice([0, 1, 3, 8, 20]))) for _ in range(draw.randint(0, 6)))
+    hypotheses, references = [summary() for _ in range(150)], [[summary() for _ in range(draw.randint(1, 3))] for _ in range(150)]
+    expected = google(hypotheses, references, "lsum", stemmer)
+    np.testing.assert_allclose(rouge_lsum(hypotheses, references, stemmer=stemmer), expected, atol=1e-12, rtol=0)
+    found = score(hypotheses, references, [f"rouge-lsum-{part}" for part in "prf"], metric_options={"stemmer": stemmer}, ci=False)
+    np.testing.assert_allclose(np.stack([found[f"rouge-lsum-{part}"].per_item for part in "prf"], 1), expected, atol=1e-12)
+    alone = score(["one line"]*8, [["one line or two"]]*8, ["rouge-lsum-f"], ci=False)["rouge-lsum-f"]
+    assert "no text has two lines" in alone.notes[0] and not found["rouge-lsum-f"].notes
 
 
 def test_lins_rouge_on_summaries():
