@@ -103,6 +103,11 @@ def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: #
     def phi(pred, target=None, source=None): return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
     return dict(phi=phi, phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 
+def _too_short(rows: Tensor, order: int, column: int, counts_as: str) -> tuple[str, ...]: # column: n-grams of that order in a text
+    short, empty = int((rows[:, column] == 0).sum()), int((rows[:, 1] == 0).sum())
+    if not short: return ()
+    return (f"{short} of {len(rows)} texts have fewer than {order} tokens ({empty} of them none): {counts_as}",)
+
 def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, pooled: bool, repeated: bool = False) -> dict:
     counted = tuple(sorted({1, 2, 3, 4, *map(_order, orders)}))
     columns = [c for n in orders for c in (2*counted.index(n), 2*counted.index(n) + 1)]
@@ -110,7 +115,9 @@ def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, po
     signature = Signature.of(metric=name, orders="-".join(map(str, orders)), tokenizer=tokenizer, case="lower" if lowercase else "kept",
                              mean="counts" if pooled else "texts")
     parts = dict(compare=lambda rows: rows[:, columns], pool=share, per_item=share) if pooled else dict(compare=lambda rows: share(rows[:, columns]))
-    return dict(**_counting(counted, tokenizer, lowercase), **parts, signature=signature)
+    counts_as = "they add nothing to the counts" if pooled else f"each counts as {0 if repeated else 1}, as if it said everything once"
+    def notes(rows: Tensor) -> tuple[str, ...]: return _too_short(rows, min(orders), columns[1], counts_as)
+    return dict(**_counting(counted, tokenizer, lowercase), **parts, notes=notes, signature=signature)
 
 def _div(n: int) -> Callable:
     @metric_factory(f"div-{n}", "single", higher_is_better=True, measures=f"share of distinct {n}-grams in a text", cite="Su et al. 2022", **_CARD)
@@ -139,7 +146,8 @@ def _distinct(n: int) -> Callable:
     def build(tokenizer: str = "none", lowercase: bool = False, denominator: str = "tokens", device: str = "cpu") -> dict:
         part, whole = 2*n - 2, 1 if _denominator(denominator) == "tokens" else 2*n - 1
         signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer, case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
-        return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase), compare=lambda rows: _ratio(rows[:, part], rows[:, whole], 0.0), signature=signature)
+        return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase), compare=lambda rows: _ratio(rows[:, part], rows[:, whole], 0.0),
+                    notes=lambda rows: _too_short(rows, n, 2*n - 1, "without an n-gram a text counts as 0"), signature=signature)
     return build
 
 for _n in (1, 2): _distinct(_n)
