@@ -9,6 +9,7 @@ from invariant_metrics.metrics.base import extract, get_metric, metric_cards
 from invariant_metrics.metrics.diversity import corpus_distinct, distinct_n, div_n, diversity, gram_counts
 from invariant_metrics.metrics.diversity import rep_n
 from invariant_metrics.scoring.inference import score_rows
+from invariant_metrics.scoring.score import score
 
 NAMES = ["div-2", "div-3", "div-4", "diversity", "repetition", "distinct-1", "distinct-2"]
 texts_of_few_words = st.lists(st.lists(st.sampled_from("a b c d".split()), max_size=12).map(" ".join), min_size=1, max_size=8)
@@ -109,3 +110,15 @@ def test_a_score_has_an_interval():
 def test_mistakes_are_one_line(call):
     with pytest.raises(InputError) as error: call()
     assert "\n" not in str(error.value)
+
+
+def test_silence_is_told_beside_the_best_number():
+    "Texts that say nothing repeat nothing: the number is the best there is, and a line says from what."
+    empty = score([""]*9, None, ["diversity", "div-2", "repetition", "distinct-1"])
+    assert empty["diversity"].value == empty["div-2"].value == 1 and empty["repetition"].value == empty["distinct-1"].value == 0
+    for name, says in (("diversity", "counts as 1"), ("div-2", "counts as 1"), ("repetition", "counts as 0"), ("distinct-1", "counts as 0")):
+        assert f"9 of 9 texts have fewer than {1 if name == 'distinct-1' else 2} tokens (9 of them none)" in empty[name].notes[0] and says in empty[name].notes[0]
+        assert empty[name].ci is None
+    some = score(["a b a b", "one", "c d e f"]*3, None, ["diversity"], metric_options={"pooled": True})["diversity"]
+    assert "3 of 9 texts have fewer than 2 tokens (0 of them none): they add nothing" in some.notes[0]
+    assert not score(["a b a b", "c d e f"]*5, None, ["diversity"])["diversity"].notes

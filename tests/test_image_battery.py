@@ -182,3 +182,20 @@ def test_published_ssim_through_the_metric(name, expected):
     assert round(ssim(pred, target, channels="luma").item(), 4) == expected
     metric = get_metric("ssim", channels="luma")
     assert round(metric.statistic(extract([metric], pred, target)["ssim"]), 4) == expected
+
+
+def test_functions_called_directly_refuse_what_has_no_area_or_another_shape():
+    from invariant_metrics.metrics.image import colorfulness, colorfulness_abs, psnr, squared_errors
+    two = {"psnr": psnr, "ciede2000": ciede2000, "squared_errors": squared_errors, "ssim": ssim, "ms-ssim": ms_ssim}
+    one = {"colorfulness": colorfulness, "colorfulness-abs": colorfulness_abs, "luma": luma}
+    for shape, says in (((2, 3, 0, 8), "no area"), ((2, 3, 8, 0), "no area"), ((3, 8, 8), r"images are \(N"), ((8,), r"images are \(N"), ((1, 2, 3, 8, 8), r"images are \(N")):
+        for f in two.values():
+            with pytest.raises(InputError, match=says): f(torch.zeros(shape), torch.zeros(shape))
+        for f in one.values():
+            with pytest.raises(InputError, match=says): f(torch.zeros(shape))
+    for f in (ciede2000,):
+        with pytest.raises(InputError, match=r"\(N, 3, H, W\), not \(2, 1, 8, 8\)"): f(torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 8, 8))
+    for f in (colorfulness, colorfulness_abs):
+        with pytest.raises(InputError, match=r"\(N, 3, H, W\)"): f(torch.zeros(2, 4, 8, 8))
+    with pytest.raises(InputError, match="different shapes"): psnr(torch.zeros(2, 3, 8, 8), torch.zeros(1, 3, 8, 8))
+    with pytest.raises(InputError, match="tensor"): psnr(np.zeros((1, 3, 8, 8)), torch.zeros(1, 3, 8, 8))

@@ -143,7 +143,8 @@ def test_a_small_pilot_says_so():
     (lambda: mean_pilot([1.0, 2.0, 4.0]), "four items"), (lambda: mean_pilot([1.0]*9), "nothing varies"), (lambda: mean_pilot([1, 2, np.nan, 3, 4.0]), "finite"),
     (lambda: mean_pilot([1, 2, 3, 4.0], [1, 2, 3.0]), "same items"), (lambda: correlation_pilot(np.arange(9), np.ones(9)), "constant"),
     (lambda: correlation_pilot(np.arange(9), np.arange(9)), "agree exactly"), (lambda: auc_pilot([3.0]*5, [1.0]*5), "one side"),
-    (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=-1), "greater than 0"), (lambda: power(mean_pilot([1, 2, 3, 5.0]), power=1.0), "share between"),
+    (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=-1), "greater than 0"), (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=1e-300), "more than 1,000,000,000,000 items"),
+    (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=float("nan")), "greater than 0"), (lambda: power(mean_pilot([1, 2, 3, 5.0]), power=1.0), "share between"),
     (lambda: power(correlation_pilot([1, 2, 3, 5, 9.0], [2, 1, 3, 7, 5.0]), wished=1.2), "end below 1"),
     (lambda: influence_pilot("x", 0.0, [(np.array([np.inf, 1, 2, 3]), None)], 4, "{}"), "not finite")])
 def test_what_cannot_be_planned_is_said_in_one_line(call, says):
@@ -251,3 +252,7 @@ def test_improvements_carry_p_and_holm():
     assert rows.loc["fd", "p_holm"] == pytest.approx(min(2*rows.loc["fd", "p"], 1)) and (table["p_holm"] >= table["p"]).all()
     alone = improvement_table({k: v for k, v in bank.items() if k[2] == 0}, bank, {"fd": False})
     assert alone["p"].isna().all()
+
+
+def test_a_plan_of_many_items_is_still_a_plan():
+    assert 10**9 < power(mean_pilot([1, 2, 3, 5.0]), wished=1e-4).n_needed < 10**10

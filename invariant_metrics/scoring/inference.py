@@ -163,7 +163,7 @@ def item_interval(metric: ItemMetric,
                   confidence: float = 0.95,
                  ) -> tuple[Interval | None, str | None]: # the interval; where there is none, why
     "Student's interval of a mean or a function of sums, or of its difference between two systems of the same items."
-    parts = [leave_one_out(metric, rows, clusters) for rows in sides] if len(sides[0]) > 1 else [np.zeros(1)]
+    parts = [leave_one_out(metric, rows, clusters) if len(rows) > 1 else np.zeros(1) for rows in sides]
     value = metric.statistic(sides[0]) - (metric.statistic(sides[1]) if len(sides) == 2 else 0.0)
     size = max(float(np.abs(part).max()) for part in parts)
     moved = parts[0] - (parts[1] if len(sides) == 2 else 0.0)
@@ -346,12 +346,14 @@ def permutation_test(metric: Metric,                    # a distance between set
                     ) -> float:                         # in [1/(reps + 1), 1]
     "P-value of the hypothesis that predictions and targets have one distribution; raises InputError if it cannot be tested."
     if not metric.is_distance: raise InputError(f"{metric.name}: a permutation test needs a distance between sets")
-    mixed = shuffle_sides(rows, reps, cluster_labels(clusters, len(rows)), rng(seed, "permutation"))
+    labels, generator = cluster_labels(clusters, len(rows)), rng(seed, "permutation")
     pool = torch.cat([rows.pred, rows.target])
     pooled = Rows(pool, pool, matched=False)
     own = np.r_[np.ones(len(rows)), np.zeros(len(rows.target))][None]
     observed = metric.replicates(pooled, (own, 1 - own))[0]
-    parts = progress(np.array_split(mixed, -(-reps//512)), desc="permutations")
-    found = np.concatenate([metric.replicates(pooled, (part, 1 - part)) for part in parts])
+    found = []
+    for some in progress(np.array_split(np.arange(reps), -(-reps//512)), desc="permutations"): # a part in memory at a time
+        mixed = shuffle_sides(rows, len(some), labels, generator)
+        found.append(metric.replicates(pooled, (mixed, 1 - mixed)))
     rounding = 1e-9*abs(observed)
-    return float((1 + (found >= observed - rounding).sum())/(reps + 1))
+    return float((1 + (np.concatenate(found) >= observed - rounding).sum())/(reps + 1))
