@@ -26,6 +26,7 @@ setup(
         "Natural Language :: English",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
     ],
     python_requires=f">={cfg['min_python']}",
     packages=find_packages(include=["invariant_metrics", "invariant_metrics.*"]),

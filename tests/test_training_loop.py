@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import invariant_metrics as im
 
 ROOT = Path(__file__).parent.parent
-IMAGES = torch.rand(2, 24, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.rand(2, 160, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def blocks() -> dict[str, str]:
@@ -26,7 +26,7 @@ def fade(x): return 0.9*x
 
 
 def test_torchmetrics(capsys):
-    space = {"model": fade, "validation": DataLoader(TensorDataset(IMAGES[0], IMAGES[0]), batch_size=8)}
+    space = {"model": fade, "validation": DataLoader(TensorDataset(IMAGES[0], IMAGES[0]), batch_size=40)}
     exec(blocks()["MetricCollection"], space)
     found = space["metrics"].compute()
     wanted = im.score(fade(IMAGES[0]), IMAGES[0], ["psnr", "fd"], ci=False)
@@ -48,7 +48,7 @@ def test_lightning_logs_it():
     exec(blocks()["LightningModule"], space)
     model = space["Colorizer"]()
     model.forward = fade
-    for start in (0, 12): model.validation_step((IMAGES[0][start:start + 12], IMAGES[0][start:start + 12]), start)
+    for start in (0, 80): model.validation_step((IMAGES[0][start:start + 80], IMAGES[0][start:start + 80]), start)
     (name, metric), = model.logged.items()
     assert name == "val/psnr" and float(metric) == pytest.approx(float(im.score(fade(IMAGES[0]), IMAGES[0], "psnr", ci=False)["psnr"]), rel=1e-6)
     assert not [*model.parameters()] and not model.state_dict()  # nothing of the metric goes into checkpoints
@@ -61,7 +61,7 @@ def test_lightning_itself():
     class Trained(space["Colorizer"]):
         def forward(self, x): return fade(x)
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    found, = trainer.validate(Trained(), DataLoader(TensorDataset(*IMAGES[[0, 0]]), batch_size=8), verbose=False)
+    found, = trainer.validate(Trained(), DataLoader(TensorDataset(*IMAGES[[0, 0]]), batch_size=40), verbose=False)
     assert found["val/psnr"] == pytest.approx(float(im.score(fade(IMAGES[0]), IMAGES[0], "psnr", ci=False)["psnr"]), rel=1e-5)
 
 
