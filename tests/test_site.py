@@ -74,7 +74,7 @@ def test_links_lead_to_notebooks_that_exist():
     dead = []
     for where, source, _ in cells("markdown"):
         folder = (NBS/where.split(" ")[0]).parent
-        for target in re.findall(r"\]\(([^)\s]+)\)", source):
+        for target in ("".join(found) for found in re.findall(r"""\]\(([^)\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:href|src)=["']([^"']+)""", source, re.MULTILINE)):
             if re.match(r"\w+:|#", target): continue
             file = target.split("#")[0]
             if file.endswith(".html") or not (folder/file).exists(): dead.append(f"{where}: {target}")
