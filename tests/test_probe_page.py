@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from browser import browser
+from pipe_browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.probe.figures import example_strips
 from invariant_metrics.probe.tables import kind_verdicts

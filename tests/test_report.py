@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from browser import browser
+from pipe_browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import save_results
 from invariant_metrics.study.figures import results_table_rows

@@ -47,9 +47,9 @@ every.textContent = "Unfold everything";
 every.addEventListener("click", () => { const open = ![...all].every(e => e.open); for (const e of all) e.open = open; every.textContent = open ? "Fold everything" : "Unfold everything"; });
 document.querySelector(".contents").append(every);
 addEventListener("beforeprint", () => { for (const e of all) e.open = true; });
-const dialog = document.createElement("dialog"), large = new Image();
-dialog.append(large);
+const dialog = document.createElement("dialog"), large = new Image(), named = document.createElement("p");
 document.body.append(dialog);
+dialog.addEventListener("close", () => dialog.replaceChildren());
 dialog.addEventListener("click", () => dialog.close());
 for (const small of document.querySelectorAll("main img")) {
   const open = () => {
@@ -57,6 +57,8 @@ for (const small of document.querySelectorAll("main img")) {
     large.src = small.src;
     large.alt = small.alt;
     large.width = times * small.naturalWidth;
+    named.textContent = `${small.alt}, each pixel ${times} wide; a click closes`;
+    dialog.append(large, named);
     dialog.showModal();
   };
   small.tabIndex = 0;

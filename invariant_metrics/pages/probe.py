@@ -97,7 +97,7 @@ def metric_panel(counts: pd.DataFrame, # of one view, as `count_kinds`
     rows = [(r.metric, r.notices, r.prefers, False) for r in metrics.itertuples()]
     rows += [(f"{r.metric} (sentinel)", r.notices, r.prefers, True) for r in aside.itertuples()]
     of = int(counts["of"].max())
-    return count_panel(f"{title}: kinds of violation, of {of}", "metric", ("notices the violation →", "← prefers it"), rows, of)
+    return count_panel(f"{title}: kinds of violation noticed, or preferred to what is right, of {of}", "metric", ("notices →", "← prefers"), rows, of)
 
 def best_clause(counts: pd.DataFrame) -> str: # of one view
     "The metric that notices most, and what it costs."

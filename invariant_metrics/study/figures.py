@@ -238,6 +238,6 @@ def panel_strips(panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) ui
         shown += [map_colors(panels[f"{row}/{m}"][k], panels[f"truth/{m}"][k]) for m in maps if f"{row}/{m}" in panels]
         gap = np.full((max(1, len(shown[0]) // 16), *shown[0].shape[1:]), 128, np.uint8)
         stacked = np.concatenate([part for image in shown for part in (image, gap)][:-1])
-        return picture(stacked, "gray input" if row == "gray" else row, side=128 * len(shown))
+        return picture(stacked, "gray input" if row == "gray" else breakable_name(row), side=128 * len(shown))
     count = min((len(panels[f"{row}/rgb"]) for row in rows), default=0)
     return [[column(row, k) for row in rows] for k in range(min(count, 3))]
