@@ -14,13 +14,13 @@ from invariant_metrics.scoring.score import score
 
 ELSEWHERE = { # name -> why it is not here
     **dict.fromkeys(("violation-segformer", "violation-mask2former", "violation-midas", "fid", "fid-pytorch", "fid-clean", "fdd", "kid", "kid-full",
-                     "inception-score", "lpips-alex", "lpips-vgg", "lpips-squeeze", "bleurt"), "needs hub weights, which no default test has"),
+                     "inception-score", "lpips", "lpips-alex", "lpips-vgg", "lpips-squeeze", "cmmd", "cmmd-unbiased", "cmmd-moments", "bleurt"), "needs hub weights, which no default test has"),
     "ms-ssim": "needs larger images: tests/test_image_battery.py", "comet": "needs an environment of its own", "meteor-1.5": "needs Java",
     "clipscore": "needs images and texts: tests/test_caption.py", "refclipscore": "needs images and texts: tests/test_caption.py"}
 MINILM = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")}
 OPTIONS = {**MINILM, **{n: {"runs": 2} for n in metrics.names() if n.startswith("prd-")}} # ten clusterings each time take long
 OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap", "own_metric:center_gap"]
-UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased", "fd-inf"} # of identical sets not 0 but below it
+UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased-embedded", "fd-inf"} # of identical sets not 0 but below it
 SATURATED = {"precision", "recall", "coverage"}           # shares that light damage may leave at 1
 PEOPLE = [("a brown dog runs along the beach", "the dog is running on the sand", "a dog at the sea"), ("two children sit on a red bench",),
           ("a cat sleeps on the old couch", "a cat is lying on a couch"), ("a man rides a bicycle down the street", "someone cycles along a road"),

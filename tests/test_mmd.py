@@ -315,7 +315,7 @@ def test_what_else_is_refused():
 def test_the_metrics_say_what_they_are(name):
     metric = get_metric(name, encoder="mean-color")
     parts = dict(metric.signature.items)
-    assert parts["metric"] == name and parts["kernel"] in ("rbf", "poly3") and parts["dtype"] == "float64"
+    assert parts["metric"] == metric.name == (f"{name}-mean-color" if name.startswith("cmmd") else name) and parts["kernel"] in ("rbf", "poly3") and parts["dtype"] == "float64"
     assert parts["estimator"].startswith("biased" if name in ("cmmd", "cmmd-moments") or name.endswith("-biased") else "unbiased")
     a, b = sets(30, 30, 3)
     found = metric.estimate(a, b, matched=True, clusters=None, seed=0)

@@ -263,7 +263,7 @@ def test_another_resize_or_layer_is_refused(behind):
 def test_untrained_controls_are_said_to_be_untrained_and_seeded():
     parts = dict(get_metric("fid-clean", untrained=True, seed=3).signature.items)
     told = [parts[k] for k in ("metric", "weights", "layer", "input")]
-    assert told == ["fid-clean", "untrained-3", "2048", "299-squash-pilbicubic-clean"]
+    assert told == ["fid-clean-untrained", "untrained-3", "2048", "299-squash-pilbicubic-clean"]
 
 
 def test_signatures_of_files_are_those_of_the_encoders(behind):

@@ -105,9 +105,9 @@ def test_shards_of_separate_processes_merge_to_the_whole(folders, tmp_path):
 
 def test_same_folder_on_both_sides_is_zero_and_said(folders, tmp_path):
     root, truth, _ = folders
-    done = cli("score", "fd,mmd,cmmd", "--pred", truth, "--target", truth, cwd=tmp_path)
+    done = cli("score", "fd,mmd,cmmd-embedded", "--pred", truth, "--target", truth, cwd=tmp_path)
     assert done.returncode == 0 and "hold the same items" in done.stderr
-    answer = im.score(truth, truth, ["fd", "mmd", "cmmd"])
+    answer = im.score(truth, truth, ["fd", "mmd", "cmmd-embedded"])
     assert all(s.value == 0 and s.ci is None for s in answer.values())
 
 

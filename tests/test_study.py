@@ -74,7 +74,7 @@ def test_a_study_holds_every_system_control_metric_and_reading(study):
     systems = ["baseline", "saturation", "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+segmentation-random"]
     assert set(study.results["system"]) == set(systems)
     measured = set(study.results["metric"])
-    assert {"fd", "cmmd", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "colorfulness-gap", "fd-untrained", "oracle",
+    assert {"fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "colorfulness-gap", "fd-untrained", "oracle",
             "violation-segmentation", "violation-segmentation-judge", "violation-depth", "violation-depth-judge",
             "violation-roundness", "darkness-gap"} <= measured
     rows = study.results.groupby(["system", "alpha", "metric"])["seed"].nunique()

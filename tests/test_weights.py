@@ -82,7 +82,7 @@ def test_a_missing_asset_and_a_broken_card_are_refused(copy):
 def test_a_failed_save_leaves_the_old_weights(copy, monkeypatch):
     before = (copy/"embedded-image.safetensors").read_bytes()
     def full(*_, **__): raise OSError(28, "No space left on device")
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(InputError) as error: save_embedded("embedded-image", {"w": torch.zeros(2, 2)}, Card("embedded-image", ""), copy)
     assert "No space left" in one_line(error)
     assert (copy/"embedded-image.safetensors").read_bytes() == before

@@ -56,6 +56,7 @@ def probe_command(
         side: Annotated[Optional[int], option("--side", "Pixels to which the short side of your pictures is shrunk.", INPUT, min=16, max=4096)] = None,
         metrics: Metrics = [],
         families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
+        encoder: Encoder = None, weights: Weights = [],
         out: Annotated[Optional[Path], option("--out", "Run folder; default runs/probe-TASK.", OUTPUT)] = None,
         overwrite: Overwrite = False, form: Format = "table",
         scale: Scale = "default", device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
@@ -67,7 +68,8 @@ def probe_command(
     few_threads()
     folder, found = run_probe(task, _one_or_all(target), pred, source=source, metrics=parse_lists(metrics) or None,
                               families=parse_lists(families) or None, foils=foils, regions=regions, recursive=recursive,
-                              side=side, base=base, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device, workers=workers)
+                              side=side, base=base, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device,
+                              encoder=encoder, weights=weights or None, workers=workers)
     page, said = write_report(folder), summarize_probe(found, task)
     lines = [f"{what} {sentence}" for lines in said.sentences.values() for what, sentence in lines]
     print_result(form, "probe", {"folder": folder, "page": page, **_probe_payload(said, found)}, _probe_tables(said), [*lines, f"page: {page}"])
@@ -139,6 +141,7 @@ def agree_people(
         metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
         lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
         higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
+        weights: Weights = [],
         unit: Annotated[str, choice("--unit", ("item", "within-item", "system", "choice"), "item: all outputs together; within-item: systems within items; "
                                     "system: whole systems; choice: of pairs that were compared.", INTERVALS)] = "item",
         statistic: Annotated[list[str], option("--statistic", "pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", INTERVALS)] = [],
@@ -165,7 +168,7 @@ def agree_people(
     for name in statistics: agreement_named(name.replace("-", "_")) # whether it has this unit depends on the judgments
     found = measure(_judged(judgments, kind, page, aspect, columns), _scores(metrics), unit, statistics, generalize,
                     ratings=ratings, pool=pool, lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps,
-                    confidence=confidence, seed=seed, device=device)
+                    confidence=confidence, seed=seed, device=device, weights=weights or None)
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
@@ -245,7 +248,7 @@ def power_command(
         values: Annotated[list[Path], option("--values", "Instead: one or two files of `score --per-item`.", INPUT)] = [],
         system: Annotated[list[str], option("--system", "The two systems, where a file holds more.", INPUT)] = [],
         unpaired: Annotated[bool, option("--unpaired", "The systems of --values answered different items.", INPUT)] = False,
-        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
+        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
         wish: Annotated[Optional[float], option("--wish", "A difference you would like to notice: how many items does it take?", INTERVALS)] = None,
         chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
         confidence: Confidence = 0.95,
@@ -270,7 +273,7 @@ def power_command(
     else:
         sides = {str(p): p for p in pred} if len(pred) > 1 else pred[0]
         plans = plan_systems(sides, _one_or_all(target), asked, **settings, source=source, metric_options=parse_options(option_),
-                             encoder=encoder, layer=layer, weights=weights, recursive=recursive, device=device, seed=seed)
+                             encoder=encoder, layer=layer, weights=weights or None, recursive=recursive, device=device, seed=seed)
     if figure is not None:
         if len(plans) > 1: raise InputError(f"--figure shows one plan, and there are {len(plans)}; name one metric")
         with atomic_write(figure) as path: power_figure(plans[0]).savefig(path, dpi=150, facecolor="white")
@@ -287,7 +290,7 @@ def styles_command(
         page: Annotated[Optional[Path], option("--page", "The labeling page of these answers.", INPUT)] = None,
         encoder: Encoder = None,
         layer: Annotated[list[str], option("--layer", "Layers of the encoder; default all.", METRICS)] = [],
-        weights: Weights = None,
+        weights: Weights = [],
         statistic: Annotated[str, choice("--statistic", ("pearson", "spearman"), "Correlation with people.", INTERVALS)] = "pearson",
         ci: Annotated[str, choice("--ci", ("percentile", "normal", "corrected"), "How intervals are made.", INTERVALS, "interval method")] = "percentile",
         reps: Reps = 1000,
@@ -300,7 +303,7 @@ def styles_command(
     from invariant_metrics.people.styles import style_study, table_one
     few_threads()
     said = read_labels(_one_or_all(labels), page) if is_answers(labels[0]) else labels[0]
-    found = style_study(folder, real, said, encoder=encoder, layers=parse_lists(layer) or None, weights=weights, kind=statistic, reps=reps,
+    found = style_study(folder, real, said, encoder=encoder, layers=parse_lists(layer) or None, weights=weights or None, kind=statistic, reps=reps,
                         fixed_real=fixed_real, new_styles=new_styles, device=device, seed=seed)
     hype = dict(zip(found.styles, map(float, found.hype)))
     people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]

@@ -35,6 +35,9 @@ def study_command(
         long: Annotated[str, choice("--long", ("cut", "drop"), "What becomes of texts longer than the network writes.", INPUT, "way with long texts")] = "cut",
         metrics: Metrics = [], invariants: Invariants = [],
         model: Annotated[Optional[str], option("--model", "Network to train; default by task: unet, small.", METRICS)] = None,
+        systems: Annotated[list[str], option("--systems", "Systems to train, e.g. segmentation,segmentation+depth; default by --grid. The baseline always is.", METRICS)] = [],
+        encoder: Annotated[Optional[str], option("--encoder", "captioning: through which pictures are seen; colorization: of the metrics that take one, e.g. fd.", METRICS)] = None,
+        weights: Weights = [],
         select: Annotated[Optional[str], option("--select", "Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.", METRICS)] = None,
         out: Out = None,
         resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
@@ -45,11 +48,12 @@ def study_command(
         seeds: Annotated[Optional[int], option("--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
         device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
     "Which metrics notice a broken invariant, and does training with invariants help?"
-    weights = parse_numbers(alphas, float)
+    strengths = parse_numbers(alphas, float)
     from invariant_metrics.study.run import study as run_study
     from invariant_metrics.pages.study import write_report
     run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions, out=out, resume=resume,
-                    overwrite=overwrite, scale=scale, grid=grid, alphas=weights, seeds=seeds, model=model,
+                    overwrite=overwrite, scale=scale, grid=grid, alphas=strengths, seeds=seeds, model=model,
+                    systems=parse_lists(systems) or None, encoder=encoder, weights=weights or None,
                     metrics=parse_lists(metrics), invariants=parse_lists(invariants), select=select, long=long, device=device,
                     seed=seed, workers=workers)
     page = write_report(run.folder)
@@ -133,7 +137,8 @@ _BETTER = {True: "higher", False: "lower", None: "neither"}
 
 def _score_row(system: str, name: str, s) -> dict:
     ci = s.ci
-    return {"system": system, "metric": name, "better": _BETTER[s.higher_is_better], "value": s.value, "corrected": s.corrected,
+    encoder = dict(s.signature.items).get("encoder")
+    return {"system": system, "metric": name, "encoder": encoder, "better": _BETTER[s.higher_is_better], "value": s.value, "corrected": s.corrected,
             "ci_low": ci and ci.low, "ci_high": ci and ci.high, "confidence": ci and ci.level, "method": ci and ci.method,
             "p": s.p_value, "n": s.n, "signature": str(s.signature)}
 
@@ -141,7 +146,8 @@ def _score_tables(scores: dict, confidence: float) -> list[ResultTable]: # of al
     rows = [_score_row(system, name, s) for system, by in scores.items() for name, s in by.items()]
     captions = dict.fromkeys(s.caption for by in scores.values() for s in by.values())
     single = ("system",) if len(scores) == 1 else ()
-    hide = ("confidence", "method", "signature", *single)
+    plain = () if any(row["encoder"] for row in rows) else ("encoder",)
+    hide = ("confidence", "method", "signature", *single, *plain)
     return [ResultTable(rows, next(iter(scores)) if single else "", "; ".join(captions), confidence, hide)]
 
 def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
@@ -162,7 +168,7 @@ def score_command(
         query: Annotated[Optional[Path], option("--query", "Text file of queries, line by line, for metrics of pairs.", INPUT)] = None,
         intersect: Annotated[bool, option("--intersect", "Sides without the same names: score what all have, and say how much.", INPUT)] = False,
         skip_bad: SkipBad = False, recursive: Recursive = False,
-        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
+        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
         ci: Annotated[str, choice("--ci", ("auto", "influence", "bootstrap", "jackknife", "none"), "How intervals are made.", INTERVALS, "interval method")] = "auto",
         confidence: Confidence = 0.95, reps: Reps = 1000,
         permutations: Annotated[int, option("--permutations", "Also test whether both sets may be equal, with so many relabelings.", INTERVALS, min=0, max=1_000_000)] = 0,
@@ -186,7 +192,7 @@ def score_command(
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
     method = {"auto": True, "none": False}.get(ci, ci)
     scores = score_systems(systems, _targets(target), asked, source=source, metric_options=parse_options(option_), intersect=intersect,
-                           encoder=encoder, layer=layer, weights=weights, ci=method, confidence=confidence, reps=reps,
+                           encoder=encoder, layer=layer, weights=weights or None, ci=method, confidence=confidence, reps=reps,
                            permutations=permutations, seed=seed, device=device, query=query, skip_bad=skip_bad,
                            recursive=recursive, cache=not no_cache, batch=batch)
     order = records(ranking(scores).astype(object)) if len(systems) > 1 and not paired else None
@@ -224,14 +230,14 @@ def stats_command(
         form: Format = "table",
         shard: Annotated[Optional[str], option("--shard", "Only a part of the items, e.g. 2/8 for the second of eight.", INPUT)] = None,
         skip_bad: SkipBad = False, recursive: Recursive = False,
-        encoder: Encoder = None, layer: Layer = None, weights: Weights = None,
+        encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
         batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device, few_threads
     from invariant_metrics.data.items import load_items
-    from invariant_metrics.encoders.base import get_encoder
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
+    from invariant_metrics.encoders.weights import chosen_encoder
     from invariant_metrics.metrics.gaussian import GaussianStats
     few_threads()
     if out.suffix not in STATS_FILES: raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
@@ -243,7 +249,7 @@ def stats_command(
         if idle := [k for k, v in given.items() if v]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
-        net = get_encoder("embedded" if encoder is None else encoder, device=device, **({"weights": weights} if weights else {}))
+        net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)
         options = dict(skip_bad=skip_bad, recursive=recursive) if net.inputs == "images" else {}
         items = _shard_of(load_items(source, net.inputs, str(source), **options), shard)
         if features: save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer), items.names)
@@ -287,10 +293,10 @@ def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those 
 
 # %% ../../nbs/commands/10_score.ipynb #377e16de
 @app.command("invariants", epilog="Example: invariant-metrics invariants")
-def list_invariants(form: Format = "table", debug: Debug = False):
+def list_invariants(weights: Weights = [], form: Format = "table", debug: Debug = False):
     "Every invariant: what must not change, its distance, and its measured epsilon."
     from invariant_metrics.invariants.base import invariant_cards
-    cards = invariant_cards()
+    cards = invariant_cards(weights or None)
     print_result(form, "invariants", cards, [ResultTable(cards)])
 
 # %% ../../nbs/commands/10_score.ipynb #7177d21e

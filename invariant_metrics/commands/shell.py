@@ -98,7 +98,8 @@ Invariants = Annotated[list[str], option("--invariants", "Further invariants: na
 Options = Annotated[list[str], option("--option", "NAME=VALUE for the metrics that take it, e.g. tokenizer=intl.", METRICS)]
 Encoder = Annotated[Optional[str], option("--encoder", "For metrics of any encoder, e.g. fd, mmd: embedded, dinov2, clip, bert, package.module:object.", METRICS)]
 Layer = Annotated[Optional[str], option("--layer", "A layer of the encoder; default its last.", METRICS)]
-Weights = Annotated[Optional[str], option("--weights", "A name of `weights list`, a local folder, or organization/model@commit.", METRICS)]
+Weights = Annotated[list[str], option("--weights", "NAME=WEIGHTS for a metric, invariant, encoder or card; repeat it. WEIGHTS: a name of `weights list` (one without a commit: "
+                                      "NAME@COMMIT), a folder or file, or organization/model@COMMIT. Without NAME=: for what uses that card, or for all.", METRICS)]
 
 # %% ../../nbs/commands/00_shell.ipynb #90b07dee
 SCALES = ("quick", "default", "full")

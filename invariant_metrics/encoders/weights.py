@@ -6,7 +6,7 @@
 __all__ = ['PUBLIC', 'Card', 'read_cards', 'all_cards', 'get_card', 'save_embedded', 'load_embedded', 'Place', 'local_place',
            'hub_card', 'pinned_card', 'download_folder', 'package_folder', 'how_to_get', 'MissingWeights',
            'missing_weights', 'make_all', 'resolve', 'list_weights', 'verify_weights', 'loading', 'load_pretrained',
-           'read_tensors', 'check_names', 'fetch_weights', 'WeightChoice', 'weights_record']
+           'read_tensors', 'check_names', 'fetch_weights', 'WeightChoice', 'chosen_encoder', 'chosen_record']
 
 # %% ../../nbs/encoders/10_weights.ipynb #8220631d
 import importlib.util
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, few, unknown
+from .base import encoder_weight_names, get_encoder
 from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/10_weights.ipynb #df8b709c
@@ -205,6 +206,7 @@ def resolve(name: str | Path,      # a card's name, card@commit, a local folder 
     known = all_cards().get(str(name)) or next((c for c in PUBLIC if c.where == str(name)), None)
     if known is None and Path(name).expanduser().exists(): return local_place(name)
     card = known or pinned_card(str(name)) or hub_card(str(name))
+    if card is None and "/" in str(name): return local_place(name) # nothing is there, and it says so
     if card is None: raise unknown("weights", str(name), all_cards(), _LISTING)
     path = _find(card)
     if path is None: raise missing_weights([card])
@@ -350,6 +352,7 @@ class WeightChoice:
     "Weights that somebody named: for a metric, an invariant, an encoder or a card, or for whatever takes some."
     named: Mapping = field(default_factory=dict) # name -> weights
     every: object = None                         # weights without a name
+    settled: bool = False                        # it was looked at with everything that takes weights: here, some names may have no effect
 
     @classmethod
     def of(cls, given) -> "WeightChoice": # None, weights, {name: weights}, a list of words of a command, or a choice
@@ -363,30 +366,46 @@ class WeightChoice:
             if not _card_in(word): raise InputError(f"say what the weights {word} are for: --weights NAME={word}")
         return cls({_card_in(word): word for word in bare} | named)
 
+    def by_name(self) -> "WeightChoice":
+        "The same with a card, given without a name, under its own; raises InputError on other weights without a name."
+        if self.every is None: return self
+        card = _card_in(self.every)
+        if not card: raise InputError(f"say what the weights {self.every} are for: --weights NAME={self.every}")
+        return replace(self, named={card: self.every, **self.named}, every=None)
+
     def assign(self, wanted: Mapping[str, Sequence[str]], # what takes weights -> all names that it goes by
                shared: bool = True,                       # weights without a name may go to everything
               ) -> dict:                                  # what takes weights -> its weights; without those that nobody named
         "Who gets which weights; raises InputError on a choice that has no effect."
         known = list(dict.fromkeys(name for names in wanted.values() for name in names))
-        offer = f"names that have: {few(known, 12)}" if known else "none of these takes weights"
-        for name in self.named:
-            if name not in known: raise InputError(f"weights of {name!r} have no effect on {few([*wanted], 8) or 'this'}; {offer}")
+        asked, offer = few([*wanted], 8) or "what is built already", f"names that have: {few(known, 12)}"
+        lost = [name for name in self.named if name not in known]
+        if not (known or self.settled) and (self.named or self.every is not None): raise InputError(f"weights has no effect on {asked}; leave it out")
+        if lost and not self.settled: raise InputError(f"weights of {lost[0]!r} have no effect on {asked}; {offer}")
         card = _card_in(self.every)
-        if self.every is not None and card not in known and not (shared and known):
+        if self.every is not None and card not in known and not (shared or self.settled):
             raise InputError(f"weights {self.every}: say what they are for, --weights NAME={self.every}; {offer}")
         out = {}
         for spec, names in wanted.items():
             chosen = next((self.named[name] for name in names if name in self.named), None)
-            if chosen is None and names and self.every is not None and (card not in known or card in names): chosen = self.every
+            everyone = card not in known and shared
+            if chosen is None and names and self.every is not None and (everyone or card in names): chosen = self.every
             if chosen is not None: out[spec] = chosen
         return out
 
+# %% ../../nbs/encoders/10_weights.ipynb #f406a79d
+def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
+                   weights=None,               # what `WeightChoice.of` takes
+                   device: str | None = None): # Encoder
+    "An encoder on the weights that somebody chose for it; raises InputError on a choice that has no effect."
+    names = encoder_weight_names(name) if isinstance(name, str) else ()
+    return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device)
+
 # %% ../../nbs/encoders/10_weights.ipynb #974ddfbf
-def weights_record(chosen: Mapping, # what takes weights -> its weights, from `WeightChoice.assign`
-                  ) -> dict:        # the same with absolute places -> what pins their content
-    "The choice as plain data for a run's settings; raises InputError where weights are missing."
-    out = {}
-    for spec, weights in chosen.items():
-        place = resolve(weights)
-        out[spec] = {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-") else str(weights), "revision": place.revision}
-    return out
+def _recorded(weights) -> dict: # the place, and what pins its content
+    place = resolve(weights)
+    return {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-") else str(weights), "revision": place.revision}
+
+def chosen_record(choice: WeightChoice) -> dict | None: # None where nothing was chosen
+    "A choice as plain data for a run's settings: absolute places, and what pins them; raises InputError where weights are missing."
+    return {name: _recorded(weights) for name, weights in choice.by_name().named.items() if str(weights) != "embedded"} or None

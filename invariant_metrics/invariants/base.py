@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'epsilon', 'bled', 'scene_pairs',
            'scene_epsilon', 'dense_state', 'is_own', 'preprocess_of', 'factory_for', 'without_weights',
-           'invariant_names', 'inputs_of', 'get_invariant', 'invariant_weight_names', 'invariant_cards']
+           'invariant_names', 'inputs_of', 'get_invariant', 'invariant_weight_names', 'chosen_weights',
+           'invariant_cards']
 
 # %% ../../nbs/invariants/000_base.ipynb #27582104
 import inspect
@@ -225,6 +226,12 @@ def invariant_weight_names(spec, # a name, "package.module:object", or an invari
     entry = invariants[spec]
     if isinstance(entry, Invariant) or not getattr(entry, "rests_on_weights", True): return ()
     return tuple(dict.fromkeys(name for name in (spec, spec.rpartition(":")[2], getattr(entry, "public_card", "")) if name))
+
+def chosen_weights(name: str,             # of an invariant
+                   choice: WeightChoice,  # settled: of names that have no effect here nothing is said
+                  ):                      # weights, "embedded" where nobody named any
+    "The weights that somebody chose for an invariant."
+    return choice.assign({name: invariant_weight_names(name)}, shared=False).get(name, "embedded")
 
 # %% ../../nbs/invariants/000_base.ipynb #908e9a51
 def invariant_cards(weights=None, # {name: weights}: see `WeightChoice`

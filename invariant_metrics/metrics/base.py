@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['metrics', 'SEEDS', 'KINDS', 'paired_metric', 'single_metric', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'Between', 'checked_options', 'metric_factory', 'encoder_rows', 'pixels', 'pixel_metric', 'get_metric',
-           'set_metric', 'metric_card', 'metric_cards']
+           'Between', 'checked_options', 'network_suffix', 'metric_factory', 'encoder_rows', 'pixels', 'pixel_metric',
+           'get_metric', 'metric_card', 'takes_encoder', 'weight_names', 'weights_of', 'set_metric', 'metric_cards']
 
 # %% ../../nbs/metrics/000_base.ipynb #e507cc25
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -22,7 +23,9 @@ from torch import Tensor
 
 from ..core import InputError, Registry, Signature, check_range, unknown
 from ..data.texts import check_sides, load_texts
-from ..encoders.base import check_rgb, get_encoder
+from ..encoders.base import check_rgb, encoder_weight_names, get_encoder
+from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
+from ..files import file_sha256
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/000_base.ipynb #3e90bf67
@@ -305,7 +308,10 @@ class MetricRegistry(Registry):
         if ":" not in name or name in self.entries: return super().__getitem__(name)
         self._open_room()
         for prefix, factory in self.prefixes.items():
-            if name.startswith(prefix): return partial(factory, name.removeprefix(prefix))
+            if not name.startswith(prefix): continue
+            made = partial(factory, name.removeprefix(prefix))
+            made.weight_names = getattr(factory, "weight_names", None)
+            return made
         return super().__getitem__(name)
 
 metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics", listing="invariant-metrics metrics")
@@ -351,13 +357,34 @@ def checked_options(name: str,        # of the metric, for messages
         if isinstance(out[key], (int, float)): check_range(f"metric {name}: option {key}", out[key], *between)
     return out
 
+# %% ../../nbs/metrics/000_base.ipynb #01211c3d
+def _is_copy(weights, card: Card) -> bool: # a local file, or a folder with a file, that is the published one
+    place = resolve(weights)
+    files = [place.path] if place.path.is_file() else [*place.path.glob("*")]
+    wanted = Path(card.files[-1]).suffix if card.files else ""
+    return bool(card.sha256) and any(file_sha256(f) == card.sha256 for f in files if f.suffix == wanted)
+
+def network_suffix(told: Mapping,        # encoder and weights, as the signature says them
+                   published: str,       # the card on which the metric was published
+                   encoder: str = "",    # the encoder on which it was published, if it may be on others
+                   weights=None,         # what was asked for
+                  ) -> str:              # empty on the published network
+    "What follows a metric's name where it is not on its published network."
+    card, revision = get_card(published), told.get("weights", "unstated")
+    random = "-untrained" if revision.startswith("untrained") else ""
+    if encoder and told.get("encoder", "unstated") not in (encoder, "unstated"): return f"-{told['encoder']}{random}"
+    if random or revision in ("unstated", (card.revision if card.source == "hub" else card.sha256)[:12]): return random
+    if weights is None: return f"-{revision}"
+    if _is_copy(weights, card): return ""
+    return "-" + re.sub(r"[^\w.-]+", "-", resolve(weights).name.partition("@")[0].rpartition("/")[2])
+
 # %% ../../nbs/metrics/000_base.ipynb #46773f79
 KINDS = {"paired": PairedMetric, "single": SingleMetric, "set": SetMetric}
 
 def metric_factory(name: str,                     # what users write
                    kind: str,                     # "paired", "set" or "single"; with inputs="texts" the first and last give a `TextMetric`
                    higher_is_better: bool | None,
-                   **card: str,                   # measures, range, inputs, weights, cite
+                   **card: str,                   # measures, range, inputs, weights, cite; published: the weights whose metric it is
                   ) -> Callable:                  # decorator of a function: options -> dict(phi, phi_key, compare, signature, ...)
     "Registers a function of options that returns a metric's parts; the result builds the metric and carries its card."
     if kind not in KINDS: raise InputError(f"metric {name}: kind {kind!r} is none of {', '.join(KINDS)}")
@@ -366,7 +393,13 @@ def metric_factory(name: str,                     # what users write
     def wrap(build):
         @wraps(build)
         def factory(**options) -> Metric:
-            return cls(name=name, higher_is_better=higher_is_better, card=factory.card, **build(**checked_options(name, build, options)))
+            parts = build(**checked_options(name, build, options))
+            called = name + (_suffix(options, parts["signature"]) if "published" in card else "")
+            if called != name: parts["signature"] = parts["signature"].extended(metric=called)
+            return cls(name=called, higher_is_better=higher_is_better, card=factory.card, **parts)
+        def _suffix(options: Mapping, signature: Signature) -> str:
+            encoder = inspect.signature(build).parameters.get("encoder")
+            return network_suffix(dict(signature.items), card["published"], encoder.default if encoder else "", options.get("weights"))
         factory.card = {"name": name, "kind": kind, "higher_is_better": higher_is_better, **card}
         return metrics.add(name, factory)
     return wrap
@@ -440,6 +473,46 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     if not isinstance(built, Metric): raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
     return built
 
+# %% ../../nbs/metrics/000_base.ipynb #0248e2fa
+def metric_card(entry) -> Mapping: # of the registry; empty for one without a card
+    "The card of an entry: name, kind, higher_is_better, measures, range, inputs, weights, cite."
+    return getattr(getattr(entry, "metric", entry), "card", {})
+
+# %% ../../nbs/metrics/000_base.ipynb #0f33d2eb
+def takes_encoder(spec) -> bool: # a name, or a metric that is built already and takes none
+    "Whether a metric of a name can be had on any encoder."
+    if not isinstance(spec, str): return False
+    entry = metrics[spec]
+    factory = getattr(entry, "metric", entry)
+    known = {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
+    return "encoder" in known and not spec.endswith("-embedded")
+
+def weight_names(spec,         # as `get_metric` takes it
+                 encoder=None, # that was asked for, where the metric takes one
+                ) -> tuple[str, ...]: # empty where weights have no effect, or where the metric is built already
+    "The names by which somebody may choose the weights of a metric."
+    if not isinstance(spec, str): return ()
+    entry = metrics[spec]
+    factory = getattr(entry, "metric", entry)
+    if isinstance(factory, Metric): return ()
+    if getattr(factory, "weight_names", None): return factory.weight_names(spec)
+    known, card = inspect.signature(factory).parameters, metric_card(entry)
+    names = [spec, spec.rpartition(":")[2], card.get("published", "")]
+    if "encoder" in known:
+        of_encoder = encoder_weight_names(encoder if encoder and takes_encoder(spec) else known["encoder"].default)
+        return tuple(dict.fromkeys(filter(None, (*names, *of_encoder)))) if of_encoder else ()
+    if "weights" in known: names.append(known["weights"].default if known["weights"].default in all_cards() else "")
+    elif "published" not in card: return ()
+    return tuple(dict.fromkeys(filter(None, names)))
+
+def weights_of(specs: Sequence, # as `get_metric` takes them
+               weights=None,    # what `WeightChoice.of` takes
+               encoder=None,    # that was asked for
+               shared: bool = True, # weights without a name may go to everything
+              ) -> dict:        # spec -> its weights
+    "Which metric gets which of the weights that somebody named; raises InputError on a choice that has no effect."
+    return WeightChoice.of(weights).assign({s: weight_names(s, encoder) for s in specs if isinstance(s, str)}, shared)
+
 # %% ../../nbs/metrics/000_base.ipynb #0c27e366
 def _repeated(x: Tensor, weights: Tensor | None, name: str) -> Tensor: # (N, d), (N,) -> rows as often as they weigh
     if weights is None: return x
@@ -464,11 +537,6 @@ def set_metric(name: str, higher_is_better: bool | None = False, *,
         return function
     return wrap
 
-
-# %% ../../nbs/metrics/000_base.ipynb #0248e2fa
-def metric_card(entry) -> Mapping: # of the registry; empty for one without a card
-    "The card of an entry: name, kind, higher_is_better, measures, range, inputs, weights, cite."
-    return getattr(getattr(entry, "metric", entry), "card", {})
 
 # %% ../../nbs/metrics/000_base.ipynb #1a83750f
 def metric_cards() -> list[dict]: # one for each registered metric

@@ -75,15 +75,16 @@ def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str,
                 signature=Signature.of(metric=name, **parts), **functions)
 
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547
-_CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", cite="Hessel et al. 2021")
+_CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", published="clip-vit-b-32", cite="Hessel et al. 2021")
+_UNVERIFIED = "unverified: no published checkpoint was run"
 
-@metric_factory("clipscore", "single", higher_is_better=True, measures="how well a caption fits its picture, no references",
+@metric_factory("clipscore", "single", higher_is_better=True, measures=f"how well a caption fits its picture, no references; {_UNVERIFIED}",
                 range="[0, 2.5], above 1 is rare", **_CARD)
 def clipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse", resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "CLIPScore on any CLIP; options: see the table in its notebook."
     return _parts("clipscore", device, weights, long, resize, prefix, compare=lambda made: clip_scores(made.images, made.captions))
 
-@metric_factory("refclipscore", "paired", higher_is_better=True, measures="how well a caption fits its picture and its closest reference",
+@metric_factory("refclipscore", "paired", higher_is_better=True, measures=f"how well a caption fits its picture and its closest reference; {_UNVERIFIED}",
                 range="[0, 1.43], above 1 is rare", target="references", **_CARD)
 def refclipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse", resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "RefCLIPScore on any CLIP; options as of clipscore."

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIGMA', 'SCALE', 'C', 'UnitMoments', 'unit_moments', 'moments_of_stats', 'moment_value', 'moment_corrected',
-           'moment_bound', 'MomentForm', 'cmmd_moments', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats',
-           'cmmd_by_moments']
+           'moment_bound', 'MomentForm', 'cmmd_moments', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats']
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #7c564151
 import math
@@ -227,30 +226,40 @@ def cmmd_from_stats(a: GaussianStats, # of unit vectors
     return refuse_shared(Estimate(value, corrected, se=sum(var)**0.5, df=max(df, 1.0), method=f"jackknife-{len(a.parts)}-parts", notes=notes))
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #f385ea24
-_CARD = dict(inputs="images", weights="the encoder's; as published those of CLIP ViT-L/14 at 336 pixels", cite="Jayasumana et al. 2024")
+_CARD = dict(inputs="images", cite="Jayasumana et al. 2024")
+_PUBLISHED = dict(weights="clip-vit-large-patch14-336, or another encoder's", published="clip-vit-large-patch14-336")
 
 def _parts(name: str, encoder, layer, device, options: dict, estimator: str, **functions) -> dict:
     rows, parts = encoder_rows(encoder, layer, device, **options)
     settings = dict(kernel="rbf", sigma=SIGMA, normalized="yes", estimator=estimator, scale=1000, dtype="float64")
     return dict(**rows, signature=Signature.of(metric=name, **parts, **settings), **functions)
 
-def _register_cmmd(name: str, unbiased: bool, measures: str, range: str) -> None:
-    @metric_factory(name, "set", higher_is_better=False, measures=measures, range=range, **_CARD)
-    def build(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
-        "CMMD (σ = 10, unit vectors, × 1000) on any encoder; as published encoder='clip'."
-        many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=unbiased, scale=SCALE)
-        functions = dict(compare=partial(cmmd_distance, unbiased=unbiased), many=many, estimate=partial(cmmd_estimate, unbiased=unbiased))
-        return _parts(name, encoder, layer, device, options, "unbiased" if unbiased else "biased", **functions)
-
-_register_cmmd("cmmd", False, "nearly 10 × the squared distance of mean unit features", "[0, 40]")
-_register_cmmd("cmmd-unbiased", True, "as cmmd, without its bias of about 1/n", "about [0, 40], may be negative")
+def _of_rows(unbiased: bool) -> dict: # functions of a metric from rows
+    many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=unbiased, scale=SCALE)
+    return dict(compare=partial(cmmd_distance, unbiased=unbiased), many=many, estimate=partial(cmmd_estimate, unbiased=unbiased))
 
 def _moments_compare(a, b, weights=None, weights_b=None) -> float: return moment_value(*_both_moments(a, b, weights, weights_b))
 
-@metric_factory("cmmd-moments", "set", higher_is_better=False, measures="cmmd to second order, below it by a bound that is reported",
-                range="[0, 40]", **_CARD)
-def cmmd_by_moments(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
-    "CMMD from the mean and second moment of unit vectors, on any encoder; the only form that streamed statistics determine."
-    many = partial(mmd_replicates, unbiased=False, **_PAIRS)
-    return _parts("cmmd-moments", encoder, layer, device, options, "biased-second-order", compare=_moments_compare, many=many,
-                  estimate=partial(cmmd_estimate, form="moments"), from_stats=cmmd_from_stats)
+_FORMS = { # name: (estimator as the signature says it, functions, card)
+    "cmmd": ("biased", _of_rows(False), dict(measures="nearly 10 × the squared distance of mean unit features", range="[0, 40]")),
+    "cmmd-unbiased": ("unbiased", _of_rows(True), dict(measures="as cmmd, without its bias of about 1/n", range="about [0, 40], may be negative")),
+    "cmmd-moments": ("biased-second-order", dict(compare=_moments_compare, many=partial(mmd_replicates, unbiased=False, **_PAIRS),
+                                                 estimate=partial(cmmd_estimate, form="moments"), from_stats=cmmd_from_stats),
+                     dict(measures="cmmd to second order, below it by a bound that is reported", range="[0, 40]"))}
+
+def _register_cmmd(name: str) -> None:
+    estimator, functions, card = _FORMS[name]
+    @metric_factory(name, "set", higher_is_better=False, **card, **_PUBLISHED, **_CARD)
+    def build(encoder="clip", layer: str | None = None, device: str | None = None, **options) -> dict:
+        "CMMD (σ = 10, unit vectors, × 1000) on CLIP, as published; on another encoder under another name."
+        return _parts(name, encoder, layer, device, options, estimator, **functions)
+
+    @metric_factory(f"{name}-embedded", "set", higher_is_better=False, **{**card, "measures": f"{card['measures']}, on the package's own encoder"},
+                    weights="embedded-image", published="embedded-image", **_CARD)
+    def build_embedded(layer: str | None = None, device: str | None = None, encoder="embedded", **options) -> dict:
+        "The estimator of CMMD on the package's own encoder; raises InputError on another one."
+        told = "embedded" if encoder == "embedded" else encoder.describe(layer)["encoder"] if hasattr(encoder, "describe") else str(encoder)
+        if told not in ("embedded", "unstated"): raise InputError(f"{name}-embedded is defined on the encoder embedded, not {told}; use {name} --encoder {told}")
+        return _parts(f"{name}-embedded", encoder, layer, device, options, estimator, **functions)
+
+for _name in _FORMS: _register_cmmd(_name)

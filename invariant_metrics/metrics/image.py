@@ -176,7 +176,7 @@ def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
 
 @metric_factory("lpips-embedded", "paired", higher_is_better=False, range="[0, 16]",
                 measures="place-by-place distance of the embedded encoder's feature maps",
-                inputs="images", weights="embedded-image", cite="after Zhang et al. 2018")
+                inputs="images", weights="embedded-image", published="embedded-image", cite="after Zhang et al. 2018")
 def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
     net = get_encoder("embedded", device=device, **options)

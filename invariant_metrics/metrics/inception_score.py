@@ -88,7 +88,7 @@ def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: b
 def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None, w_target: Tensor | None = None) -> float:
     return inception_score(pred, w_pred)
 
-@metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images", weights="inception",
+@metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images", weights="inception", published="inception",
                 measures="sure class of each image, many classes in all; looks at no target",
                 cite="Salimans et al. 2016; Barratt and Sharma 2018")
 def inception_metric(device: str | None = None, **options) -> dict:

@@ -56,7 +56,7 @@ _RESIZE = {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean"}
 
 def _register_fid(name: str, measures: str, cite: str) -> None:
     @metric_factory(name, "set", higher_is_better=False, measures=f"FID with {measures} prints it", cite=f"Heusel et al. 2017; {cite}",
-                    range="[0, ∞)", inputs="images", weights="inception (2015-12-05, 96 MB)")
+                    range="[0, ∞)", inputs="images", weights="inception (2015-12-05, 96 MB)", published="inception")
     def build(layer: str = "2048", device: str | None = None, weights: str = "inception", untrained: bool = False, seed: Annotated[int, SEEDS] = 0,
               **other) -> dict:
         "FID as one implementation computes it; raises InputError on another encoder, layer or option."
@@ -78,7 +78,7 @@ def stats_signature(metric: str = "fid",     # "fid", "fid-pytorch" or "fid-clea
 
 # %% ../../nbs/metrics/260_named.ipynb #cce706c7
 @metric_factory("fdd", "set", higher_is_better=False, measures="Fréchet distance of DINOv2 features, as dgm-eval prints it",
-                range="[0, ∞)", inputs="images", weights="dinov2-large", cite="Stein et al. 2023; Oquab et al. 2023")
+                range="[0, ∞)", inputs="images", weights="dinov2-large", published="dinov2-large", cite="Stein et al. 2023; Oquab et al. 2023")
 def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
     "The Fréchet distance on DINOv2's class token at 224 pixels; raises InputError on another encoder, layer or option."
     must = dict(encoder="dinov2", layer="cls", input=str(Preprocess(224, "squash", "bicubic", IMAGENET)))
@@ -107,7 +107,7 @@ def kid_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, 
     corrected = full.value if full.corrected is None else full.corrected
     return replace(full, value=drawn.mean, corrected=corrected, notes=(*drawn.notes, *full.notes))
 
-_KID = dict(inputs="images", weights="inception (2015-12-05, 96 MB)", cite="Bińkowski et al. 2018; Obukhov et al. 2020")
+_KID = dict(inputs="images", weights="inception (2015-12-05, 96 MB)", published="inception", cite="Bińkowski et al. 2018; Obukhov et al. 2020")
 
 @metric_factory("kid", "set", higher_is_better=False, measures="KID: cubic MMD², mean over random subsets, as torch-fidelity prints it",
                 range="about [0, ∞), may be negative", **_KID)

@@ -17,7 +17,8 @@ from torch.nn.functional import normalize
 
 from ..core import InputError, Signature
 from ..encoders.text import RememberingEncoder
-from ..invariants.base import Invariant, get_invariant, inputs_of, invariant_names, invariants
+from ..invariants.base import Invariant, get_invariant, inputs_of, invariant_names
+from ..invariants.base import invariant_weight_names, invariants
 from .base import SEEDS, Metric, PairedMetric, TextMetric, metric_factory, metrics
 
 # %% ../../nbs/metrics/270_violation.ipynb #91364dca
@@ -56,30 +57,35 @@ def violation_metric(invariant: str | Invariant, device: str = "cpu", **options)
     return cls(f"violation-{label}", higher_is_better=False, card=violation_card(label, g.inputs),
                   **violation_parts(g, f"violation-{label}", device))
 
+def _weight_names(name: str) -> tuple[str, ...]: # of a metric called violation-<invariant>
+    of_invariant = invariant_weight_names(name.removeprefix("violation-"))
+    return (name, *of_invariant) if of_invariant else ()
+
+violation_metric.weight_names = _weight_names
 metrics.add_prefix("violation-", violation_metric)
 
 # %% ../../nbs/metrics/270_violation.ipynb #99a8968c
 def _register(invariant: str, name: str) -> None:
     inputs = inputs_of(invariant)
-    def build(device: str = "cpu", **options) -> dict:
-        if inputs == "texts" and "network" in options: options["weights"] = options.pop("network")
-        return violation_parts(invariant, name, device, **options)
+    def build(device: str = "cpu", weights: str = "embedded", **options) -> dict:
+        return violation_parts(invariant, name, device, weights=weights, **options)
     if inputs == "texts": build.__signature__ = _signature(invariant)
-    metric_factory(name, "paired", higher_is_better=False, **violation_card(invariant, inputs))(build)
+    factory = metric_factory(name, "paired", higher_is_better=False, **violation_card(invariant, inputs))(build)
+    factory.weight_names = _weight_names
 
-def _signature(invariant: str) -> inspect.Signature: # keywords only: device, network, and the options of the invariant but weights
+def _signature(invariant: str) -> inspect.Signature: # keywords only: device, weights, and the options of the invariant
     known = [p.replace(annotation=Annotated[int, SEEDS]) if key == "seed" else p
              for key, p in inspect.signature(invariants[invariant]).parameters.items() if key != "weights"]
-    fixed = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=str) for key, value in (("device", "cpu"), ("network", "embedded"))]
+    fixed = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=str) for key, value in (("device", "cpu"), ("weights", "embedded"))]
     return inspect.Signature([*fixed, *(p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for p in known)])
 
 for _name in invariant_names(): _register(_name, f"violation-{_name}")
 
 @metric_factory("violation", "paired", higher_is_better=False, measures=f"{_MEASURES}, chosen by invariant=", range="[0, ∞)",
                 inputs="images", weights="the invariant's", cite="the invariant's")
-def violation(invariant: str = "edges", device: str = "cpu", **options) -> dict:
+def violation(invariant: str = "edges", device: str = "cpu", weights: str = "embedded", **options) -> dict:
     "The violation of any invariant of images; raises InputError as `get_invariant` does, and on invariants of texts."
-    g = get_invariant(invariant, device=device, **options)
+    g = get_invariant(invariant, device=device, weights=weights, **options)
     if g.inputs != "images": raise InputError(f"violation looks at images and {g.name} reads texts; ask for violation-{g.name}")
     return violation_parts(g, "violation", device)
 

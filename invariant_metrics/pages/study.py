@@ -135,7 +135,7 @@ def change_counts(rows: pd.DataFrame, # of one system and reading
     return "; ".join([*parts, *(change_text(r) for _, r in rows[rows["metric"].isin(PLAIN)].iterrows())]) + "."
 
 # %% ../../nbs/pages/20_study.ipynb #774a444b
-SET_METRICS = ("fd", "cmmd", "fbd", "fbd-4") # distances between sets that any run has
+SET_METRICS = ("fd", "cmmd-embedded", "fbd", "fbd-4") # distances between sets that any run has
 
 def set_distance_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where either kind is missing
     "Whether distances between sets moved more than PSNR, or BLEU."
@@ -267,11 +267,23 @@ _DATA = {"colorization": ("small procedural scenes", "tiles of the given photogr
          "captioning": ("small procedural scenes", "the given pictures", "captioner")}
 _ITEMS = {"translation": "sentences", "captioning": "scenes with captions"}
 
+def _foreign_lines(task: str, weights: Mapping, encoder: str | None) -> list[str]: # of data that the package's networks were not trained on
+    named = [name for name in ("segmentation", "depth") if name not in weights]
+    if task == "colorization" and named:
+        return [f"{join_names(named).capitalize()} {'are' if len(named) > 1 else 'is'} read here by networks that were trained on painted scenes. On your photographs "
+                "their maps have no valid labels: they are fixed functions of a picture, not its classes and distances. For labels that mean something "
+                "give a public network, e.g. --weights segmentation=segformer --weights depth=midas."]
+    if task == "captioning" and encoder is None:
+        return ["The captioner sees your pictures through the package's encoder, which was trained on painted scenes; --encoder names another."]
+    return []
+
 def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: str = "colorization",
                  data: str | None = None, # what the user gave
+                 weights: Mapping | None = None, # what the user named, by name
+                 encoder: str | None = None,     # likewise
                 ) -> list[str]:
     "What the numbers of this run do not say."
-    lines = []
+    lines = _foreign_lines(task, weights or {}, encoder) if data is not None else []
     if probe is not None:
         clusters = probe.auc.groupby("source", sort=False)["n_clusters"].max().drop("scenes", errors="ignore")
         items = _ITEMS.get(task, "pictures")
@@ -344,7 +356,7 @@ def render_study(run: Mapping,                      # content of run.json: setti
     names = [*(probe.auc["metric"] if probe else ()), *(training.results["metric"] if training else ()), *(training.results["system"] if training else ())]
     parts = [name for name, part in (("probe", probe), ("training", training)) if part is not None]
     frame = page_frame(run, f"Study of {task}: which metric notices a broken invariant?", *study_message(probe, training, task),
-                       limits=study_limits(probe, training, task, settings.get("data")), names=names, parts=parts, settings=run_facts(run), signatures=signatures, out=out)
+                       limits=study_limits(probe, training, task, settings.get("data"), settings.get("weights"), settings.get("encoder")), names=names, parts=parts, settings=run_facts(run), signatures=signatures, out=out)
     return render_page("study.html.j2", frame=frame, text=text, headline=[{"what": what, "sentence": sentence} for what, sentence in headline],
                        **page_contexts(probe, training, task))
 

@@ -165,12 +165,13 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
           higher: Sequence[str] = (),      # metrics of which more is better, whatever a card says
           intersect: bool = False,         # use the outputs that both sides have
           reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
+          weights=None,                    # of metrics that are run: {name: weights}, see `WeightChoice`
          ) -> AgreeResult:
     "How well metrics agree with people; raises InputError, in one line, if data do not fit or are too few."
     judgments = load_judgments(judgments)
     unit = judged_unit(judgments, unit)
     statistics = named_statistics(statistics, unit)
-    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device)
+    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device, weights)
     options = dict(reps=reps, seed=seed, confidence=confidence)
     signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit, ratings=None if judged.votes is not None else ratings,
                              pool=judged.pool, generalize=generalize, **options)

@@ -265,12 +265,13 @@ def judge_scores(judgments: Judgments | Choices,
                  higher: Sequence[str] = (),  # metrics of which more is better, whatever a card says
                  intersect: bool = False,     # use the outputs that both sides have
                  device: str | None = None,   # where networks run
+                 weights=None,                # of metrics that are run: {name: weights}, see `WeightChoice`
                 ) -> JudgedScores:
     "People and metrics on the same rows, turned and checked; raises InputError, in one line, if they do not fit."
     unit = judged_unit(judgments, unit)
     choices = isinstance(judgments, Choices)
     outputs = choice_outputs(judgments) if choices else judgments
-    scores = metric_scores(outputs, metrics, device)
+    scores = metric_scores(outputs, metrics, device, weights)
     scores, directions = set_directions(scores, lower, higher)
     pool = _used_pool(pool, unit, scores)
     before = (*judgments.notes, *directions)

@@ -8,6 +8,7 @@ __all__ = ['MetricScores', 'table_scores', 'run_metrics', 'metric_scores', 'set_
 # %% ../../nbs/people/090_metric_scores.ipynb #c01cb19c
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ import torch
 
 from ..core import InputError, few, unknown
 from ..data.judgment_tables import Judgments, metric_table
+from ..encoders.weights import make_all
 from ..files import digest
-from ..metrics.base import extract, get_metric, metric_card, metrics as METRICS
+from ..metrics.base import extract, get_metric, metric_card, metrics as METRICS, weights_of
 from .score_table import CorpusRows
 
 # %% ../../nbs/people/090_metric_scores.ipynb #161fad67
@@ -89,11 +91,13 @@ def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums,
 def run_metrics(judgments: Judgments,
                 names: Sequence[str],       # of the registry
                 device: str | None = None,  # where networks run
+                weights=None,               # {name: weights}: see `WeightChoice`
                ) -> MetricScores:
     "Metrics run on the outputs that were judged; raises InputError if there is nothing to run on."
     _check_runnable(judgments, names)
-    outputs, options = judgments.outputs, {"device": device} if device else {}
-    built = [get_metric(name, **options) for name in names]
+    outputs, options, chosen = judgments.outputs, {"device": device} if device else {}, weights_of(names, weights)
+    networks = {name: {"weights": chosen[name]} if name in chosen else {} for name in names}
+    built = make_all([partial(get_metric, name, **networks[name], **options) for name in names])
     texts, references, sources = _columns(outputs, built, judgments.name)
     keys = outputs[["item", "system"]]
     held = {m.name: [] for m in built} # metric -> rows of each system
@@ -119,9 +123,13 @@ def _no_scores(judgments: Judgments) -> str: # what to do
 def metric_scores(judgments: Judgments,
                   metrics=None,              # a table (file or frame), names; None: all that came with the data
                   device: str | None = None,
+                  weights=None,              # of metrics that are run: {name: weights}, see `WeightChoice`
                  ) -> MetricScores:
     "Metric scores from a table, from the data, or run; raises InputError on unknown names."
     if isinstance(metrics, MetricScores): return metrics
+    names = [] if isinstance(metrics, (pd.DataFrame, Path, type(None))) else [metrics] if isinstance(metrics, str) else list(metrics)
+    if weights is not None and not [name for name in names if not Path(name).is_file()]:
+        raise InputError("weights has no effect: these scores come from a table; leave it out, or name metrics that are to be run")
     is_file = isinstance(metrics, Path) or isinstance(metrics, str) and Path(metrics).is_file()
     if is_file or isinstance(metrics, pd.DataFrame): return table_scores(metric_table(metrics))
     came = judgments.metrics
@@ -133,7 +141,7 @@ def metric_scores(judgments: Judgments,
     rest = [name for name in names if name not in published]
     parts = []
     if published: parts.append(table_scores(came[came["metric"].isin(published)]))
-    if rest: parts.append(run_metrics(judgments, rest, device))
+    if rest: parts.append(run_metrics(judgments, rest, device, weights))
     if not parts: raise InputError("no metrics asked for; give at least one")
     def union(key): return {name: value for part in parts for name, value in getattr(part, key).items()}
     return MetricScores(pd.concat([part.table for part in parts], ignore_index=True), union("higher"), union("signatures"),

@@ -420,13 +420,14 @@ def style_study(folder: str | Path,        # holds a folder per style with style
                 labels,                    # whatever `style_labels` takes
                 *, encoder: str | None = None, # by name; None: Inception, as published
                 layers: Sequence[str] | None = None,
-                weights: str | None = None, device: str | None = None,
+                weights=None,              # of the encoder; or {name: weights}: see `WeightChoice`
+                device: str | None = None,
                 **options,                 # of `style_agreement`
                ) -> StyleAgreement:
     "From folders and answers to correlations, over the inputs that were labeled; raises InputError on sides that do not fit."
     pictures, table = read_styles(folder, real), style_labels(labels)
     pictures = pictures.only(sorted(set(table["input"].astype(str))))
-    net = get_encoder(encoder or "inception", device=device, **({"weights": weights} if weights else {}))
+    net = chosen_encoder(encoder or "inception", weights, device)
     return style_agreement(style_features(pictures, net, layers), table, pictures.styles, pictures.inputs, **options)
 
 # %% ../../nbs/people/160_styles.ipynb #1938546a

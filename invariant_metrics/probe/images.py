@@ -10,7 +10,7 @@ __all__ = ['PSNR_LEVELS', 'TOLERANCE', 'TILE', 'NEAR_LEVEL', 'COLOR_SIZES', 'DEF
 # %% ../../nbs/probe/50_images.ipynb #3346da19
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core import InputError, Signature, few_threads, progress, rng, unknown
+from ..core import InputError, Signature, few, few_threads, progress, rng, unknown
 from ..runs import per_scale, share_out
 from ..data.photos import even_weights, folder_photos, packaged_photos, cut_tiles
 from ..color import split_lab
@@ -34,7 +34,8 @@ from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, combine_resu
 from .task import sign_metrics, tabulate
 from ..edits.colors import Items, Match, at_strength, families, match_psnr, nearest_step
 from ..edits.colors import perturbations, psnr_to, scene_wrongness
-from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, get_metric
+from ..encoders.weights import WeightChoice, make_all
+from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, get_metric, takes_encoder, weights_of
 from ..scoring.inference import score_rows
 
 # %% ../../nbs/probe/50_images.ipynb #4a5330eb
@@ -316,21 +317,33 @@ def examples(self: PictureScores) -> dict: # name -> (k, H, W, 3) uint8
 
 # %% ../../nbs/probe/50_images.ipynb #683768d5
 DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation",
-                   "violation-segmentation-judge", "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd",
+                   "violation-segmentation-judge", "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd-embedded",
                    "fd-untrained")
 VARIANTS = {"fd-untrained": ("fd", {"untrained": True})} # names that stand for a metric with options
 
+def _variant(spec) -> tuple: # what the registry calls it, and its options
+    return VARIANTS.get(spec, (spec, {})) if isinstance(spec, str) else (spec, {})
+
 def probe_metrics(specs: Sequence | None = None, # names, "package.module:object", or Metric objects; None for DEFAULT_METRICS
                   device: str | None = None,
+                  weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
+                  encoder: str | None = None,     # for the metrics that take one
                  ) -> list[Metric]:
     "The metrics to be judged, each under a name of its own; raises InputError on unknown, repeated or reserved names."
-    found, options = [], {} if device in (None, "cpu") else {"device": device}
-    for spec in DEFAULT_METRICS if specs is None else specs:
-        name, more = VARIANTS.get(spec, (spec, {})) if isinstance(spec, str) else (spec, {})
-        metric = get_metric(name, **more, **options)
+    specs, place = list(DEFAULT_METRICS if specs is None else specs), {} if device in (None, "cpu") else {"device": device}
+    choice, known = WeightChoice.of(weights), dict.fromkeys(_variant(spec)[0] for spec in specs)
+    chosen = weights_of(known, choice, encoder, shared=False)
+    if encoder and not choice.settled and not any(map(takes_encoder, known)):
+        raise InputError(f"encoder has no effect on {few([*known], 8)}; leave it out")
+    def make(spec) -> Metric:
+        name, options = _variant(spec)
+        networks = {"weights": chosen[name]} if name in chosen else {} # of an untrained network: its architecture
+        if encoder and takes_encoder(name): networks["encoder"] = encoder
+        metric = get_metric(name, **options, **networks, **place)
         if metric.card.get("inputs", "images") != "images":
             raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and this probe shows images; choose metrics of images")
-        found.append(replace(metric, name=spec) if more else metric)
+        return replace(metric, name=spec) if options else metric
+    found = make_all([partial(make, spec) for spec in specs])
     check_metric_names(found)
     return found
 
@@ -357,10 +370,10 @@ def _color_families(source: str, names: Sequence[str] | None) -> list[str]: # th
     return families(kind="valid", source=kind)[:1] + [n for n in known if names is None or n in names]
 
 def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | None, levels: Sequence[float], size: ProbeSize, seed: int,
-                  regions: str | Path | None, recursive: bool, device: str | None, show: bool) -> ProbeResult:
+                  regions: str | Path | None, recursive: bool, networks: Mapping, show: bool) -> ProbeResult: # networks: device, weights, encoder
     began = time.perf_counter()
     few_threads()
-    judged = [*probe_metrics(metrics, device), *picture_sentinels()]
+    judged = [*probe_metrics(metrics, **networks), *picture_sentinels()]
     items, signature = color_items(source, size, seed, regions, recursive)
     label = source if source in ("photos", "scenes") else Path(source).name
     out = score_pictures(items, judged, _color_families(source, asked), levels, seed, show=show, label=label,
@@ -377,6 +390,8 @@ def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", 
                 regions: str | Path | None = None,        # folder of label maps <stem>_a<k>.png for a folder of photographs
                 recursive: bool = False,                  # also the folders beneath
                 device: str | None = None,
+                weights: Mapping | None = None,           # {name: weights}: see `WeightChoice`
+                encoder: str | None = None,               # for the metrics that take one
                 workers: int = 1,                         # processes; sources are shared out among them
                 progress: bool = True,                    # bars on standard error
                ) -> ProbeResult:
@@ -390,7 +405,8 @@ def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", 
     lost = [n for n in families or () if not any(n in names for names in known.values())]
     if lost: _color_families(sources[0], lost)
     wanted = {s: [n for n in families if n in names] if families else None for s, names in known.items()}
-    calls = [partial(_color_source, s, metrics, asked, tuple(levels), COLOR_SIZES[scale], seed, regions, recursive, device, progress)
+    networks = dict(device=device, weights=weights, encoder=encoder)
+    calls = [partial(_color_source, s, metrics, asked, tuple(levels), COLOR_SIZES[scale], seed, regions, recursive, networks, progress)
              for s, asked in wanted.items() if asked is None or asked]
     portable = all(isinstance(m, str) for m in metrics or ())
     return combine_results(share_out(calls, workers if portable else 1))

@@ -32,6 +32,7 @@ from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, check_famili
 from .task import ProbeResult, ProbeSize, combine_results, split_metrics
 from .images import PSNR_LEVELS, PictureScores, matched_pictures, picture_sentinels
 from .images import probe_metrics, score_pictures, tabulate_pictures
+from ..encoders.weights import WeightChoice
 from ..metrics.base import Metric
 
 # %% ../../nbs/probe/60_own_images.ipynb #0edf14ef
@@ -137,7 +138,7 @@ def picture_oracle(items: Items, start: int, rgb: Tensor, at: Tensor) -> Tensor:
 
 # %% ../../nbs/probe/60_own_images.ipynb #d3d63ae1
 IMAGE_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "violation-segmentation", "violation-depth", "violation-edges",
-                 "fd", "cmmd", "mmd-poly", "fd-untrained")
+                 "fd", "cmmd-embedded", "mmd-poly", "fd-untrained")
 
 def picture_families(task: str, kind: str, # "scenes" or "photos"
                      asked: Sequence[str] | None = None, valid: str | None = None) -> list[str]: # the valid one first
@@ -159,11 +160,11 @@ class _Job:
     seed: int
     label: str
     show: bool
-    device: str | None
+    networks: Mapping # device, weights, encoder: see `probe_metrics`
 
 def _score_share(job: _Job, metrics: Sequence, here: bool) -> tuple[PictureScores, dict]: # and the shares of changed pixels; here: with the sentinels
     few_threads()
-    judged = [*probe_metrics(metrics, job.device), *(picture_sentinels() if here else [])]
+    judged = [*probe_metrics(metrics, **job.networks), *(picture_sentinels() if here else [])]
     store, of_scenes = {}, job.pictures.items.scenes is not None
     levels, edit = (SEVERITIES, damage_at(store)) if job.task == "images" else (PSNR_LEVELS, matched_pictures)
     out = score_pictures(job.pictures.items, judged, job.names, levels, job.seed, target=job.pictures.target, edit=edit,
@@ -232,6 +233,8 @@ def image_probe(source="photos",                          # the truth: "photos",
                 recursive: bool = False,                  # also the folders beneath
                 side: int = SIDE,                         # pixels of the pictures that are looked at
                 device: str | None = None,
+                weights: Mapping | None = None,           # {name: weights}: see `WeightChoice`
+                encoder: str | None = None,               # for the metrics that take one
                 workers: int = 1,                         # processes; metrics given by name are shared out among them
                 progress: bool = True,                    # bars on standard error
                ) -> ProbeResult:
@@ -241,7 +244,9 @@ def image_probe(source="photos",                          # the truth: "photos",
     names = picture_families(task, "scenes" if of_scenes else "photos", families, valid)
     few_threads()
     specs = list(IMAGE_METRICS if metrics is None else metrics)
-    judged = probe_metrics(specs, device) # before anything else: what is wrong with them is said at once
+    networks = dict(device=device, weights=weights, encoder=encoder)
+    judged = probe_metrics(specs, **networks) # before anything else: what is wrong with them is said at once
     opened = open_pictures(source, preds, size, seed, regions, recursive, side)
-    jobs = [_Job(pictures, task, names, seed, label, progress, device) for label, pictures in opened.items()]
+    networks["weights"] = replace(WeightChoice.of(weights), settled=True) # each process has some of the metrics
+    jobs = [_Job(pictures, task, names, seed, label, progress, networks) for label, pictures in opened.items()]
     return combine_results([_probe_system(job, families, specs, judged, size, workers) for job in jobs])

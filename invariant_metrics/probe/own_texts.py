@@ -35,6 +35,7 @@ from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, chec
 from .task import ProbeResult, ProbeSize, join_parts, split_metrics, tabulate
 from .worlds import DEFAULT_TEXT_METRICS, SOURCE_ONLY, EditedTexts, score_texts, text_metrics
 from .worlds import text_sentinels
+from ..encoders.weights import WeightChoice
 from ..metrics.base import Metric, SetMetric, TextMetric
 
 # %% ../../nbs/probe/80_own_texts.ipynb #1936191f
@@ -326,12 +327,12 @@ def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size:
     return replace(result, profile=pd.concat([result.profile, *gaps], ignore_index=True))
 
 # %% ../../nbs/probe/80_own_texts.ipynb #14ac2aff
-def _own_share(sources: Sequence[_Source], task: str, metrics: Sequence, size: ProbeSize, seed: int, device: str | None, show: bool,
-               sentinels: bool, modules: Sequence[str]) -> tuple[list[ProbeResult], dict[str, str]]: # of each source; signatures of the metrics
+def _own_share(sources: Sequence[_Source], task: str, metrics: Sequence, size: ProbeSize, seed: int, networks: Mapping, show: bool,
+               sentinels: bool, modules: Sequence[str]) -> tuple[list[ProbeResult], dict[str, str]]: # of each source; signatures of the metrics; networks: device, weights
     few_threads()
     for module in modules: importlib.import_module(module) # edits of one's own are registered in this process as well
     references = [targets for s in sources for targets in s.texts.references]
-    judged = text_metrics(task, metrics, references, device, any(s.texts.source for s in sources))
+    judged = text_metrics(task, metrics, references, source=any(s.texts.source for s in sources), **networks)
     found = [_tabulate_source(source, task, judged, size, seed, show, sentinels) for source in sources]
     return found, {m.name: str(m.signature) for m in judged}
 
@@ -359,6 +360,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
               base: str = "auto",               # what is edited: "references", "predictions", or what the data allow
               scale: str = "default",           # "quick", "default" or "full": size only
               seed: int = 0, device: str | None = None,
+              weights: Mapping | None = None,   # {name: weights}: see `WeightChoice`
               workers: int = 1,                 # processes; metrics are shared out among them
               progress: bool = True,            # a bar on standard error
              ) -> ProbeResult:                  # sources: the task, or each system whose texts are edited, and "foils" where there are some
@@ -369,13 +371,15 @@ def own_probe(task: str,                        # "captioning", "translation" or
     families = None if families is None else [edit_name(f) for f in families]
     check_families(families, word_edits.names(), "edit")
     size, specs = OWN_SIZES[scale], list(OWN_METRICS[task] if metrics is None else metrics)
-    names = [m.name for m in text_metrics(task, specs, device=device, source=source is not None)] # before anything else: what is wrong with them is said at once
+    found = text_metrics(task, specs, device=device, source=source is not None, weights=weights)
+    names = [m.name for m in found] # before anything else: what is wrong with them is said at once
     own = open_own_texts(target, preds, source, size.items, seed)
     sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed)
     check_used(families, sources[0].texts.families, [s.texts.status for s in sources], "items")
     if foils: sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task, size.items, seed))
     modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys() # the oracle knows their edits
     shares = split_metrics(specs, workers)
-    calls = [partial(_own_share, sources, task, share, size, seed, device, progress and share is shares[-1], share is shares[0], sorted(modules))
+    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics
+    calls = [partial(_own_share, sources, task, share, size, seed, networks, progress and share is shares[-1], share is shares[0], sorted(modules))
              for share in shares]
     return join_parts(share_out(calls, len(calls)), names)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core import InputError, check_device, package_version, unknown
+from ..encoders.weights import WeightChoice, chosen_record
 from ..files import digest
 from .task import ProbeResult, combine_results
 from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions, write_run
@@ -28,9 +29,9 @@ def probe_kind(task: str,    # of PROBES
     return "photographs" if task == "colorization" and not pred else "pictures"
 
 # %% ../../nbs/probe/90_run.ipynb #d9349803
-HAS_EFFECT = {"source": ("texts",), "foils": ("texts",), "regions": ("photographs", "pictures"),
+HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",), "regions": ("photographs", "pictures"),
               "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",)} # option -> kinds of probe
-UNSET = {"source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto"}
+UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto"}
 
 def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None: # options: of UNSET, as of `run_probe`
     "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
@@ -41,6 +42,8 @@ def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None:
         raise InputError(f"the probe of {task} has one folder of true pictures, and --target names {len(target)}")
     if task == "summarization" and target is None:
         raise InputError("summarization has no world of its own here: give --target, and --source where there is one")
+    if options.get("encoder") and task in TEXT_PROBES:
+        raise InputError(f"--encoder has no effect on the probe of {task}; name the networks of its metrics with --weights NAME=WEIGHTS")
     kind, without = probe_kind(task, target, pred), "" if target is not None else " without --target"
     for name, value in options.items():
         given = value is not UNSET[name] and value != UNSET[name] and value != []
@@ -102,26 +105,31 @@ def run_probe(task: str,                             # of PROBES
               scale: str = "default",                # size only
               seed: int = 0,
               device: str | None = None,
+              weights=None,                          # {name: weights}: see `WeightChoice`
+              encoder: str | None = None,            # for the metrics of pictures that take one
               workers: int = 2,                      # processes
               progress: bool = True,
              ) -> tuple[Path, ProbeResult]:          # the run folder
     "A probe in a run folder, or the same one if it is there already; raises InputError on whatever is unknown or does not fit."
-    foils = tuple(foils)
-    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base)
+    foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
+    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base, encoder=encoder)
     check_device(device or "cpu")
     systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils), "regions": regions}
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
-                 side=side, base=base, scale=scale, seed=seed, device=device or "cpu")
+                 side=side, base=base, scale=scale, seed=seed, device=device or "cpu", encoder=encoder,
+                 weights=chosen_record(weights))
     settings = _settings(places, plain)
     begun = time.perf_counter()
-    common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device, workers=workers, progress=progress)
+    common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device, weights=weights,
+                  workers=workers, progress=progress)
     with clean_refusal(out), peak_memory() as seen: # a refused command leaves the folder free for the mended one
         meta = open_run(out, settings, overwrite=overwrite)
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
         if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, common)
         else:
             looks = dict(regions=regions, recursive=recursive)
+            common["encoder"] = encoder
             found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side, common)
     found.save(out/"probe")
     part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}

@@ -33,7 +33,8 @@ from .tables import check_families, check_metric_names, excess_rows, ledger_tabl
 from .tables import most_used, rounded_wins, share_of_items, share_of_sets
 from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, join_parts, split_metrics
 from .task import tabulate
-from ..metrics.base import Metric, Rows, SetMetric, TextMetric, extract, get_metric
+from ..encoders.weights import WeightChoice, make_all
+from ..metrics.base import Metric, Rows, SetMetric, TextMetric, extract, get_metric, weights_of
 from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
 
@@ -63,16 +64,24 @@ def text_metrics(task: str,
                  references: Sequence = ("",), # a reference or several of each item: what CIDEr counts in
                  device: str | None = None,
                  source: bool = False,         # whether the items have one, for metrics that look at it
+                 weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
                 ) -> list[Metric]:
     "The metrics to be judged; raises InputError on unknown, repeated or reserved names, on metrics of images, and where weights are missing."
-    found, kept, place = [], {}, {} if device in (None, "cpu") else {"device": device}
-    for spec in DEFAULT_TEXT_METRICS[task] if specs is None else specs:
-        metric = get_metric(spec, **(_options(spec, references, kept, device) | place if isinstance(spec, str) else {}))
+    kept, place = {}, {} if device in (None, "cpu") else {"device": device}
+    specs = list(DEFAULT_TEXT_METRICS[task] if specs is None else specs)
+    chosen = weights_of(specs, weights, shared=False)
+    def make(spec) -> Metric:
+        if not isinstance(spec, str): own = {}
+        elif spec in chosen: own = {"weights": chosen[spec]} | place
+        else: own = _options(spec, references, kept, device) | place
+        metric = get_metric(spec, **own)
         if metric.card.get("inputs", "texts") != "texts":
             raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and the probe of {task} shows texts; choose metrics of texts")
         if metric.card.get("source") and not source:
             raise InputError(f"{metric.name} needs the {metric.card['source']}; the probe of {task} shows texts only")
-        found.append(paraphrase_from_memory(metric, kept["minilm"]) if spec == "violation-paraphrase" else metric)
+        of_minilm = spec == "violation-paraphrase" and spec not in chosen
+        return paraphrase_from_memory(metric, kept["minilm"]) if of_minilm else metric
+    found = make_all([partial(make, spec) for spec in specs])
     check_metric_names(found)
     return found
 
@@ -302,13 +311,13 @@ _WORLDS = {"translation": (sentence_items, sentence_wrongness), # how items are 
 
 def _violations(task: str) -> list[str]: return families(task, kind="violation")
 
-def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size: ProbeSize, seed: int, device: str | None,
-                 show: bool, here: bool) -> tuple[list[ProbeResult], dict[str, str]]: # signatures of the metrics; here: with the sentinels
+def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size: ProbeSize, seed: int, networks: Mapping,
+                 show: bool, here: bool) -> tuple[list[ProbeResult], dict[str, str]]: # signatures of the metrics; networks: device, weights; here: with the sentinels
     began = time.perf_counter()
     few_threads()
     make, wrongness = _WORLDS[task]
     items = make(size.items, seed)
-    judged = text_metrics(task, metrics, items.reference, device) + (text_sentinels() if here else [])
+    judged = text_metrics(task, metrics, items.reference, **networks) + (text_sentinels() if here else [])
     texts = edit_world(items, [f for f in _violations(task) if asked is None or f in asked], seed)
     scores = score_texts(judged, texts, show and here)
     signatures = {m.name: str(m.signature) for m in judged}
@@ -324,6 +333,7 @@ def text_probe(task: str,                      # "translation" or "captioning"
                scale: str = "default",         # "quick", "default" or "full": size only
                seed: int = 0,
                device: str | None = None,
+               weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
                workers: int = 1,               # processes; metrics are shared out among them
                progress: bool = True,          # a bar on standard error
               ) -> ProbeResult:
@@ -332,7 +342,8 @@ def text_probe(task: str,                      # "translation" or "captioning"
     if scale not in WORLD_SIZES: raise unknown("scale", scale, WORLD_SIZES)
     check_families(families, _violations(task), f"violation of {task}")
     specs = list(DEFAULT_TEXT_METRICS[task] if metrics is None else metrics)
-    names = [m.name for m in text_metrics(task, specs, device=device)] # before anything else: what is wrong with them is said at once
+    names = [m.name for m in text_metrics(task, specs, device=device, weights=weights)] # before anything else: what is wrong with them is said at once
+    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics
     shares = split_metrics(specs, workers)
-    calls = [partial(_world_share, task, share, families, WORLD_SIZES[scale], seed, device, progress, share is shares[-1]) for share in shares]
+    calls = [partial(_world_share, task, share, families, WORLD_SIZES[scale], seed, networks, progress, share is shares[-1]) for share in shares]
     return join_parts(share_out(calls, len(calls)), [*names, SOURCE_ONLY.name, ORACLE.name])

@@ -10,6 +10,7 @@ __all__ = ['Side', 'open_side', 'check_origin', 'GivenFeatures', 'Extraction', '
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,9 @@ from ..data.items import Images, align_items, batches, check_sizes, collect_item
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.base import Encoder, Preprocess
 from ..encoders.store import Features, FeatureStore, extract_features
+from ..encoders.weights import make_all
 from ..metrics.base import ItemMetric, Metric, Rows, SetMetric, TextMetric, extract, get_metric, metric_card
+from ..metrics.base import weights_of
 from ..metrics.base import metrics as registered
 from ..metrics.gaussian import GaussianStats, open_features
 
@@ -138,15 +141,18 @@ def build_metrics(asked: Sequence,                       # names, "package.modul
                   **options,                             # encoder, layer, weights: for the metrics that take them
                  ) -> list[Metric]:
     "The metrics of a comparison; raises InputError on unknown names and on options that none of them takes."
+    chosen = weights_of(asked, options.pop("weights", None), options.get("encoder"))
     given = {k: v for k, v in options.items() if v is not None}
     _check_used(given, asked)
-    out = []
+    makers = []
     for spec in asked:
         mine = {k: v for k, v in given.items() if isinstance(spec, str) and _takes(spec, k)}
+        if isinstance(spec, str) and spec in chosen: mine["weights"] = chosen[spec]
         if query and isinstance(spec, str) and _takes(spec, "query"): mine["query"] = True
         elif query and mine.get("encoder") == "bert": mine["pairs"] = True
         if stand_in and not mine and isinstance(spec, str) and _takes(spec, "encoder"): mine = {"encoder": stand_in}
-        out.append(get_metric(spec, **mine, **({"device": device} if device and isinstance(spec, str) else {})))
+        makers.append(partial(get_metric, spec, **mine, **({"device": device} if device and isinstance(spec, str) else {})))
+    out = make_all(makers)
     names = [m.name for m in out]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice: raise InputError(f"metrics asked for twice: {', '.join(twice)}; score them one after the other")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLORIZATION', 'SCENE_ORACLE', 'PANELS', 'Pictures', 'scene_pictures', 'divide_photos', 'photo_pictures',
-           'picture_metrics', 'measure_pictures', 'map_of_value', 'Colorization']
+           'judged_invariants', 'picture_metrics', 'measure_pictures', 'map_of_value', 'map_at_size', 'Colorization']
 
 # %% ../../nbs/study/030_colorizers.ipynb #a92d79d0
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,14 @@ from ..runs import per_scale
 from ..data.photos import Photo, even_weights, folder_photos, split_photos, cut_tiles
 from ..worlds.scenes import ColorTruth, color_truth, make_scenes, oracle_violation
 from ..encoders.cache import cache_folder, cached_tensors, tensors_sha256
-from ..invariants.base import get_invariant, invariant_names
+from ..encoders.weights import make_all
+from ..invariants.base import chosen_weights, invariant_names, invariant_weight_names
 from .improvement import BASE, SATURATION
 from .plan import DATA_PARTS, STUDY_WORLD, ControlCurve, MetricValues, StudyDesign, StudyGrid, StudyPlan
 from .plan import StudySize, Unit, directions, gap_of, item_ranges, label_of, value_with_replicates
 from .tasks import StudyTask, read_chosen, register_task
 from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, extract, get_metric
+from ..metrics.base import takes_encoder, weight_names, weights_of
 from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers
 from ..training.augmented import AugmentedLoss, TargetCache
@@ -119,17 +121,29 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
     return out
 
 # %% ../../nbs/study/030_colorizers.ipynb #fe779c8b
-_ALWAYS = ("fd", "cmmd", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness")
+_ALWAYS = ("fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness")
+
+def judged_invariants(plan: StudyPlan) -> list[str]:
+    "The invariants that are measured: those of the plan, each with its second judge where it has one."
+    known = invariant_names()
+    return [n for i in plan.invariants for n in (i, f"{i}-judge") if n == i or n in known]
 
 def picture_metrics(plan: StudyPlan, device: str = "cpu") -> list[Metric]:
     "The metrics every system of the plan is measured with; raises InputError on unknown ones."
-    here = {} if device == "cpu" else {"device": device}
-    known = invariant_names()
-    judged = [n for i in plan.invariants for n in (i, f"{i}-judge") if n == i or n in known]
-    violations = [replace(violation_metric(i, device=device), name=f"violation-{label_of(i)}") for i in judged]
-    untrained = replace(get_metric("fd", untrained=True, **here), name="fd-untrained")
-    ours = [*(get_metric(name, **here) for name in _ALWAYS), untrained, *violations]
-    return ours + [m for m in map(get_metric, plan.settings["metrics"]) if m.name not in {o.name for o in ours}]
+    here, encoder = {} if device == "cpu" else {"device": device}, plan.settings["encoder"]
+    def options(name: str) -> dict: # of a metric: device, encoder, weights
+        chosen = weights_of([name], plan.weights, encoder, shared=False)
+        of_encoder = {"encoder": encoder} if encoder and takes_encoder(name) else {}
+        return here | of_encoder | ({"weights": chosen[name]} if name in chosen else {})
+    def violation(i: str) -> Metric:
+        made = violation_metric(i, device=device, weights=chosen_weights(i, plan.weights))
+        return replace(made, name=f"violation-{label_of(i)}")
+    def untrained() -> Metric:
+        return replace(get_metric("fd", untrained=True, **options("fd")), name="fd-untrained")
+    named = [partial(get_metric, name, **options(name)) for name in _ALWAYS]
+    ours = make_all([*named, untrained, *(partial(violation, i) for i in judged_invariants(plan))])
+    more = make_all([partial(get_metric, name, **options(name)) for name in plan.settings["metrics"]])
+    return ours + [m for m in more if m.name not in {o.name for o in ours}]
 
 # %% ../../nbs/study/030_colorizers.ipynb #ec443437
 SCENE_ORACLE = PairedMetric("oracle", lambda rgb: rgb, lambda p, t: None, False,
@@ -167,6 +181,13 @@ def map_of_value(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class
     if value.ndim != 3: return None
     return (value if value.dtype == torch.uint8 else value.float()).cpu()
 
+def map_at_size(maps: Tensor,            # (n, h, w), as from `map_of_value`
+                size: Sequence[int],     # height and width of the pictures
+               ) -> Tensor:              # (n, *size), of the same type
+    "Maps at the size of the pictures they stand under: public networks answer on coarser grids."
+    if tuple(maps.shape[-2:]) == tuple(size): return maps
+    return torch.nn.functional.interpolate(maps[:, None].float(), tuple(size), mode="nearest")[:, 0].to(maps.dtype)
+
 # %% ../../nbs/study/030_colorizers.ipynb #b91259d0
 @register_task
 class Colorization(StudyTask):
@@ -184,6 +205,11 @@ class Colorization(StudyTask):
     @cached_property
     def caches(self) -> dict[str, dict]: return {"validation": {}, "test": {}} # the truth's side of metrics
 
+    def weight_takers(self) -> dict[str, tuple[str, ...]]:
+        encoder = self.plan.settings["encoder"]
+        judges = {n: invariant_weight_names(n) for n in judged_invariants(self.plan)}
+        return super().weight_takers() | judges | {m: weight_names(m, encoder) for m in _ALWAYS}
+
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
         s = self.plan.settings
         return divide_photos(folder_photos(s["data"], s["recursive"]), s["seed"])
@@ -191,7 +217,7 @@ class Colorization(StudyTask):
     def check(self) -> dict[str, bool]:
         s = self.plan.settings
         if s["model"] not in colorizers: raise unknown("colorizer", s["model"], colorizers.names())
-        for spec in self.plan.invariants: get_invariant(spec)
+        make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
         if s["data"]: self.photos()
         return directions(picture_metrics(self.plan), {} if s["data"] else {"oracle": False})
 
@@ -244,7 +270,7 @@ class Colorization(StudyTask):
         "A few pictures, and the map of each invariant of the plan under them."
         here = rgb.to(self.device)
         maps = {label_of(i): map_of_value(self.invariant(i).value(here)) for i in self.plan.invariants}
-        shown = {f"{prefix}/{name}": v.contiguous() for name, v in maps.items() if v is not None}
+        shown = {f"{prefix}/{name}": map_at_size(v, rgb.shape[-2:]).contiguous() for name, v in maps.items() if v is not None}
         return {f"{prefix}/rgb": (255*rgb).round().byte()} | shown
 
     def keep(self, unit: Unit, pred: Tensor, log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]:

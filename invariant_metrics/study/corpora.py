@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['REFERENCES', 'SHOWN', 'PAIRED', 'WORD_COUNT', 'REMEMBERED', 'INVARIANT_FORMS', 'EXACT_MEASURES', 'TextCorpus',
-           'bilingual_corpora', 'kept_once', 'scene_corpora', 'divide_texts', 'captions_file', 'image_files',
-           'small_picture', 'own_data', 'own_names', 'own_corpora', 'corpora', 'set_sides', 'recall_references',
-           'text_encoder', 'writer_metrics', 'exact_rows', 'exact_metric', 'measure_texts']
+           'bilingual_corpora', 'kept_once', 'picture_encoder', 'scene_corpora', 'divide_texts', 'captions_file',
+           'image_files', 'small_picture', 'own_data', 'own_names', 'own_corpora', 'corpora', 'set_sides',
+           'recall_references', 'text_encoder', 'text_weight_takers', 'writer_metrics', 'exact_rows', 'exact_metric',
+           'measure_texts']
 
 # %% ../../nbs/study/040_corpora.ipynb #edfc6aa3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +29,15 @@ from ..data.parallel import CaptionSet, ParallelTexts, load_captions, load_paral
 from ..data.photos import read_photo
 from ..worlds.scene_captions import caption_truth, judge_captions, relation_captions
 from ..worlds.scenes import make_scenes
-from ..encoders.base import get_encoder
+from ..encoders.base import Encoder
 from ..encoders.cache import cache_folder, cached_tensors
 from ..encoders.grid import grid_features
 from ..encoders.text import RememberingEncoder, bert
+from ..encoders.weights import chosen_encoder, make_all
+from ..invariants.base import chosen_weights
 from .plan import DATA_PARTS, STUDY_WORLD, MetricValues, StudyPlan, gap_of, item_ranges, label_of
 from .plan import value_with_replicates
-from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, TextMetric, extract, get_metric
+from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, TextMetric, extract, get_metric, weights_of
 from ..metrics.violation import paraphrase_from_memory, violation_metric
 
 # %% ../../nbs/study/040_corpora.ipynb #46a47548
@@ -72,9 +76,15 @@ def kept_once(kind: str, about: Mapping, make: Callable[[], dict[str, Tensor]]) 
 def _kept_features(about: Mapping, make: Callable[[], Tensor]) -> Tensor: # (N, S, d) float32
     return kept_once("grid", about, lambda: {"features": make().half()})["features"].float()
 
+def picture_encoder(plan: StudyPlan, device: str = "cpu") -> Encoder:
+    "The encoder through which a captioner sees: the package's own, or the one that was chosen; raises InputError where it has no feature maps."
+    encoder = chosen_encoder(plan.settings["encoder"] or "embedded", plan.weights, device)
+    encoder.feature_maps(torch.full((1, 3, 32, 32), 0.5, device=device))
+    return encoder
+
 def scene_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") -> dict[str, TextCorpus]:
     "Some parts of the scenes with their relational captions."
-    encoder, side, out = get_encoder("embedded", device=device), plan.size.side, {}
+    encoder, side, out = picture_encoder(plan, device), plan.size.side, {}
     for part in parts:
         start, n = item_ranges(plan.size)[part]
         seed = STUDY_WORLD + plan.settings["seed"]
@@ -146,7 +156,7 @@ def own_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") -> d
         items = split[part]
         names, refs = [data.names[i] for i in items], [tuple(data.references[i]) for i in items]
         if isinstance(data, ParallelTexts): out[part] = TextCorpus(names, [data.source[i] for i in items], refs); continue
-        encoder = get_encoder("embedded", device=device)
+        encoder = picture_encoder(plan, device)
         files, side = image_files(names, place), plan.size.side
         stamps = [[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
         blocks = lambda: (torch.stack([small_picture(p, side) for p in files[i:i + 64]]) for i in range(0, len(files), 64))
@@ -201,18 +211,29 @@ INVARIANT_FORMS = { # further ways to train with an invariant: its name and opti
     "entities-bag": ("entities", {"form": "bag"}), "entities-names": ("entities", {"form": "names"}),
     "entities-truth": ("entities", {"form": "truth-positions"})}
 
+def text_weight_takers(plan: StudyPlan) -> list[str]:
+    "The metrics of a plan that take weights by their own name."
+    return [*dict.fromkeys(("fbd", "fbd-4", "bertscore", *plan.settings["metrics"]))]
+
 def writer_metrics(plan: StudyPlan, encoder: RememberingEncoder, device: str = "cpu",
                    parts: Sequence[TextCorpus] = (), # that will be measured; their references are looked up or read at once
                   ) -> list[Metric]:
     "The metrics every system of the plan is measured with; raises InputError on unknown ones."
     query = plan.task == "translation"
-    sets = [get_metric(name, weights=encoder, query=query) for name in ("fbd", "fbd-4")]
+    chosen = weights_of(text_weight_takers(plan), plan.weights, shared=False)
+    sets = [get_metric(name, weights=chosen.get(name, encoder), query=query) for name in ("fbd", "fbd-4")]
     judged = dict.fromkeys(i for i in (INVARIANT_FORMS.get(i, (i.removesuffix("-weighted"),))[0] for i in plan.invariants) if i != "paraphrase")
-    violations = [replace(violation_metric(i, device=device), name=f"violation-{label_of(i)}") for i in judged]
-    if parts: recall_references(plan.task, encoder, sets[0].phi, parts)
-    violations.append(paraphrase_from_memory(violation_metric("paraphrase", device=device), encoder, special=False))
-    ours = [*sets, get_metric("bertscore", weights=encoder), *map(get_metric, PAIRED[plan.task]), *violations, WORD_COUNT]
-    return ours + [m for m in map(get_metric, plan.settings["metrics"]) if m.name not in {o.name for o in ours}]
+    def violation(i: str) -> Metric:
+        made = violation_metric(i, device=device, weights=chosen_weights(i, plan.weights))
+        return replace(made, name=f"violation-{label_of(i)}")
+    violations = make_all([partial(violation, i) for i in (*judged, "paraphrase")])
+    if parts and "fbd" not in chosen: recall_references(plan.task, encoder, sets[0].phi, parts)
+    if chosen_weights("paraphrase", plan.weights) == "embedded": violations[-1] = paraphrase_from_memory(violations[-1], encoder, special=False)
+    score = get_metric("bertscore", weights=chosen.get("bertscore", encoder))
+    ours = [*sets, score, *map(get_metric, PAIRED[plan.task]), *violations, WORD_COUNT]
+    given = {name: {"weights": chosen[name]} if name in chosen else {} for name in plan.settings["metrics"]}
+    more = make_all([partial(get_metric, name, **options) for name, options in given.items()])
+    return ours + [m for m in more if m.name not in {o.name for o in ours}]
 
 # %% ../../nbs/study/040_corpora.ipynb #885177d5
 EXACT_MEASURES = {"translation": {f"kept-{k}": True for k in ("entities", "numbers", "sentiment", "relation")} | {"right": True},

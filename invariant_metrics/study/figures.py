@@ -39,7 +39,7 @@ def in_order(systems: Iterable[str]) -> list[str]:
     "The baseline, the systems with fewer invariants before those with more, then the controls; each once."
     return sorted(dict.fromkeys(systems), key=lambda s: (s != BASE, is_control(s), s.count("+")))
 
-FIRST = ("fd", "fd-untrained", "cmmd", "lpips-embedded", "encoder-distance", "psnr", "ssim", "colorfulness", "colorfulness-gap")
+FIRST = ("fd", "fd-untrained", "cmmd-embedded", "lpips-embedded", "encoder-distance", "psnr", "ssim", "colorfulness", "colorfulness-gap")
 
 def columns_of(metrics: Iterable[str],
                first: Sequence[str]=FIRST,

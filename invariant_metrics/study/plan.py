@@ -23,6 +23,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ..core import InputError, unknown
+from ..encoders.weights import WeightChoice
 from ..files import save_tensors
 from .improvement import BASE
 from ..metrics.base import Metric, Rows, SetMetric
@@ -70,6 +71,7 @@ class StudyDesign:
         "All that can be asked for."
         return {"data": None, "recursive": False, "data_identity": None, "scale": "default", "grid": "default",
                 "alphas": None, "seeds": None, "metrics": (), "invariants": (), "long": "cut", "seed": 0,
+                "systems": None, "weights": None, "encoder": None,
                 "task": self.task, "model": self.model, "select": self.select}
 
 def label_of(spec: str) -> str:
@@ -101,6 +103,11 @@ class StudyPlan:
     def task(self) -> str: return self.settings["task"]
 
     @property
+    def weights(self) -> WeightChoice: # chosen by name, and looked at with everything that takes weights
+        given = (self.settings["weights"] or {}).items() # weights, or what `chosen_record` makes of them
+        return WeightChoice({name: told["weights"] if isinstance(told, Mapping) else told for name, told in given}, settled=True)
+
+    @property
     def invariants(self) -> list[str]: # all that train some system, in order
         return list(dict.fromkeys(i for names in self.systems.values() for i in names))
 
@@ -120,6 +127,11 @@ def _alphas(asked: Sequence[float]) -> tuple[float, ...]: # sorted
     if len(set(alphas)) < len(alphas): raise InputError(f"an alpha occurs twice in {list(alphas)}")
     return alphas
 
+def _systems(asked: Sequence[str]) -> tuple[tuple[str, ...], ...]: # "segmentation+depth", with or without a + in front
+    systems = tuple(dict.fromkeys(tuple(part for part in name.split("+") if part) for name in asked))
+    if not systems or () in systems: raise InputError("name at least one system, such as segmentation or segmentation+depth; the baseline is always trained")
+    return systems
+
 def plan_study(design: StudyDesign,          # of the task
                settings: Mapping,            # what was asked for; others than those of the design are ignored
                size: StudySize | None = None, # instead of the scale's
@@ -132,8 +144,9 @@ def plan_study(design: StudyDesign,          # of the task
     alphas = _alphas(grid.alphas if s["alphas"] is None else s["alphas"])
     seeds = int(grid.seeds if s["seeds"] is None else s["seeds"])
     if seeds < 1: raise InputError(f"a study needs one seed at least, not {seeds}")
-    own = [(spec,) for spec in dict.fromkeys(s["invariants"]) if (spec,) not in grid.systems]
-    trained = [*grid.systems, *own]
+    asked_for = grid.systems if s["systems"] is None else _systems(s["systems"])
+    own = [(spec,) for spec in dict.fromkeys(s["invariants"]) if (spec,) not in asked_for]
+    trained = [*asked_for, *own]
     labels = [label_of(i) for i in dict.fromkeys(i for names in trained for i in names)]
     twice = [x for x in labels if labels.count(x) > 1]
     if twice: raise InputError(f"two invariants are called {twice[0]!r}; rename one of them")

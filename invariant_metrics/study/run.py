@@ -10,10 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..core import InputError, announce, check_device, package_version, unknown
+from ..encoders.weights import WeightChoice, chosen_record, make_all
 from ..files import digest
 from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, read_run, versions
 from ..runs import write_run
@@ -52,16 +54,28 @@ def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
     from invariant_metrics.probe.worlds import DEFAULT_TEXT_METRICS
     return list(dict.fromkeys([*DEFAULT_TEXT_METRICS.get(s["task"], DEFAULT_METRICS), *own]))
 
+def _networks(s: dict) -> dict: # weights and encoder of the probe's metrics
+    weights = {"weights": make_plan(s).weights}
+    return weights | ({"encoder": s["encoder"]} if s["task"] == "colorization" else {})
+
+def _check_weights(s: dict, task, parts: Sequence[str]) -> None: # names that nothing in these parts goes by
+    from invariant_metrics.metrics.base import weight_names
+    from invariant_metrics.probe.images import VARIANTS
+    takers = task.weight_takers() if "training" in parts else {}
+    probed = [VARIANTS.get(m, (m,))[0] for m in _probe_metrics(s)] if "probe" in parts else []
+    encoder = s["encoder"] if s["task"] == "colorization" else None
+    replace(task.plan.weights, settled=False).assign({**takers, **{m: weight_names(m, encoder) for m in probed}}, shared=False)
+
 def _check_names(s: dict, parts: Sequence[str]) -> None: # what is wrong by itself, whatever the data
-    from invariant_metrics.invariants.base import get_invariant
     task = study_tasks[s["task"]](make_plan(s))
-    for spec in s["invariants"]: get_invariant(task.form(spec)[0])
+    _check_weights(s, task, parts)
+    make_all([partial(task.invariant, spec) for spec in s["invariants"]])
     if "probe" in parts and s["task"] == "colorization":
         from invariant_metrics.probe.images import probe_metrics
-        probe_metrics(_probe_metrics(s))
+        probe_metrics(_probe_metrics(s), **_networks(s))
     elif "probe" in parts:
         from invariant_metrics.probe.worlds import text_metrics
-        text_metrics(s["task"], _probe_metrics(s))
+        text_metrics(s["task"], _probe_metrics(s), **_networks(s))
     if "training" in parts:
         from invariant_metrics.study.search import check_study
         check_study({**s, "data": None, "regions": None})
@@ -84,11 +98,12 @@ def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.probe.images import color_probe
     if s["task"] != "colorization":
         from invariant_metrics.probe.worlds import text_probe
-        text_probe(s["task"], metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device, workers=workers).save(folder)
+        options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device, workers=workers)
+        text_probe(s["task"], **options, **_networks(s)).save(folder)
         return
     options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
-    color_probe(sources, workers=workers, **options).save(folder)
+    color_probe(sources, workers=workers, **options, **_networks(s)).save(folder)
 
 def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.study.search import train_systems
@@ -122,6 +137,9 @@ def study(task: str = "colorization",
           alphas: Sequence[float] | None = None,   # weights of the invariants; default by grid
           seeds: int | None = None,                # training seeds; default by grid
           model: str | None = None,                # network; default by task
+          systems: Sequence[str] | None = None,    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
+          weights=None,                            # {name: weights}: see `WeightChoice`
+          encoder: str | None = None,              # captioning: through which pictures are seen; colorization: of the metrics that take one
           metrics: Sequence[str] = (),             # further metrics, names or "package.module:object"
           invariants: Sequence[str] = (),          # further invariants, likewise
           select: str | None = None,               # metric that chooses alpha on validation; default by task
@@ -138,10 +156,13 @@ def study(task: str = "colorization",
     texts = task != "colorization"
     if texts and regions: raise InputError(f"--regions belongs to colorization; {task} has no label maps")
     identity = data_identity(data, recursive or texts, files=texts)
+    chosen = chosen_record(WeightChoice.of(weights))
+    if encoder and task != "colorization" and "training" not in parts: raise InputError(f"--encoder has no effect on the probe of {task}; leave it out")
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity, recursive=recursive,
                     regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions), scale=scale, grid=grid,
                     alphas=alphas and list(alphas), seeds=seeds, model=model or design.model, metrics=list(metrics),
-                    invariants=list(invariants), select=select or design.select, long=long, seed=seed, device=device or "cpu", version=package_version())
+                    invariants=list(invariants), select=select or design.select, long=long, seed=seed, device=device or "cpu", version=package_version(),
+                    systems=systems and list(systems), weights=chosen, encoder=encoder)
     held = None if overwrite else read_run(out)
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
         _check_parts(settings, parts)

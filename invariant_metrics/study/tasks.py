@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Registry
-from ..invariants.base import Invariant, get_invariant, invariant_names
+from ..invariants.base import Invariant, chosen_weights, get_invariant, invariant_names
+from ..invariants.base import invariant_weight_names
+from ..metrics.base import weight_names
 from .improvement import BASE
 from .plan import MetricValues, StudyDesign, StudyPlan, StudySize, Unit
 from .plan import item_ranges, plan_study, read_unit, release_memory, save_unit, unit_file
@@ -68,8 +70,14 @@ class StudyTask:
         "The frozen invariant of a system."
         name, options = self.form(spec)
         key = spec if options else name
-        if key not in self.frozen: self.frozen[key] = get_invariant(name, device=self.device, **options)
+        weights = chosen_weights(name, self.plan.weights)
+        if key not in self.frozen: self.frozen[key] = get_invariant(name, weights, self.device, **options)
         return self.frozen[key]
+
+    def weight_takers(self) -> dict[str, tuple[str, ...]]:
+        "Everything of the plan that takes weights, with the names it goes by."
+        names = dict.fromkeys(self.form(spec)[0] for spec in self.plan.invariants)
+        return {**{n: invariant_weight_names(n) for n in names}, **{m: weight_names(m) for m in self.plan.settings["metrics"]}}
 
     def network(self, seed: int) -> nn.Module:
         "The network of the plan with the first weights of a seed."

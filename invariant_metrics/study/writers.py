@@ -9,7 +9,7 @@ __all__ = ['TRANSLATION', 'CAPTIONING', 'PIECES', 'GRAPH_CONTROLS', 'WEIGHTED', 
 # %% ../../nbs/study/050_writers.ipynb #f46ba035
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -19,15 +19,18 @@ from torch import Tensor
 from ..core import InputError, Registry, unknown
 from ..files import atomic_write, digest
 from ..runs import per_scale
+from ..encoders.base import encoder_weight_names
 from ..encoders.grid import channel_stats, standardized
-from ..invariants.base import get_invariant
+from ..encoders.weights import make_all
+from ..invariants.base import invariant_weight_names
 from .improvement import LENGTH
 from .plan import DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid, StudyPlan, StudySize, Unit
 from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
 from .corpora import EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora, exact_metric, measure_texts
-from .corpora import own_corpora, own_data, own_names, text_encoder, writer_metrics
-from ..metrics.base import Metric
+from .corpora import own_corpora, own_data, own_names, picture_encoder, text_encoder
+from .corpora import text_weight_takers, writer_metrics
+from ..metrics.base import Metric, weight_names
 from ..models.generators import captioners, translators
 from ..models.text import TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
@@ -145,12 +148,20 @@ class WritingTask(StudyTask):
         except InputError as error:
             raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
         metrics = writer_metrics(self.plan, encoder)
+        make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
         for spec in self.plan.invariants:
-            g = get_invariant(self.form(spec)[0])
-            if g.inputs != "texts":
-                raise InputError(f"invariant {spec!r} reads {g.inputs}, and {task} writes texts")
+            read = self.invariant(spec).inputs
+            if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
+        if s["encoder"] and task != "captioning": raise InputError(f"--encoder has no effect on {task}: its networks read no pictures; leave it out")
+        if s["encoder"]: picture_encoder(self.plan)
         if s["data"]: own_corpora(self.plan, ["validation"])
         return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
+
+    def weight_takers(self) -> dict[str, tuple[str, ...]]:
+        encoder = self.plan.settings["encoder"] or "embedded"
+        seen = {encoder: encoder_weight_names(encoder)} if self.plan.task == "captioning" else {}
+        read = {"paraphrase": invariant_weight_names("paraphrase")} # always measured
+        return super().weight_takers() | seen | read | {m: weight_names(m) for m in text_weight_takers(self.plan)}
 
     def check_data(self) -> None:
         if self.plan.settings["data"]: own_data(self.plan)
@@ -192,6 +203,7 @@ class WritingTask(StudyTask):
     def data_record(self) -> dict[str, str]:
         s, size = self.plan.settings, self.plan.size
         about = [s["task"], s["model"], s["data_identity"], s["seed"], size.side, size.train]
+        if s["encoder"]: about.append([s["encoder"], s["weights"]])
         return {"texts": digest(about)}
 
     @cached_property

@@ -624,10 +624,7 @@ def score_images_large(folder):
             metric_options={"untrained": True, **options},
             reps=20,
         )
-        found[name] = {
-            k: s.to_dict()
-            for k, s in (scores.items() if name in scores else next(iter(scores.values())).items())
-        }
+        found[name] = {k: s.to_dict() for k, s in scores.items()}
     return found
 
 
