@@ -3,11 +3,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
 
 from commands import cli, own_process
+from invariant_metrics.files import assets_folder
 from invariant_metrics.probe.images import COLOR_SIZES
 from invariant_metrics.worlds.scenes import make_scenes
 
@@ -99,6 +101,8 @@ def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_pa
     written = page.stat().st_mtime
     again = cli(*quick, cwd=tmp_path)
     assert again.returncode == 0 and "page: " in again.stdout and page.stat().st_mtime >= written
+    described = json.loads((assets_folder()/"schemas"/"output.json").read_text(encoding="utf-8"))
+    jsonschema.validate(json.loads(cli(*quick, "--json", cwd=tmp_path).stdout), described)
     other = cli(*quick, "--seed", 1, cwd=tmp_path)
     assert other.returncode == 2 and "holds another run (seed 0 instead of 1)" in other.stderr
 

@@ -1,47 +1,132 @@
-"Options of metrics are checked before any work: their type, their range, and whether a metric takes them."
-import inspect
-import re
+"Options: one name has one meaning, choices are those of the package, help and completion show them, and nothing begins before they are right."
+import json
+import os
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import get_args, get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 
-import invariant_metrics as im
-from invariant_metrics.core import InputError
-from invariant_metrics.metrics import meteor
-from invariant_metrics.metrics.base import Between, _wanted, get_metric, metrics
-
-NUMBERS = [(name, key) for name in metrics.names() for key, p in inspect.signature(getattr(metrics[name], "metric", metrics[name])).parameters.items()
-           if _wanted(p.annotation)[0] & {int, float}]
+from commands import cli
+from invariant_metrics.commands import judge, score, shell # the first two put their commands on the application
 
 
-def between(name: str, key: str) -> Between:
-    return _wanted(inspect.signature(getattr(metrics[name], "metric", metrics[name])).parameters[key].annotation)[1]
+def all_commands(app, path: str = "") -> dict: # path -> function
+    own = {f"{path}{one.name}": one.callback for one in app.registered_commands}
+    return own | {k: v for group in app.registered_groups for k, v in all_commands(group.typer_instance, f"{path}{group.name} ").items()}
 
 
-def test_every_number_among_the_options_declares_its_range():
-    assert len(NUMBERS) > 30
-    assert not [(name, key) for name, key in NUMBERS if None in between(name, key)]
+COMMANDS = all_commands(shell.app)
+OPTIONS = [(path, (info.param_decls or [info.default])[0], kind, info) for path, function in COMMANDS.items() for kind, info in
+           (get_args(annotation) for annotation in get_type_hints(function, include_extras=True).values()) if isinstance(info, OptionInfo)]
 
 
-def test_numbers_outside_of_their_range_are_refused_in_a_line():
-    for name, key in NUMBERS:
-        least, most = between(name, key)
-        for value in (least - 1, most + 1 if most < 1e15 else 2*most, float("nan"), float("inf"), 10**400, [1], {}, "many"):
-            with pytest.raises(InputError, match=re.escape(f"metric {name}: option {key} ")) as error: get_metric(name, **{key: value})
-            assert "\n" not in str(error.value) and len(str(error.value)) < 300
+def values(info) -> tuple: # of a choice
+    return tuple(info.metavar.strip("[]").split("|")) if info.metavar else ()
 
 
-@pytest.mark.parametrize("name, options, says", [
-    ("meteor-nltk", {"beta": -1}, "beta is 0 to 100, not -1"), ("chrf", {"char_order": 999999}, "char_order is 1 to 32, not 999999"),
-    ("bleu", {"tokenizer": []}, r"tokenizer takes str, not \[\]"), ("cider-d", {"tokenizer": {}}, r"tokenizer takes str, not \{\}"),
-    ("meteor-nltk", {"tokenizer": []}, "tokenizer takes str"), ("bleu", {"order": 0}, "order is 1 to 32"), ("rouge-l", {"beta": -0.1}, "beta is 0 to 1,000"),
-    ("psnr", {"cap": float("nan")}, "cap is 1 to 1,000, not nan"), ("kid", {"subsets": 0}, "subsets is 1 to 100,000"), ("mmd", {"sigma": 0}, "sigma is 1e-06 to")])
-def test_what_was_taken_before(name, options, says):
-    with pytest.raises(InputError, match=says): get_metric(name, **options)
+def test_every_option_stands_in_one_of_the_groups_of_the_help():
+    groups = {shell.INPUT, shell.METRICS, shell.INTERVALS, shell.OUTPUT, shell.RUNNING}
+    assert len(OPTIONS) > 150
+    assert [(path, name) for path, name, _, info in OPTIONS if info.rich_help_panel not in groups] == []
 
 
-def test_an_option_is_refused_before_wordnet_is_opened(monkeypatch):
-    def opened(*args): raise AssertionError("WordNet was opened")
-    monkeypatch.setattr(meteor, "open_wordnet", opened)
-    for options, says in (({"nothing": 1}, "nothing has no effect"), ({"beta": -1}, "option beta"), ({"tokenizer": "nobody"}, "unknown tokenizer"),
-                          ({"tokenizer": []}, "option tokenizer")):
-        with pytest.raises(InputError, match=says): im.score(["a cat"], [["a cat"]], ["meteor-nltk"], metric_options=options)
+def test_an_option_of_one_name_has_one_kind_of_value_and_one_group():
+    ON_PURPOSE = {"--ci": "the ways of score, and those of a correlation with people", "--statistic": "any of agree's, two of styles",
+                  "--layer": "one, or several of styles", "--aspect": "collect asks for several, agree reads one",
+                  "--metrics": "tables of scores in agree", "--out": "a folder or a file",
+                  "--least-right": "asked for in collect, another one in labels", "--least-seconds": "likewise"}
+    found = {}
+    for path, name, kind, info in OPTIONS: found.setdefault(name, {}).setdefault((str(kind), info.rich_help_panel, values(info)), []).append(path)
+    assert {name: kinds for name, kinds in found.items() if len(kinds) > 1 and name not in ON_PURPOSE} == {}
+
+
+def test_choices_are_those_of_the_package():
+    from invariant_metrics.people.draws import GENERALIZATIONS
+    from invariant_metrics.people.judged_scores import RATINGS
+    from invariant_metrics.people.labeling import TASKS
+    from invariant_metrics.people.score_table import UNITS
+    from invariant_metrics.people.styles import FORMS
+    from invariant_metrics.probe.own_texts import BASES
+    from invariant_metrics.runs import RUN_SCALES
+    from invariant_metrics.scoring.inference import METHODS
+    from invariant_metrics.study.run import GRID_NAMES, STUDY_PARTS
+    known = {"--scale": RUN_SCALES, "--base": BASES, "--unit": UNITS, "--generalize": GENERALIZATIONS, "--ratings": RATINGS, "--task": TASKS,
+             "--grid": GRID_NAMES, "--parts": STUDY_PARTS}
+    here = {(path, name): set(values(info)) for path, name, _, info in OPTIONS}
+    for (_, name), given in here.items():
+        if name in known: assert given == set(known[name]), name
+    assert here["score", "--ci"] == {*METHODS, "none"} and here["styles", "--ci"] == set(FORMS)
+
+
+@pytest.mark.parametrize("line, says", [
+    ("score psnr --pred nowhere --target nowhere --ci bogus", "unknown interval method 'bogus'; known: auto, bootstrap"),
+    ("score psnr --pred nowhere --target nowhere --format yaml", "unknown format 'yaml'"),
+    ("score psnr --pred nowhere --target nowhere --reps 1", "--reps"), ("score psnr --pred nowhere --target nowhere --confidence 95", "--confidence"),
+    ("score psnr --pred nowhere --target nowhere --seed -1", "--seed"), ("score psnr --pred nowhere --target nowhere --option tokenizer", "is not like NAME=VALUE"),
+    ("score psnr --pred nowhere --target nowhere --permutations many", "--permutations"), ("study colorization --data nowhere --grid fll", "did you mean full?"),
+    ("study colorization --data nowhere --parts probe,trainig", "did you mean training?"), ("study colorization --data nowhere --alphas a,b", "list of numbers"),
+    ("study colorization --workers 0", "--workers"), ("probe images --target nowhere --base refs", "unknown base 'refs'"), ("probe images --target nowhere --side 2", "--side"),
+    ("agree nowhere.csv --unit items", "did you mean item?"), ("agree nowhere.csv --generalize all", "unknown population"), ("agree nowhere.csv --figure a.doc", "unknown ending of a figure '.doc'"),
+    ("agree nowhere.csv --statistic tau-d", "unknown statistic"), ("agree nowhere.csv --reader score", "--reader score is not like NAME=VALUE"),
+    ("agree collect nowhere --task chioce --out page.html", "did you mean choice?"), ("agree collect nowhere --task choice --out page.pdf", "name it page.html"),
+    ("power bleu --pred nowhere --target nowhere --confidence 2", "--confidence"), ("power bleu --pred nowhere --target nowhere --figure a.doc", "ending of a figure"),
+    ("styles nowhere --real nowhere --labels nowhere --ci bootstrap", "unknown interval method"), ("styles nowhere --real nowhere --labels nowhere --statistic tau", "unknown statistic 'tau'"),
+    ("stats nowhere --out x.npz --random-parts -1", "--random-parts")])
+def test_options_are_refused_before_anything_is_looked_for(line, says, tmp_path):
+    done = cli(*line.split(), cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and says in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("line", ["score psnr --pred ours theirs --target truth", "power psnr --pred ours theirs --target truth", "probe images --target truth --pred ours theirs"])
+def test_several_folders_after_one_option_are_understood_or_explained(line, tmp_path):
+    for name in ("ours", "theirs", "truth"): (tmp_path/name).mkdir()
+    done = cli(*line.split(), cwd=tmp_path)
+    assert done.returncode == 2 and "theirs is a folder" in done.stderr and "(theirs/)" in done.stderr and "--pred theirs" in done.stderr
+    done = cli(*line.replace("theirs", "theirs/").split(), cwd=tmp_path)
+    assert "is a folder;" not in done.stderr # it goes on, and finds no pictures
+
+
+def test_help_shows_choices_exit_codes_and_completion(tmp_path):
+    text = " ".join(cli("--help", cwd=tmp_path).stdout.split())
+    assert "Exit codes: 0 done; 2 refused or failed" in text and "130 interrupted" in text and "--install-completion" in text
+    assert "[quick|default|full]" in cli("probe", "--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("words, offers", [("score --ci b", "bootstrap"), ("study colorization --scale f", "full"), ("ag", "agree")])
+def test_the_shell_completes_names_and_choices(words, offers, monkeypatch):
+    line = f"invariant-metrics {words}"
+    monkeypatch.setenv("_INVARIANT_METRICS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    with redirect_stdout(StringIO()) as out, pytest.raises(SystemExit): shell.main([])
+    assert out.getvalue().split() == [offers]
+
+
+def test_long_commands_can_be_quiet_and_leave_no_setting_behind(tmp_path):
+    having = {option: {path for path, name, _, _ in OPTIONS if name == option} for option in ("--seed", "--workers", "--quiet")}
+    assert having["--seed"] | having["--workers"] <= having["--quiet"] # what draws or shares work out takes long
+    seen = []
+    (tmp_path/"a.txt").write_text("a dog\na cat\n"*10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("invariant_metrics.core.few_threads", lambda: seen.append(os.environ.get("INVARIANT_METRICS_QUIET")))
+        for flag in ([], ["--quiet"]): assert cli("score", "chrf", "--pred", "a.txt", "--target", "a.txt", *flag, cwd=tmp_path).returncode == 0
+    assert seen == [None, "1"] and "INVARIANT_METRICS_QUIET" not in os.environ
+
+
+def test_json_is_short_for_its_format(tmp_path):
+    short, full = (cli("weights", "list", *words, cwd=tmp_path).stdout for words in (["--json"], ["--format", "json"]))
+    assert short == full and json.loads(short)["kind"] == "weights"
+
+
+def test_tables_for_people_say_direction_confidence_and_signature(tmp_path):
+    things = ["dog", "cat", "car", "bicycle", "sea", "mountain"]
+    (tmp_path/"hyp.txt").write_text("".join(f"a {a} near the {b}\n" for a in things for b in things))
+    (tmp_path/"ref.txt").write_text("".join(f"the {a} is {'near' if a < b else 'behind'} a {b}\n" for a in things for b in things))
+    words = ["score", "chrf,ter", "--pred", "hyp.txt", "--target", "ref.txt", "--confidence", "0.9"]
+    table, latex, csv = (cli(*words, "--format", form, cwd=tmp_path).stdout for form in ("table", "latex", "csv"))
+    assert "chrf ↑" in table and "ter ↓" in table and "90 % low" in table and "corrected" not in table
+    assert r"chrf $\uparrow$" in latex and r"90 \% low" in latex and r"\caption{" in latex and "chrf" in latex.split(r"\caption{")[1].splitlines()[0]
+    head, first, *_ = csv.splitlines()
+    assert {"metric", "better", "value", "ci_low", "ci_high", "confidence", "signature"} <= set(head.split(",")) and "higher" in first and "metric:chrf" in first

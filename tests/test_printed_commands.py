@@ -16,6 +16,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,7 +24,7 @@ import typer
 from PIL import Image
 
 from commands import HUNG, cli
-from invariant_metrics.commands import judge, score # put their commands on the application
+from invariant_metrics.commands import judge, score, shell # the first two put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import list_weights
@@ -199,6 +200,30 @@ def run(line: str, place: Path, monkeypatch) -> tuple[int, str, str]: # exit cod
     assert words[0] == "invariant-metrics", f"{line}: neither a command of the package nor one of {NOT_OURS}"
     done = cli(*words[1:], cwd=place)
     return done.returncode, done.stdout, done.stderr
+
+
+SCHEMA = json.loads((ROOT/"invariant_metrics"/"assets"/"schemas"/"output.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def every_form(monkeypatch):
+    "Whatever a command prints as a table it also prints as csv, md and latex, and its JSON is as the schema says."
+    plain = shell.print_result
+    def print_result(form, kind, payload, tables, *more, **options):
+        for other in ("json", "csv", "md", "latex"):
+            if other == "csv" and not tables: continue
+            with redirect_stdout(StringIO()) as out: plain(other, kind, payload, tables)
+            if other == "json": jsonschema.validate(json.loads(out.getvalue()), SCHEMA)
+            if other == "csv" and tables[0].rows: assert len(pd.read_csv(StringIO(out.getvalue()))) == len(tables[0].rows)
+            if other == "latex": assert out.getvalue().count(r"\begin{table}") == out.getvalue().count(r"\end{tabular}") == len(tables)
+        plain(form, kind, payload, tables, *more, **options)
+    for module in (judge, score): monkeypatch.setattr(module, "print_result", print_result)
+
+
+def test_every_kind_of_result_has_a_schema():
+    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("judge", "score"))
+    assert set(re.findall(r'print_result\(form, "(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
+    with pytest.raises(jsonschema.ValidationError): jsonschema.validate({"schema": 1, "kind": "score", "version": "1", "result": {}}, SCHEMA)
 
 
 def refusal(line: str) -> str:

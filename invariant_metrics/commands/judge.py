@@ -18,6 +18,7 @@ from .shell import Device, Encoder, Format, Layer, Metrics, Options, Overwrite, 
 from .shell import Recursive, Regions, Reps, ResultTable, Scale, Seed, Source, Target, Weights
 from .shell import Workers, app, choice, main, option, parse_lists, parse_names, parse_options
 from .shell import print_result, records
+from .score import metric_names
 
 # %% ../../nbs/commands/20_judge.ipynb #63e5d2c2
 def _check_figure(figure: Path | None) -> None:
@@ -256,7 +257,7 @@ def power_command(
         figure: Annotated[Optional[Path], option("--figure", "Write n against the detectable difference, *.svg or *.png.", OUTPUT)] = None,
         form: Format = "table", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "What difference these items can show, and how many items a wished one takes."
-    asked = parse_lists([*(names or []), *metrics])
+    asked = metric_names([*(names or []), *metrics])
     if bool(values) == bool(pred): raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
     if len(values) > 2 or len(pred) > 2: raise InputError(f"a plan is for one system or two, and there are {len(values) or len(pred)} files")
     if len(system) not in (0, 2): raise InputError("--system names two systems: give it twice")

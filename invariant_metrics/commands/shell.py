@@ -279,7 +279,7 @@ def several_folders(word: str) -> str:
 def _one_line(error: BaseException) -> str:
     if hasattr(error, "format_message"): # a usage error: unknown option, missing argument
         context, text = getattr(error, "ctx", None), error.format_message()
-        extra = re.search(r"unexpected extra arguments? \(([^ )]+)", text)
+        extra = re.search(r"unexpected extra argument\S* \(([^ )]+)", text)
         if extra and os.path.isdir(extra[1]): text = f"{several_folders(extra[1])}."
         return one_line(f"{text.rstrip('.')}. See `{context.command_path if context else 'invariant-metrics'} --help`.")
     if isinstance(error, OSError) and error.strerror: # what the system refuses: no place, no permission, a name too long

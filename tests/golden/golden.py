@@ -703,11 +703,11 @@ def score_stats(folder):
     "Statistics in two shards, merged; with and without parts."
     scene_images(folder, 32, 32)
     made = [
-        result("stats", "truth", "--out", f"t{i}.safetensors", "--shard", f"{i}/2", "--parts", 4)
+        result("stats", "truth", "--out", f"t{i}.safetensors", "--shard", f"{i}/2", "--random-parts", 4)
         for i in (1, 2)
     ]
     made.append(result("stats", "near", "--out", "near.npz"))
-    made.append(result("stats", "near", "--out", "near.safetensors", "--parts", 4, "--seed", 2))
+    made.append(result("stats", "near", "--out", "near.safetensors", "--random-parts", 4, "--seed", 2))
     from invariant_metrics.metrics.gaussian import GaussianStats
 
     stats = GaussianStats.load("near.safetensors")
