@@ -58,7 +58,11 @@ def test_development_includes_every_extra_and_no_version_has_an_upper_bound_for_
     setup = (ROOT/"setup.py").read_text(encoding="utf-8")
     assert {f'"{name}"' for name in found} == set(re.findall(r'"\w+"', re.search(r"extras_require=.*?\((.*)\)", setup)[1]))
     for key, line in settings().items():
-        if key.endswith("requirements") and key != "dev_requirements": assert not re.search(r"<|==", line), (key, "say why beside it, in the test, if one is needed")
+        if not key.endswith("requirements"): continue
+        bounded = {re.split(r"[<>=]", word)[0] for word in line.split() if re.search(r"<|==", word)}
+        assert not bounded or key == "dev_requirements", (key, bounded)
+        reasons = [comment for comment in (ROOT/"settings.ini").read_text(encoding="utf-8").splitlines() if comment.startswith("#")]
+        for name in bounded: assert any(name in comment.partition(":")[0] for comment in reasons), f"say in a comment why {name} has an upper bound"
 
 
 def fid():
