@@ -14,7 +14,7 @@ from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.words import END
 from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, advantage_loss
 from invariant_metrics.metrics.cider import cider_reward
-from invariant_metrics.training.self_critical import draw_texts, leave_one_out, mix_rewards, reward_texts
+from invariant_metrics.training.self_critical import draw_texts, leave_one_out_baseline, mix_rewards, reward_texts
 from invariant_metrics.training.self_critical import repeated_pairs, scored_log_probs, self_critical
 from invariant_metrics.training.text import augmented_text, text_batches, text_loss
 
@@ -65,7 +65,7 @@ def test_the_expected_estimator_is_the_gradient_of_the_expected_reward(baseline)
         if baseline == "leave-one-out": # E over pairs of (r₁ − r₂)∇log p₁ and the same for 2, halved
             first, second = r[:, None], r[None]
             weights = q[:, None]*q[None]
-            advantage = torch.stack([leave_one_out(torch.stack([a, b])[None])[0] for a, b in product(r, r)]).view(len(r), len(r), 2)
+            advantage = torch.stack([leave_one_out_baseline(torch.stack([a, b])[None])[0] for a, b in product(r, r)]).view(len(r), len(r), 2)
             base = (weights*(torch.stack([first.expand_as(weights), second.expand_as(weights)], -1) - advantage).permute(2, 0, 1)).sum((2,))[0]/q
             parts.append(len(q)*advantage_loss(log_probs, mask, q*base, "text"))
         else: parts.append(len(q)*advantage_loss(log_probs, mask, q*(r - (greedy[i] if baseline == "greedy" else baseline)), "text"))
@@ -94,7 +94,7 @@ def test_baselines_make_the_gradient_quieter():
             out.append(torch.autograd.grad(loss, net.table)[0])
         return torch.stack(out).var(0).sum()
     none = variance(lambda v, b: v)
-    assert variance(lambda v, b: v - leave_one_out(v)) < none and variance(lambda v, b: v - b) < none
+    assert variance(lambda v, b: v - leave_one_out_baseline(v)) < none and variance(lambda v, b: v - b) < none
 
 
 def test_the_loss_counts_words_up_to_and_including_the_first_end():

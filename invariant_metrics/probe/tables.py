@@ -22,7 +22,7 @@ from scipy.optimize import isotonic_regression
 from ..core import InputError, Signature, unknown
 from ..stats import cluster_interval, cluster_means
 from ..metrics.base import Metric, PairedMetric
-from .contrast import item_interval, share_interval, trend, wins
+from .contrast import verdict_interval, share_interval, trend, wins
 from .profile import Verdicts
 
 # %% ../../nbs/probe/20_tables.ipynb #0ebedf89
@@ -147,7 +147,7 @@ def share_of_items(win: np.ndarray,     # (L, N)
                    cluster: np.ndarray, # (N,)
                   ) -> tuple[float, float, float]: # value, low, high
     "The share of clusters in which the violation scored worse, with Wilson's interval."
-    return item_interval(cluster_means(mean_where_known(win), cluster))
+    return verdict_interval(cluster_means(mean_where_known(win), cluster))
 
 def share_of_tiles(win: np.ndarray,     # (L, N)
                    cluster: np.ndarray, # (N,)

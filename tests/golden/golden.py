@@ -863,7 +863,7 @@ def statistics(folder):
     from invariant_metrics.stats import auc, bootstrap_weights, interval, normal_interval
     from invariant_metrics.people.exchange import williams
     from invariant_metrics.stats import benjamini_hochberg, holm
-    from invariant_metrics.probe.contrast import draw_sets, item_interval, trend
+    from invariant_metrics.probe.contrast import draw_sets, verdict_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
     from invariant_metrics.probe.profile import crossing, fieller, isotonic
     import torch
@@ -894,7 +894,7 @@ def statistics(folder):
         "williams": williams(0.6, 0.5, 0.4, 40),
         "wilson": wilson(0.3, 20),
         "cluster": cluster_interval(x[:10], w[:, ::4]),
-        "items": item_interval((x > 0).astype(float)),
+        "items": verdict_interval((x > 0).astype(float)),
         "sets": draw_sets(np.arange(40) // 4, 5, rng(1)),
         "trend": trend(x.reshape(8, 5)),
         "isotonic": isotonic(x.reshape(8, 5)),
