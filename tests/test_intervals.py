@@ -135,3 +135,12 @@ def test_one_path_for_score_rows_systems_and_torchmetrics():
     class_form.update(a, target)
     assert im.score(a, target, "psnr")["psnr"].ci == im.score({"a": a, "b": b}, target, "psnr")["a"]["psnr"].ci == class_form.score().ci == ours
     assert im.score({"a": a, "b": b}, target, "psnr", paired=True)["psnr"].ci == item_interval(get_metric("psnr"), rows)[0]
+
+
+def test_ranking_says_why_two_systems_are_not_told_apart():
+    target = [[f"the {a} dog sees a cat"] for a in ("old", "red", "big", "small", "wet", "dry", "mad", "sad", "new")]
+    worse = [refs[0].replace("sees", "bites") if i % 2 else refs[0] + " now" for i, refs in enumerate(target)]
+    board = im.ranking(im.score({"a": worse, "b": list(worse), "c": [w + " and then"*(1 + i % 3) for i, w in enumerate(worse)]}, target, ["rouge-l"]))
+    assert dict(zip(board["system"], board["verdict"], strict=True)) == {"a": "best", "b": "the same on every item", "c": "worse"}
+    few = im.ranking(im.score({"a": worse[:5], "c": [w + " and then" for w in worse[:5]]}, target[:5], ["rouge-l"]))
+    assert few["verdict"].iloc[1] == "not tested"

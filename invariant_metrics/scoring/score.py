@@ -249,6 +249,7 @@ def _ranked(metric: Metric, board: Scores) -> list[str]:
 def _verdict(metric: Metric, rank: int, gap: Score | None) -> str:
     if metric.higher_is_better is None: return "no direction"
     if rank == 1: return "best"
+    if gap is not None and gap.per_item is not None and not gap.per_item.any(): return "the same on every item"
     if gap is None or gap.ci is None: return "not tested"
     return "not shown to be worse" if gap.ci.low <= 0 <= gap.ci.high else "worse"
 
