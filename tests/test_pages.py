@@ -193,10 +193,21 @@ def test_notes_of_the_run_stand_below_the_sentence():
     assert note.replace("<your>", "&lt;your&gt;") in page and 'class="note"' not in render_study(of_study.RUN, of_study.made_up_probe())
 
 
+def test_pages_of_own_photographs_say_first_that_maps_of_scenes_have_no_labels_there():
+    "In a study and in a probe, unless the networks were named; never for the package's own pictures."
+    said, first = "no valid labels", lambda page: page.split("</header>")[0]
+    study = lambda **more: first(render_study({**of_study.RUN, "settings": {**of_study.RUN["settings"], **more}}, of_study.made_up_probe()))
+    assert said in study(data="photos/") and said not in study()
+    assert said not in study(data="photos/", weights={"segmentation": {"weights": "segformer"}, "depth": {"weights": "midas"}})
+    photos = of_probe.made_up("photos", "violation-depth")
+    probe = lambda **more: first(render_probe({**of_probe.RUN, "settings": {"command": "probe", "task": "images", **more}}, photos))
+    assert "Depth is read here" in probe(target="photos/") and said not in probe() and said not in probe(target="photos/", weights={"depth": {"weights": "midas"}})
+
+
 SETTINGS = {
     "probe": {"command": "probe", "task": "captioning", "metrics": ["bleu", "chrf"], "families": ["negation"], "recursive": False, "side": None,
               "base": "references", "scale": "quick", "seed": 3, "device": "cpu", "target": "my refs.json", "pred": ["a.json", "b.json"], "source": None,
-              "foils": ["f.json", "g.json"], "regions": None, "content": {"target": "x"}, "version": "0.1.0"},
+              "foils": ["f.json", "g.json"], "regions": None, "weights": {"bertscore": {"weights": "minilm", "revision": "x"}}, "content": {"target": "x"}, "version": "0.1.0"},
     "study": {"task": "colorization", "data": "photos", "data_identity": "x", "recursive": True, "regions": "maps", "regions_identity": "y",
               "scale": "quick", "grid": "full", "alphas": [0.3, 1.0], "seeds": 2, "model": "unet", "metrics": ["psnr", "a:b"], "invariants": ["edges"],
               "select": "fd", "long": "drop", "seed": 1, "device": "cpu", "version": "0.1.0"}}
@@ -215,6 +226,7 @@ def test_the_printed_command_is_one_that_the_program_takes(name):
     given = read.get("metrics") or read.get("metric")
     assert [n for word in given for n in parse_names(word)] == SETTINGS[name]["metrics"]
     if name == "probe": assert [str(p) for p in read["pred"]] == ["a.json", "b.json"] and [str(p) for p in read["target"]] == ["my refs.json"]
+    if name == "probe": assert "--weights bertscore=minilm" in " ".join(words) and "{" not in " ".join(words)
     else: assert read["recursive"] is True and str(read["regions"]) == "maps" and read["grid"] == "full"
 
 

@@ -39,8 +39,9 @@ def _probe_tables(said) -> list[ResultTable]: # said: of `summarize_probe`
     return tables
 
 def _probe_payload(said, found) -> dict:
-    return {"counts": records(said.counts), "auc": records(found.auc[found.auc["level"] == "all"]), "ledger": records(found.ledger),
-            "sentences": said.sentences, "signatures": found.signatures}
+    broken = found.ledger.loc[found.ledger["kind"] == "violation", ["source", "family"]].drop_duplicates()
+    auc = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
+    return {"counts": records(said.counts), "auc": records(auc), "ledger": records(found.ledger), "sentences": said.sentences, "signatures": found.signatures}
 
 # %% ../../nbs/commands/20_judge.ipynb #e1c2663d
 @app.command("probe", epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"

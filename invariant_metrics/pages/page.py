@@ -124,7 +124,11 @@ def glossary(names: Iterable[str]) -> list[tuple[str, str]]: # name, text
 # %% ../../nbs/pages/00_page.ipynb #2be6a4ca
 _USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut"}
 _UNSAID = ("command", "task", "content", "version", "data_identity", "regions_identity") # no options of their own
-_REPEATED = ("pred", "foils")
+_REPEATED = ("pred", "foils", "weights")
+
+def _words(value) -> list[str]: # what stands behind an option that may come several times
+    if isinstance(value, Mapping): return [f"{name}={said['weights'] if isinstance(said, Mapping) else said}" for name, said in value.items()]
+    return [str(one) for one in value]
 
 def run_command(settings: Mapping,      # of run.json
                 out: str | None = None, # the run folder
@@ -132,11 +136,11 @@ def run_command(settings: Mapping,      # of run.json
     "The command line that makes this run."
     words = ["invariant-metrics", settings.get("command", "study"), settings.get("task", "colorization")]
     for name, value in {**settings, "out": out}.items():
-        if name in _UNSAID or value in (None, False, "", [], ()) or value == _USUAL.get(name): continue
+        if name in _UNSAID or value in (None, False, "", [], (), {}) or value == _USUAL.get(name): continue
         option = "--" + name.replace("_", "-")
         if value is True: words.append(option)
         elif name in _REPEATED or name == "target" and isinstance(value, (list, tuple)):
-            for one in value: words += [option, str(one)]
+            for one in _words(value): words += [option, one]
         else: words += [option, ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)]
     return shlex.join(words)
 
@@ -174,13 +178,14 @@ def page_frame(run: Mapping,               # content of run.json
                parts: Iterable[str],       # of PART_FILES, those with results
                settings: Sequence[tuple[str, str]],
                signatures: Mapping[str, str],
+               notes: Sequence[str] = (),  # what a reader must know first, besides the notes of the run
                out: str | None = None,     # the run folder
               ) -> dict:
     "What the frame of a page shows."
     given = run.get("settings", {})
     minutes = sum(part["seconds"] for part in run.get("parts", {}).values()) / 60
     lead = f"Scale {given.get('scale', 'default')}, {minutes:.1f} minutes. The command that made it:"
-    notes = [str(note) for note in run.get("notes", ())]
+    notes = list(dict.fromkeys(str(note) for note in [*run.get("notes", ()), *notes]))
     tables = [(f"{part}/{name}.parquet", text) for part in parts for name, text in PART_FILES[part].items()]
     return {"title": title, "sentence": sentence, "figure": figure, "notes": notes, "lead": lead, "command": run_command(given, out),
             "limits": limits, "glossary": glossary(names), "files": [*tables, ("run.json", "settings, versions and times")],

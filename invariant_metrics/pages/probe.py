@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['VIEWS', 'SHOWN', 'split_profile', 'source_views', 'source_headline', 'who_of', 'probe_sentence', 'metric_panel',
            'best_clause', 'probe_figure', 'count_table', 'families_as_rows', 'heat_maps', 'right_map', 'gap_tables',
-           'profile_cards', 'edit_blocks', 'picture_strips', 'probe_limits', 'source_section', 'render_probe']
+           'profile_cards', 'edit_blocks', 'picture_strips', 'probe_limits', 'scene_note', 'probe_notes',
+           'source_section', 'render_probe']
 
 # %% ../../nbs/pages/10_probe.ipynb #96792203
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -240,6 +241,22 @@ def probe_limits(probe: ProbeResult, task: str) -> list[str]:
             "An interval that includes ½ is no evidence that a metric is blind; with few items it may just be wide. "
             "Many intervals are shown, and of a hundred about five miss."]
 
+# %% ../../nbs/pages/10_probe.ipynb #52b77f47
+def scene_note(names: Sequence[str]) -> str: # invariants
+    "What must be said where maps of painted scenes are drawn of somebody's photographs."
+    are = "are" if len(names) > 1 else "is"
+    return f"{join_names(names).capitalize()} {are} read here by networks that were trained on painted scenes. On your photographs their maps have no valid " \
+           "labels: they are fixed functions of a picture, not its classes and distances. For labels that mean something give a public network, " \
+           "e.g. --weights segmentation=segformer --weights depth=midas."
+
+def probe_notes(run: Mapping, probe: ProbeResult) -> list[str]:
+    "What a reader of a probe must know first."
+    settings = run.get("settings", {})
+    if not settings.get("target") or settings.get("task") not in ("colorization", "images"): return []
+    asked = " ".join(dict.fromkeys(probe.auc["metric"]))
+    names = [n for n in ("segmentation", "depth") if f"violation-{n}" in asked and n not in (settings.get("weights") or {})]
+    return [scene_note(names)] if names else []
+
 # %% ../../nbs/pages/10_probe.ipynb #665837ea
 def source_section(probe: ProbeResult, source: str, task: str) -> dict:
     "Everything one source shows."
@@ -270,6 +287,6 @@ def render_probe(run: Mapping,        # content of run.json: settings, parts, ve
     timed = {**run, "parts": run.get("parts") or {"probe": {"seconds": sum(seconds)}}}
     title = f"Probe of {task}: which metric notices?" if task else "Probe: which metric notices?"
     frame = page_frame(timed, title, probe_sentence(summary, task), probe_figure(summary, task), limits=probe_limits(probe, task),
-                       names=dict.fromkeys(probe.auc["metric"]), parts=["probe"], settings=_facts(run), signatures=probe.signatures, out=out)
+                       names=dict.fromkeys(probe.auc["metric"]), parts=["probe"], settings=_facts(run), signatures=probe.signatures, notes=probe_notes(run, probe), out=out)
     return render_page("probe.html.j2", frame=frame, sources=[source_section(probe, s, task) for s in sources], several=len(sources) > 1,
                        profiled=len(probe.profile) > 0)

@@ -29,7 +29,7 @@ from ..runs import read_run
 from ..study.search import StudyResult
 from ..study.tradeoff import tradeoff_figures, tradeoff_legend
 from .page import count_panel, page_frame, render_page, run_facts
-from .probe import best_clause, metric_panel, render_probe, who_of
+from .probe import best_clause, metric_panel, render_probe, scene_note, who_of
 
 # %% ../../nbs/pages/20_study.ipynb #ce889101
 NOT_JUDGED = (*SENTINELS, "psnr") # known by construction
@@ -269,10 +269,7 @@ _ITEMS = {"translation": "sentences", "captioning": "scenes with captions"}
 
 def _foreign_lines(task: str, weights: Mapping, encoder: str | None) -> list[str]: # of data that the package's networks were not trained on
     named = [name for name in ("segmentation", "depth") if name not in weights]
-    if task == "colorization" and named:
-        return [f"{join_names(named).capitalize()} {'are' if len(named) > 1 else 'is'} read here by networks that were trained on painted scenes. On your photographs "
-                "their maps have no valid labels: they are fixed functions of a picture, not its classes and distances. For labels that mean something "
-                "give a public network, e.g. --weights segmentation=segformer --weights depth=midas."]
+    if task == "colorization" and named: return [scene_note(named)]
     if task == "captioning" and encoder is None:
         return ["The captioner sees your pictures through the package's encoder, which was trained on painted scenes; --encoder names another."]
     return []
@@ -355,8 +352,10 @@ def render_study(run: Mapping,                      # content of run.json: setti
     if training: signatures |= dict(zip(training.results["metric"], training.results["signature"]))
     names = [*(probe.auc["metric"] if probe else ()), *(training.results["metric"] if training else ()), *(training.results["system"] if training else ())]
     parts = [name for name, part in (("probe", probe), ("training", training)) if part is not None]
+    notes = _foreign_lines(task, settings.get("weights") or {}, settings.get("encoder")) if settings.get("data") else []
     frame = page_frame(run, f"Study of {task}: which metric notices a broken invariant?", *study_message(probe, training, task),
-                       limits=study_limits(probe, training, task, settings.get("data"), settings.get("weights"), settings.get("encoder")), names=names, parts=parts, settings=run_facts(run), signatures=signatures, out=out)
+                       limits=study_limits(probe, training, task, settings.get("data"), settings.get("weights"), settings.get("encoder")), notes=notes, names=names, parts=parts,
+                       settings=run_facts(run), signatures=signatures, out=out)
     return render_page("study.html.j2", frame=frame, text=text, headline=[{"what": what, "sentence": sentence} for what, sentence in headline],
                        **page_contexts(probe, training, task))
 
