@@ -91,7 +91,7 @@ def test_values_per_item_carry_ids(folder, capsys):
     ("score bleu --pred hyp.txt --target ref0.txt --option order=x", "option order takes int, not 'x'"),
     ("score bleu --pred hyp.txt --target ref0.txt --option tokenizer=intll", "did you mean intl"),
     ("score bleu --pred hyp.txt --target ref0.txt --option language=tlh", "no tokenizer is set for language 'tlh'"),
-    ("score cider-d --pred hyp.txt --target ref0.txt --option sigma=-1", "sigma of cider-d must be positive"),
+    ("score cider-d --pred hyp.txt --target ref0.txt --option sigma=-1", "option sigma is 0.001 to 1,000,000"),
     ("score clipscore --pred hyp.json", "weights fetch clip-vit-b-32|give --source"),
     ("score bleu-4 --pred hyp.txt --target ref0.txt --per-item x.csv", "name the file x.parquet"),
     ("score psnr --pred hyp.txt --target ref0.txt", "is a text file, and psnr looks at images"),
