@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
            'Registry', 'import_object', 'import_extra', 'rng', 'torch_rng', 'few_threads', 'check_device', 'announce',
-           'progress', 'check_path', 'check_source', 'check_type', 'check_range']
+           'progress', 'check_path', 'check_source', 'check_type', 'check_range', 'checked_arguments']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
 import hashlib
 import html
 import importlib
+import inspect
 import json
 import math
 import os
@@ -19,12 +20,14 @@ import pkgutil
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
+from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
-from typing import get_args
+from types import UnionType
+from typing import get_args, get_origin
 
 import numpy as np
 
@@ -347,22 +350,28 @@ def check_source(source, where: str) -> None:
         raise InputError(f"{where}: a part of the array is masked; leave those items out, or fill them: array.filled(…)")
 
 # %% ../nbs/00_core.ipynb #5a13714e
-_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", Path: "a path", Mapping: "a dict"}
+_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", Path: "a path", Mapping: "a dict", Sequence: "a list"}
 
-def _is_a(value, kind: type) -> bool:
+def _is_a(value, kind) -> bool:
     if kind is type(None): return value is None
+    if get_origin(kind) is Sequence: return _is_a(value, Sequence) and all(_is_one(x, get_args(kind)[0]) for x in value)
+    if kind is Sequence: return isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes, bytearray))
     if kind is bool: return isinstance(value, (bool, np.bool_))
     if isinstance(value, (bool, np.bool_)): return False
     if kind is int: return isinstance(value, Integral)
     return isinstance(value, Real) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
+def _kinds(annotation) -> tuple: return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+
+def _is_one(value, annotation) -> bool: return any(_is_a(value, kind) for kind in _kinds(annotation))
+
 def check_type(name: str,  # of the argument, for the message
                value,
-               annotation, # of plain types, e.g. int, float | None; others allow everything
+               annotation, # of plain types, e.g. int, float | None, Sequence[str]; others allow everything
                ) -> None:
     "Raises InputError where a value is of none of the plain types that an annotation names; a number must be finite."
-    kinds = get_args(annotation) or (annotation,)
-    if not set(kinds) <= {*_WORDS, type(None)} or any(_is_a(value, kind) for kind in kinds): return
+    kinds = [get_origin(kind) or kind for kind in _kinds(annotation)]
+    if not {*kinds} <= {*_WORDS, type(None)} or _is_one(value, annotation): return
     raise InputError(f"{name} is {' or '.join(_WORDS[kind] for kind in kinds if kind in _WORDS)}, not {value!r:.40}")
 
 def check_range(name: str, value, least=None, most=None) -> None:
@@ -370,3 +379,16 @@ def check_range(name: str, value, least=None, most=None) -> None:
     if value is None or (least is None or value >= least) and (most is None or value <= most): return
     span = f"{least:,} to {most:,}" if None not in (least, most) else f"{least:,} or more" if most is None else f"{most:,} or less"
     raise InputError(f"{name} is {span}, not {value}")
+
+# %% ../nbs/00_core.ipynb #941afc78
+def checked_arguments(function: Callable) -> Callable:
+    "The same function, whose arguments are first compared with the plain types of its annotations; a device must be there."
+    signature = inspect.signature(function)
+    @wraps(function)
+    def checked(*args, **options):
+        for name, value in signature.bind(*args, **options).arguments.items():
+            parameter = signature.parameters[name]
+            if name == "device": check_device(value)
+            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD): check_type(name, value, parameter.annotation)
+        return function(*args, **options)
+    return checked

@@ -79,10 +79,12 @@ def load_results(path: str | Path) -> pd.DataFrame:
     import pyarrow as pa, pyarrow.parquet as pq
     try: table = pq.read_table(path)
     except FileNotFoundError as error: raise InputError(f"no results at {path}") from error
-    except (pa.ArrowInvalid, OSError) as error: raise InputError(f"{path} is not a readable results file: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error: raise InputError(f"{path} is not a readable results file: {error}") from error
     found = (table.schema.metadata or {}).get(b"invariant_metrics.schema", b"none").decode()
     if found != str(SCHEMA_VERSION): raise InputError(f"{path} has schema version {found}, this package reads {SCHEMA_VERSION}")
-    return table.to_pandas()
+    try: return table.to_pandas()
+    except (pa.ArrowException, ValueError, TypeError, KeyError) as error: # what pandas wrote beside the columns is damaged
+        raise InputError(f"{path} is not a readable results file: {error}") from error
 
 # %% ../nbs/20_files.ipynb #cf6263b8
 def _sort_header(path: Path) -> None: # the metadata by name, in the same place

@@ -44,6 +44,7 @@ def check_clusters(clusters: Sequence | None) -> None: # a label per item, all t
     check_source(clusters, "clusters")
     labels = clusters.tolist() if hasattr(clusters, "tolist") else list(clusters) if isinstance(clusters, Sequence) else None
     if isinstance(clusters, (str, bytes)) or not isinstance(labels, list): raise InputError(f"clusters are a list with a label for each item, not {clusters!r:.40}")
+    if not labels: raise InputError("clusters: no label in it; give one for each item")
     bad = [i for i, label in enumerate(labels) if not isinstance(label, (str, Real)) or label != label]
     if bad: raise InputError(f"clusters: {len(bad)} of {len(labels)} labels are missing, or neither a text nor a number: {few(bad)} (counted from 0)")
     if len({isinstance(label, str) for label in labels}) > 1: raise InputError("clusters: some labels are texts and some are numbers; give one kind")

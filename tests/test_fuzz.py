@@ -1,9 +1,12 @@
 "Hostile calls: each that was once answered wrongly, and thousands drawn from a seed."
 import gzip
+import inspect
 import os
 import random
 import resource
 from pathlib import Path
+from types import UnionType
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -236,6 +239,42 @@ def test_checks_of_the_door():
     check_type("reps", np.int32(3), int), check_type("wish", 3, float | None), check_type("encoder", object(), object)
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    "Small files of every kind."
+    folder = tmp_path_factory.mktemp("fuzz")/"place"
+    folder.mkdir()
+    fuzz.make_place(folder)
+    return folder
+
+
+WRONG = {int: ("x", None, [], float("nan"), 1.5, True, object()), float: ("x", None, [], {}, float("nan"), object()), bool: ("no", 2, None, []), str: (5, None, [], object()),
+         Path: (5, [], {}, object())}
+
+
+@pytest.mark.parametrize("name", ["agree", "power", "styles", "probe", "study"])
+def test_arguments_of_the_other_functions_are_looked_at_first(name, place, monkeypatch):
+    monkeypatch.chdir(place)
+    function = inspect.unwrap(getattr(im, name).__wrapped__ if name in ("probe", "study") else getattr(im, name))
+    checked = getattr(getattr(im, name), "__wrapped__", getattr(im, name)) if name in ("probe", "study") else getattr(im, name)
+    right = {"agree": dict(judgments="judged.csv", metrics="marks.csv", reps=20), "power": dict(pred=TEXTS[0], target=TEXTS[1], metrics=["chrf"]),
+             "styles": dict(folder="items", real="a", labels="judged.csv"), "probe": dict(source="a"), "study": {}}[name]
+    tried = 0
+    for parameter in inspect.signature(function).parameters.values():
+        kinds = set(get_args(parameter.annotation)) if isinstance(parameter.annotation, UnionType) else {parameter.annotation}
+        if not kinds - {type(None)} or not kinds <= {*WRONG, type(None)}: continue
+        for value in [v for kind in kinds & set(WRONG) for v in WRONG[kind]]:
+            if value is None and type(None) in kinds or str in kinds and Path in kinds and isinstance(value, str): continue
+            message = says(lambda: checked(**{**right, parameter.name: value}))
+            assert parameter.name in message, (parameter.name, value, message)
+            tried += 1
+    assert tried > 8
+    for odd in (5, object(), float("nan")):
+        if name == "agree":
+            for argument in ("judgments", "metrics", "lower", "statistics"): says(lambda: checked(**{**right, argument: odd}))
+        if name == "styles": says(lambda: checked(**{**right, "labels": odd}))
+
+
 # ---- files and commands
 
 def test_a_link_to_itself_is_one_bad_picture(tmp_path):
@@ -288,6 +327,21 @@ def test_a_hostile_word_of_a_command_is_one_line(line, words, tmp_path):
     lines = done.stderr.strip().splitlines()
     assert done.returncode == 2 and len(lines) == 1 and len(lines[0]) <= fuzz.LONGEST and words in lines[0] and "Error: " not in lines[0], done.stderr
     assert sorted(os.listdir(tmp_path)) in (["a"], ["a", "cache"])
+
+
+def test_damaged_tables_of_parquet_are_refused(place, tmp_path):
+    data = (place/"v.parquet").read_bytes()
+    draw = np.random.default_rng(0)
+    for k in draw.integers(0, len(data), 60):
+        (tmp_path/"odd.parquet").write_bytes(data[:k] + bytes([draw.integers(256)]) + data[k + 1:])
+        try: im.load_results(tmp_path/"odd.parquet")
+        except InputError as error: assert "odd.parquet" in str(error)
+
+
+def test_a_layer_without_a_name_is_no_layer(place, tmp_path):
+    for line in (f"stats {place/'a'} --out o.npz --layer=", f"stats {place/'x.npy'} --out o.npz --layer=", f"stats {place/'a'} --out o.npz --encoder="):
+        done = cli(*line.split(), cwd=tmp_path)
+        assert done.returncode == 2 and not (tmp_path/"o.npz").exists(), line
 
 
 def test_blank_texts_of_a_probe_are_refused_and_leave_nothing(tmp_path):

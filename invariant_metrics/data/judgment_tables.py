@@ -148,8 +148,8 @@ def _bare(path: Path) -> Path: return path.with_suffix("") if path.suffix == ".g
 
 def _parquet(path: Path) -> pd.DataFrame:
     try: frame = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable parquet file: {str(error).splitlines()[0]}") from error
+    except Exception as error: # a reader on damaged bytes may raise anything
+        raise InputError(f"{path} is not a readable parquet file: {error}") from error
     return frame.reset_index(drop=True).rename_axis("row").rename(index=lambda i: i + 1)
 
 def _cells(lines: Sequence[str], path: Path) -> pd.DataFrame: # of text

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, few, unknown
+from ..core import InputError, check_path, check_type, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
 from .judgment_tables import choice_table, judgment_format, load_table, number_column, read_json
 from .judgment_tables import text_column
@@ -453,6 +453,8 @@ def load_judgments(place,                   # a file, or a folder with one; also
                   ) -> Judgments | Choices:
     "What people said, from wherever it is; raises InputError, in one line, on what is not there or does not fit."
     if isinstance(place, (Judgments, Choices)): return place
+    check_type("judgments", place, str | Path)
+    check_path(place, "judgments")
     if kind is not None: READERS[kind]
     kind, paths = _look(Path(place), kind)
     reader = READERS[kind]

@@ -85,7 +85,7 @@ class Encoder(nn.Module):
                layer: str | None = None,    # a name from `layers`; None for the last
               ) -> Tensor:                  # (N, d)
         "One vector per image from a named layer; raises InputError on other input or an unknown layer."
-        layer = layer or self.layers[-1]
+        layer = self.layers[-1] if layer is None else layer
         if layer not in self.layers: raise unknown(f"layer of {self.name}", layer, self.layers)
         return self.embed(self.prepare(rgb), layer)
 

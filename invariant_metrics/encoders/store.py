@@ -40,7 +40,7 @@ def device_of(encoder: Encoder) -> torch.device:
 
 def layer_of(encoder: Encoder, layer: str | None) -> str:
     "The layer's name, the encoder's last where none is given; raises InputError where it has no such layer."
-    layer = layer or encoder.layers[-1]
+    layer = encoder.layers[-1] if layer is None else layer
     if layer not in encoder.layers: raise unknown(f"layer of {encoder.name}", layer, encoder.layers)
     return layer
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..core import InputError, Signature, few, package_version
+from ..core import InputError, Signature, check_range, checked_arguments, few, package_version
+from ..stats import check_level
 from ..data.judgments import load_judgments
 from ..files import atomic_write, digest, load_results, save_results
 from .agreement import AgreementDesign, MetricAgreement, compare_metrics
@@ -154,6 +155,7 @@ def _all_rows(judged: JudgedScores, designs: Sequence[AgreementDesign], signatur
             if why is not None: notes.append(f"{design.statistic.name} is not shown for {view}: {why}")
     return parts, notes
 
+@checked_arguments
 def agree(judgments,                       # what `load_judgments` takes, Judgments, or Choices
           metrics=None,                    # a table (file or frame), names of metrics; None: scores that came with the data
           unit: str = "item",              # all outputs together; "system": systems after averaging; "within-item": averaged
@@ -168,6 +170,8 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
           weights=None,                    # of metrics that are run: {name: weights}, see `WeightChoice`
          ) -> AgreeResult:
     "How well metrics agree with people; raises InputError, in one line, if data do not fit or are too few."
+    check_range("reps", reps, 2, 10**6)
+    check_level(confidence)
     judgments = load_judgments(judgments)
     unit = judged_unit(judgments, unit)
     statistics = named_statistics(statistics, unit)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core import InputError, few, unknown
+from ..core import InputError, check_type, few, unknown
 from ..data.judgment_tables import Judgments, metric_table
 from ..encoders.weights import make_all
 from ..files import digest
@@ -136,6 +136,7 @@ def metric_scores(judgments: Judgments,
     if metrics is None:
         if came is None: raise InputError(_no_scores(judgments))
         return table_scores(came)
+    check_type("metrics", metrics, str | Sequence)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     published = [] if came is None else [name for name in names if name in set(came["metric"])]
     rest = [name for name in names if name not in published]

@@ -21,7 +21,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core import InputError, Signature, few, few_threads, progress, rng, unknown
+from ..core import InputError, Signature, checked_arguments, few, few_threads, progress, rng, unknown
 from ..runs import per_scale, share_out
 from ..data.photos import even_weights, folder_photos, packaged_photos, cut_tiles
 from ..color import split_lab
@@ -381,6 +381,7 @@ def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | 
     check_used(asked, out.families, [out.status], f"pictures of {label}")
     return tabulate_pictures(out, judged, size, seed, label, signature.extended(probe="colorization", tolerance=TOLERANCE), began, show)
 
+@checked_arguments
 def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
                 metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
                 *, families: Sequence[str] | None = None, # violations to try; None for all
@@ -400,6 +401,7 @@ def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", 
     if not levels or list(levels) != sorted(levels, reverse=True):
         raise InputError(f"levels are PSNRs in dB, largest (mildest) first, not {list(levels)}")
     sources = [source] if isinstance(source, (str, Path)) else list(source)
+    if not sources: raise InputError("nothing to probe: the list of sources is empty")
     sources = [str(s.resolve()) if isinstance(s, Path) else str(s) for s in sources] # a folder called photos is not the package's own
     known = {s: _color_families(s, None) for s in sources}
     lost = [n for n in families or () if not any(n in names for names in known.values())]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..core import InputError, check_device, package_version, unknown
+from ..core import InputError, check_device, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record
 from ..files import digest
 from .task import ProbeResult, combine_results
@@ -89,6 +89,7 @@ def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base
     return own_probe(task, target, pred or None, source, foils=foils or None, base=base, **common)
 
 # %% ../../nbs/probe/90_run.ipynb #10619f95
+@checked_arguments
 def run_probe(task: str,                             # of PROBES
               target=None,                           # the user's references or true pictures; None: the package's own
               pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from scipy.special import owens_t
 from scipy.stats import norm
 
-from ..core import InputError, few, rng
+from ..core import InputError, checked_arguments, few, rng
 from ..files import load_results
 from ..plots import HUES, INK, STYLE, small_figure
 from ..stats import cluster_labels
@@ -166,6 +166,7 @@ def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings 
     "A plan per pilot."
     return [power(pilot, **settings) for pilot in pilots]
 
+@checked_arguments
 def plan_systems(pred,                               # as for `score`: one system, or a dict of two
             target=None,
             metrics: Sequence[str] = ("psnr", "ssim"),

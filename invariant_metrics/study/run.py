@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..core import InputError, announce, check_device, package_version, unknown
+from ..core import InputError, announce, check_device, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, make_all
 from ..files import digest
 from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, read_run, versions
@@ -123,6 +123,7 @@ def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], devi
     return meta
 
 # %% ../../nbs/study/100_run.ipynb #7d6033e1
+@checked_arguments
 def study(task: str = "colorization",
           *,
           parts: Sequence[str] = STUDY_PARTS,            # "probe", "training"
