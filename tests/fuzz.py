@@ -142,7 +142,7 @@ OPTIONS = { # name -> wrong values
     "paired": SWITCHES, "skip_bad": SWITCHES, "recursive": SWITCHES, "intersect": SWITCHES, "cache": SWITCHES,
     "clusters": ("x", 5, [1], [], [[1]], {}, object(), {1, 2, 3}, float("nan"), b"x", [object()]*3, lambda: 1, "abcdef"), "query": (5, object(), [], ["a"], "nope.txt", b"x", {}),
     "metric_options": ("x", [], 5, {1: 2}, {"nope": 1}, {"": 1}, {None: 1}, object(), [("a", 1)], b"x", {"device": 5}, {LONG: 1}),
-    "encoder": NAMES, "layer": NAMES, "weights": NAMES, "source": (5, object(), [], "nope.txt", b"x", {}, ["a"]), "options": (5, "x", {}, [], object()), "no_such_option": (1, None),
+    "encoder": NAMES, "layer": NAMES, "weights": [name for name in NAMES if name != {}], "source": (5, object(), [], "nope.txt", b"x", {}, ["a"]), "options": (5, "x", {}, [], object()), "no_such_option": (1, None),
     "metrics": (*NAMES, None, [None], [5], [[]], [""], ["nope", "nope"], [object()], [LONG], [NUL], [b"psnr"], {}, (), "os:getcwd", "json:dumps", ["violation-"], ["violation-:x"], [float("nan")], ["psnr", "psnr"], ["psnr", "bleu-4"], True)}
 
 BASES = { # kind of data -> metrics
@@ -151,8 +151,8 @@ BASES = { # kind of data -> metrics
 ALONE_METRICS = ("colorfulness", "diversity", "distinct-2", "repetition")
 KINDS = {"images": IMAGES, "features": FEATURES, "texts": TEXTS}
 _RNG = np.random.default_rng(0)
-DATA = {"images": [_RNG.random((6, 3, 16, 16)).astype(np.float32) for _ in range(2)], "features": [_RNG.standard_normal((20, 4)).astype(np.float32) for _ in range(2)],
-        "texts": [[f"{who} {i} runs {'fast '*i}over the green grass" for i in range(6)] for who in ("a dog number", "the black cat")]}
+DATA = {"images": [_RNG.random((8, 3, 16, 16)).astype(np.float32) for _ in range(2)], "features": [_RNG.standard_normal((20, 4)).astype(np.float32) for _ in range(2)],
+        "texts": [[f"{who} {i} runs {'fast '*i}over the green grass" for i in range(8)] for who in ("a dog number", "the black cat")]}
 
 
 @dataclass
@@ -234,7 +234,7 @@ def score_case(draw: random.Random) -> Case:
 
 # ---- commands
 
-def _images(folder: Path, seed: int, n: int = 5) -> None:
+def _images(folder: Path, seed: int, n: int = 8) -> None:
     folder.mkdir()
     draw = np.random.default_rng(seed)
     for i in range(n): Image.fromarray(draw.integers(0, 256, (18, 16, 3)).astype(np.uint8)).save(folder/f"{i}.png")
@@ -258,7 +258,7 @@ def make_place(folder: Path) -> None:
     np.save(folder/"x.npy", x)
     np.savez(folder/"y.npz", features=y)
     np.savez(folder/"t.npz", mu=y.mean(0), sigma=np.cov(y.T))
-    assert run_words(["stats", "x.npy", "--out", "s.safetensors", "--parts", "4"], folder)[0] == 0
+    assert run_words(["stats", "x.npy", "--out", "s.safetensors", "--random-parts", "4"], folder)[0] == 0
     rows = [(f"i{i}", f"s{s}", f"r{r}", (3*i + 5*s + 7*r) % 5) for i in range(5) for s in range(3) for r in range(2)]
     (folder/"judged.csv").write_text("item,system,rater,score\n" + "".join(f"{i},{s},{r},{v}\n" for i, s, r, v in rows))
     marks = [(f"i{i}", f"s{s}", (3*i + 4*s) % 7 / 7) for i in range(5) for s in range(3)]
@@ -302,7 +302,7 @@ study translation --data a --scale quick""".strip().splitlines()]
 ADDED = {"--confidence": ("nan", "2", "x", "", "-1", "1e309"), "--reps": ("0", "-5", "x", "1.5", "99999999999", ""), "--ci": ("bogus", "", "5"), "--device": ("gpu", "cuda:99", "", "meta", "5"),
          "--seed": ("x", "1.5", ""), "--batch": ("0", "x", "-1"), "--option": ("nope=1", "x", "tokenizer=[]", "tokenizer={}", "=1", "=", "", "max_order=nan", NUL), "--encoder": ("nope", ":", "../x:y", NUL, LONG, ""),
          "--weights": ("nope", "a@b@c", NUL, LONG, "/", "hyp.txt", "x.npy", "a"), "--layer": ("nope", "", LONG), "--permutations": ("x", "-1", "99999999999", "1.5"), "--scale": ("huge", "", "1"), "--against": ("nope.json", "hyp.json", "hyp.txt", "a", "/"),
-         "--per-item": ("x.txt", "/proc/x.parquet", ""), "--query": ("nope.txt", "a", "x.npy"), "--source": ("nope.txt", "/", LONG), "--parts": ("x", "-1", "1"), "--shard": ("9/2", "x", "0/1", "1/999999"), "--wish": ("nan", "x", "inf", "-1", "0"),
+         "--per-item": ("x.txt", "/proc/x.parquet", ""), "--query": ("nope.txt", "a", "x.npy"), "--source": ("nope.txt", "/", LONG), "--random-parts": ("x", "-1", "1"), "--shard": ("9/2", "x", "0/1", "1/999999"), "--wish": ("nan", "x", "inf", "-1", "0"),
          "--power": ("2", "x"), "--alpha": ("0", "x", "2"), "--comparisons": ("0", "x", "1.5"), "--unit": ("bogus", ""), "--generalize": ("bogus", ""), "--statistic": ("bogus", LONG), "--ratings": ("bogus",), "--kind": ("bogus", ""),
          "--task": ("bogus", ""), "--aspect": ("nope",), "--evaluators": ("0", "x", "-1", "999999999"), "--side": ("0", "x", "1"), "--quality": ("0", "101", "x"), "--workers": ("0", "x"), "--families": ("nope",), "--base": ("nope",),
          "--figure": ("x.txt", "/proc/x.svg", "/"), "--nonsense": ("1",), "--metric": ("nope", ":x", "../x:y", LONG), "--grid": ("nope",), "--alphas": ("a,b", "nan", "-1"), "--lower": ("nope",), "--least-right": ("2", "x", "nan")}

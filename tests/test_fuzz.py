@@ -163,7 +163,7 @@ def test_nan_is_called_nan_with_the_items_that_hold_it():
     x = IMAGES[0].copy()
     x[2, 0, 3, 3] = x[5] = np.nan
     for metric in ("psnr", "fd", "colorfulness"):
-        says(lambda: im.score(x, None if metric == "colorfulness" else IMAGES[1], [metric]), "pred: NaN or infinite values in 2 of 6 images: 2, 5 (counted from 0)")
+        says(lambda: im.score(x, None if metric == "colorfulness" else IMAGES[1], [metric]), "pred: NaN or infinite values in 2 of 8 images: 2, 5 (counted from 0)")
     says(lambda: check_rgb(torch.full((2, 3, 4, 4), torch.nan)), "2 of 2 images: 0, 1")
     f = FEATURES[0].copy()
     f[7, 1] = np.inf
@@ -178,15 +178,15 @@ def test_ranges_of_images_come_with_the_remedy():
 
 def test_lists_of_streams_are_known():
     streams = [TEXTS[1], [t + " today" for t in TEXTS[1]]]
-    for metric in ("bleu", "chrf", "cider-d"): says(lambda: im.score(TEXTS[0], streams, [metric]), "2 lists of 6: give one list of references for each item, zip(*references)")
-    assert im.score(TEXTS[0], [*zip(*streams)], ["bleu"], ci=False)["bleu"].n == 6
+    for metric in ("bleu", "chrf", "cider-d"): says(lambda: im.score(TEXTS[0], streams, [metric]), "2 lists of 8: give one list of references for each item, zip(*references)")
+    assert im.score(TEXTS[0], [*zip(*streams)], ["bleu"], ci=False)["bleu"].n == 8
 
 
 def test_dicts_of_captions_by_id_are_no_systems():
     pred, target = {i: [t] for i, t in enumerate(TEXTS[0])}, {i: [t, t + " today"] for i, t in enumerate(TEXTS[1])}
     found = im.score(pred, target, ["cider-d", "bleu-4"], ci=False)
-    assert found["bleu-4"].n == 6 and found["bleu-4"].value == im.score(TEXTS[0], [*target.values()], ["bleu-4"], ci=False)["bleu-4"].value
-    assert im.score({str(i): t for i, (t,) in pred.items()}, target, ["bleu-4"], ci=False)["bleu-4"].n == 6
+    assert found["bleu-4"].n == 8 and found["bleu-4"].value == im.score(TEXTS[0], [*target.values()], ["bleu-4"], ci=False)["bleu-4"].value
+    assert im.score({str(i): t for i, (t,) in pred.items()}, target, ["bleu-4"], ci=False)["bleu-4"].n == 8
     assert list(im.score({"a": pred, "b": pred}, target, ["bleu-4"], ci=False)) == ["a", "b"] # systems, each of which has captions by id
 
 

@@ -248,7 +248,7 @@ def stats_command(
     items = None
     if source.suffix in FILES:
         given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": shard, "--features": features, "--skip-bad": skip_bad}
-        if idle := [k for k, v in given.items() if v not in (None, False)]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
+        if idle := [k for k, v in given.items() if v not in (None, False, [], {})]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
         net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)

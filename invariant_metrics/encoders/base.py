@@ -135,7 +135,9 @@ def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty wher
     "The names by which somebody may choose the weights of an encoder: its own, and the card it is on where no other is named."
     if not isinstance(name, str): return ()
     entry = encoders[name]
-    weights = inspect.signature(entry.real() if hasattr(entry, "real") else entry).parameters.get("weights")
+    factory = entry.real() if hasattr(entry, "real") else entry
+    if not callable(factory): raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
+    weights = inspect.signature(factory).parameters.get("weights")
     if weights is None: return ()
     return name, *([weights.default] if isinstance(weights.default, str) else [])
 

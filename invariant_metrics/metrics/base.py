@@ -479,13 +479,16 @@ def metric_card(entry) -> Mapping: # of the registry; empty for one without a ca
     return getattr(getattr(entry, "metric", entry), "card", {})
 
 # %% ../../nbs/metrics/000_base.ipynb #0f33d2eb
+def _parameters_of(factory) -> Mapping[str, inspect.Parameter]:
+    try: return {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
+    except (TypeError, ValueError): return {} # no function: `get_metric` says so
+
 def takes_encoder(spec) -> bool: # a name, or a metric that is built already and takes none
     "Whether a metric of a name can be had on any encoder."
     if not isinstance(spec, str): return False
     entry = metrics[spec]
     factory = getattr(entry, "metric", entry)
-    known = {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
-    return "encoder" in known and not spec.endswith("-embedded")
+    return "encoder" in _parameters_of(factory) and not spec.endswith("-embedded")
 
 def weight_names(spec,         # as `get_metric` takes it
                  encoder=None, # that was asked for, where the metric takes one
@@ -496,7 +499,7 @@ def weight_names(spec,         # as `get_metric` takes it
     factory = getattr(entry, "metric", entry)
     if isinstance(factory, Metric): return ()
     if getattr(factory, "weight_names", None): return factory.weight_names(spec)
-    known, card = inspect.signature(factory).parameters, metric_card(entry)
+    known, card = _parameters_of(factory), metric_card(entry)
     names = [spec, spec.rpartition(":")[2], card.get("published", "")]
     if "encoder" in known:
         of_encoder = encoder_weight_names(encoder if encoder and takes_encoder(spec) else known["encoder"].default)

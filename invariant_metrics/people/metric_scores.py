@@ -127,6 +127,7 @@ def metric_scores(judgments: Judgments,
                  ) -> MetricScores:
     "Metric scores from a table, from the data, or run; raises InputError on unknown names."
     if isinstance(metrics, MetricScores): return metrics
+    if not isinstance(metrics, pd.DataFrame): check_type("metrics", metrics, str | Path | Sequence | None)
     names = [] if isinstance(metrics, (pd.DataFrame, Path, type(None))) else [metrics] if isinstance(metrics, str) else list(metrics)
     if weights is not None and not [name for name in names if not Path(name).is_file()]:
         raise InputError("weights has no effect: these scores come from a table; leave it out, or name metrics that are to be run")
@@ -136,8 +137,6 @@ def metric_scores(judgments: Judgments,
     if metrics is None:
         if came is None: raise InputError(_no_scores(judgments))
         return table_scores(came)
-    check_type("metrics", metrics, str | Sequence)
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
     published = [] if came is None else [name for name in names if name in set(came["metric"])]
     rest = [name for name in names if name not in published]
     parts = []

@@ -20,7 +20,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from ..core import InputError, Interval, Signature, few
+from ..core import InputError, Interval, Signature, checked_arguments, few
 from ..stats import bootstrap_weights, interval
 from ..stats import normal_interval
 from ..core import progress, rng, unknown
@@ -55,7 +55,9 @@ def style_labels(source,           # CSV file, frame, or what the labeling page'
         try: source = pd.read_csv(source, dtype=str, keep_default_na=False)
         except (OSError, pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise InputError(f"{where} is not a readable CSV table of labels: {error}") from error
-    frame = _columns(getattr(source, "scores", getattr(source, "frame", source)), where)
+    table = getattr(source, "scores", getattr(source, "frame", source))
+    if not isinstance(table, pd.DataFrame): raise InputError(f"labels are a table, or answers of a labeling page, not {table!r:.60}")
+    frame = _columns(table, where)
     real = frame["style"].astype(str).str.lower().isin(["", "real", "nan"])
     if "real" in frame: real |= frame["real"].astype(str).str.lower().isin(["true", "1", "1.0"])
     frame = frame.loc[~real, ["evaluator", "input", "style", "label"]].astype(str)
@@ -416,6 +418,7 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
                           frozenset(key for key in scores if not (values or {}).get(key[0], (None, False))[1] or key[1] in features))
 
 # %% ../../nbs/people/160_styles.ipynb #48421e5d
+@checked_arguments
 def style_study(folder: str | Path,        # holds a folder per style with style/input.png
                 real: str | Path,          # folder of real pictures
                 labels,                    # whatever `style_labels` takes
