@@ -351,3 +351,25 @@ def test_registered_metrics():
     found, other = fd.estimate(a, b, matched=False, clusters=None, seed=0), infinite.estimate(a, b, matched=False, clusters=None, seed=0)
     assert found.value == fd.compare(a, b) and other.value == infinite.compare(a, b)
     assert other.value == pytest.approx(found.corrected, abs=1e-12)
+
+
+def test_the_rule_of_the_warning_on_wide_features():
+    "Stored cells of 768 to 2048 features: none that is silent is shown to cover less than 90 %, and what covers nothing is flagged."
+    import pandas as pd
+    from pathlib import Path
+    table = pd.read_csv(Path(__file__).parent.parent/"nbs"/"results"/"coverage_distances.csv")
+    fd = table[table.metric == "fd"]
+    silent = fd[fd.warned < 0.5]
+    assert len(silent) >= 8 and (silent.most >= 0.9).all() and (fd[fd.most < 0.9].warned > 0.5).all()
+    assert {768, 1024, 2048} <= set(fd.d) and {"t5", "log-normal", "relu", "mixture"} <= set(fd.law) and fd.n.max() == 50_000
+    for name in ("kid", "cmmd"):
+        found = table[table.metric == name]
+        assert len(found) >= 20 and (found.most >= 0.9).all(), found[found.most < 0.9]
+
+
+def test_few_directions_seen_in_few_samples_are_not_enough():
+    "A mixture of classes with 500 samples: 146 directions are seen, more are there, and the interval covers nothing."
+    g = torch_rng(0, "mixture")
+    centers, scale = torch.randn(10, 512, generator=g), torch.arange(1, 513)**-0.5
+    a, b = (scale*(centers[torch.randint(10, (400,), generator=g)] + torch.randn(400, 512, generator=g)) for _ in "ab")
+    assert any("may not cover" in note for note in frechet_estimate(a, b).notes)
