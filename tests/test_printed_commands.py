@@ -34,7 +34,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = ("pip ", "pytest", "bash .ci/site", "git clone", "cd ") # the installation, the tests, the site: other tests hold them
-LONG = ("study ", "weights train")
+LONG = ("study ", "probe images", "weights train")
 HERE = {row["name"] for row in list_weights() if row["present"]}
 
 
@@ -252,11 +252,13 @@ class Begun(Exception):
 
 
 @pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line)])
-def test_a_printed_study_comes_to_its_work(line, small, monkeypatch):
+def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
+    from invariant_metrics.probe import run as probe_run
     from invariant_metrics.study import run as study_run
     from invariant_metrics.training import embedded
     def begun(*words, **options): raise Begun
     monkeypatch.setattr(study_run, "_run_parts", begun)
+    monkeypatch.setattr(probe_run, "_probe_pictures", begun)
     monkeypatch.setattr(embedded, "import_object", lambda path: begun)
     prepare(line, small)
     code, out, err = run(line, small, monkeypatch)
@@ -264,12 +266,13 @@ def test_a_printed_study_comes_to_its_work(line, small, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line) and " study " in line])
-def test_a_printed_study_runs_to_its_page(line, small, monkeypatch):
+@pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line) and "weights train" not in line])
+def test_a_long_printed_command_runs_to_its_page(line, small, monkeypatch):
     from invariant_metrics.study import tasks
-    task = tasks.study_tasks[line.split()[2]]
     def tiny(size): return replace(size, train=48, validation=16, test=24, pretrain=8, steps=16, batch=4, reps=20)
-    monkeypatch.setattr(task, "design", replace(task.design, sizes={scale: tiny(size) for scale, size in task.design.sizes.items()}))
+    for name in ("colorization", "translation", "captioning"):
+        task = tasks.study_tasks[name]
+        monkeypatch.setattr(task, "design", replace(task.design, sizes={scale: tiny(size) for scale, size in task.design.sizes.items()}))
     prepare(line, small)
     code, out, err = run(line, small, monkeypatch)
     assert code == 0 and Path(small, out.split("page: ")[1].strip()).stat().st_size > 10_000, err
