@@ -142,7 +142,7 @@ OPTIONS = { # name -> wrong values
     "paired": SWITCHES, "skip_bad": SWITCHES, "recursive": SWITCHES, "intersect": SWITCHES, "cache": SWITCHES,
     "clusters": ("x", 5, [1], [], [[1]], {}, object(), {1, 2, 3}, float("nan"), b"x", [object()]*3, lambda: 1, "abcdef"), "query": (5, object(), [], ["a"], "nope.txt", b"x", {}),
     "metric_options": ("x", [], 5, {1: 2}, {"nope": 1}, {"": 1}, {None: 1}, object(), [("a", 1)], b"x", {"device": 5}, {LONG: 1}),
-    "encoder": NAMES, "layer": NAMES, "weights": [name for name in NAMES if name != {}], "source": (5, object(), [], "nope.txt", b"x", {}, ["a"]), "options": (5, "x", {}, [], object()), "no_such_option": (1, None),
+    "encoder": NAMES, "layer": NAMES, "weights": [name for name in NAMES if name != {} and name != []], "source": (5, object(), [], "nope.txt", b"x", {}, ["a"]), "options": (5, "x", {}, [], object()), "no_such_option": (1, None),
     "metrics": (*NAMES, None, [None], [5], [[]], [""], ["nope", "nope"], [object()], [LONG], [NUL], [b"psnr"], {}, (), "os:getcwd", "json:dumps", ["violation-"], ["violation-:x"], [float("nan")], ["psnr", "psnr"], ["psnr", "bleu-4"], True)}
 
 BASES = { # kind of data -> metrics
