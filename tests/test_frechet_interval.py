@@ -229,7 +229,9 @@ def test_notes():
     assert "small for a spectrum this steep" in notes(100, 64, 3)
     harmonic = torch.arange(1, 65)**-1.0                          # root width 46
     assert "may not cover" in small_sample_note(harmonic, 90, 64) and "may not cover" in small_sample_note(harmonic, 127, 64)
-    assert "compare corrected ones" in small_sample_note(torch.arange(1, 65)**-1.4, 100, 64) and small_sample_note(harmonic, 128, 64) is None
+    steep = torch.arange(1, 257)**-1.8                            # root width 34
+    assert "may not cover" in small_sample_note(steep, 330, 256) and "compare corrected ones" in small_sample_note(steep, 400, 256)
+    assert small_sample_note(harmonic, 128, 64) is None
     a, b = draw(100, 100, 5, 12)
     flat = torch.cat([a, torch.zeros(100, 2), torch.ones(100, 1)], 1), torch.cat([b, torch.zeros(100, 2), b[:, :1]], 1)
     found = frechet_estimate(*flat)

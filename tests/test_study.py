@@ -161,12 +161,15 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
         assert not (tmp_path/"b"/"study.json").exists() and units <= len(results()) < units + 3
     done = {p: p.stat().st_mtime_ns for p in results()}
     begun, bars = steps_done(tmp_path/"b"), []
-    def noted(**options): bars.append(progress(**options)); return bars[-1]
+    def noted(**options):
+        bar = progress(**options)
+        bars.append((bar, bar.n))
+        return bar
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "progress", noted)
         train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
-    assert begun >= TINY.pretrain + len(done)*TINY.steps and bars[0].initial == begun # the bar goes on where it was,
-    assert bars[0].n == bars[0].total == steps_done(tmp_path/"b")                     # and comes to its end
+    assert begun >= TINY.pretrain + len(done)*TINY.steps and bars[0][1] == begun # the bar goes on where it was,
+    assert bars[0][0].n == bars[0][0].total == steps_done(tmp_path/"b")            # and comes to its end
     assert len(done) >= 3 and all(p.stat().st_mtime_ns == t for p, t in done.items())
     equal(study.folder, tmp_path/"b")
 

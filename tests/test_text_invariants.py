@@ -30,6 +30,7 @@ def checkpoint(kind, folder, labels=None, uncased=True, **more):
     import transformers as t
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + sorted({w.lower() if uncased else w for w in WORDS[1:]} | {*"abcdefghijklmnopqrstuvwxyz"} |
                                                                      {f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"})
+    folder.mkdir(parents=True, exist_ok=True)
     (folder/"vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     t.BertTokenizerFast(str(folder/"vocab.txt"), do_lower_case=uncased).save_pretrained(folder)
     small = dict(vocab_size=len(pieces), max_position_embeddings=40, **({"id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}} if labels else {}), **more)

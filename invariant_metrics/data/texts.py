@@ -244,7 +244,7 @@ def streams_hint(count: int,        # of predictions
                  target: "References",
                 ) -> str:           # "" where the references are no such thing
     "What to do with references that came as lists of one reference for every item, sacreBLEU's way."
-    turned = len(target) != count and {len(refs) for refs in target.items} == {count}
+    turned = len(target) != count > 1 and {len(refs) for refs in target.items} == {count}
     return f"{len(target)} lists of {count}: give one list of references for each item, zip(*references)" if turned else ""
 
 def check_sides(pred: Sequence[str],             # a list of texts

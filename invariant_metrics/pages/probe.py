@@ -103,8 +103,8 @@ def metric_panel(counts: pd.DataFrame, # of one view, as `count_kinds`
 def best_clause(counts: pd.DataFrame) -> str: # of one view
     "The metric that notices most, and what it costs."
     best = counts[~counts["known"]].iloc[0]
-    prefers = f" and prefers {best['prefers']}" if best["prefers"] else ""
-    return f"{best['metric']} does best: it notices {best['notices']} of {best['of']} kinds{prefers}"
+    prefers = f", {best['prefers']} preferred" if best["prefers"] else ""
+    return f"{best['metric']} leads: {best['notices']} of {best['of']} kinds noticed{prefers}"
 
 def probe_figure(summary: ProbeSummary, task: str) -> dict | None: # title, panels; None where no metric has a verdict
     "The counts of the first source in its two easiest views."
