@@ -15,7 +15,7 @@ import pytest
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import file_sha256
 from invariant_metrics.data import wordnet as module
-from invariant_metrics.data.wordnet import build_wordnet, parse_entry, read_folder, read_wordnet, wordnet
+from invariant_metrics.data.wordnet import NO_WAY, Taxonomy, build_wordnet, parse_entry, path_similarities, path_steps, read_folder, read_wordnet, steps_table, wordnet
 
 TABLE = Path(__file__).parent/"wordnet_nltk.json"
 HOME = Path(module.__file__).parents[1]/"assets"
@@ -106,6 +106,61 @@ def test_ten_thousand_random_answers_of_each_kind_are_nltks(tmp_path):
     asked = questions(0, MANY)
     differ = [(kind, *args) for kind, *args in asked if ours(wn, kind, *args) != NLTK[kind](reader, *args)]
     assert not differ, (len(differ), differ[:5])
+
+
+def pairs_of_every_kind(many: int) -> tuple[np.ndarray, np.ndarray]:
+    "Nouns, verbs, adjectives and adverbs, and a third of the pairs with an ancestor."
+    wn, g = wordnet(), rng(1, "pairs")
+    a, b = np.array([*wn.all_synsets()], object)[g.integers(len(wn.parts["kind"]), size=(2, many))]
+    b[::3] = [str(g.choice([*wn.ancestors(x)])) for x in a[::3]]
+    return a, b
+
+
+def similarities(steps: np.ndarray) -> np.ndarray: return np.where(steps == NO_WAY, np.nan, 1/(1 + steps.astype(float)))
+
+
+def test_stored_similarities_come_out_of_arrays_and_tables_too():
+    wn = wordnet()
+    stored = [(*args, np.nan if answer is None else answer) for kind, args, answer in json.loads(TABLE.read_text()) if kind == "path_similarity"]
+    for root in (True, False):
+        a, b, want = zip(*[(a, b, answer) for a, b, with_root, answer in stored if with_root == root])
+        assert len(a) >= 5 and np.array_equal(path_similarities(wn, a, b, root), want, equal_nan=True)
+        assert np.array_equal(similarities(steps_table(wn, a, b, root).diagonal()), want, equal_nan=True)
+
+
+def test_ten_thousand_similarities_at_once_are_those_one_by_one():
+    wn, (a, b) = wordnet(), pairs_of_every_kind(MANY)
+    for root in (True, False):
+        want = np.array([wn.path_similarity(x, y, root) for x, y in zip(a, b)], float)
+        assert np.array_equal(path_similarities(wn, a, b, root), want, equal_nan=True)
+        assert np.array_equal(similarities(steps_table(wn, a[:2000], b[:2000], root).diagonal()), want[:2000], equal_nan=True)
+
+
+def test_ten_thousand_similarities_at_once_are_nltks(tmp_path):
+    if source() is None: pytest.skip("no WordNet files: install wordnet-base or set INVARIANT_METRICS_WORDNET")
+    reader, (a, b) = nltk_reader(source(), tmp_path), pairs_of_every_kind(MANY)
+    for root in (True, False):
+        want = np.array([reader.synset(x).path_similarity(reader.synset(y), simulate_root=root) for x, y in zip(a, b)], float)
+        assert np.array_equal(path_similarities(wordnet(), a, b, root), want, equal_nan=True)
+
+
+def test_tables_survive_circles_of_hypernyms():
+    "Some editions send two verbs to one another: 0 above 1 and 1 above 0, 2 under 0, 3 under 1, and 4 apart."
+    ups = {0: [1], 1: [0], 2: [0], 3: [1], 4: []}
+    parts = {"kind": np.full(5, 1, np.uint8), "up_count": np.array([len(up) for up in ups.values()], np.uint8), "up": np.array([up - i for i in ups for up in ups[i]], np.int32)}
+    loop = Taxonomy("by hand", "loop", parts)
+    for root in (True, False):
+        steps = [[path_steps(loop, i, j, root) for j in ups] for i in ups]
+        assert np.array_equal(steps_table(loop, range(5), root=root), [[NO_WAY if s is None else s for s in row] for row in steps])
+
+
+def test_a_table_is_many_times_faster_than_its_pairs():
+    wn, (a, _) = wordnet(), pairs_of_every_kind(1500)
+    wn.path_similarity(a[0], a[1])
+    start = time.process_time(); table = steps_table(wn, a); whole = time.process_time() - start
+    start = time.process_time(); some = [wn.path_similarity(x, y) for x, y in zip(a, a[::-1])]; single = (time.process_time() - start)/len(a)
+    assert np.array_equal(similarities(table)[np.arange(1500), np.arange(1500)[::-1]], some)
+    assert whole < 0.1*single*table.size
 
 
 def test_the_embedded_file_is_what_its_card_says_and_is_small():
