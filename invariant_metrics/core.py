@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
-           'Registry', 'import_object', 'import_extra', 'rng', 'torch_rng', 'few_threads', 'check_device', 'announce',
-           'progress', 'check_path', 'check_source', 'check_type', 'check_range', 'checked_arguments']
+           'Registry', 'import_object', 'import_extra', 'rng', 'torch_rng', 'few_threads', 'check_device', 'spans',
+           'announce', 'progress', 'check_path', 'check_source', 'check_type', 'check_range', 'checked_arguments']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -282,6 +282,14 @@ def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or 
     except (RuntimeError, AssertionError) as error:
         reason = "it is not like cpu, cuda or cuda:1" if "Expected one of" in str(error) else str(error).split("\n")[0]
         raise InputError(f"device {str(device)!r:.40} cannot be used here ({reason}); use cpu") from error
+
+# %% ../nbs/00_core.ipynb #a6f0c359
+def spans(first: np.ndarray, # (n,) where each list begins
+          many: np.ndarray,  # (n,) how many members it has
+         ) -> np.ndarray:    # (sum of many,) int64
+    "The places of all members: first[0], first[0] + 1, …, first[1], …"
+    before = np.cumsum(many) - many
+    return np.repeat(first - before, many) + np.arange(many.sum())
 
 # %% ../nbs/00_core.ipynb #97855fc6
 def _is_quiet() -> bool: return os.environ.get("INVARIANT_METRICS_QUIET", "0") not in ("", "0")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core import InputError, progress
+from ..core import InputError, progress, spans
 from ..files import assets_folder, atomic_write, digest, file_sha256
 
 # %% ../../nbs/data/40_wordnet.ipynb #a02deed2
@@ -316,10 +316,6 @@ class AncestorColumns:
     above: np.ndarray  # (K,) int64 synset numbers, rising inside a synset
     steps: np.ndarray  # (K,) int64 smallest distance
 
-def _spans(first: np.ndarray, many: np.ndarray) -> np.ndarray: # first[0], first[0] + 1, … (many[0] of them), first[1], …
-    before = np.cumsum(many) - many
-    return np.repeat(first - before, many) + np.arange(many.sum())
-
 def ancestor_columns(taxonomy: Taxonomy,
                      numbers: np.ndarray,    # (N,) int64 synset numbers
                     ) -> AncestorColumns:
@@ -332,7 +328,7 @@ def ancestor_columns(taxonomy: Taxonomy,
         if len(rings) > FARTHEST + 1: raise InputError(f"WordNet {taxonomy.edition} has chains of more than {FARTHEST} hypernyms")
         place, below = np.divmod(ring, size)
         many = starts[below + 1] - starts[below]
-        found = np.repeat(place, many)*size + ups[_spans(starts[below], many)]
+        found = np.repeat(place, many)*size + ups[spans(starts[below], many)]
         ring = np.setdiff1d(found, met)
         rings.append(ring)
         met = np.concatenate([met, ring])
@@ -363,7 +359,7 @@ def path_similarities(taxonomy: Taxonomy,
     for begin in range(0, len(i), PAIRS):
         mine, its = i[begin:begin + PAIRS], j[begin:begin + PAIRS]
         many = up.start[mine + 1] - up.start[mine]
-        at = _spans(up.start[mine], many)
+        at = spans(up.start[mine], many)
         wanted = np.repeat(its, many)*size + up.above[at]
         place = np.searchsorted(keys[:-1], wanted)
         ways = np.where(keys[place] == wanted, up.steps[at] + np.append(down.steps, 0)[place], np.inf)
