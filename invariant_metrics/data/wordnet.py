@@ -301,9 +301,9 @@ def synset_numbers(lexicon: Lexicon,
     if not len(synsets) or isinstance(synsets[0], str):
         return np.array([synset_number(lexicon, name) for name in synsets], np.int64)
     numbers, many = np.asarray(synsets), len(lexicon.parts["kind"])
-    if numbers.dtype.kind not in "iu": raise InputError("synsets are given by their names, or by whole numbers")
+    if numbers.dtype.kind not in "iu": raise InputError("synsets are given by name, or by whole numbers")
     lost = numbers[(numbers < 0) | (numbers >= many)]
-    if len(lost): raise InputError(f"WordNet {lexicon.edition} has {many} synsets, and none has number {lost[0]}")
+    if len(lost): raise InputError(f"WordNet {lexicon.edition} has no synset of number {lost[0]}, only {many}")
     return numbers.astype(np.int64)
 
 # %% ../../nbs/data/40_wordnet.ipynb #129f05c3
@@ -319,13 +319,14 @@ class AncestorColumns:
 def ancestor_columns(taxonomy: Taxonomy,
                      numbers: np.ndarray,    # (N,) int64 synset numbers
                     ) -> AncestorColumns:
-    "The ancestors of many synsets with their smallest distances; raises InputError on chains of more than 60 steps."
+    "The ancestors of many synsets with their smallest distances; raises InputError above 60 steps."
     starts, ups = (np.asarray(x) for x in taxonomy._up)
     size = len(taxonomy.parts["kind"])
     ring = np.arange(len(numbers))*size + numbers # a synset's place and an ancestor's number in one integer
     rings, met = [ring], ring
     while len(ring):
-        if len(rings) > FARTHEST + 1: raise InputError(f"WordNet {taxonomy.edition} has chains of more than {FARTHEST} hypernyms")
+        if len(rings) > FARTHEST + 1:
+            raise InputError(f"WordNet {taxonomy.edition} has chains of more than {FARTHEST} hypernyms")
         place, below = np.divmod(ring, size)
         many = starts[below + 1] - starts[below]
         found = np.repeat(place, many)*size + ups[spans(starts[below], many)]
@@ -344,15 +345,17 @@ def _nouns(taxonomy: Taxonomy, numbers: np.ndarray) -> np.ndarray: # (N,) bool
     return taxonomy.parts["kind"][numbers] == KINDS.index("n")
 
 def _farthest(columns: AncestorColumns) -> np.ndarray: # (N,) steps to the farthest ancestor
-    return np.maximum.reduceat(columns.steps, columns.start[:-1]) if len(columns.start) > 1 else columns.steps[:0]
+    if len(columns.start) == 1: return columns.steps # of no synset
+    return np.maximum.reduceat(columns.steps, columns.start[:-1])
 
 def path_similarities(taxonomy: Taxonomy,
                       a, b,                # (N,) synsets by name or number, a pair in each place
                       root: bool = True,   # set a virtual root above what is no noun
                      ) -> np.ndarray:      # (N,) in (0, 1], NaN where nothing stands above both
     "Path similarity of many pairs; raises InputError on unknown synsets and on sides of different lengths."
-    if len(a) != len(b): raise InputError(f"pairs need as many synsets on both sides, not {len(a)} and {len(b)}")
-    (left, i), (right, j) = (np.unique(synset_numbers(taxonomy, side), return_inverse=True) for side in (a, b))
+    if len(a) != len(b): raise InputError(f"pairs have two synsets each; there are {len(a)} and {len(b)}")
+    left, i = np.unique(synset_numbers(taxonomy, a), return_inverse=True)
+    right, j = np.unique(synset_numbers(taxonomy, b), return_inverse=True)
     up, down = ancestor_columns(taxonomy, left), ancestor_columns(taxonomy, right)
     size, steps = len(taxonomy.parts["kind"]), np.full(len(i), np.inf)
     keys = np.append(np.repeat(np.arange(len(right)), np.diff(down.start))*size + down.above, -1)
@@ -372,7 +375,7 @@ def path_similarities(taxonomy: Taxonomy,
 
 # %% ../../nbs/data/40_wordnet.ipynb #10ff2489
 NO_WAY = 255     # in a table of steps: nothing stands above both
-_FAR = 128       # in between: no way known yet; 60 steps up and 60 down stay below, and what is added stays in a byte
+_FAR = 128       # no way known yet: more than 60 steps up and 60 down, and what is added stays in a byte
 _BLOCK = 1 << 25 # bytes of the table under work
 
 def _sweep(T: np.ndarray, nodes: np.ndarray, taxonomy: Taxonomy, order: np.ndarray) -> None:

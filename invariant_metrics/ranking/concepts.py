@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from ..core import InputError, Signature, few, spans, unknown
-from ..data.annotations import Annotations, annotate
+from ..data.annotations import Annotations, Objects, annotate
 from ..data.wordnet import WordNet, synset_name, synset_number, wordnet as open_wordnet
 
 # %% ../../nbs/ranking/040_concepts.ipynb #14378a96
-CONCEPT_CHOICES = {"concepts": ("synsets", "names"), "senses": ("first", "every"), "unknown": ("drop", "keep"),
-                   "area_unit": ("pixels", "share"), "area": ("truth", "smaller", "larger"),
-                   "size_mode": ("matches", "sum")}
+CONCEPT_CHOICES = {"concepts": ("synsets", "names"), "senses": ("first", "every"),
+                   "unknown": ("drop", "keep"), "area_unit": ("pixels", "share"),
+                   "area": ("truth", "smaller", "larger"), "size_mode": ("matches", "sum")}
 
 @dataclass(frozen=True)
 class ConceptChoice:
-    "What the paper on explainable ranking leaves open, decided; raises InputError on values that are no choice."
+    "What Lymperaiou et al. (2022) leave open, decided; raises InputError on values that are no choice."
     concepts: str = "synsets"   # all measures on synsets; "names": concept agreement on names of all objects
     senses: str = "first"       # of an object with several synsets the first counts; "every": each of them
     unknown: str = "drop"       # synsets that WordNet lacks are left out; "keep": they are similar to nothing
@@ -36,11 +36,13 @@ class ConceptChoice:
 
     def __post_init__(self):
         for name, known in CONCEPT_CHOICES.items():
-            if getattr(self, name) not in known: raise unknown(f"choice of {name}", getattr(self, name), known)
+            value = getattr(self, name)
+            if value not in known: raise unknown(f"choice of {name}", value, known)
         number = isinstance(self.threshold, (int, float)) and not isinstance(self.threshold, bool)
         if not number or not 0 <= self.threshold < math.inf:
             raise InputError(f"threshold is a relative difference of 0 or more, not {self.threshold!r:.40}")
-        if not isinstance(self.binary, bool): raise InputError(f"binary is True or False, not {self.binary!r:.40}")
+        if not isinstance(self.binary, bool):
+            raise InputError(f"binary is True or False, not {self.binary!r:.40}")
 
 # %% ../../nbs/ranking/040_concepts.ipynb #9622cefb
 @dataclass(frozen=True, eq=False)
@@ -51,9 +53,9 @@ class Concepts:
     start: np.ndarray            # (N + 1,) int64
     concept: np.ndarray          # (C,) int32 places in `vocabulary`, rising inside a picture
     count: np.ndarray            # (C,) int32 objects of each
-    member_start: np.ndarray     # (C + 1,) int64: members of row c are rows member_start[c] to member_start[c + 1]
+    member_start: np.ndarray     # (C + 1,) int64: members of row c begin at member_start[c]
     object: np.ndarray           # (K,) int64 rows of `annotations.objects`
-    area: np.ndarray             # (K,) float64 of their boxes, rising inside a row; NaN, at the end, without a box
+    area: np.ndarray             # (K,) float64 of their boxes, rising inside a row; NaN, at its end
     objects: int                 # how many objects there were
     choice: ConceptChoice
     wordnet: WordNet = field(repr=False)
@@ -70,7 +72,7 @@ class Concepts:
 
     @cached_property
     def of_object(self) -> np.ndarray: # (M,) int32
-        "The concept that each object counts for, -1 where for none; with senses=\"every\" the first in the alphabet."
+        "The concept that each object counts for, the first of several in the alphabet; -1 where for none."
         out = np.full(self.objects, -1, np.int32)
         out[self.object[::-1]] = np.repeat(self.concept, np.diff(self.member_start))[::-1]
         return out
@@ -94,7 +96,7 @@ def known_synsets(names,             # of synsets, as a file has them
     return found
 
 # %% ../../nbs/ranking/040_concepts.ipynb #d2ffc16c
-def _areas(annotations: Annotations, unit: str) -> np.ndarray: # (M,) NaN where there is no box, or an empty one
+def _areas(annotations: Annotations, unit: str) -> np.ndarray: # (M,) NaN without a box
     box, size = annotations.objects.box.astype(np.float64), annotations.sizes.astype(np.float64)
     area = box[:, 2]*box[:, 3]
     if unit == "share":
@@ -103,7 +105,7 @@ def _areas(annotations: Annotations, unit: str) -> np.ndarray: # (M,) NaN where 
     return np.where(area > 0, area, np.nan)
 
 def _rows(annotations: Annotations, member: np.ndarray, concept: np.ndarray, area: np.ndarray) -> dict:
-    "The columns of `Concepts` from members: objects (K,) and the concept (K,) of each; areas (M,) of all objects."
+    "The columns of `Concepts` from objects (K,), the concept (K,) of each, and areas (M,) of all objects."
     size = int(concept.max(initial=0)) + 1
     member, concept = np.divmod(np.unique(member*size + concept), size) # an object counts once for a concept
     picture = annotations.objects.image[member].astype(np.int64)
@@ -113,8 +115,8 @@ def _rows(annotations: Annotations, member: np.ndarray, concept: np.ndarray, are
     fresh[1:] = (concept[1:] != concept[:-1]) | (picture[1:] != picture[:-1])
     member_start = np.append(np.flatnonzero(fresh), len(member))
     start = np.searchsorted(picture[fresh], np.arange(len(annotations) + 1))
-    return {"start": start, "concept": concept[fresh].astype(np.int32), "count": np.diff(member_start).astype(np.int32),
-            "member_start": member_start, "object": member, "area": area[member]}
+    return {"start": start, "concept": concept[fresh].astype(np.int32), "member_start": member_start,
+            "count": np.diff(member_start).astype(np.int32), "object": member, "area": area[member]}
 
 def _by_name(annotations: Annotations, area: np.ndarray, **same) -> Concepts:
     names = annotations.objects.names
@@ -124,13 +126,15 @@ def _by_name(annotations: Annotations, area: np.ndarray, **same) -> Concepts:
     rows = _rows(annotations, np.arange(len(concept)), concept, area)
     return Concepts(tuple(vocabulary), np.full(len(vocabulary), -1), **rows, **same)
 
-def _members(annotations: Annotations, senses: str) -> tuple[np.ndarray, np.ndarray]: # objects (K,), places in synsets (K,)
-    objects = annotations.objects
+def _members(objects: Objects, senses: str) -> tuple[np.ndarray, np.ndarray]:
+    "Objects (K,), one row for each meaning that counts, and the places (K,) of these in `objects.synsets`."
     many = np.diff(objects.start)
     if senses == "first": many = np.minimum(many, 1)
-    return np.repeat(np.arange(len(many)), many), objects.sense[spans(objects.start[:-1], many)].astype(np.int64)
+    synset = objects.sense[spans(objects.start[:-1], many)]
+    return np.repeat(np.arange(len(many)), many), synset.astype(np.int64)
 
-def _vocabulary(synsets: tuple, used: np.ndarray, wordnet: WordNet, keep: bool) -> tuple: # words, numbers, place of each synset
+def _vocabulary(synsets: tuple, used: np.ndarray, wordnet: WordNet, keep: bool) -> tuple:
+    "Concepts (U,), WordNet's numbers (U,), and the concept of each of `synsets` (S,), -1 for none."
     found = known_synsets([synsets[k] for k in used], wordnet)
     number = {name: i for name, i in found.values() if keep or i >= 0}
     words = sorted(number)
@@ -143,17 +147,18 @@ def concepts_of(annotations: Annotations,
                 choice: ConceptChoice = ConceptChoice(),
                 wordnet: WordNet | str | Path | None = None, # as `data.wordnet.wordnet` takes it
                ) -> Concepts:
-    "Concepts, counts and areas of all pictures (Lymperaiou et al. 2022); what counts for nothing is counted in `notes`."
+    "Concepts, counts and areas of all pictures (Lymperaiou et al. 2022); `notes` says what was left out."
     net = wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet)
     objects, area = annotations.objects, _areas(annotations, choice.area_unit)
-    member, synset = _members(annotations, choice.senses)
+    member, synset = _members(objects, choice.senses)
     used = np.unique(synset)
     vocabulary, number, of_synset = _vocabulary(objects.synsets, used, net, choice.unknown == "keep")
     concept = of_synset[synset]
     kept = concept >= 0
     rows = _rows(annotations, member[kept], concept[kept], area)
-    signature = annotations.signature.extended(concepts=choice.concepts, senses=choice.senses, unknown=choice.unknown,
-                                               area_unit=choice.area_unit, wordnet=f"{net.edition}-{net.revision}")
+    signature = annotations.signature.extended(
+        concepts=choice.concepts, senses=choice.senses, unknown=choice.unknown, area_unit=choice.area_unit,
+        wordnet=f"{net.edition}-{net.revision}")
     same = {"objects": len(objects), "choice": choice, "wordnet": net, "signature": signature}
     named = _by_name(annotations, area, **same) if choice.concepts == "names" else None
     lost = [objects.synsets[k] for k in used[of_synset[used] < 0]]
@@ -168,7 +173,7 @@ def _left_out(annotations, choice, net, rows, lost, dropped, unmeasured) -> tupl
     counted = "the first counts" if choice.senses == "first" else "each counts"
     told = [(bare, f"of {len(many):,} objects have no synset and {role}"),
             (several, f"objects have several synsets, of which {counted}"),
-            (dropped, f"synsets of objects are not in WordNet {net.edition} and are left out: {few(sorted(lost))}"),
+            (dropped, f"synsets are left out, since WordNet {net.edition} lacks them: {few(sorted(lost))}"),
             (unmeasured, "objects have no box with an area; they are counted and not measured"),
             (empty, f"of {len(annotations):,} pictures have no concept")]
     return tuple(f"{n:,} {words}" for n, words in told if n)
@@ -181,9 +186,9 @@ _FIELD, _MANE = (100, 100), (40, 25) # width and height of the right picture's b
 def _things(name: str, sizes) -> list[dict]: # one object for each (width, height)
     return [{"name": name, "synsets": [f"{name}.n.01"], "box": (0, 0, *size)} for size in sizes]
 
-def zebra_pictures(zebras: int = 5, # in the right picture: 5 where the paper counts, 4 where it compares sizes
+def zebra_pictures(zebras: int = 5, # in the right picture: 5 to count, 4 to compare sizes
                   ) -> Annotations:
-    "The right and the retrieved picture of the worked failure in Lymperaiou et al. (2022), with boxes that fit it."
+    "The right and the retrieved picture of the failure worked out in Lymperaiou et al. (2022)."
     sizes = {"field": _FIELD, "mane": _MANE}
     right = [thing for name in _ZEBRA_TRUTH for thing in _things(name, [sizes.get(name, (30, 30))])]
     right += _things("zebra", [(60 + 4*k, 40) for k in range(zebras)])
@@ -192,4 +197,5 @@ def zebra_pictures(zebras: int = 5, # in the right picture: 5 where the paper co
     wrong += _things("mane", [(_MANE[0], (3.3 + k/5)*_MANE[1]) for k in range(5)])
     wrong += _things("zebra", [(58 + 4*k, 40) for k in range(7)])
     frame = {"width": 500, "height": 375}
-    return annotate([{"id": "right", **frame, "objects": right}, {"id": "retrieved", **frame, "objects": wrong}])
+    sides = {"right": right, "retrieved": wrong}
+    return annotate({"id": name, **frame, "objects": objects} for name, objects in sides.items())
