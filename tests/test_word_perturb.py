@@ -12,6 +12,7 @@ from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.data.wordnet import antonyms, sense_numbers, wordnet
 from invariant_metrics.invariants.caption_words import noun_lemma, verb_lemma
+from invariant_metrics.edits import attributes  # noqa: F401 (its families are registered, and tested here)
 from invariant_metrics.edits import word_lists as lists
 from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, sentences_of
 from invariant_metrics.edits.word_families import verbs_of_text
@@ -22,7 +23,8 @@ TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sa
          "Emma Keller met her brother in Boston on Monday, and they bought 5 pounds of apples.", "It can't rain for 10 days. The government said it will help. John agreed.",
          "Two boys ride their bikes down an empty street in the morning.", "A cat and a dog are sleeping under a wooden table.",
          "He opens the old door quickly, but it is too late.", "There are several people watching a tennis match.", "A man riding a wave on top of a white surfboard.",
-         "The girl is feeding a horse because she likes it.", "A table with a lamp and a book."]
+         "The girl is feeding a horse because she likes it.", "A table with a lamp and a book.",
+         "A black cat next to a dog."]
 
 
 def case(k: int) -> TextCase:

@@ -483,9 +483,10 @@ def antonyms(lexicon: Lexicon,
              word: str,           # lower case
              pos: str | None,
              heads: bool,         # go from satellites to their heads
+             senses: int | None = None, # only so many of the most frequent senses of each part of speech; None: all
             ) -> list[str]:       # each once, in the order of the senses
     "The opposites of a word: of its own entries, then of the words at the head of its satellites."
-    numbers = [i for p in _positions(pos) for i in sense_numbers(lexicon, word, p)]
+    numbers = [i for p in _positions(pos) for i in sense_numbers(lexicon, word, p)[:senses]]
     entries = lambda i: range(lexicon._first[i], lexicon._first[i + 1])
     form = lambda k: lexicon._forms[lexicon._lemma[k]]
     found = [k for i in numbers for k in entries(i) if form(k).lower() == word]
