@@ -49,7 +49,7 @@ def data_identity(folder: str | Path | None, # the user's images, label maps or 
 
 # %% ../nbs/40_runs.ipynb #640aac0f
 RUN_SCHEMA = 1
-_OURS = ("run.json", "index.html", "probe", "training")
+_OURS = ("run.json", "index.html", "probe", "training", "ranking")
 
 def read_run(folder: str | Path) -> dict | None: # the content of run.json, None where there is none
     "What run.json says; raises InputError when it cannot be read or is of another schema version."
@@ -97,9 +97,10 @@ def clean_refusal(folder: str | Path): # of a run, which the block may make
     "While the block runs a folder may be made; if the block fails before anything but run.json is in it, it goes again."
     folder = Path(folder)
     made = [p for p in (folder, *folder.parents) if not p.exists()]
+    free = folder in made or folder.is_dir() and not any(folder.iterdir())
     try: yield
     except Exception:
-        held = {p.name for p in folder.iterdir()} if folder in made and folder.is_dir() else {"something else"}
+        held = {p.name for p in folder.iterdir()} if free and folder.is_dir() else {"something else"}
         if held <= {"run.json"}:
             (folder/"run.json").unlink(missing_ok=True)
             for place in made:

@@ -255,9 +255,9 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
 class DefaultGroup(TyperGroup):
     "Commands of which the first is meant where none is named."
     def parse_args(self, ctx, args: list[str]) -> list[str]:
-        first = next(iter(self.commands))
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names: args = [first, *args]
-        return super().parse_args(ctx, args)
+        known = (*self.commands, *ctx.help_option_names)
+        named = args[0] in known if args else self.no_args_is_help
+        return super().parse_args(ctx, args if named else [next(iter(self.commands)), *args])
 
 # %% ../../nbs/commands/00_shell.ipynb #692f89cc
 MANY = ("--pred", "--target", "--stats", "--metrics", "--values", "--foils", "--labels") # options that take several files
