@@ -11,9 +11,8 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from numbers import Real
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 
-from ..core import InputError, Signature, checked_arguments, few, progress, unknown
+from ..core import InputError, Signature, checked_arguments, progress, unknown
 from .texts import id_text
 from ..files import atomic_write
 from ..worlds.scene_captions import caption_truth
@@ -29,7 +28,7 @@ from ..worlds.scene_text import captions, scene_entities
 from ..worlds.scenes import Scenes, make_scenes
 
 # %% ../../nbs/data/80_annotations.ipynb #7895e2b8
-def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray: # start[0], start[0] + 1, …, start[1], … (sum of count,)
+def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray: # start[0], start[0] + 1, …, start[1], …
     before = np.cumsum(count) - count
     return np.repeat(start - before, count) + np.arange(count.sum())
 
@@ -38,7 +37,7 @@ class Objects:
     "What is marked in pictures, a row per object; the rows of one picture stand together."
     image: np.ndarray          # (M,) int32 position of its picture, not falling
     name: np.ndarray           # (M,) int32 place in `names`
-    box: np.ndarray            # (M, 4) float32 left, top, width, height in pixels of the original; NaN without a box
+    box: np.ndarray            # (M, 4) float32 left, top, width, height in pixels; NaN without a box
     start: np.ndarray          # (M + 1,) int64: synsets of object i are `sense[start[i]:start[i + 1]]`
     sense: np.ndarray          # (K,) int32 places in `synsets`
     names: tuple[str, ...]     # lower case
@@ -49,19 +48,22 @@ class Objects:
     def take(self, rows: np.ndarray,  # (m,) which objects
              image: np.ndarray,       # (m,) position of the picture of each of them, not falling
             ) -> "Objects":
-        "Some objects, whose pictures have other positions now; the tables of names and synsets stay as they are."
+        "Some objects, whose pictures have other positions now; the tables of words stay as they are."
         count = np.diff(self.start)[rows]
         start = np.concatenate([[0], np.cumsum(count)])
         sense = self.sense[_ranges(self.start[rows], count)]
-        return replace(self, image=image.astype(np.int32), name=self.name[rows], box=self.box[rows], start=start, sense=sense)
+        return replace(self, image=image.astype(np.int32), name=self.name[rows], box=self.box[rows],
+                       start=start, sense=sense)
 
 # %% ../../nbs/data/80_annotations.ipynb #b04c42a7
 def _digest(a: "Annotations") -> str: # of everything but the paths of files
-    facts = [[sorted(held) for held in sets] for sets in (a.attributes, a.relations)] # in an order of their own
+    attributes, relations = ([sorted(facts) for facts in sets] for sets in (a.attributes, a.relations))
     o = a.objects
-    names, senses = [o.names[i] for i in o.name], [o.synsets[i] for i in o.sense]
+    names = [o.names[i] for i in o.name]
+    senses = [o.synsets[i] for i in o.sense]
     content = hashlib.sha256()
-    for part in (a.ids, a.captions, a.regions, *facts, names, senses): content.update(json.dumps(part).encode())
+    for part in (a.ids, a.captions, a.regions, attributes, relations, names, senses):
+        content.update(json.dumps(part).encode())
     for column in (a.sizes, o.image, o.box, o.start): content.update(np.ascontiguousarray(column).tobytes())
     return content.hexdigest()[:16]
 
@@ -74,21 +76,21 @@ class Annotations:
     captions: tuple[tuple[str, ...], ...]  # (N,) sentences about each whole picture
     regions: tuple[tuple[str, ...], ...]   # (N,) sentences about its parts (may all be empty)
     objects: Objects
-    attributes: tuple[frozenset, ...]      # (N,) of each picture {(name, attribute)}; () where the source has none at all
-    relations: tuple[frozenset, ...]       # (N,) {(subject name, predicate, object name)}; () likewise
+    attributes: tuple[frozenset, ...]      # (N,) {(name, attribute)} of each; () where the source has none
+    relations: tuple[frozenset, ...]       # (N,) {(subject, predicate, object)} of each; () likewise
     pictures: tuple[str, ...]              # (N,) path of each picture's file, "" where there is none
     notes: tuple[str, ...] = ()            # what a reader must know: what was left out, and why
 
     def __len__(self) -> int: return len(self.ids)
 
     def __str__(self) -> str:
-        counts = {"captions": self.captions, "regions": self.regions}
-        told = [f"{sum(map(len, texts)):,} {name}" for name, texts in counts.items()]
-        marked = f"{len(self.objects):,} objects of {len(np.unique(self.objects.name)):,} names"
-        return f"{self.source}: {len(self):,} pictures, {', '.join(told)}, {marked}"
+        counts = {"picture": len(self), "caption": sum(map(len, self.captions)), "region": sum(map(len, self.regions)),
+                  "object": len(self.objects), "name": len(np.unique(self.objects.name))}
+        *told, names = [f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items()]
+        return f"{self.source}: {', '.join(told)} of {names}"
 
     def bounds(self) -> np.ndarray: # (N + 1,) int64
-        "Where the objects of each picture begin and end: those of picture i are the rows bounds[i] to bounds[i + 1]."
+        "Where the objects of each picture stand: those of picture i are the rows bounds[i]:bounds[i + 1]."
         return np.searchsorted(self.objects.image, np.arange(len(self) + 1))
 
     @cached_property
@@ -101,7 +103,8 @@ def _positions(wanted, n: int) -> np.ndarray: # (m,) int64, from a list, an arra
     held = np.asarray(wanted)
     if not held.size and held.dtype != bool: held = held.astype(np.int64)
     try: return np.arange(n)[held]
-    except IndexError as error: raise InputError(f"positions lie between 0 and {n - 1}, or are a mask of {n}: {error}") from error
+    except IndexError as error:
+        raise InputError(f"positions lie between 0 and {n - 1}, or are a mask of {n}: {error}") from error
 
 @patch
 def take(self: Annotations,
@@ -109,14 +112,14 @@ def take(self: Annotations,
         ) -> Annotations:
     "Some of the pictures, in this order; raises InputError where one is taken twice or does not exist."
     at = _positions(positions, len(self))
-    if len(np.unique(at)) < len(at): raise InputError("take: a picture is named twice, and ids are unique; name each once")
+    if len(np.unique(at)) < len(at): raise InputError("take: a position is named twice, and ids are unique")
     bounds = self.bounds()
     count = np.diff(bounds)[at]
     objects = self.objects.take(_ranges(bounds[at], count), np.repeat(np.arange(len(at)), count))
     some = lambda held: tuple(held[i] for i in at) if held else ()
-    return replace(self, ids=some(self.ids), sizes=self.sizes[at], captions=some(self.captions), regions=some(self.regions),
-                   objects=objects, attributes=some(self.attributes), relations=some(self.relations),
-                   pictures=some(self.pictures))
+    return replace(self, ids=some(self.ids), sizes=self.sizes[at], captions=some(self.captions),
+                   regions=some(self.regions), objects=objects, attributes=some(self.attributes),
+                   relations=some(self.relations), pictures=some(self.pictures))
 
 # %% ../../nbs/data/80_annotations.ipynb #881f28c9
 def _words(text, where: str) -> str: # in lower case, with single spaces
@@ -136,34 +139,36 @@ class _Marked:
         self.names, self.synsets = {}, {}
 
     def add(self, image: int, made, where: str) -> bool: # whether it has a name
-        if not isinstance(made, Mapping): raise InputError(f"{where}: expected an object with a name, not {made!r:.60}")
+        if not isinstance(made, Mapping): raise InputError(f"{where}: expected an object, not {made!r:.60}")
         name = _words(made.get("name") or "", f"{where}, name")
         if not name: return False
         box = made.get("box")
-        if box is None: box = (np.nan,) * 4
-        elif not _is_box(box): raise InputError(f"{where}: a box is left, top, width, height in pixels, not {box!r:.60}")
+        if not _is_box(box): raise InputError(f"{where}: a box is left, top, width, height, not {box!r:.60}")
         senses = [_words(s, f"{where}, synset") for s in _listed(made.get("synsets"), f"{where}, synsets")]
         self.sense.extend(self.synsets.setdefault(s, len(self.synsets)) for s in dict.fromkeys(senses) if s)
         self.image.append(image)
         self.name.append(self.names.setdefault(name, len(self.names)))
-        self.box.extend(box)
+        self.box.extend((np.nan,) * 4 if box is None else box)
         self.start.append(len(self.sense))
         return True
 
     def objects(self) -> Objects:
-        column = lambda held, kind: np.array(held, kind)
-        return Objects(column(self.image, np.int32), column(self.name, np.int32), column(self.box, np.float32).reshape(-1, 4),
-                       column(self.start, np.int64), column(self.sense, np.int32), tuple(self.names), tuple(self.synsets))
+        whole = [np.array(held, np.int32) for held in (self.image, self.name, self.sense)]
+        image, name, sense = whole
+        box = np.array(self.box, np.float32).reshape(-1, 4)
+        return Objects(image, name, box, np.array(self.start, np.int64), sense,
+                       tuple(self.names), tuple(self.synsets))
 
-def _is_box(box) -> bool: # four finite numbers
+def _is_box(box) -> bool: # four finite numbers, or nothing
+    if box is None: return True
     if isinstance(box, (str, Mapping)) or not hasattr(box, "__len__") or len(box) != 4: return False
     return all(isinstance(x, Real) and abs(x) < np.inf for x in box)
 
 # %% ../../nbs/data/80_annotations.ipynb #53b28d1d
 def clip_boxes(boxes: np.ndarray,   # (M, 4) left, top, width, height; NaN without a box
                frames: np.ndarray,  # (M, 2) width and height of the picture of each; 0 where unknown
-              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # boxes (M, 4) float32, and masks (M,): cut, lost
-    "Boxes cut to their pictures, NaN where nothing with an area is left; which were cut by more than half a pixel, and which are lost."
+              ) -> tuple[np.ndarray, ...]: # boxes (M, 4) float32; (M,) cut by over half a pixel; (M,) lost
+    "Boxes cut to their pictures, NaN where nothing with an area is left; which are cut, and which lost."
     low = boxes[:, :2].astype(np.float64)
     high = low + boxes[:, 2:]
     edge = np.where(frames > 0, frames, np.inf)
@@ -187,7 +192,7 @@ def _frame(record: Mapping, where: str) -> list[int]: # width, height; 0 where u
     sides = [record.get(key) or 0 for key in ("width", "height")]
     whole = [isinstance(x, Real) and 0 <= x < 2**31 and x == int(x) for x in sides]
     if all(whole): return [int(x) for x in sides]
-    raise InputError(f"{where}: width and height are whole numbers of pixels, not {sides[0]!r:.20} and {sides[1]!r:.20}")
+    raise InputError(f"{where}: width and height are whole numbers, not {sides[0]!r:.20}, {sides[1]!r:.20}")
 
 def _fact(held, size: int, where: str) -> tuple[str, ...]: # words, one of them empty where there is nothing
     if isinstance(held, (list, tuple)) and len(held) == size: return tuple(_words(x, where) for x in held)
@@ -195,24 +200,26 @@ def _fact(held, size: int, where: str) -> tuple[str, ...]: # words, one of them 
     raise InputError(f"{where}: expected {kind}, not {held!r:.60}")
 
 # %% ../../nbs/data/80_annotations.ipynb #0c743a22
-RECORD_KEYS = ("id", "width", "height", "captions", "regions", "objects", "attributes", "relations", "picture")
+RECORD_KEYS = ("id", "width", "height", "captions", "regions", "objects", "attributes", "relations",
+               "picture")
 
 class _Pictures:
     "Records while they come in, checked one by one."
-    def __init__(self):
-        self.ids, self.sizes, self.marked, self.left_out = {}, [], _Marked(), Counter()
+    def __init__(self, source: str):
+        self.source, self.marked, self.left_out = source, _Marked(), Counter()
+        self.ids, self.sizes = {}, []
         self.captions, self.regions, self.pictures = [], [], []
         self.facts, self.known, self.seen = {"attributes": [], "relations": []}, {}, set()
 
     def add(self, record, number: int) -> None:
-        where = f"record {number}"
-        if not isinstance(record, Mapping): raise InputError(f"{where}: expected an object (a dict) with an id, not {record!r:.60}")
+        where = f"{self.source}, record {number}"
+        if not isinstance(record, Mapping): raise InputError(f"{where}: expected a dict, not {record!r:.60}")
         if strange := [key for key in record if key not in RECORD_KEYS]:
             raise InputError(f"{where}: {unknown('key', strange[0], RECORD_KEYS)}")
-        if record.get("id") in (None, ""): raise InputError(f"{where}: no id; each picture needs one of its own")
+        if record.get("id") in (None, ""): raise InputError(f"{where}: no id; each picture needs one")
         name = id_text(record["id"], where)
         where = f"{where} (id {name:.40})"
-        if name in self.ids: raise InputError(f"{where}: record {self.ids[name]} has the same id; ids are unique")
+        if name in self.ids: raise InputError(f"{where}: record {self.ids[name]} has the same id; keep one")
         self.ids[name] = number
         self.sizes.append(_frame(record, where))
         self.captions.append(_sentences(record, "captions", where, self.left_out))
@@ -226,40 +233,43 @@ class _Pictures:
     def add_facts(self, record: Mapping, where: str) -> None:
         for size, (key, sets) in enumerate(self.facts.items(), 2):
             if record.get(key) is not None: self.seen.add(key)
-            facts = [_fact(held, size, f"{where}, {key}") for held in _listed(record.get(key), f"{where}, {key}")]
-            whole = frozenset(self.known.setdefault(fact, fact) for fact in facts if all(fact))
-            self.left_out[f"{key} with an empty word"] += sum(not all(fact) for fact in facts)
-            sets.append(whole)
+            place = f"{where}, {key}"
+            facts = [_fact(held, size, place) for held in _listed(record.get(key), place)]
+            whole = [fact for fact in facts if all(fact)]
+            self.left_out[f"{key} with an empty word"] += len(facts) - len(whole)
+            sets.append(frozenset(self.known.setdefault(fact, fact) for fact in whole))
 
 def _path(held, where: str) -> str:
     if held is None: return ""
     if isinstance(held, (str, Path)): return str(held)
     raise InputError(f"{where}, picture: expected the path of a file, not {held!r:.60}")
 
-# %% ../../nbs/data/80_annotations.ipynb #d31f4d2a
-def _counted(counts: Mapping, total: str = "") -> list[str]: # a note for each number above zero
-    return [f"{n:,} {what}{total}" for what, n in counts.items() if n]
+# %% ../../nbs/data/80_annotations.ipynb #da18e5fe
+def _counted(counts: Mapping[str, int]) -> list[str]: # a note for each number above zero
+    return [f"{what}: {n:,}" for what, n in counts.items() if n]
 
 def annotate(records: Iterable[Mapping], # dicts with the keys of RECORD_KEYS; one by one where they are many
              source: str = "records",    # the format they come from
              notes: Iterable[str] = (),  # what a reader must know besides
             ) -> Annotations:
-    "Pictures from plain records; raises InputError naming the record on what cannot be meant, and counts in `notes` what was mended."
+    "Pictures from plain records; what was mended is counted in `notes`; raises InputError naming the record."
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of records (dicts with an id), not {records!r:.60}")
-    made = _Pictures()
+    made = _Pictures(source)
     for number, record in enumerate(records, 1): made.add(record, number)
-    if not made.ids: raise InputError(f"{source}: no records; it is empty")
+    if not made.ids: raise InputError(f"{source}: no pictures; it is empty")
     sizes, objects = np.array(made.sizes, np.int32), made.marked.objects()
     boxes, cut, lost = clip_boxes(objects.box, sizes[objects.image])
     silent = sum(not (c or r) for c, r in zip(made.captions, made.regions))
-    bare = len(sizes) - len(np.unique(objects.image))
-    told = [*_counted(made.left_out, " left out"), *_counted({"boxes reach out of their picture and are cut": cut.sum(),
-            "boxes lie outside of their picture or have no area; their objects have no box": lost.sum(),
-            "pictures have no sentence": silent, "pictures have no object": bare})]
+    told = {f"left out, {what}": n for what, n in made.left_out.items()}
+    told |= {"boxes that reach out of their picture and were cut": cut.sum(),
+             "boxes outside of their picture or without area, whose objects have no box now": lost.sum(),
+             "pictures without a sentence": silent,
+             "pictures without an object": len(sizes) - len(np.unique(objects.image))}
     facts = {key: tuple(sets) if key in made.seen else () for key, sets in made.facts.items()}
-    return Annotations(source, tuple(made.ids), sizes, tuple(made.captions), tuple(made.regions), replace(objects, box=boxes),
-                       **facts, pictures=tuple(made.pictures), notes=(*notes, *told))
+    return Annotations(source, tuple(made.ids), sizes, tuple(made.captions), tuple(made.regions),
+                       replace(objects, box=boxes), **facts, pictures=tuple(made.pictures),
+                       notes=(*notes, *_counted(told)))
 
 # %% ../../nbs/data/80_annotations.ipynb #af75bd15
 def _scene_record(scenes: Scenes, i: int, seed: int) -> dict:
@@ -269,8 +279,8 @@ def _scene_record(scenes: Scenes, i: int, seed: int) -> dict:
         x0, y0, x1, y1 = boxes[entity.region]
         objects.append({"name": entity.noun, "synsets": [entity.synset], "box": [x0, y0, x1 - x0, y1 - y0]})
     height, width = scenes.rgb.shape[2:]
-    return {"id": f"{seed}-{int(scenes.index[i])}", "width": width, "height": height, "captions": captions(scenes, i),
-            "objects": objects, "attributes": sorted(truth.attributes), "relations": sorted(truth.relations)}
+    return {"id": f"{seed}-{int(scenes.index[i])}", "width": width, "height": height, "objects": objects,
+            "captions": captions(scenes, i), "attributes": truth.attributes, "relations": truth.relations}
 
 def _draw_scene(scenes: Scenes, i: int, path: Path) -> str: # the path
     pixels = (scenes.rgb[i].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)

@@ -226,13 +226,13 @@ def _line_captions(path: Path, form: str, expected: str) -> _Captioned:
 _TOKEN = r"(.+?)#\d+\t(.*)$", "image.jpg#0, a tab, and the caption"
 _CSV = r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$", "image.jpg| 0| the caption"
 
-def load_captions(place: str | Path, # annotations of COCO, dataset_*.json, a .token file, results.csv, or a .jsonl; .gz too
+def load_captions(place: str | Path, # annotations of COCO, dataset_*.json, a .token or .token.txt file, results.csv, or a .jsonl; .gz too
                  ) -> CaptionSet:    # in the order the pictures come
     "Captioned pictures by name; raises InputError naming the line or record that is no caption, and on unknown formats."
     path = Path(place)
     if ".jsonl" in path.suffixes: rows = _object_captions(path)
     elif _bare(path).suffix == ".json": rows = _json_captions(path)
-    elif _bare(path).suffix == ".token": rows = _line_captions(path, *_TOKEN)
+    elif ".token" in path.suffixes: rows = _line_captions(path, *_TOKEN)
     elif _bare(path).suffix == ".csv": rows = _line_captions(path, *_CSV)
     else: raise InputError(f"{path}: {_what(path)}; give a .json, .jsonl, .token or .csv file of captions")
     groups, splits = {}, {}
