@@ -106,13 +106,16 @@ class _Window:
             except json.JSONDecodeError as error:
                 end, reason = None, f"{error.msg}, character {self.before + error.pos + 1:,}"
             except RecursionError: raise self.wrong("it is nested too deeply")
-            if end is not None and end < len(self.text): break
+            if end is not None and self.is_whole(found, end): break
             if len(self.text) - self.at > LONGEST_ENTRY: raise self.wrong("it has more than 64 MB")
             if self.grow(): continue
             if end is None: raise self.wrong(reason)
             break
         self.at = end
         return found
+
+    def is_whole(self, found, end: int) -> bool: # a number may go on: 1 is not yet 1.5
+        return end < len(self.text) and (type(found) not in (int, float) or self.text[end] in " \t\r\n,:]}")
 
     def wrong(self, reason: str) -> InputError:
         place = f"the entry at character {self.before + self.at + 1:,}"

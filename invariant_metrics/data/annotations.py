@@ -84,8 +84,9 @@ class Annotations:
     def __len__(self) -> int: return len(self.ids)
 
     def __str__(self) -> str:
-        counts = {"picture": len(self), "caption": sum(map(len, self.captions)), "region": sum(map(len, self.regions)),
-                  "object": len(self.objects), "name": len(np.unique(self.objects.name))}
+        counts = {"picture": len(self), "caption": sum(map(len, self.captions)),
+                  "region": sum(map(len, self.regions)), "object": len(self.objects),
+                  "name": len(np.unique(self.objects.name))}
         *told, names = [f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items()]
         return f"{self.source}: {', '.join(told)} of {names}"
 
@@ -169,15 +170,19 @@ def clip_boxes(boxes: np.ndarray,   # (M, 4) left, top, width, height; NaN witho
                frames: np.ndarray,  # (M, 2) width and height of the picture of each; 0 where unknown
               ) -> tuple[np.ndarray, ...]: # boxes (M, 4) float32; (M,) cut by over half a pixel; (M,) lost
     "Boxes cut to their pictures, NaN where nothing with an area is left; which are cut, and which lost."
-    low = boxes[:, :2].astype(np.float64)
-    high = low + boxes[:, 2:]
-    edge = np.where(frames > 0, frames, np.inf)
-    new_low, new_high = np.clip(low, 0, edge), np.clip(high, 0, edge)
-    moved = np.maximum(new_low - low, high - new_high).max(axis=1, initial=0)
-    empty = (new_high <= new_low).any(axis=1) # False for NaN
-    out = np.concatenate([new_low, new_high - new_low], axis=1).astype(np.float32)
-    out[empty] = np.nan
-    return out, (moved > .5) & ~empty, empty
+    out = np.empty((len(boxes), 4), np.float32)
+    moved, lost = np.zeros(len(boxes)), np.zeros(len(boxes), bool)
+    for first in range(0, len(boxes), 2**18): # in parts, since the corners are kept in double precision
+        rows = slice(first, first + 2**18)
+        low = boxes[rows, :2].astype(np.float64)
+        high = low + boxes[rows, 2:]
+        edge = np.where(frames[rows] > 0, frames[rows], np.inf)
+        new_low, new_high = np.clip(low, 0, edge), np.clip(high, 0, edge)
+        moved[rows] = np.maximum(new_low - low, high - new_high).max(axis=1, initial=0)
+        lost[rows] = (new_high <= new_low).any(axis=1) # False for NaN
+        out[rows] = np.concatenate([new_low, new_high - new_low], axis=1)
+    out[lost] = np.nan
+    return out, (moved > .5) & ~lost, lost
 
 # %% ../../nbs/data/80_annotations.ipynb #adac66df
 def _sentences(record: Mapping, key: str, where: str, left_out: Counter) -> tuple[str, ...]:
