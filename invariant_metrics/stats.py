@@ -124,14 +124,15 @@ def cluster_interval(means: np.ndarray,   # (C,) NaN where missing
     return float(means.mean()), found.low, found.high
 
 # %% ../nbs/10_stats.ipynb #a1ee002e
-def wilson(p: float,           # share
-           n: float,           # observations, or how many they are worth
+def wilson(p: float,           # share, or an array of shares
+           n: float,           # observations, or how many they are worth; of each share
            level: float = 0.95,
-          ) -> tuple[float, float, float]: # value, low, high
+          ) -> tuple[float, float, float]: # value, low, high; arrays for an array
     "A share with its interval (Wilson 1927)."
     z = norm.ppf((1 + level) / 2)
     center, half = (p + z**2 / (2 * n)) / (1 + z**2 / n), z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    return float(p), float(max(center - half, 0)), float(min(center + half, 1))
+    found = p, np.maximum(center - half, 0), np.minimum(center + half, 1)
+    return found if np.ndim(center) else tuple(map(float, found))
 
 # %% ../nbs/10_stats.ipynb #aff27954
 def auc(positive: np.ndarray,           # (n,) scores that should be higher
