@@ -72,6 +72,7 @@ def fill_template(template: str, # a file among the package's assets
     return _environment().get_template(template).render(**context)
 
 # %% ../../nbs/pages/00_page.ipynb #db58efdd
+_BESIDE = "img-src data: file: 'self'" # pictures of the disk the page lies on, or of the server that it comes from
 _HEADS = re.compile(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>|<details class="part" id="([^"]*)"[^>]*><summary><h3>(.*?)</h3>')
 
 def _contents(html: str) -> str: # a list of links to sections and their parts
@@ -81,16 +82,23 @@ def _contents(html: str) -> str: # a list of links to sections and their parts
         else: lists[-1][1].append(f'<li><a href="#{part}">{title}</a></li>')
     return "<ol>" + "".join(f"<li>{link}<ol>{''.join(parts)}</ol></li>" for link, parts in lists) + "</ol>"
 
-def render_page(template: str, # of a page
+def _hash(script: str) -> str: # as a policy names it
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+def render_page(template: str,                # of a page
+                scripts: Sequence[str] = (),  # files among the package's assets that it needs besides the page's own
+                beside: bool = False,         # it shows pictures that lie beside it
                 **context,
-               ) -> str:       # HTML
-    "A whole page: its policy names its one script, and its contents are its own headings."
-    script = fill_template("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    mark = f"<!--contents {digest}-->"
-    page = fill_template(template, **context, policy=policy, script=Markup(script), contents=Markup(mark))
+               ) -> str:                      # HTML
+    "A whole page: its policy names its scripts by their hashes, and its contents are its own headings."
+    texts = [fill_template(name) for name in ("page.js", *scripts)]
+    named = " ".join(f"'{_hash(text)}'" for text in texts)
+    images = _BESIDE if beside else "img-src data:"
+    policy = f"default-src 'none'; {images}; style-src 'unsafe-inline'; script-src {named}; base-uri 'none'; form-action 'none'"
+    mark = f"<!--contents {_hash(texts[0])}-->"
+    page = fill_template(template, **context, policy=policy, scripts=[Markup(text) for text in texts], contents=Markup(mark))
     return page.replace(mark, _contents(page), 1)
+
 
 # %% ../../nbs/pages/00_page.ipynb #39907897
 def count_panel(title: str,
@@ -112,10 +120,11 @@ def _lines() -> list[list[str]]: # kind, name, text
     text = files("invariant_metrics").joinpath("assets/glossary.tsv").read_text(encoding="utf-8")
     return [line.split("\t") for line in text.splitlines()[1:]]
 
-def glossary(names: Iterable[str]) -> list[tuple[str, str]]: # name, text
-    "The words of the package, then what the given names mean; a name that is not known is left out."
-    terms = [(name, text) for kind, name, text in _lines() if kind == "term"]
-    known = dict(terms)
+def glossary(names: Iterable[str],
+             terms: str = "term", # "ranking": the words of a ranking
+            ) -> list[tuple[str, str]]: # name, text
+    "The words of the package or of one of its rooms, then what the given names mean; a name that is not known is left out."
+    known = {name: text for kind, name, text in _lines() if kind == terms}
     for name in dict.fromkeys(names):
         text = next((text for kind, pattern, text in _lines() if kind == "name" and fnmatch(name, pattern)), None)
         if text and name not in known: known[name] = text
@@ -134,7 +143,8 @@ def run_command(settings: Mapping,      # of run.json
                 out: str | None = None, # the run folder
                ) -> str:
     "The command line that makes this run."
-    words = ["invariant-metrics", settings.get("command", "study"), settings.get("task", "colorization")]
+    command = settings.get("command", "study")
+    words = ["invariant-metrics", command] + ([] if command == "rank" else [settings.get("task", "colorization")])
     for name, value in {**settings, "out": out}.items():
         if name in _UNSAID or value in (None, False, "", [], (), {}) or value == _USUAL.get(name): continue
         option = "--" + name.replace("_", "-")
@@ -167,7 +177,10 @@ def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
 # %% ../../nbs/pages/00_page.ipynb #814d7d63
 PART_FILES = {"probe": {"auc": "how often each violation is scored worse, with intervals", "profile": "accuracy, sensitivity, thresholds and exchange rates",
                         "dose": "score against severity", "ledger": "what became of every item"},
-              "training": {"results": "every number of every model on test items", "improvements": "improvements over the baseline, three readings"}}
+              "training": {"results": "every number of every model on test items", "improvements": "improvements over the baseline, three readings"},
+              "ranking": {"scores": "recall, MRR, median rank and failures of each model, with intervals", "failures": "a row per failure: pictures, rank, CA, NCS, CE, SD",
+                          "classes": "what went wrong in each failure", "matches": "matched pairs of concepts", "counts": "counts of common concepts",
+                          "sizes": "sizes of common concepts"}}
 
 def page_frame(run: Mapping,               # content of run.json
                title: str,
@@ -179,6 +192,7 @@ def page_frame(run: Mapping,               # content of run.json
                settings: Sequence[tuple[str, str]],
                signatures: Mapping[str, str],
                notes: Sequence[str] = (),  # what a reader must know first, besides the notes of the run
+               terms: str = "term",        # which words the glossary explains
                out: str | None = None,     # the run folder
               ) -> dict:
     "What the frame of a page shows."
@@ -188,5 +202,5 @@ def page_frame(run: Mapping,               # content of run.json
     notes = list(dict.fromkeys(str(note) for note in [*run.get("notes", ()), *notes]))
     tables = [(f"{part}/{name}.parquet", text) for part in parts for name, text in PART_FILES[part].items()]
     return {"title": title, "sentence": sentence, "figure": figure, "notes": notes, "lead": lead, "command": run_command(given, out),
-            "limits": limits, "glossary": glossary(names), "files": [*tables, ("run.json", "settings, versions and times")],
+            "limits": limits, "glossary": glossary(names, terms), "files": [*tables, ("run.json", "settings, versions and times")],
             "cite": cite_run(run, title, out), "settings": settings, "signatures": list(signatures.items())}
