@@ -90,7 +90,7 @@ def test_frequent_sets_of_a_wide_sparse_table():
 def test_equal_to_mlxtend():
     mlxtend = pytest.importorskip("mlxtend.frequent_patterns", reason="mlxtend is not installed; it is among the packages for development")
     table = marks(500, 10, 3)
-    for support, least in ((0.05, 0.3001), (0.2, 0.8001)) # its confidences are quotients of rounded supports, and may fall below a bound that they meet:
+    for support, least in ((0.05, 0.3001), (0.2, 0.8001)): # its confidences are quotients of rounded supports, and may fall below a bound that they meet
         theirs = mlxtend.association_rules(mlxtend.apriori(table, support, use_colnames=True, max_len=4), metric="confidence", min_threshold=least)
         expected = {(" & ".join(n for n in table if n in a), " & ".join(n for n in table if n in b)): numbers
                     for a, b, *numbers in theirs[["antecedents", "consequents", "support", "confidence", "lift"]].itertuples(index=False)}
