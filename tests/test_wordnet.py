@@ -154,6 +154,12 @@ def test_tables_survive_circles_of_hypernyms():
         assert np.array_equal(steps_table(loop, range(5), root=root), [[NO_WAY if s is None else s for s in row] for row in steps])
 
 
+def test_no_synsets_make_empty_tables():
+    wn = wordnet()
+    assert [steps_table(wn, *sides).shape for sides in (([], []), (["dog.n.01"], []), ([], ["dog.n.01"]))] == [(0, 0), (1, 0), (0, 1)]
+    assert path_similarities(wn, [], []).shape == (0,)
+
+
 def test_a_table_is_many_times_faster_than_its_pairs():
     wn, (a, _) = wordnet(), pairs_of_every_kind(1500)
     wn.path_similarity(a[0], a[1])
@@ -275,6 +281,7 @@ def test_a_damaged_file_is_refused(mini, tmp_path, harm):
 
 def test_wrong_questions_are_answered_in_one_line():
     wn = wordnet()
+    module.synset_name(wn, 7) # a number that has been asked for is no name either
     for name in ("dog", "dog.n", "dog.x.01", "dog.n.00", "dog.n.99", "dgo.n.01", "dog.n.-1", 7, "hot.s.99"):
         with pytest.raises(InputError) as error: wn.lemmas(name)
         assert "\n" not in str(error.value)

@@ -219,7 +219,7 @@ def synset_number(lexicon: Lexicon,
                   name: str, # any word of it, part of speech, sense: "dog.n.01", "domestic_dog.n.01"
                  ) -> int:
     "The number of a synset; raises InputError where there is none of that name."
-    found = lexicon._known.get(name)
+    found = lexicon._known.get(name) if isinstance(name, str) else None
     if found is not None: return found
     parts = name.lower().rsplit(".", 2) if isinstance(name, str) else ()
     if len(parts) != 3 or parts[1] not in KINDS_OF or not parts[2].isdecimal():
@@ -329,8 +329,9 @@ def ancestor_columns(taxonomy: Taxonomy,
             raise InputError(f"WordNet {taxonomy.edition} has chains of more than {FARTHEST} hypernyms")
         place, below = np.divmod(ring, size)
         many = starts[below + 1] - starts[below]
-        found = np.repeat(place, many)*size + ups[spans(starts[below], many)]
-        ring = np.setdiff1d(found, met)
+        found = np.sort(np.repeat(place, many)*size + ups[spans(starts[below], many)])
+        once = found[np.diff(found, prepend=-1) > 0]
+        ring = np.setdiff1d(once, met, assume_unique=True)
         rings.append(ring)
         met = np.concatenate([met, ring])
     steps = np.repeat(np.arange(len(rings)), [len(ring) for ring in rings])
@@ -382,7 +383,7 @@ def _sweep(T: np.ndarray, nodes: np.ndarray, taxonomy: Taxonomy, order: np.ndarr
     "Ways down: T (V, A) of `nodes` (V,) in rising order, changed in place along `order` (V,)."
     starts, ups = taxonomy._up
     place = {node: k for k, node in enumerate(nodes.tolist())}
-    passed, backward, more = set(), 0, np.empty_like(T[0])
+    passed, backward, more = set(), 0, np.empty(T.shape[1], T.dtype)
     links = [(k, [place[up] for up in ups[starts[nodes[k]]:starts[nodes[k] + 1]]]) for k in order.tolist()]
     for k, parents in links:
         passed.add(k)
@@ -401,7 +402,7 @@ def steps_table(taxonomy: Taxonomy,
     a = synset_numbers(taxonomy, a)
     b = a if b is None else synset_numbers(taxonomy, b)
     up, down = ancestor_columns(taxonomy, a), ancestor_columns(taxonomy, b)
-    nodes = np.unique(down.above)
+    nodes = np.flatnonzero(np.bincount(down.above))
     order = np.argsort(np.diff(ancestor_columns(taxonomy, nodes).start), kind="stable")
     out, wide = np.empty((len(b), len(a)), np.uint8), max(1, _BLOCK//max(len(nodes), 1))
     for begin in range(0, len(a), wide):

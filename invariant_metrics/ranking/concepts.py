@@ -106,13 +106,12 @@ def _areas(annotations: Annotations, unit: str) -> np.ndarray: # (M,) NaN withou
 
 def _rows(annotations: Annotations, member: np.ndarray, concept: np.ndarray, area: np.ndarray) -> dict:
     "The columns of `Concepts` from objects (K,), the concept (K,) of each, and areas (M,) of all objects."
-    size = int(concept.max(initial=0)) + 1
-    member, concept = np.divmod(np.unique(member*size + concept), size) # an object counts once for a concept
-    picture = annotations.objects.image[member].astype(np.int64)
-    order = np.lexsort((area[member], concept, picture))
-    member, concept, picture = member[order], concept[order], picture[order]
-    fresh = np.ones(len(member), bool)
-    fresh[1:] = (concept[1:] != concept[:-1]) | (picture[1:] != picture[:-1])
+    order = np.lexsort((area[member], concept, annotations.objects.image[member]))
+    member, concept = member[order], concept[order]
+    once = (np.diff(member, prepend=-1) != 0) | (np.diff(concept, prepend=-1) != 0)
+    member, concept = member[once], concept[once] # two words of an object may have one concept
+    picture = annotations.objects.image[member]
+    fresh = (np.diff(picture, prepend=-1) != 0) | (np.diff(concept, prepend=-1) != 0)
     member_start = np.append(np.flatnonzero(fresh), len(member))
     start = np.searchsorted(picture[fresh], np.arange(len(annotations) + 1))
     return {"start": start, "concept": concept[fresh].astype(np.int32), "member_start": member_start,
@@ -151,7 +150,7 @@ def concepts_of(annotations: Annotations,
     net = wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet)
     objects, area = annotations.objects, _areas(annotations, choice.area_unit)
     member, synset = _members(objects, choice.senses)
-    used = np.unique(synset)
+    used = np.flatnonzero(np.bincount(synset))
     vocabulary, number, of_synset = _vocabulary(objects.synsets, used, net, choice.unknown == "keep")
     concept = of_synset[synset]
     kept = concept >= 0

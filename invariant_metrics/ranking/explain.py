@@ -116,7 +116,7 @@ TABLE = 1 << 28 # bytes of a table of steps; above it, pairs are looked up one b
 def _similarity(concepts: Concepts, left: np.ndarray, right: np.ndarray) -> Callable:
     "From concepts (E,) and (E,), which are among `left` and `right`, to their path similarities (E,)."
     number, net = concepts.number, concepts.wordnet
-    mine, its = (np.unique(side) for side in (left, right))
+    mine, its = (np.flatnonzero(np.bincount(side)) for side in (left, right))
     mine, its = mine[number[mine] >= 0], its[number[its] >= 0]
     if len(mine)*len(its) > TABLE:
         def looked_up(a, b):
@@ -176,7 +176,6 @@ class Explanations:
     sizes: pd.DataFrame      # failure, concept, truth_area, retrieved_area, difference, truth_object, …
     counts: pd.DataFrame     # failure, concept, truth_count, retrieved_count: of common concepts
     unmatched: pd.DataFrame  # failure, concept, side ("truth" or "retrieved"): those without a partner
-    choice: ConceptChoice
     signature: Signature = field(repr=False)
     notes: tuple[str, ...] = ()
 
@@ -307,5 +306,5 @@ def explain_failures(concepts: Concepts,
     signature = concepts.signature.extended(area=choice.area, size_mode=choice.size_mode, failures=len(truth),
                                             threshold=choice.threshold, binary=choice.binary)
     return Explanations(frame, _match_frame(concepts, pairs), _size_frame(concepts, overlap, sizes),
-                        counts, _unmatched_frame(concepts, overlap, pairs), choice, signature,
+                        counts, _unmatched_frame(concepts, overlap, pairs), signature,
                         _undefined(frame, named))
