@@ -69,15 +69,17 @@ def drawn_model(name, annotations, concepts, right, seed):
     failed = np.flatnonzero(rank > 1)
     retrieved = (failed + draw.integers(1, n, len(failed))) % n
     explanations = drawn_explanations(concepts, failed, failed, retrieved, rank[failed], draw)
-    classes = pd.DataFrame({"query": failed, **{c: draw.random(len(failed)) < s for c, s in CLASS_SHARES.items()}})
+    classes = pd.DataFrame({"query": failed, **{c: pd.array(draw.random(len(failed)) < s, "boolean") for c, s in CLASS_SHARES.items()}})
+    classes.loc[draw.random(len(failed)) < 0.1, "attribute"] = pd.NA
     for measure in ("ca", "ncs", "ce", "sd"): classes[f"{measure}_query"] = explanations.frame[measure]
     classes = classes.assign(coverage=draw.random(len(failed)), query_concepts=2, missing="two dogs; red ball", extra="")
-    shares = pd.DataFrame([{"class": c, "share": classes[c].mean(), "ci_low": classes[c].mean() - 0.03, "ci_high": classes[c].mean() + 0.03, "n": len(failed)} for c in CLASS_SHARES])
+    shares = pd.DataFrame([{"class": c, "share": s, "ci_low": s - 0.03, "ci_high": s + 0.03, "n": len(failed)}
+                           for c, s in ((c, classes[c].astype(float).mean()) for c in CLASS_SHARES)])
     def score(metric, value): return Score(float(value), Interval(float(value) * 0.9, float(value) * 1.1), n, True, Signature.of(metric=metric, n=n, system=name))
     scores = {f"recall@{k}": score(f"recall@{k}", (rank <= k).mean()) for k in (1, 5, 10)}
     scores |= {"mrr": score("mrr", (1 / rank).mean()), "median-rank": score("median-rank", np.median(rank)), "fails": score("fails", (rank > 1).mean())}
     table = pd.DataFrame([{"failures": len(failed), "mean_ca": explanations.frame["ca"].mean(), "counts_off_per_failure": explanations.frame["ce"].mean()}])
-    return SimpleNamespace(name=name, ranks=SimpleNamespace(rank=rank, size=n), scores=scores, explanations=explanations, classes=classes, shares=shares, table=table)
+    return SimpleNamespace(name=name, ranks=SimpleNamespace(rank=rank, failed=rank > 1, size=n), scores=scores, explanations=explanations, classes=classes, shares=shares, table=table)
 
 
 def drawn_ranking(annotations, models={"tfidf": 0.15, "minilm": 0.4}, queries=None):
