@@ -1,4 +1,4 @@
-"Classes of ranking failures: equal to the exact truth of scenes; every choice, every NA; shares, intervals and paired differences by hand and by simulation."
+"Classes of ranking failures: equal to the exact truth of scenes; every choice, every NA; shares, intervals and paired differences by hand and by simulation; the row of a model."
 import time
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +11,9 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.ranking.classes import CLASSES, ClassChoice, NounMatcher, class_combinations, class_shares
 from invariant_metrics.ranking.classes import classify_failures, compare_classes, plain_noun, query_claims
+from invariant_metrics.ranking.concepts import concepts_of
+from invariant_metrics.ranking.explain import explain_failures
+from invariant_metrics.ranking.table import PAPER_ROW, PAPER_TOTALS, global_table, paper_columns
 from invariant_metrics.ranking.task import ranking_task
 from invariant_metrics.worlds.classes import CLASSES as THINGS
 from invariant_metrics.worlds.scene_captions import caption_truth, read_claims, relation_captions
@@ -207,3 +210,58 @@ def test_thousands_of_failures_take_seconds(world):
         return pattern_parse(text)
     classify_failures(task, frame, parser=parser)
     assert len(calls) == len(set(calls)) == len({q for query in task.queries for q in query}) and time.process_time() - started < 4
+
+
+# --- the row of a model -------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def explained(world):
+    annotations, retrieved = world[0], world[4]
+    return explain_failures(concepts_of(annotations), np.arange(SCENES), retrieved)
+
+
+def test_columns_are_what_their_names_say(explained):
+    "Each ratio by a loop over failures; the paper's headings only rename them."
+    row, frame, counts = global_table(explained).iloc[0], explained.frame, explained.counts
+    common, only, matched, apart = 0, [0, 0], 0, 0
+    for k, one in frame.iterrows():
+        own = counts[counts["failure"] == k]
+        common, matched = common + len(own), matched + (explained.matches["failure"] == k).sum()
+        only = [a + b for a, b in zip(only, (one["only_truth"], one["only_retrieved"]))]
+        apart += sum(a != b for a, b in zip(own["truth_count"], own["retrieved_count"]))
+    expected = {"common": common, "missed": only[0], "exclusive": sum(only), "matched": matched, "different_counts": apart,
+                "pooled_ca": common/(common + only[0]), "jaccard": common/(common + sum(only)), "matched_per_exclusive": matched/sum(only),
+                "different_counts_per_failure": apart/SCENES, "different_counts_share": apart/common, "failures_sd": frame["sd"].notna().sum(),
+                **{name: frame[name].mean() for name in ("ca", "ncs", "ce", "sd")}}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    headed = paper_columns(global_table(explained)).iloc[0]
+    assert list(headed.index) == list(PAPER_ROW) and headed["matched % synsets"] == pytest.approx(100*matched/sum(only))
+
+
+def test_the_paper_s_columns_follow_from_its_totals():
+    "What the text counts, put into a table with one failure, comes out as the printed row under the honest names."
+    n = PAPER_TOTALS
+    assert round(100*n["common"]/(n["common"] + n["exclusive"]), 2) == 12.96 and PAPER_ROW["CA"] == 22.29
+    assert round(100*n["matched"]/n["exclusive_synsets"], 2) == 29.43 == PAPER_ROW["matched % synsets"]
+    assert round(n["different_counts"]/n["failures"], 2) == 2.42 == PAPER_ROW["avg % enum disagr."]
+    frame = pd.DataFrame({"truth": [0], "ca": [.2229], "ncs": [.122], "ce": [8.638], "sd": [.2035], "common": [n["common"]],
+                          "only_truth": [n["exclusive"] - 500_000], "only_retrieved": [500_000], "matched": [n["matched"]],
+                          "only_truth_synsets": [300_000], "only_retrieved_synsets": [n["exclusive_synsets"] - 300_000]})
+    counts = pd.DataFrame({"failure": np.zeros(n["common_synsets"], int), "retrieved_count": 1,
+                           "truth_count": np.repeat([1, 2], [n["same_counts"], n["different_counts"]])})
+    made = global_table(type("Explanations", (), {"frame": frame, "counts": counts})())
+    row = paper_columns(made).iloc[0]
+    assert row[["obj hit", "obj miss"]].tolist() == [134630, 903987] and round(row["matched % synsets"], 2) == 29.43
+    assert round(made["jaccard"][0], 4) == 0.1296 and row["avg % enum disagr."] == 69595 and made["usual_ce"][0] == 8.638
+
+
+def test_intervals_of_the_row_are_over_right_pictures(explained):
+    "Every failure twice: equal values and intervals by picture, narrower ones if copies pass for evidence; one picture has none."
+    twice = replace(explained, frame=pd.concat([explained.frame]*2, ignore_index=True),
+                    counts=pd.concat([explained.counts, explained.counts.assign(failure=explained.counts["failure"] + SCENES)]))
+    once, both, apart = global_table(explained).iloc[0], global_table(twice).iloc[0], global_table(twice, clusters=range(2*SCENES)).iloc[0]
+    for name in ("ca", "ncs", "ce", "jaccard", "different_counts_share"):
+        assert [both[name], both[f"{name}_low"]] == pytest.approx([once[name], once[f"{name}_low"]])
+        assert apart[f"{name}_high"] - apart[f"{name}_low"] < 0.75*(once[f"{name}_high"] - once[f"{name}_low"])
+    nothing = global_table(replace(explained, frame=explained.frame[:0], counts=explained.counts[:0])).iloc[0]
+    assert nothing["failures"] == 0 and np.isnan(nothing["ca"]) and np.isnan(nothing["ca_low"])

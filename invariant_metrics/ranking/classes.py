@@ -6,7 +6,7 @@
 __all__ = ['NUMBERS', 'SIZE_WORDS', 'CLASSES', 'NounClaim', 'QueryClaims', 'plain_noun', 'plain_predicate', 'query_claims',
            'ClassChoice', 'NounMatcher', 'MarkedNouns', 'object_areas', 'mark_nouns', 'ask_nouns', 'query_informed',
            'picture_sentences', 'alike_adjectives', 'StatedFacts', 'has_attribute', 'stated_sizes', 'has_relation',
-           'classify_failures', 'class_shares', 'class_combinations', 'compare_classes']
+           'classify_failures', 'class_shares', 'class_combinations', 'ratio_influence', 'compare_classes']
 
 # %% ../../nbs/ranking/060_classes.ipynb #43fb2015
 from collections import Counter
@@ -682,25 +682,28 @@ def class_combinations(classes: pd.DataFrame,            # of `classify_failures
     frame["many"] = [0 if name == "alternative" else name.count("+") + 1 for name in frame["class"]]
     return frame.sort_values("share", ascending=False, ignore_index=True, kind="stable")
 
-# %% ../../nbs/ranking/060_classes.ipynb #4b361fd7
+# %% ../../nbs/ranking/060_classes.ipynb #196ea2cc
+def ratio_influence(x: np.ndarray, # (Q,) what is counted
+                    m: np.ndarray, # (Q,) of what
+                   ) -> tuple[float, np.ndarray]: # the ratio, (Q,)
+    "Σx/Σm, NaN where Σm is 0, and by how much each query moves it: (x − ratio·m)/mean(m)."
+    if not m.sum(): return np.nan, np.zeros(len(x))
+    p = x.sum()/m.sum()
+    return p, (x - p*m)/m.mean()
+
+# %% ../../nbs/ranking/060_classes.ipynb #dd13dc9e
 def _marks_of(classes: pd.DataFrame, name: str, queries: int) -> np.ndarray: # (3, Q) class, judged, failed
     at, held = classes["query"].to_numpy(int), classes[name]
     out = np.zeros((3, queries))
     out[0, at], out[1, at], out[2, at] = held.fillna(False).astype(float), held.notna(), 1
     return out
 
-def _influence(x: np.ndarray, m: np.ndarray) -> tuple[float, np.ndarray]:
-    "Σx/Σm, and by how much each query moves it."
-    if not m.sum(): return np.nan, np.zeros(len(x))
-    p = x.sum()/m.sum()
-    return p, (x - p*m)/m.mean()
-
 def _compared(a: pd.DataFrame, b: pd.DataFrame, name: str, of: str, queries: int):
     "Both shares of a class, and (Q,) by how much each query moves their difference."
     found = []
     for side in (a, b):
         x, judged, failed = _marks_of(side, name, queries)
-        found.append(_influence(x, judged if of == "failures" else np.maximum(judged, 1 - failed)))
+        found.append(ratio_influence(x, judged if of == "failures" else np.maximum(judged, 1 - failed)))
     (one, moved), (two, other) = found
     return one, two, moved - other
 
