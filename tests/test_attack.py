@@ -1,16 +1,25 @@
 "Attacks on queries: what is replaced stays English and becomes false, ranks before and after are compared by hand."
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.colors import CSS4_COLORS, to_rgb
-from real_data import data_path, lines
+from real_data import lines
+from scipy import sparse
 
 from invariant_metrics.core import InputError, rng
+from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.edits.attributes import SIZES, AttributeChoice, adjective_opposites, attribute_edits, color_names
 from invariant_metrics.edits.attributes import colors_of_text, colors_seen, distant_colors
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.edits.words import TextCase, marked, word_edits
+from invariant_metrics.edits.words import TextCase, word_edits
+from invariant_metrics.encoders.sentences import sentence_encoder
+from invariant_metrics.ranking.attack import ATTACKS, Attack, attack_queries, draw_attacks, is_denied, mean_difference
+from invariant_metrics.ranking.attack import rerank, words_replaced
+from invariant_metrics.ranking.ranks import rank_truth, ranking_scores
+from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.worlds.scene_captions import read_claims
 
 EDITS = attribute_edits()
 
@@ -135,3 +144,197 @@ def test_grammar_and_proofs_on_two_thousand_captions(captions):
             assert text[0].isupper() == new.text[0].isupper() and text.endswith(".") == new.text.endswith("."), new.text
             inflected = r"\b(?:red|blue|green|white|black)(?:s|d?ish|d?er|ened)\b"
             assert re.findall(inflected, text) == re.findall(inflected, new.text)
+
+
+def unit(rows: np.ndarray) -> np.ndarray: return rows/np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def model(task, of_text, ties: str = "pessimistic"): # of_text: sentence -> (d,); vectors, ranks, encode
+    encode = lambda queries: unit(np.stack([np.mean([of_text(text) for text in texts], 0) for texts in queries]))
+    vectors = SimpleNamespace(queries=encode(task.queries), corpora=encode(task.corpora), signature=task.signature)
+    return vectors, rank_truth(vectors, task, ties), encode
+
+
+def noise(text: str) -> np.ndarray: return rng(5, text).normal(size=24) # looks at nothing: another text, another place
+
+
+def bag(text: str) -> np.ndarray: # one axis per hashed word
+    row = np.zeros(512)
+    for word in re.findall(r"\w+", text.lower()): row[int(rng(0, word).integers(512))] += 1
+    return row
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return scene_annotations(150, seed=11)
+
+
+@pytest.fixture(scope="module")
+def attacked(scenes):
+    task = ranking_task(scenes, "first-caption")
+    return task, attack_queries(task)
+
+
+def test_tables_of_a_tiny_example_by_hand():
+    "Ranks 1, 2, 1, 4 become 3, 1, 1 (its vector stays) and 4 (unchanged)."
+    task = ranking_task(annotate([{"id": k, "captions": [f"query {k}", f"corpus {k}"]} for k in range(4)]))
+    before, after = unit(np.array([[4., 3, 2, 1], [4, 3, 2, 1], [1, 2, 4, 3], [4, 3, 2, 1]])), unit(np.array([[2., 3, 4, 1], [3, 4, 2, 1]]))
+    table = {f"query {k}": before[k] for k in range(4)} | {f"corpus {k}": np.eye(4)[k] for k in range(4)} | {"new 0": after[0], "new 1": after[1], "new 2": before[2]}
+    vectors, ranks, encode = model(task, table.get)
+    assert ranks.rank.tolist() == [1, 2, 1, 4]
+    attack = Attack("size", False, (("new 0",), ("new 1",), ("new 2",), ("query 3",)), np.array([True, True, True, False]), np.array([1, 1, 1, 0]))
+    found = rerank(task, {"size": attack}, vectors, ranks, encode)
+    row = found.table4.iloc[0]
+    assert [row[k] for k in ("kind", "valid", "changed", "of_queries", "unmoved", "lower", "higher", "same")] == ["size", False, 3, .75, 1, .5, .5, 0]
+    assert 0 <= row.lower_low < .5 < row.lower_high <= 1
+    assert found.table5["kind"].tolist() == ["original", "size"]
+    np.testing.assert_allclose(found.table5["recall@1"], [.5, .5])
+    np.testing.assert_allclose(found.table5["fails"], [.5, .5])
+    np.testing.assert_allclose(found.table5["mrr"], [(1 + 1/2 + 1 + 1/4)/4, (1/3 + 1 + 1 + 1/4)/4])
+    assert found.table5["recall@10"].isna().all() # the corpus has four entries
+    np.testing.assert_allclose(found.queries["cosine"], [-2/30**.5, 1/30**.5, 0], atol=1e-6)
+    np.testing.assert_allclose(found.moves["cosine"], [-1/30**.5/3], atol=1e-6)
+    assert found.queries["after"].tolist() == [3, 1, 1] and not len(found.contrast)
+    for strange in (lambda queries: -encode(queries), lambda queries: encode(queries)[:, :3]):
+        with pytest.raises(InputError, match="other vectors"): rerank(task, {"size": attack}, vectors, ranks, strange)
+    short = Attack("size", False, attack.queries[:3], attack.changed[:3], attack.words[:3])
+    with pytest.raises(InputError, match="the task has 4"): rerank(task, {"size": short}, vectors, ranks, encode)
+
+
+def test_ranking_only_the_changed_equals_ranking_all_again(attacked):
+    task, attacks = attacked
+    for kind in ("color-in", "number"):
+        for ties in ("pessimistic", "optimistic"):
+            vectors, ranks, encode = model(task, bag, ties)
+            found = rerank(task, {kind: attacks[kind]}, vectors, ranks, encode)
+            again = SimpleNamespace(queries=encode(attacks[kind].queries), corpora=vectors.corpora, signature=task.signature)
+            full = rank_truth(again, task, ties)
+            changed = attacks[kind].changed
+            hits = [(full.rank > ranks.rank)[changed].mean(), (full.rank < ranks.rank)[changed].mean(), (full.rank == ranks.rank)[changed].mean()]
+            np.testing.assert_allclose(found.table4.loc[0, ["lower", "higher", "same"]].astype(float), hits)
+            scores = ranking_scores(full, (1, 10))
+            for name in ("recall@1", "recall@10", "mrr@10", "mrr", "fails"): assert np.isclose(found.table5.loc[1, name], scores[name].value), name
+            np.testing.assert_allclose(found.moves.loc[0, "cosine"], (full.truth_score - ranks.truth_score)[changed].mean(), atol=1e-6)
+
+
+def test_labels_on_scenes(scenes, attacked):
+    "The exact judge finds no fault with captions and paraphrases, and denies what a violation says."
+    task, attacks = attacked
+    denied = lambda task, queries: np.array([is_denied(query[0], scenes, i) for query, i in zip(queries, task.query_image)])
+    for k in range(1, 6):
+        split = ranking_task(scenes, f"caption:{k}")
+        assert not denied(split, split.queries).any(), k
+    least = {"color-in": 1, "color-all": .95, "relation": 1, "number": .85}
+    for kind, share in least.items(): assert denied(task, attacks[kind].queries)[attacks[kind].changed].mean() >= share, kind
+    assert not denied(task, attacks["paraphrase"].queries).any()
+    side = ranking_task(scenes, "caption:3") # "A tan house is to the left of a gray car."
+    turned = attack_queries(side, "relation,relation-mirrored")
+    bounds, names = scenes.bounds(), [scenes.objects.names[k] for k in scenes.objects.name]
+    alone = lambda i, nouns: len(nouns) == 2 and all(names[bounds[i]:bounds[i + 1]].count(noun) == 1 for noun in nouns)
+    apart = np.array([alone(i, read_claims(query[0]).objects) for query, i in zip(side.queries, side.query_image)]) # two birds have no names
+    assert denied(side, turned["relation"].queries)[apart & turned["relation"].changed].all() and turned["relation"].changed.mean() > .9
+    assert not denied(side, turned["relation-mirrored"].queries).any() and turned["relation-mirrored"].changed.mean() > .7
+    assert turned["relation-mirrored"].valid and not turned["relation"].valid
+    with pytest.raises(InputError, match="complete annotations"): is_denied("a ball", annotate([{"id": 1, "captions": ["a", "b"]}]), 0)
+
+
+def test_attacks_depend_on_the_sentence_and_the_seed_alone(attacked):
+    task, attacks = attacked
+    some = task.take(np.arange(40)[::-1])
+    part = attack_queries(some, ("color-all", "paraphrase"))
+    for kind, attack in part.items(): assert attack.queries == attacks[kind].queries[39::-1]
+    assert attack_queries(some, "color-all", seed=1)["color-all"].queries != part["color-all"].queries
+    one = attack_queries(some, "color-all", words="one")["color-all"]
+    assert {*one.words[one.changed]} == {1} and part["color-all"].words.sum() > one.words.sum()
+
+
+def test_doses():
+    assert words_replaced("A red dog.", "A dark blue dog.") == 1 and words_replaced("an apple", "a pear") == 1
+    assert words_replaced("a dog on a cat", "a cat on a dog") == 0 and words_replaced("two red dogs", "six blue dogs") == 2
+
+
+def test_a_second_caption_is_a_control_only_if_it_is_not_searched():
+    rows = [{"id": k, "captions": [f"a dog {k}", f"a pet {k}"], "regions": [f"a paw {k}"]} for k in range(9)]
+    apart = attack_queries(ranking_task(annotate(rows), corpus="regions"), "caption")["caption"]
+    assert apart.valid and apart.changed.all() and apart.queries[3] == ("a pet 3",)
+    inside = attack_queries(ranking_task(annotate(rows), corpus="captions"), "caption")["caption"]
+    assert not inside.changed.any() and "9 queries" in inside.notes[0]
+
+
+def test_queries_of_several_sentences_are_attacked_in_each():
+    rows = [{"id": k, "captions": ["A big dog.", "A dog sits.", "One small cat."], "regions": ["a paw"]} for k in range(2)]
+    attack = attack_queries(ranking_task(annotate(rows), "mean-caption"), "size")["size"]
+    assert attack.changed.all() and attack.queries[0][1] == "A dog sits." and attack.words.tolist() == [2, 2]
+
+
+def test_refusals(attacked):
+    task, _ = attacked
+    with pytest.raises(InputError, match="did you mean color-all"): attack_queries(task, "colour-all")
+    with pytest.raises(InputError, match="twice"): attack_queries(task, "size,size")
+    with pytest.raises(InputError, match="number of words"): attack_queries(task, words="all")
+    shown = annotate([{"id": k, "captions": ["a dog"], "picture": "a.png"} for k in range(2)])
+    with pytest.raises(InputError, match="are pictures"): attack_queries(ranking_task(shown, corpus="pictures", reverse=True))
+
+
+def test_kinds_that_apply_to_nothing_are_said(attacked):
+    task, attacks = attacked
+    found = rerank(task, {"size": attacks["size"], "paraphrase": attacks["paraphrase"]}, *model(task, bag))
+    assert found.notes == ("size: no query could be changed",) and not len(found.contrast)
+    assert found.table4.loc[0, "changed"] == 0 and np.isnan(found.table4.loc[0, "lower"]) and np.isnan(found.moves.loc[0, "cosine"])
+
+
+def test_a_model_that_looks_and_models_that_do_not():
+    "One that reads colors falls for a wrong color alone; one without colors does not move; one of noise moves for both alike."
+    scenes = scene_annotations(300, seed=2)
+    task = ranking_task(scenes, "first-caption")
+    attacks = attack_queries(task, "color-in,paraphrase", words="one")
+    no_colors = lambda text: bag(re.sub(rf"\b(an|{'|'.join(color_names())})\b", lambda m: "a" if m[1] == "an" else "", text.lower()))
+    by_model = {name: rerank(task, attacks, *model(task, look)) for name, look in (("reads", bag), ("blind", no_colors), ("noise", noise))}
+    lowered = {name: found.contrast.query("measure == 'lowered' and dose == 'any'").iloc[0] for name, found in by_model.items()}
+    assert lowered["reads"].ci_low > 0 and lowered["reads"].p_holm < .01 and lowered["reads"].pairing == "paired"
+    assert by_model["blind"].table4.loc[0, "unmoved"] == by_model["blind"].table4.loc[0, "changed"] and lowered["blind"].violation == 0
+    assert lowered["noise"].ci_low < 0 < lowered["noise"].ci_high and lowered["noise"].violation > .3
+    assert draw_attacks(by_model).axes
+
+
+def test_mean_difference_is_the_published_formulas():
+    "Paired shares: Agresti and Min (2005); two samples: the variances add; two queries of each picture: no narrower than one."
+    generator = np.random.default_rng(4)
+    a, b, n = (generator.random(60) < .6)*1., (generator.random(60) < .4)*1., 60
+    at = np.arange(n)
+    difference, low, high, p = mean_difference(a, at, b, at, True)
+    won, lost = ((a > b).sum(), (a < b).sum())
+    center, error = (won - lost)/(n + 2), np.sqrt((won + lost + 1) - (won - lost)**2/(n + 2))/(n + 2)
+    assert np.isclose(difference, a.mean() - b.mean()) and np.isclose((low + high)/2, center)
+    assert np.isclose((high - low)/2, 2*error, rtol=.03) and (p < .05) == (low > 0 or high < 0)
+    x, y = generator.normal(size=50), generator.normal(1, 2, size=80)
+    difference, low, high, p = mean_difference(x, np.arange(50), y, 100 + np.arange(80))
+    assert np.isclose((high - low)/2, 1.98*np.sqrt(x.var()/50 + y.var()/80), rtol=.02)
+    once, twice = mean_difference(x, np.arange(50), x + 1 + y[:50], np.arange(50)), mean_difference(np.tile(x, 2), np.tile(np.arange(50), 2), np.tile(x + 1 + y[:50], 2), np.tile(np.arange(50), 2))
+    np.testing.assert_allclose(once, twice)
+    assert np.isnan(mean_difference(x[:5], np.arange(5), x[5:10], np.arange(5))[1]) and np.isnan(mean_difference(x[:0], at[:0], x, at[:50])[0])
+
+
+def test_two_thousand_real_captions_through_weighted_words():
+    rows = [{"id": row["image"], "captions": row["captions_en"]} for row in lines("multi30k/train_2000.jsonl.gz")]
+    task = ranking_task(annotate(rows))
+    attacks = attack_queries(task, ("antonym", "color-in", "size", "relation", "paraphrase"))
+    for attack in attacks.values():
+        for old, new in zip(task.queries, attack.queries): assert wrong_articles(new[0]) <= wrong_articles(old[0]), (attack.kind, old, new)
+    encoder = sentence_encoder("tfidf", corpus=[text for texts in task.corpora for text in texts])
+    def encode(queries): # one or several sentences each; sparse
+        start = np.cumsum([0, *map(len, queries)])
+        rows = encoder.encode([text for texts in queries for text in texts])
+        mean = sparse.csr_matrix((np.ones(start[-1]), np.arange(start[-1]), start)) @ rows
+        lengths = np.sqrt(np.asarray(mean.multiply(mean).sum(1)).ravel())
+        return sparse.csr_matrix(sparse.diags(1/np.maximum(lengths, 1e-12)) @ mean)
+    vectors = SimpleNamespace(queries=encode(task.queries), corpora=encode(task.corpora), signature=task.signature)
+    found = rerank(task, attacks, vectors, rank_truth(vectors, task), encode)
+    table = found.table4.set_index("kind")
+    np.testing.assert_allclose(table[["lower", "higher", "same"]].sum(axis=1), 1)
+    assert (table["changed"] >= [700, 700, 200, 1200, 700]).all(), table["changed"]
+    assert table.loc["color-in", "lower"] > table.loc["color-in", "higher"] + .1
+    assert found.table5.set_index("kind").loc["color-in", "mrr_high"] < 0
+    contrast = found.contrast.query("measure == 'cosine' and dose == 'any'").set_index("kind")
+    assert (contrast["pairing"] == "paired").all() and contrast[["ci_low", "ci_high", "p_holm"]].notna().all(axis=None)
+    assert contrast.loc["color-in", "ci_high"] < 0 # the cosine falls more than under a paraphrase

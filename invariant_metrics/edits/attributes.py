@@ -61,16 +61,21 @@ _LONGEST_NAME = 4 # words
 
 def colors_of_text(text: str) -> list[tuple[int, int, str]]: # start, stop, name in lower case
     "The colors that a text gives to things, as the longest names."
+    return [*_colors(text)]
+
+@lru_cache(2**12)
+def _colors(text: str) -> tuple[tuple[int, int, str], ...]:
     m, out = marked(text), []
-    if not _last_words() & {word.split("-")[-1] for word in m.words}: return out
-    names = {start for start, *_ in names_of_text(text)}
-    last = len(m.words) - 1
-    while last >= 0:
+    ends = [k for k, word in enumerate(m.words) if word.split("-")[-1] in _last_words()]
+    names = {start for start, *_ in names_of_text(text)} if ends else {}
+    before = len(m.words) # words from here on are read
+    for last in reversed(ends):
+        if last >= before: continue
         first, name = _longest_color(m.words, last)
         if name and _is_color(text, m, first, last, names):
             out.append((m.spans[first][0], m.spans[last][1], name))
-        last = first - 1
-    return out[::-1]
+        before = first
+    return tuple(out[::-1])
 
 def _longest_color(words: tuple[str, ...], last: int) -> tuple[int, str]: # first word, name or ""
     for first in range(max(last + 1 - _LONGEST_NAME, 0), last + 1):
@@ -131,9 +136,13 @@ def _other_colors_only(choice: AttributeChoice, seen: bool) -> Callable:
         return len(pairs) == level and far
     return proof
 
-def _replacements(name: str, choice: AttributeChoice, seen: bool, case: TextCase) -> list[str]:
-    options = distant_colors(name, choice.distance, "css+xkcd" if seen else choice.palette)
-    return [color for color in options if not seen or color in _seen(choice, case)]
+@lru_cache(2**12)
+def _distant_among(name: str, distance: float, seen: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(color for color in distant_colors(name, distance, "css+xkcd") if color in seen)
+
+def _replacements(name: str, choice: AttributeChoice, seen: bool, case: TextCase) -> tuple[str, ...]:
+    if not seen: return distant_colors(name, choice.distance, choice.palette)
+    return _distant_among(name, choice.distance, _seen(choice, case))
 
 @lru_cache(2**10)
 def _colors_of_foreign(texts: tuple[str, ...]) -> tuple[str, ...]: return colors_seen(texts)
