@@ -258,6 +258,44 @@ def test_failures_are_ticked_and_the_last_box_stands_alone(rater, tmp_path):
     assert not judged.higher_is_better and sorted(judged.scores["score"]) == [0, 1, 2]
 
 
+def test_failures_are_rated_from_one_to_ten_below_the_boxes(rater, tmp_path):
+    "Enter leads from the boxes to the rating, a digit answers it (0 for 10); neither alone is an answer; a page without a rating is as it was."
+    rows = [dict(item=str(i), output=f"text {i}") for i in range(3)] + [dict(item="t", output="easy", answer="size", part="tutorial", why=EVIL)]
+    page = collect(rows, "failures", tmp_path/"page.html", evaluators=1, rating=f"How well does it answer? {EVIL}")
+    rater.open(page.path, 400, dark=True)
+    rater.begin("Di")
+    assert EVIL in rater.text("#answers") and rater.page.script("return document.documentElement.scrollWidth") <= 400
+    rater.press("5", ENTER, "3")
+    assert rater.page.script("return document.activeElement.id") == "next"
+    rater.press(ENTER)
+    assert rater.text("#told").startswith("Right. The answer is size.")            # any rating is right
+    rater.press(ENTER)
+    rater.page.script("document.querySelector('#answers [type=radio]').focus()")
+    rater.press("1", ENTER)
+    assert rater.text("#said").startswith("Please tick")                            # a rating of 1 is no tick
+    rater.page.script("document.activeElement.blur()")
+    rater.press("2", "6", ENTER)
+    rater.reload()
+    rater.press(BACK)
+    assert rater.page.script("return [...document.querySelectorAll('#answers :checked')].map(e => e.value)") == ["1", "1", "1"]
+    rater.press(ON, "7", ENTER)
+    assert rater.text("#said").startswith("Now the rating")
+    rater.press("0", ENTER, "1", ENTER, "8", ENTER)
+    file = rater.save()
+    rater.quiet()
+    labels = read_labels(file, page.path, least_seconds=0)
+    wide = labels.frame.pivot(index="position", columns="aspect", values="score")[labels.key["aspects"]]
+    assert wide.to_numpy().tolist() == [[0, 1, 0, 0, 0, 1, 0, 1], [0] * 6 + [1, 10], [1] + [0] * 6 + [8]]
+    rated, judged = label_judgments(labels, "rating"), label_judgments(labels)
+    assert rated.higher_is_better and sorted(rated.scores["score"]) == [1, 8, 10] and sorted(judged.scores["score"]) == [0, 1, 2]
+    sheet = answer_sheet(page.path, "1", "Ed")
+    sheet["answer"], sheet.loc[sheet["aspect"] == "rating", "answer"] = "0", "11"
+    write_answers(sheet, tmp_path/"bad.csv")
+    with pytest.raises(InputError, match="no whole number from 1 to 10"): read_labels(tmp_path/"bad.csv", page.path)
+    with pytest.raises(InputError, match="further question of failures"): collect(rows[:3], "likert", tmp_path/"x.html", aspects=["a"], rating="?")
+    with pytest.raises(InputError, match="no class is called 'rating'"): collect(rows[:3], "failures", tmp_path/"x.html", aspects=["rating"])
+
+
 def test_sides_are_random_by_rater_and_recorded(rater, tmp_path):
     "Raters who always take A have taken first and second about equally often, and what was shown on A is what is recorded."
     rows = [dict(item=f"i{i}", system=s, output=f"{s} of {i}") for i in range(12) for s in ("x", "y")]

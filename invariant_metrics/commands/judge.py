@@ -186,6 +186,7 @@ def agree_collect(
         task: Annotated[str, choice("--task", ("realism", "likert", "choice", "failures"), "What raters are asked.", INPUT)],
         out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
         aspect: Annotated[list[str], option("--aspect", "likert: what to rate; failures: a class; NAME or NAME=EXPLANATION; repeat it.", INPUT)] = [],
+        rating: Annotated[Optional[str], option("--rating", "failures: a further question, answered from 1 to 10.", INPUT)] = None,
         words: Annotated[list[str], option("--words", "What the page says: question=…, title=…, instructions=…", INPUT)] = [],
         evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
         per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 50,
@@ -203,7 +204,7 @@ def agree_collect(
     from invariant_metrics.people.labeling import collect
     asked = dict(a.partition("=")[::2] for a in aspect)
     made = collect(items, task, out, asked or None, evaluators, per_evaluator, tutorial, attention, side, quality, wording or None,
-                   least_right, least_seconds, seed)
+                   least_right, least_seconds, seed, rating)
     payload = {"page": made.path, "key": made.key, "digest": made.digest, "counts": dict(made.counts), "notes": list(made.notes)}
     row = ResultTable([{"page": str(made.path), "key": str(made.key), "digest": made.digest, **made.counts}])
     print_result(form, "collect", payload, [row] if form != "table" else [], [str(made)])

@@ -20,7 +20,7 @@ from scipy.stats import norm, t as student
 from ..core import InputError, few, unknown
 from ..data.judgment_tables import Choices, Judgments, load_table, plain_cell, safe_cell
 from ..stats import wilson
-from .labeling import BINARY, SCHEMA
+from .labeling import BINARY, RATING, RATINGS, SCHEMA
 
 # %% ../../nbs/people/150_labels.ipynb #54cd863e
 COLUMNS = ("schema", "page", "evaluator", "rater", "item", "position", "task", "aspect", "answer", "side_a", "seconds", "shown")
@@ -67,10 +67,12 @@ def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list
     "Raises InputError on what the page of this key cannot have asked or got."
     allowed = {"likert": [*"12345"], "failures": ["0", "1"], **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
     given = {e: {*key["tutorial"], *row} for e, row in key["evaluators"].items()}
+    rated = (frame["aspect"] == RATING) & (key["task"] == "failures")
     tests = {f"is of another page than {key['page']}": frame["page"] != key["page"], "is of another task": frame["task"] != key["task"],
              "is not in the page for this evaluator": [item not in given.get(e, ()) for e, item in zip(frame["evaluator"], frame["item"])],
              "has an aspect that the page does not ask": ~frame["aspect"].isin(key["aspects"]),
-             f"has an answer that is not one of {', '.join(allowed)}": ~frame["answer"].isin(allowed),
+             f"has an answer that is not one of {', '.join(allowed)}": ~frame["answer"].isin(allowed) & ~rated,
+             "has a rating that is no whole number from 1 to 10": ~frame["answer"].isin(RATINGS) & rated,
              "has no name of a rater": frame["rater"] == "",
              "has seconds that are no number": ~np.isfinite(pd.to_numeric(frame["seconds"], errors="coerce")),
              "has a position that is no place in a row": ~pd.to_numeric(frame["position"], errors="coerce").isin(range(len(key["entries"])))}
@@ -182,12 +184,13 @@ def label_judgments(labels: Labels,
     names, frame, failures = labels.key["aspects"], labels.frame[~labels.frame["real"]], labels.task == "failures"
     if labels.task == "choice": raise InputError("choices between two outputs are no scores; take label_choices")
     if aspect is not None and aspect not in names: raise unknown("aspect", aspect, names)
-    counted = [aspect] if aspect is not None else names[:-1] if failures else names
+    classes = [a for a in names if a != RATING][:-1] if failures else names # without the last box
+    counted = classes if aspect is None else [aspect]
     frame = frame[frame["aspect"].isin(counted)]
     by = frame.groupby(["item", "system", "rater", "group"], as_index=False, sort=False)["score"]
     scale = {"realism": "1: judged real", "likert": f"1–5, {aspect or 'mean of ' + ', '.join(names)}",
-             "failures": f"1: {aspect}" if aspect else "classes that went wrong"}[labels.task]
-    better = not failures or aspect == names[-1]
+             "failures": "1–10" if aspect == RATING else f"1: {aspect}" if aspect else "classes that went wrong"}[labels.task]
+    better = not failures or not (aspect is None or aspect in classes)
     return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better, _outputs(labels, set(frame["code"])),
                      None, scale, labels.notes)
 
