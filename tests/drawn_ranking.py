@@ -89,7 +89,8 @@ def drawn_ranking(annotations, models={"tfidf": 0.15, "minilm": 0.4}, queries=No
     attacked = SimpleNamespace(
         table4=pd.DataFrame([{"kind": "antonym", "valid": False, "changed": 30, "lower": 0.45, "lower_low": 0.4, "lower_high": 0.5}]),
         table5=pd.DataFrame([{"kind": "antonym", "recall@1": 0.3}]), moves=pd.DataFrame([{"kind": "antonym", "cosine": -0.04}]),
-        contrast=pd.DataFrame([{"violation": "antonym", "valid": "paraphrase", "difference": 0.2, "ci_low": 0.1, "ci_high": 0.3, "p": 0.001}]))
+        contrast=pd.DataFrame([{"kind": "antonym", "control": "synonym", "measure": "lowered", "dose": "any", "violation": 0.45, "valid": 0.12,
+                                "difference": 0.33, "ci_low": 0.28, "ci_high": 0.38, "p": 0.001}]))
     task = SimpleNamespace(annotations=annotations, queries=queries or tuple((c[0],) for c in annotations.captions))
     run = {"settings": {"command": "rank", "data": "drawn", "models": list(models), "seed": 0}, "parts": {"rank": {"seconds": 61.0}}, "versions": {"python": "3"}}
     return SimpleNamespace(task=task, models=tuple(ranked), concepts=concepts, run=run, notes=("a note <of> the run",), attacks={"minilm": attacked},

@@ -83,13 +83,13 @@ def test_everything_else_is_split_into_blocks(monkeypatch, result):
 
 def test_no_model_fails_and_no_page_breaks(tmp_path):
     text = render_ranking(drawn_ranking(drawn_annotations(12), {"perfect": 1.1}), tmp_path)
-    assert "No query failed" in text and 'id="finder"' not in text and "perfect puts the right picture first for 100 % of 12 queries." in text
+    assert "No query failed" in text and 'id="finder"' not in text and "perfect puts the right picture first for 100\u00a0% of 12 queries." in text
 
 
 def test_frames_become_tables(result):
     text = render_ranking(result)
     assert "minilm puts the right picture first for" in re.search("<h1>(.*?)</h1>", text)[1]
-    for word in ("Differences on the same queries", "Rules", "Findings in the data", "violations against edits that keep the meaning", "0.400 – 0.500", "a &lt;b&gt;", "a note &lt;of&gt; the run"): assert word in text
+    for word in ("Differences on the same queries", "Rules", "Findings in the data", "violations against edits that keep the meaning", "0.400 – 0.500", "a &lt;b&gt;", "a note &lt;of&gt; the run", "antonym: 45\u00a0% against 12\u00a0% after synonym, +33 points [28, 38]."): assert word in text
     assert "invariant-metrics rank --data drawn --models tfidf,minilm" in text and "<dt>CA</dt>" in text and "<dt>sentinel</dt>" not in text
 
 
@@ -190,6 +190,7 @@ def test_a_browser_opens_by_keyboard_link_and_history(result, page):
         text = b.script("return document.getElementById('opened').innerText")
         query = result.task.queries[row["query"]][0]
         assert query in text and f"Rank of the truth: {row['rank']:,}" in text and result.task.annotations.ids[row["retrieved"]] in text and "two dogs; red ball" in text
+        assert "missing in the retrieved picture" in text and "[object" not in text and "undefined" not in text
         assert f"{row['common']} of {row['common'] + row['only_truth']} concepts" in text
         assert b.script("return document.activeElement.tagName") == "H3" and b.script("return document.querySelector('#rows [aria-current]').id") == f"row-{order[1] + 1}"
         k = order[1] - (failures["model"] == 0).sum()

@@ -25,7 +25,7 @@ const block = name => { // the first two stand before this script, all others be
 const make = (tag, props, ...children) => { // everything from the data goes in as text
   const e = document.createElement(tag);
   for (const [k, v] of Object.entries(props || {})) if (k in e) e[k] = v; else e.setAttribute(k, v);
-  e.append(...children.flat().filter(c => c !== null && c !== undefined));
+  e.append(...children.flat(2).filter(c => c !== null && c !== undefined));
   return e;
 };
 const draw = (tag, props, ...children) => {

@@ -7,11 +7,11 @@ __all__ = ['QUERY_MEASURES', 'VERDICTS', 'MEASURES', 'WHOLE', 'PER_BLOCK', 'TABL
            'SENTENCES', 'NO_BOX', 'LONGEST', 'WENT_WRONG', 'FITS', 'SCORES', 'ATTACKED', 'LIMITS', 'METRICS',
            'pack_columns', 'unpack_columns', 'explained', 'all_failures', 'class_bits', 'failure_concepts',
            'query_texts', 'list_columns', 'concept_columns', 'joined_table', 'failure_columns', 'picture_sources',
-           'picture_columns', 'frame_table', 'best_model', 'ranking_sentence', 'model_answer', 'class_panel',
-           'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables', 'list_blocks',
-           'detail_blocks', 'render_ranking', 'write_ranking_page']
+           'picture_columns', 'frame_table', 'best_model', 'ranking_sentence', 'model_answer', 'attack_answer',
+           'class_panel', 'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables',
+           'list_blocks', 'detail_blocks', 'render_ranking', 'write_ranking_page']
 
-# %% ../../nbs/pages/30_ranking.ipynb #7548f2f8
+# %% ../../nbs/pages/30_ranking.ipynb #c27c1a0e
 import base64
 import gzip
 import io
@@ -36,8 +36,9 @@ from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.tables import join_names
 from ..ranking.classes import CLASSES
 from ..ranking.concepts import ConceptChoice
+from ..ranking.table import PAPER_COLUMNS
 
-# %% ../../nbs/pages/30_ranking.ipynb #f3c80bd8
+# %% ../../nbs/pages/30_ranking.ipynb #f108eb0f
 def _small(values) -> np.ndarray: # whole numbers from 0 in the smallest type that holds them
     array = np.asarray(values)
     if array.min(initial=0) < 0: raise ValueError(f"a column of numbers from 0 holds {array.min()}")
@@ -59,7 +60,7 @@ def pack_columns(arrays: Mapping[str, np.ndarray], # numbers, of any length each
     block = len(head).to_bytes(8, "little") + head + b"".join(held)
     return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #1432c3dc
+# %% ../../nbs/pages/30_ranking.ipynb #ae83e103
 def unpack_columns(text: str) -> dict: # name -> array or value
     "What `pack_columns` packed."
     block = gzip.decompress(base64.b64decode(text))
@@ -70,7 +71,7 @@ def unpack_columns(text: str) -> dict: # name -> array or value
         found[name] = np.frombuffer(block, f"<{kind}", length, 8 + size + at)
     return found
 
-# %% ../../nbs/pages/30_ranking.ipynb #1c2f932f
+# %% ../../nbs/pages/30_ranking.ipynb #d1616e17
 QUERY_MEASURES = ("ca_query", "ncs_query", "ce_query", "sd_query", "coverage")
 VERDICTS = (*CLASSES, "alternative") # what is said of a failure, in this order
 MEASURES = ("ca", "ncs", "ce", "sd")
@@ -94,7 +95,7 @@ def all_failures(models: Sequence, # each with explanations and classes
         parts.append(pd.concat(sides, axis=1).assign(model=k))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"truth": [], "retrieved": []})
 
-# %% ../../nbs/pages/30_ranking.ipynb #2a49b91f
+# %% ../../nbs/pages/30_ranking.ipynb #36cdfb33
 def class_bits(failures: pd.DataFrame, # a column for each class: True, False, or missing if nobody can judge
               ) -> tuple[np.ndarray, np.ndarray]: # (F,) uint8 each: bits of the classes; of those not judged
     "What went wrong in each failure, in the order of `VERDICTS`."
@@ -105,7 +106,7 @@ def class_bits(failures: pd.DataFrame, # a column for each class: True, False, o
         unjudged |= np.uint8(1 << k) * verdict.isna().to_numpy(bool)
     return bits, unjudged
 
-# %% ../../nbs/pages/30_ranking.ipynb #16a510b4
+# %% ../../nbs/pages/30_ranking.ipynb #df72bf95
 def failure_concepts(concepts,             # `start`, `concept`: sorted ids of each picture; `vocabulary`
                      truth: np.ndarray,    # (F,) positions of pictures
                      retrieved: np.ndarray,
@@ -117,14 +118,14 @@ def failure_concepts(concepts,             # `start`, `concept`: sorted ids of e
         held = concepts.concept[spans(concepts.start[pictures], count)]
         return np.repeat(np.arange(len(pictures)), count) * size + held
     left, right = keys(truth), keys(retrieved)
-    both = np.union1d(left, right)
+    both, _ = np.unique(np.concatenate([left, right]), return_index=True) # by sorting; hashing is slow here
     in_left = np.isin(both, left, assume_unique=True)
     in_right = np.isin(both, right, assume_unique=True)
     role = np.where(in_left & in_right, 0, np.where(in_left, 1, 2))
     bounds = np.searchsorted(both, np.arange(len(truth) + 1) * size)
     return bounds, both % max(size, 1) * 4 + role
 
-# %% ../../nbs/pages/30_ranking.ipynb #7339f25c
+# %% ../../nbs/pages/30_ranking.ipynb #b05ce7c7
 PER_BLOCK = {"failures": 2048, "pictures": 256} # what is unpacked together when a failure is opened
 
 def _used(failures: pd.DataFrame) -> np.ndarray: # positions of the pictures in the page, rising
@@ -153,7 +154,7 @@ def list_columns(models: Sequence,
                "size": [int(model.ranks.size) for model in models], "classes": list(VERDICTS)}
     return arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #90cdc57a
+# %% ../../nbs/pages/30_ranking.ipynb #1d731506
 def concept_columns(concepts,
                     failures: pd.DataFrame, # of `all_failures`
                    ) -> tuple[dict, dict]:  # arrays, values
@@ -165,7 +166,7 @@ def concept_columns(concepts,
     arrays = {"start": bounds, "entry": entry, "often": often, "frequent": frequent}
     return {name: _small(column) for name, column in arrays.items()}, {"names": list(concepts.vocabulary)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #6ef9cf1d
+# %% ../../nbs/pages/30_ranking.ipynb #914e13a9
 TABLES = {"matches": ("truth_concept", "retrieved_concept", "similarity"),
           "counts": ("concept", "truth_count", "retrieved_count"),
           "sizes": ("concept", "truth_area", "retrieved_area", "difference")}
@@ -184,7 +185,7 @@ def joined_table(models: Sequence,
     named = [column for column in table if column.endswith("concept")]
     return table.assign(**{column: place.get_indexer(table[column]) for column in named})
 
-# %% ../../nbs/pages/30_ranking.ipynb #ddedadb5
+# %% ../../nbs/pages/30_ranking.ipynb #0489d22a
 def _number(values: np.ndarray) -> np.ndarray: # whole numbers small, others in single precision
     return _small(values) if values.dtype.kind in "iu" else values.astype(np.float32)
 
@@ -203,7 +204,7 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
         told = part.reindex(columns=["missing", "extra"]).fillna("")
         yield arrays, {name: told[name].tolist() for name in told}
 
-# %% ../../nbs/pages/30_ranking.ipynb #2d65a402
+# %% ../../nbs/pages/30_ranking.ipynb #6cb6069a
 PICTURES = ("reference", "thumbnails", "none")
 THUMBNAIL, THUMBNAIL_BYTES = 160, 24_000_000 # short side in pixels; all of them together
 
@@ -218,7 +219,7 @@ def _thumbnail(path: str) -> str: # "" where the file cannot be read
     Image.fromarray(pixels).save(held, "JPEG", quality=70, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(held.getvalue()).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #6968aff0
+# %% ../../nbs/pages/30_ranking.ipynb #0bffd88a
 def picture_sources(paths: Sequence[str],          # "" where there is no file
                     folder: Path,                  # of the page
                     pictures: str = "reference",   # one of PICTURES
@@ -241,7 +242,7 @@ def picture_sources(paths: Sequence[str],          # "" where there is no file
     if left: notes.append(f"{left:,} {of} have no thumbnail: {why}.")
     return found, notes
 
-# %% ../../nbs/pages/30_ranking.ipynb #a24295a8
+# %% ../../nbs/pages/30_ranking.ipynb #fdb9f898
 SENTENCES = 5 # about each picture, at most
 NO_BOX = -32768
 
@@ -271,7 +272,7 @@ def picture_columns(annotations: Annotations,
                   "names": [objects.names[k] for k in known]}
         yield arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #6df36dff
+# %% ../../nbs/pages/30_ranking.ipynb #da54e5e0
 LONGEST = 200 # rows of a table
 
 def _interval_of(columns: list[str]) -> dict[str, str]: # column -> what its bounds begin with
@@ -303,7 +304,7 @@ def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows
     more = f", the first {LONGEST} of {len(frame):,}" if len(frame) > LONGEST else ""
     return {"title": title + more, "columns": [name.replace("_", " ") for name in kept], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #1dd9c3f9
+# %% ../../nbs/pages/30_ranking.ipynb #72eda33c
 WENT_WRONG = {"object": "lack a thing that the query names", "count": "have another number of something",
               "size": "have something in another size",
               "attribute": "have something of another color or kind",
@@ -313,11 +314,13 @@ def best_model(models: Sequence): # the one with the highest recall@1
     "The model that is right most often; the first one of several."
     return max(models, key=lambda model: model.scores["recall@1"].value)
 
-def _hundred(share: float) -> str: return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
+def _hundred(share: float) -> str: return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
 
-def _class_shares(model) -> pd.Series: # class -> share of the failures; those that nobody judged are left out
-    if model.shares is None: return pd.Series(dtype=float)
-    return model.shares.set_index("class")["share"].dropna()
+def _class_shares(model) -> pd.DataFrame: # by class: share, n, of (" of the 18 judged" where some are not)
+    if model.shares is None: return pd.DataFrame({"share": [], "n": [], "of": []})
+    held = model.shares.set_index("class").dropna(subset=["share"])
+    failed = int(model.ranks.failed.sum())
+    return held.assign(of=[f" of the {n:,} judged" if n < failed else "" for n in held["n"]])
 
 def ranking_sentence(models: Sequence) -> str:
     "Who is right how often, and what the failures of the best model have in common."
@@ -326,19 +329,20 @@ def ranking_sentence(models: Sequence) -> str:
     said = f"{best.name} puts the right picture first for {_hundred(recall.value)} of {recall.n:,} queries"
     others = [f"{m.name} for {_hundred(m.scores['recall@1'].value)}" for m in models if m is not best][:2]
     if others: said += f" ({join_names(others)})"
-    wrong = shares[shares.index.isin(WENT_WRONG)].sort_values(ascending=False, kind="stable")
-    parts = [f"{_hundred(value)} {WENT_WRONG[name]}" for name, value in wrong[:2].items() if value > 0]
+    wrong = shares[shares.index.isin(WENT_WRONG) & (shares["share"] > 0)]
+    most = wrong.loc[(wrong["share"] * wrong["n"]).sort_values(ascending=False, kind="stable").index[:2]]
+    parts = [f"{_hundred(row.share)}{row.of} {WENT_WRONG[row.Index]}" for row in most.itertuples()]
     if not failed or not parts: return f"{said}."
     return f"{said}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
-# %% ../../nbs/pages/30_ranking.ipynb #2678fb42
+# %% ../../nbs/pages/30_ranking.ipynb #dddb78a3
 FITS = "have nothing in their annotations that speaks against them"
 
 def _between(score) -> str: # the interval of a share
     return f" [{100 * score.ci.low:.0f}, {100 * score.ci.high:.0f}]" if score.ci else ""
 
 def _placed(of: Mapping) -> str: # how often right, in words
-    first, ten, median = of["recall@1"], of.get("recall@10"), plots.short(of["median-rank"].value)
+    first, ten, median = of["recall@1"], of.get("recall@10"), f"{of['median-rank'].value:,g}"
     said = f"the right picture is first for {_hundred(first.value)}{_between(first)} of {first.n:,} queries"
     if ten is not None: said += f" and among the first ten for {_hundred(ten.value)}{_between(ten)}"
     return f"{said}; the median rank is {median}, MRR {plots.share(of['mrr'].value)}."
@@ -346,7 +350,8 @@ def _placed(of: Mapping) -> str: # how often right, in words
 def model_answer(model) -> dict: # what, sentence
     "The scores of a model, what went wrong, and what the concepts say, in sentences."
     said, failed = _placed(model.scores), int(model.ranks.failed.sum())
-    parts = [f"{_hundred(v)} {WENT_WRONG.get(name, FITS)}" for name, v in _class_shares(model).items()]
+    shares = _class_shares(model).itertuples()
+    parts = [f"{_hundred(row.share)}{row.of} {WENT_WRONG.get(row.Index, FITS)}" for row in shares]
     if parts: said += f" Of the pictures that came first in its {failed:,} failures {join_names(parts)}."
     if model.explanations is None: return {"what": f"{model.name}:", "sentence": said}
     frame = model.explanations.frame
@@ -357,10 +362,29 @@ def model_answer(model) -> dict: # what, sentence
         said += f" The best pairs of other concepts have a path similarity of {plots.share(pairs)} (NCS)."
     return {"what": f"{model.name}:", "sentence": said}
 
-# %% ../../nbs/pages/30_ranking.ipynb #5fb923ca
+# %% ../../nbs/pages/30_ranking.ipynb #1b7e89d2
+def _points(row) -> str: # a contrast, in words
+    span = f"{100 * row.difference:+.0f} points [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
+    return f"{row.kind}: {_hundred(row.violation)} against {_hundred(row.valid)} after {row.control}, {span}"
+
+def attack_answer(name: str,   # of the model
+                  attacked,    # with `contrast`
+                 ) -> dict:    # what, sentence; without contrasts it is empty
+    "How often a changed word lowers the rank of the right picture, beside edits that keep the meaning."
+    frame = attacked.contrast
+    if frame is None or not len(frame): return {"what": "", "sentence": ""}
+    rows = frame[(frame["measure"] == "lowered") & (frame["dose"] == "any") & frame["difference"].notna()]
+    parts = [_points(row) for row in rows.itertuples()]
+    sentence = "; ".join(parts) + "." if parts else ""
+    return {"what": f"{name}, a changed word lowers the rank:", "sentence": sentence}
+
+# %% ../../nbs/pages/30_ranking.ipynb #c88b378e
 def class_panel(model) -> dict: # as `count_panel`
     "Shares of failure classes in percent, as bars."
-    rows = [(name, round(100 * v), 0, name == "alternative") for name, v in _class_shares(model).items()]
+    rows = []
+    for row in _class_shares(model).itertuples():
+        name = row.Index + row.of.replace(" judged", "")
+        rows.append((name, round(100 * row.share), 0, row.Index == "alternative"))
     fails = _hundred(1 - model.scores["recall@1"].value)
     words = ("% of its failures →", "")
     return count_panel(f"{model.name}: {fails} of the queries fail", "class", words, rows, 100)
@@ -373,7 +397,7 @@ def ranking_figure(models: Sequence) -> dict | None: # title, panels; None where
     panels = [class_panel(model) for model in order]
     return {"title": "What went wrong in the failures; several may apply to one", "panels": panels}
 
-# %% ../../nbs/pages/30_ranking.ipynb #4eec795f
+# %% ../../nbs/pages/30_ranking.ipynb #9934df35
 SCORES = ("recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails")
 
 def recall_table(models: Sequence) -> dict: # title, columns, rows
@@ -386,7 +410,7 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
     title = "Scores of each model, with intervals over queries"
     return {"title": title, "columns": ["model", *names], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #ccff7a5e
+# %% ../../nbs/pages/30_ranking.ipynb #701d7e7f
 def class_table(models: Sequence) -> dict: # title, columns, rows
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
@@ -399,23 +423,24 @@ def class_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["class", *(model.name for model in models)]
     return {"title": "Share of failures in each class, with intervals", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #e59ebee0
-def average_table(models: Sequence,
-                  papers: Mapping[str, str], # column -> the paper's heading of it
-                 ) -> dict:                  # title, columns, rows
+# %% ../../nbs/pages/30_ranking.ipynb #87b87e80
+def average_table(models: Sequence) -> dict: # title, columns, rows
     "The averages of all failures, a row per quantity and a column per model."
     models = [model for model in models if model.table is not None]
     columns = list(dict.fromkeys(name for model in models for name in model.table))
-    def value(model, name: str) -> str:
-        return _shown(model.table[name].iloc[0]) if name in model.table else "–"
+    bounds = {f"{name}_{end}" for name in columns for end in ("low", "high")}
+    def cell(model, name: str) -> dict:
+        row, = model.table.to_dict("records")
+        if f"{name}_low" not in row: return plots.cell(_shown(row.get(name)))
+        return _spanned(_shown(row[name]), row[f"{name}_low"], row[f"{name}_high"])
     rows = []
-    for name in columns:
-        texts = [name.replace("_", " "), papers.get(name, "–"), *(value(model, name) for model in models)]
-        rows.append([plots.cell(text) for text in texts])
+    for name in (name for name in columns if name not in bounds):
+        texts = [plots.cell(name.replace("_", " ")), plots.cell(PAPER_COLUMNS.get(name, "–"))]
+        rows.append(texts + [cell(model, name) for model in models])
     heads = ["quantity", "heading in the paper", *(model.name for model in models)]
     return {"title": "Averages over all failures", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #fb8d691e
+# %% ../../nbs/pages/30_ranking.ipynb #83f4b906
 ATTACKED = {"contrast": "violations against edits that keep the meaning",
             "table4": "ranks after the change, of changed queries",
             "moves": "cosine between query and right answer",
@@ -425,7 +450,11 @@ def _bounded(rules: pd.DataFrame | None) -> pd.DataFrame | None: # whose interva
     names = {"ci_low": "confidence_low", "ci_high": "confidence_high"}
     return None if rules is None else rules.rename(columns=names)
 
-def number_tables(result, papers: Mapping[str, str]) -> dict[str, list[dict]]: # part -> its tables
+def _differences(comparison: pd.DataFrame | None) -> pd.DataFrame | None:
+    names = {"a": "of the model", "b": "of the other", "p_holm": "p, Holm"}
+    return None if comparison is None else comparison.rename(columns=names)
+
+def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
     "The folded tables of the page; a part without rows has none."
     models = result.models
     def frame(held: pd.DataFrame | None, title: str) -> list[dict]:
@@ -433,15 +462,16 @@ def number_tables(result, papers: Mapping[str, str]) -> dict[str, list[dict]]: #
     moved = []
     for model, held in result.attacks.items():
         for name, title in ATTACKED.items(): moved += frame(getattr(held, name), f"{model}: {title}")
-    classes, averages = class_table(models), average_table(models, papers)
-    return {"scores": [recall_table(models), *frame(result.comparison, "Differences on the same queries")],
+    classes, averages = class_table(models), average_table(models)
+    differences = frame(_differences(result.comparison), "Differences on the same queries")
+    return {"scores": [recall_table(models), *differences],
             "classes": [classes] if classes["rows"] else [],
             "averages": [averages] if averages["rows"] else [],
             "attacks": moved,
             "rules": frame(_bounded(result.rules), "Rules"),
             "cleaning": frame(result.cleaning, "Findings in the data")}
 
-# %% ../../nbs/pages/30_ranking.ipynb #43b0aac5
+# %% ../../nbs/pages/30_ranking.ipynb #a8eee32e
 def _shown_concepts(result): # those of the run; where there are none, nothing counts
     if result.concepts is not None: return result.concepts
     annotations = result.task.annotations
@@ -469,7 +499,7 @@ def detail_blocks(result, failures: pd.DataFrame,
     blocks = {f"failures-{k}": held for k, held in enumerate(tables)}
     return _packed(blocks | {f"pictures-{k}": held for k, held in enumerate(pictures)})
 
-# %% ../../nbs/pages/30_ranking.ipynb #bf425467
+# %% ../../nbs/pages/30_ranking.ipynb #493ba15e
 LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
           "nothing in the annotations speaks against it, the page says alternative.",
           "Classes and concepts are read from annotations. What nobody marked in a picture counts as missing "
@@ -481,6 +511,22 @@ METRICS = [{"column": column, "name": name, "first": first} for column, name, fi
             ("ncs", "NCS, similarity of the others", "low"), ("ce", "CE, differences of counts", "high"),
             ("sd", "SD, differences of sizes", "high"))]
 
+def _one_note(notes: list[str]) -> list[str]: # what a reader must know, in one box
+    return ["; ".join(note.rstrip(".") for note in dict.fromkeys(notes)) + "."] if notes else []
+
+def _answers(result) -> list[dict]: # what, sentence: of each model, and of what was attacked
+    moved = [attack_answer(name, held) for name, held in result.attacks.items()]
+    return [model_answer(model) for model in result.models] + [one for one in moved if one["sentence"]]
+
+def _frame(result, notes: Sequence[str], out: str) -> dict: # of the page, as `page_frame`
+    models = result.models
+    run = result.run | {"settings": {"command": "rank", **result.run.get("settings", {})}}
+    said, figure, notes = ranking_sentence(models), ranking_figure(models), _one_note([*result.notes, *notes])
+    signatures = {f"{m.name}, {name}": str(one.signature) for m in models for name, one in m.scores.items()}
+    return page_frame(run, "Ranking: why was the wrong picture first?", said, figure, limits=LIMITS, names=(),
+                      parts=["ranking"], settings=run_facts(run), signatures=signatures, notes=notes,
+                      terms="ranking", out=out)
+
 def render_ranking(result,                      # what `ranking.run.rank` gives
                    folder: str | Path = ".",    # where the page will lie; pictures are referred to from there
                    pictures: str = "reference", # or "thumbnails", "none"
@@ -489,21 +535,15 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
     models, pictured = result.models, result.task.annotations.pictures
     failures = all_failures(models)
     sources, notes = picture_sources([pictured[p] for p in _used(failures)], Path(folder), pictures)
-    run = {**result.run, "settings": {"command": "rank", **result.run.get("settings", {})}}
-    signatures = {f"{m.name}, {name}": str(one.signature) for m in models for name, one in m.scores.items()}
-    frame = page_frame(run, "Ranking: why was the wrong picture first?", ranking_sentence(models),
-                       ranking_figure(models), limits=LIMITS, names=(), parts=["ranking"],
-                       settings=run_facts(run), signatures=signatures,
-                       notes=[*result.notes, *notes], terms="ranking", out=str(folder))
     first = list_blocks(result, failures) if len(failures) else []
     later = detail_blocks(result, failures, sources) if len(failures) else []
-    return render_page("ranking.html.j2", scripts=["ranking.js"], beside=pictures == "reference", frame=frame,
-                       answers=[model_answer(model) for model in models], tables=number_tables(result, {}),
-                       models=[model.name for model in models], first=first, later=later, metrics=METRICS,
-                       failures=len(failures) if explained(models) else None,
-                       chosen=models.index(best_model(models)))
+    return render_page("ranking.html.j2", scripts=["ranking.js"], beside=pictures == "reference",
+                       frame=_frame(result, notes, str(folder)), answers=_answers(result),
+                       tables=number_tables(result), models=[model.name for model in models],
+                       failures=len(failures) if explained(models) else None, metrics=METRICS,
+                       chosen=models.index(best_model(models)), first=first, later=later)
 
-# %% ../../nbs/pages/30_ranking.ipynb #ab7930ae
+# %% ../../nbs/pages/30_ranking.ipynb #193e8522
 def write_ranking_page(result,                      # what `ranking.run.rank` gives
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"
