@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'OWN_SENTENCES', 'SentenceRecipe', 'sentence_recipe', 'pool_tokens', 'SentenceEncoder', 'sentence_folder',
-           'Pieces', 'PieceMeans', 'piece_means', 'TfidfSentences', 'tfidf_sentences', 'sentence_encoder']
+           'Pieces', 'PieceMeans', 'piece_means', 'TfidfSentences', 'tfidf_sentences', 'check_sentence_model',
+           'sentence_encoder']
 
 # %% ../../nbs/encoders/100_sentences.ipynb #c54947ec
 from collections.abc import Sequence
@@ -199,14 +200,18 @@ def tfidf_sentences(corpus: Sequence[str], # sentences that the weights come fro
     told = ",".join(f"{key}={value}" for key, value in sorted(settings.items())) or "default"
     return TfidfSentences(vectorizer, told, digest(corpus)[:12])
 
-# %% ../../nbs/encoders/100_sentences.ipynb #c1aabd2a
+# %% ../../nbs/encoders/100_sentences.ipynb #fa16e074
 OWN_SENTENCES = ("tfidf", "embedded")
 
-def _check_known(model: str | Path) -> None:
-    "Raises InputError with the closest names on one that is no card, folder or hub id."
-    name, known = str(model), all_cards()
-    if "/" in name or name.partition("@")[0] in known or Path(name).exists(): return
-    raise unknown("sentence encoder", name, (*OWN_SENTENCES, *known), "invariant-metrics weights list")
+def check_sentence_model(model, weights=None) -> None:
+    "Raises InputError on a model that `sentence_encoder` would not take, without loading a network."
+    if isinstance(model, Encoder) or model in OWN_SENTENCES: return
+    name, known = str(weights or model), all_cards()
+    if "/" not in name and name.partition("@")[0] not in known and not Path(name).exists():
+        raise unknown("sentence encoder", name, (*OWN_SENTENCES, *known), "invariant-metrics weights list")
+    place = text_place(name)
+    text_config(place)
+    sentence_recipe(place.path)
 
 def sentence_encoder(model="embedded",      # "tfidf", card, folder, organization/model@commit, encoder
                      weights=None,          # where the model lies, if its name does not say so
@@ -223,6 +228,6 @@ def sentence_encoder(model="embedded",      # "tfidf", card, folder, organizatio
     if model == "tfidf": return tfidf_sentences(corpus, **settings)
     strange = [name for name in settings if own or name not in ("untrained", "seed")]
     if strange: raise unknown(f"setting of {model}", strange[0], () if own else ("untrained", "seed"))
-    if weights is None and not own: _check_known(model)
+    check_sentence_model(model, weights)
     made = piece_means() if own else sentence_folder(weights or model, **settings)
     return get_encoder(made, device=device or "cpu")

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core import InputError, Signature, few, unknown
+from ..core import InputError, Signature, few, spans, unknown
 from ..data.annotations import Annotations
 from ..files import digest
 
 # %% ../../nbs/ranking/000_task.ipynb #58968647
 def _gathered(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "Starts (n + 1,), and the members of all ranges [low, high) one after another."
-    start = np.concatenate([[0], np.cumsum(high - low)]).astype(np.int64)
-    return start, np.arange(start[-1]) + np.repeat(low - start[:-1], high - low)
+    return np.concatenate([[0], np.cumsum(high - low)]).astype(np.int64), spans(low, high - low)
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
@@ -34,6 +33,7 @@ class RankingTask:
     query_split: str                      # what asks, e.g. "first-caption"
     corpus_split: str                     # what is searched, e.g. "regions"
     signature: Signature
+    reverse: bool = False                 # what would be the corpus asks
     notes: tuple[str, ...] = ()           # what was left out, a line each
 
     def __post_init__(self):
@@ -162,7 +162,8 @@ def ranking_task(annotations: Annotations,
     if not asking: raise InputError(f"{annotations.source}: no picture has both a query and a corpus; {note}")
     sides = [(queries, asking), (corpus, searched)]
     if reverse: sides.reverse()
-    return _joined_sides(annotations, *sides, truths or {}, (note,) if note else ())
+    task = _joined_sides(annotations, *sides, truths or {})
+    return replace(task, reverse=reverse, notes=(note,) if note else ())
 
 def _check_ids(ids: Sequence[str]) -> None:
     names, counts = np.unique(np.array(ids, object), return_counts=True)
@@ -172,7 +173,7 @@ def _check_ids(ids: Sequence[str]) -> None:
 def _columns(side: Sequence[tuple]) -> tuple[np.ndarray, tuple]: # pictures, sentences
     return np.array([i for i, _ in side], np.int32), tuple(texts for _, texts in side)
 
-def _joined_sides(annotations: Annotations, asking: tuple, searched: tuple, truths: Mapping, notes: tuple):
+def _joined_sides(annotations: Annotations, asking: tuple, searched: tuple, truths: Mapping) -> RankingTask:
     (queries, asked), (corpus, sought) = asking, searched
     query_image, query_texts = _columns(asked)
     corpus_image, corpus_texts = _columns(sought)
@@ -181,4 +182,4 @@ def _joined_sides(annotations: Annotations, asking: tuple, searched: tuple, trut
         n_corpus=len(sought), sentences=digest([query_texts, corpus_texts]),
         truths=digest(dict(truths)) if truths else None)
     return RankingTask(annotations, query_texts, corpus_texts, query_image, corpus_image, start, right,
-                       queries, corpus, signature, notes)
+                       queries, corpus, signature)
