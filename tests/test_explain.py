@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_corpus import COMMON, EXCLUSIVE, FAILURES, MATCHED, drawn_annotations, drawn_failures, write_visual_genome
+from real_data import data_path
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate
@@ -99,6 +100,19 @@ def test_all_four_are_what_the_definitions_and_networkx_say(choice):
     measures = pd.DataFrame([m for m, _ in wanted], columns=MEASURES)
     assert np.allclose(f[MEASURES], measures, rtol=0, atol=1e-9, equal_nan=True)
     assert measures.notna().sum().min() >= 20 and measures.ncs.nunique() > 15
+
+
+def test_photographs_of_coco_are_explained_as_the_definitions_say():
+    files = pytest.importorskip("invariant_metrics.data.annotation_files")
+    folder, synsets = data_path("coco_mini"), data_path("lvis_sample/coco_to_synset.json")
+    annotations = files.load_annotations(folder/"instances.json", synsets=synsets)
+    concepts = concepts_of(annotations)
+    assert len(concepts.vocabulary) > 40 and any("pictures have no concept" in note for note in concepts.notes)
+    shown = np.flatnonzero(np.diff(concepts.start))
+    truth, retrieved = shown[rng(0).integers(len(shown), size=(2, 60))]
+    got = explain_failures(concepts, truth, retrieved).frame[MEASURES]
+    wanted = [by_hand(annotations, i, j, ConceptChoice())[0] for i, j in zip(truth, retrieved)]
+    assert np.allclose(got, wanted, equal_nan=True, rtol=0, atol=1e-9) and got.ncs.notna().sum() > 30 and got.sd.notna().sum() > 5
 
 
 def test_counts_of_the_table_and_its_details_agree():
