@@ -208,7 +208,7 @@ def test_visual_genome_from_a_folder_a_list_and_zip_archives(tmp_path):
     assert "objects marked twice and taken once: 2" in held.notes and "pictures without an object: 2" in held.notes
     named = load_annotations(folder, aliases=folder/"object_alias.txt")
     assert named.objects.names == ("tree", "dog") and named.relations[0] == {("dog", "under", "tree")} and ("tree", "tall") in named.attributes[0]
-    both = load_annotations(folder, captions={"70": ["A dog."], "99": ["Another."]})
+    both = load_annotations(folder, captions={70: "A dog.", "99": ["Another."]})
     assert both.ids == ("1",) and both.captions == (("A dog.",),) and "left out: 2" in " ".join(both.notes)
     assert error_of(load_annotations, folder/"objects.json", captions={"70": ["A dog."]}).endswith("which pictures are in COCO")
     archives = []
@@ -263,11 +263,12 @@ def test_coco_and_lvis_with_the_map_of_synsets(tmp_path):
 def test_flickr_karpathy_and_plain_captions_with_their_splits(tmp_path):
     (tmp_path/"flickr").mkdir()
     flickr = {"Flickr8k.token.txt": "a.jpg#0\tA dog.\na.jpg#1\tA brown dog.\nb.jpg#0\tA cat.\n", "Flickr8k.lemma.token.txt": "a.jpg#0\tdog\n",
-              "Flickr_8k.testImages.txt": "b.jpg\nnone.jpg\n", "Flickr_8k.trainImages.txt": "a.jpg\n", "readme.txt": "About.\n"}
+              "Flickr_8k.testImages.txt": "b.jpg\nnone.jpg\n", "Flickr_8k.trainImages.txt": "a.jpg\n", "Flickr_8k.devImages.txt": "a.jpg\n", "readme.txt": "About.\n"}
     for name, text in flickr.items(): (tmp_path/"flickr"/name).write_text(text)
     held = load_annotations(tmp_path/"flickr")
     assert (held.source, held.ids, held.captions) == ("flickr", ("a.jpg", "b.jpg"), (("A dog.", "A brown dog."), ("A cat.",)))
     tested = load_annotations(tmp_path/"flickr", split="test")
+    assert load_annotations(tmp_path/"flickr", split="val").ids == ("a.jpg",)
     assert tested.ids == ("b.jpg",) and "pictures that the list of the split test names and nothing describes: 1" in tested.notes
     assert load_annotations(tmp_path/"flickr"/"Flickr8k.token.txt", split=str(tmp_path/"flickr"/"Flickr_8k.trainImages.txt")).ids == ("a.jpg",)
     (tmp_path/"results.csv").write_text("image_name| comment_number| comment\na.jpg| 0| A dog.\n")
@@ -297,6 +298,8 @@ def test_own_records_and_foreign_files(tmp_path):
     (tmp_path/"own.jsonl").write_text("\n".join(map(json.dumps, records(5))))
     (tmp_path/"own.json").write_text(json.dumps(records(5)))
     assert {str(load_annotations(source).signature) for source in (tmp_path/"own.jsonl", tmp_path/"own.json", records(5))} == {str(made.signature)}
+    assert load_annotations(made) is made and "are for files" in error_of(load_annotations, records(5), images=tmp_path)
+    assert repr(made).startswith("<Annotations records: 5 pictures, ")
     (tmp_path/"other.json").write_text('[{"question": "why?"}]')
     for name in ("/etc/objects.json", "..\\a.json", "a/../../b.json", "C:\\a.json"):
         with ZipFile(tmp_path/"far.zip", "w") as archive: archive.writestr(name, "[]")

@@ -149,6 +149,7 @@ def test_strangers_need_a_bad_rank_and_no_word_or_kind_in_common():
     assert "40 ranks for 39 queries" in str(pytest.raises(InputError, cleaning_report, task.take(range(39)), ranks(30)).value)
     for name in ("worst", "overlap"):
         assert f"{name} is 0 to 1" in str(pytest.raises(InputError, cleaning_report, task, **{name: 1.5}).value)
+    assert "least_words is 1 or more" in str(pytest.raises(InputError, cleaning_report, task, least_words=0).value)
 
 
 def test_pictures_as_corpus_both_directions_and_an_empty_report():

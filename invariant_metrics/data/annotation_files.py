@@ -522,7 +522,8 @@ def _about_picture(item: Mapping) -> dict:
 # %% ../../nbs/data/90_annotation_files.ipynb #e7463fb6
 def _list_of_split(held: Collection, split: str) -> AnnotationFile | None:
     if split.endswith(".txt"): return AnnotationFile(Path(split))
-    lists = [f for f in held.files.get("list", []) if split in f.name]
+    name = {"val": r"val|dev"}.get(split, re.escape(split)) # Flickr8k says dev
+    lists = [f for f in held.files.get("list", []) if re.search(name, f.name)]
     return lists[0] if lists else None
 
 def _names(record: Mapping) -> list[str]: # all names that a picture goes by
@@ -589,7 +590,10 @@ def _lacks(held: Annotations) -> str: # what nothing is known of
     return ", ".join(what for what, known in there.items() if not known)
 
 def _known_captions(source, caption_key: str | None) -> dict[str, list] | None: # by every name of a picture
-    if source is None or isinstance(source, Mapping): return source
+    if source is None: return None
+    if isinstance(source, Mapping):
+        listed = {name: [said] if isinstance(said, str) else said for name, said in source.items()}
+        return {id_text(name, "captions"): said for name, said in listed.items()}
     held, out = recognize_annotations(source), {}
     if held.format == "visual-genome": raise InputError(f"{held.where}: Visual Genome, which has no captions")
     _, records = _records_of(held, None, None, caption_key, {}, Counter())
@@ -602,8 +606,12 @@ def _is_path(source) -> bool: # a path, or several
     listed = source if isinstance(source, (list, tuple)) else [source]
     return len(listed) > 0 and all(isinstance(s, (str, Path)) for s in listed)
 
+def _given(records, options: Sequence) -> Annotations: # from a list of records
+    if all(option is None for option in options): return annotate(records)
+    raise InputError("options such as images= and captions= are for files; give the records as they shall be")
+
 @checked_arguments
-def load_annotations(source,               # a file, folder, zip archive, list of files, or list of records
+def load_annotations(source,               # a file, folder, zip archive, list of files; or records
         format: str | None = None,         # one of FORMATS, where a folder holds several
         captions=None,                     # a file with captions of these pictures, or id -> captions
         split: str | None = None,          # its name, part of COCO's file names, or a .txt of pictures
@@ -613,7 +621,9 @@ def load_annotations(source,               # a file, folder, zip archive, list o
         caption_key: str | None = None,    # key of the captions in plain files, e.g. "captions_de"
         ) -> Annotations:
     "Annotations of whatever format is recognized; raises InputError on a broken or foreign file."
-    if not _is_path(source): return annotate(source)
+    if isinstance(source, Annotations): return source
+    options = (format, captions, split, synsets, aliases, images, caption_key)
+    if not _is_path(source): return _given(source, options)
     if images is not None and not Path(images).is_dir(): raise InputError(f"images: {images} is no folder")
     held, counts = recognize_annotations(source, format), Counter()
     known = _known_captions(captions, caption_key)

@@ -63,7 +63,7 @@ def _digest(a: "Annotations") -> str: # of everything but the paths of files
     for column in (a.sizes, o.image, o.box, o.start): content.update(np.ascontiguousarray(column).tobytes())
     return content.hexdigest()[:16]
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Annotations:
     "Pictures with what is written about them and what is marked in them."
     source: str                            # the format it came in, e.g. "visual-genome", "coco", "scenes"
@@ -85,6 +85,8 @@ class Annotations:
                   "name": len(np.unique(self.objects.name))}
         *told, names = [f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items()]
         return f"{self.source}: {', '.join(told)} of {names}"
+
+    def __repr__(self) -> str: return f"<Annotations {self}>" # not the columns
 
     def bounds(self) -> np.ndarray: # (N + 1,) int64
         "Where the objects of each picture stand: those of picture i are the rows bounds[i]:bounds[i + 1]."

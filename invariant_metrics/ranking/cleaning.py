@@ -252,6 +252,8 @@ def cleaning_report(task: RankingTask,
                    ) -> pd.DataFrame:           # CLEANING_COLUMNS, all texts; rows by kind
     "What is wrong with the data of a ranking, a finding a row; raises InputError on ranks of another task."
     for name, share in (("worst", worst), ("overlap", overlap)): check_range(name, share, 0, 1)
+    check_range("least_words", least_words, 1)
+    check_range("least_concepts", least_concepts, 1)
     if ranks is not None and len(ranks.rank) != len(task):
         raise InputError(f"{len(ranks.rank)} ranks for {len(task)} queries; give the ranks of this task")
     held, texts = task.annotations, any(task.corpora)
