@@ -88,8 +88,8 @@ def drawn_ranking(annotations, models={"tfidf": 0.15, "minilm": 0.4}, queries=No
     ranked = [drawn_model(name, annotations, concepts, right, 10 + k) for k, (name, right) in enumerate(models.items())]
     attacked = SimpleNamespace(
         table4=pd.DataFrame([{"kind": "antonym", "valid": False, "changed": 30, "lower": 0.45, "lower_low": 0.4, "lower_high": 0.5}]),
-        table5=pd.DataFrame([{"kind": "antonym", "recall@1": 0.3}]), moves=pd.DataFrame([{"kind": "antonym", "cosine": -0.04}]),
-        contrast=pd.DataFrame([{"kind": "antonym", "control": "synonym", "measure": "lowered", "dose": "any", "violation": 0.45, "valid": 0.12,
+        table5=pd.DataFrame([{"kind": "antonym", "mrr": 0.3, "mrr_change": -0.1, "mrr_low": -0.15, "mrr_high": -0.05}]), moves=pd.DataFrame([{"kind": "antonym", "cosine": -0.04}]),
+        contrast=pd.DataFrame([{"kind": "antonym", "control": "synonym", "measure": "lowered", "dose": "any", "n_valid": 90, "violation": 0.45, "valid": 0.12,
                                 "difference": 0.33, "ci_low": 0.28, "ci_high": 0.38, "p": 0.001}]))
     task = SimpleNamespace(annotations=annotations, queries=queries or tuple((c[0],) for c in annotations.captions))
     run = {"settings": {"command": "rank", "data": "drawn", "models": list(models), "seed": 0}, "parts": {"rank": {"seconds": 61.0}}, "versions": {"python": "3"}}

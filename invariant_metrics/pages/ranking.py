@@ -11,7 +11,7 @@ __all__ = ['QUERY_MEASURES', 'VERDICTS', 'MEASURES', 'WHOLE', 'PER_BLOCK', 'TABL
            'class_panel', 'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables',
            'list_blocks', 'detail_blocks', 'render_ranking', 'write_ranking_page']
 
-# %% ../../nbs/pages/30_ranking.ipynb #c27c1a0e
+# %% ../../nbs/pages/30_ranking.ipynb #dcaa918c
 import base64
 import gzip
 import io
@@ -38,7 +38,7 @@ from ..ranking.classes import CLASSES
 from ..ranking.concepts import ConceptChoice
 from ..ranking.table import PAPER_COLUMNS
 
-# %% ../../nbs/pages/30_ranking.ipynb #f108eb0f
+# %% ../../nbs/pages/30_ranking.ipynb #19a82edc
 def _small(values) -> np.ndarray: # whole numbers from 0 in the smallest type that holds them
     array = np.asarray(values)
     if array.min(initial=0) < 0: raise ValueError(f"a column of numbers from 0 holds {array.min()}")
@@ -60,7 +60,7 @@ def pack_columns(arrays: Mapping[str, np.ndarray], # numbers, of any length each
     block = len(head).to_bytes(8, "little") + head + b"".join(held)
     return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #ae83e103
+# %% ../../nbs/pages/30_ranking.ipynb #aa88b853
 def unpack_columns(text: str) -> dict: # name -> array or value
     "What `pack_columns` packed."
     block = gzip.decompress(base64.b64decode(text))
@@ -71,7 +71,7 @@ def unpack_columns(text: str) -> dict: # name -> array or value
         found[name] = np.frombuffer(block, f"<{kind}", length, 8 + size + at)
     return found
 
-# %% ../../nbs/pages/30_ranking.ipynb #d1616e17
+# %% ../../nbs/pages/30_ranking.ipynb #1bb56fbb
 QUERY_MEASURES = ("ca_query", "ncs_query", "ce_query", "sd_query", "coverage")
 VERDICTS = (*CLASSES, "alternative") # what is said of a failure, in this order
 MEASURES = ("ca", "ncs", "ce", "sd")
@@ -95,7 +95,7 @@ def all_failures(models: Sequence, # each with explanations and classes
         parts.append(pd.concat(sides, axis=1).assign(model=k))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"truth": [], "retrieved": []})
 
-# %% ../../nbs/pages/30_ranking.ipynb #36cdfb33
+# %% ../../nbs/pages/30_ranking.ipynb #2c4c5846
 def class_bits(failures: pd.DataFrame, # a column for each class: True, False, or missing if nobody can judge
               ) -> tuple[np.ndarray, np.ndarray]: # (F,) uint8 each: bits of the classes; of those not judged
     "What went wrong in each failure, in the order of `VERDICTS`."
@@ -106,7 +106,7 @@ def class_bits(failures: pd.DataFrame, # a column for each class: True, False, o
         unjudged |= np.uint8(1 << k) * verdict.isna().to_numpy(bool)
     return bits, unjudged
 
-# %% ../../nbs/pages/30_ranking.ipynb #df72bf95
+# %% ../../nbs/pages/30_ranking.ipynb #1acfd9f6
 def failure_concepts(concepts,             # `start`, `concept`: sorted ids of each picture; `vocabulary`
                      truth: np.ndarray,    # (F,) positions of pictures
                      retrieved: np.ndarray,
@@ -125,7 +125,7 @@ def failure_concepts(concepts,             # `start`, `concept`: sorted ids of e
     bounds = np.searchsorted(both, np.arange(len(truth) + 1) * size)
     return bounds, both % max(size, 1) * 4 + role
 
-# %% ../../nbs/pages/30_ranking.ipynb #b05ce7c7
+# %% ../../nbs/pages/30_ranking.ipynb #d3c27f6d
 PER_BLOCK = {"failures": 2048, "pictures": 256} # what is unpacked together when a failure is opened
 
 def _used(failures: pd.DataFrame) -> np.ndarray: # positions of the pictures in the page, rising
@@ -154,7 +154,7 @@ def list_columns(models: Sequence,
                "size": [int(model.ranks.size) for model in models], "classes": list(VERDICTS)}
     return arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #1d731506
+# %% ../../nbs/pages/30_ranking.ipynb #c98f2e0b
 def concept_columns(concepts,
                     failures: pd.DataFrame, # of `all_failures`
                    ) -> tuple[dict, dict]:  # arrays, values
@@ -166,7 +166,7 @@ def concept_columns(concepts,
     arrays = {"start": bounds, "entry": entry, "often": often, "frequent": frequent}
     return {name: _small(column) for name, column in arrays.items()}, {"names": list(concepts.vocabulary)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #914e13a9
+# %% ../../nbs/pages/30_ranking.ipynb #55049359
 TABLES = {"matches": ("truth_concept", "retrieved_concept", "similarity"),
           "counts": ("concept", "truth_count", "retrieved_count"),
           "sizes": ("concept", "truth_area", "retrieved_area", "difference")}
@@ -185,7 +185,7 @@ def joined_table(models: Sequence,
     named = [column for column in table if column.endswith("concept")]
     return table.assign(**{column: place.get_indexer(table[column]) for column in named})
 
-# %% ../../nbs/pages/30_ranking.ipynb #0489d22a
+# %% ../../nbs/pages/30_ranking.ipynb #0d164531
 def _number(values: np.ndarray) -> np.ndarray: # whole numbers small, others in single precision
     return _small(values) if values.dtype.kind in "iu" else values.astype(np.float32)
 
@@ -204,7 +204,7 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
         told = part.reindex(columns=["missing", "extra"]).fillna("")
         yield arrays, {name: told[name].tolist() for name in told}
 
-# %% ../../nbs/pages/30_ranking.ipynb #6cb6069a
+# %% ../../nbs/pages/30_ranking.ipynb #cde710c1
 PICTURES = ("reference", "thumbnails", "none")
 THUMBNAIL, THUMBNAIL_BYTES = 160, 24_000_000 # short side in pixels; all of them together
 
@@ -219,7 +219,7 @@ def _thumbnail(path: str) -> str: # "" where the file cannot be read
     Image.fromarray(pixels).save(held, "JPEG", quality=70, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(held.getvalue()).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #0bffd88a
+# %% ../../nbs/pages/30_ranking.ipynb #222f336b
 def picture_sources(paths: Sequence[str],          # "" where there is no file
                     folder: Path,                  # of the page
                     pictures: str = "reference",   # one of PICTURES
@@ -242,7 +242,7 @@ def picture_sources(paths: Sequence[str],          # "" where there is no file
     if left: notes.append(f"{left:,} {of} have no thumbnail: {why}.")
     return found, notes
 
-# %% ../../nbs/pages/30_ranking.ipynb #fdb9f898
+# %% ../../nbs/pages/30_ranking.ipynb #da6aad64
 SENTENCES = 5 # about each picture, at most
 NO_BOX = -32768
 
@@ -272,7 +272,7 @@ def picture_columns(annotations: Annotations,
                   "names": [objects.names[k] for k in known]}
         yield arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #da54e5e0
+# %% ../../nbs/pages/30_ranking.ipynb #76296115
 LONGEST = 200 # rows of a table
 
 def _interval_of(columns: list[str]) -> dict[str, str]: # column -> what its bounds begin with
@@ -304,7 +304,7 @@ def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows
     more = f", the first {LONGEST} of {len(frame):,}" if len(frame) > LONGEST else ""
     return {"title": title + more, "columns": [name.replace("_", " ") for name in kept], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #72eda33c
+# %% ../../nbs/pages/30_ranking.ipynb #c0931b5f
 WENT_WRONG = {"object": "lack a thing that the query names", "count": "have another number of something",
               "size": "have something in another size",
               "attribute": "have something of another color or kind",
@@ -335,7 +335,7 @@ def ranking_sentence(models: Sequence) -> str:
     if not failed or not parts: return f"{said}."
     return f"{said}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
-# %% ../../nbs/pages/30_ranking.ipynb #dddb78a3
+# %% ../../nbs/pages/30_ranking.ipynb #f008d363
 FITS = "have nothing in their annotations that speaks against them"
 
 def _between(score) -> str: # the interval of a share
@@ -362,7 +362,7 @@ def model_answer(model) -> dict: # what, sentence
         said += f" The best pairs of other concepts have a path similarity of {plots.share(pairs)} (NCS)."
     return {"what": f"{model.name}:", "sentence": said}
 
-# %% ../../nbs/pages/30_ranking.ipynb #1b7e89d2
+# %% ../../nbs/pages/30_ranking.ipynb #979661ad
 def _points(row) -> str: # a contrast, in words
     span = f"{100 * row.difference:+.0f} points [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
     return f"{row.kind}: {_hundred(row.violation)} against {_hundred(row.valid)} after {row.control}, {span}"
@@ -374,16 +374,17 @@ def attack_answer(name: str,   # of the model
     frame = attacked.contrast
     if frame is None or not len(frame): return {"what": "", "sentence": ""}
     rows = frame[(frame["measure"] == "lowered") & (frame["dose"] == "any") & frame["difference"].notna()]
+    rows = rows.sort_values("n_valid", kind="stable").drop_duplicates("kind", keep="last").sort_index()
     parts = [_points(row) for row in rows.itertuples()]
     sentence = "; ".join(parts) + "." if parts else ""
     return {"what": f"{name}, a changed word lowers the rank:", "sentence": sentence}
 
-# %% ../../nbs/pages/30_ranking.ipynb #c88b378e
+# %% ../../nbs/pages/30_ranking.ipynb #c6f2a233
 def class_panel(model) -> dict: # as `count_panel`
     "Shares of failure classes in percent, as bars."
     rows = []
     for row in _class_shares(model).itertuples():
-        name = row.Index + row.of.replace(" judged", "")
+        name = row.Index + row.of.replace(" of the", ", of").replace(" judged", "")
         rows.append((name, round(100 * row.share), 0, row.Index == "alternative"))
     fails = _hundred(1 - model.scores["recall@1"].value)
     words = ("% of its failures →", "")
@@ -397,7 +398,7 @@ def ranking_figure(models: Sequence) -> dict | None: # title, panels; None where
     panels = [class_panel(model) for model in order]
     return {"title": "What went wrong in the failures; several may apply to one", "panels": panels}
 
-# %% ../../nbs/pages/30_ranking.ipynb #9934df35
+# %% ../../nbs/pages/30_ranking.ipynb #c61a1bec
 SCORES = ("recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails")
 
 def recall_table(models: Sequence) -> dict: # title, columns, rows
@@ -410,7 +411,7 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
     title = "Scores of each model, with intervals over queries"
     return {"title": title, "columns": ["model", *names], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #701d7e7f
+# %% ../../nbs/pages/30_ranking.ipynb #23baaaff
 def class_table(models: Sequence) -> dict: # title, columns, rows
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
@@ -423,7 +424,7 @@ def class_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["class", *(model.name for model in models)]
     return {"title": "Share of failures in each class, with intervals", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #87b87e80
+# %% ../../nbs/pages/30_ranking.ipynb #7eea25aa
 def average_table(models: Sequence) -> dict: # title, columns, rows
     "The averages of all failures, a row per quantity and a column per model."
     models = [model for model in models if model.table is not None]
@@ -440,7 +441,7 @@ def average_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["quantity", "heading in the paper", *(model.name for model in models)]
     return {"title": "Averages over all failures", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #83f4b906
+# %% ../../nbs/pages/30_ranking.ipynb #86f12348
 ATTACKED = {"contrast": "violations against edits that keep the meaning",
             "table4": "ranks after the change, of changed queries",
             "moves": "cosine between query and right answer",
@@ -454,14 +455,18 @@ def _differences(comparison: pd.DataFrame | None) -> pd.DataFrame | None:
     names = {"a": "of the model", "b": "of the other", "p_holm": "p, Holm"}
     return None if comparison is None else comparison.rename(columns=names)
 
+def _attacked(model: str, attacked) -> list[dict]: # its tables
+    scores = attacked.table5.rename(columns={f"mrr_{end}": f"mrr_change_{end}" for end in ("low", "high")})
+    frames = {name: getattr(attacked, name) for name in ATTACKED} | {"table5": scores}
+    titles = {name: f"{model}: {title}" for name, title in ATTACKED.items() if len(frames[name])}
+    return [frame_table(frames[name], title) for name, title in titles.items()]
+
 def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
     "The folded tables of the page; a part without rows has none."
     models = result.models
     def frame(held: pd.DataFrame | None, title: str) -> list[dict]:
         return [frame_table(held, title)] if held is not None and len(held) else []
-    moved = []
-    for model, held in result.attacks.items():
-        for name, title in ATTACKED.items(): moved += frame(getattr(held, name), f"{model}: {title}")
+    moved = sum((_attacked(model, held) for model, held in result.attacks.items()), [])
     classes, averages = class_table(models), average_table(models)
     differences = frame(_differences(result.comparison), "Differences on the same queries")
     return {"scores": [recall_table(models), *differences],
@@ -471,7 +476,7 @@ def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
             "rules": frame(_bounded(result.rules), "Rules"),
             "cleaning": frame(result.cleaning, "Findings in the data")}
 
-# %% ../../nbs/pages/30_ranking.ipynb #a8eee32e
+# %% ../../nbs/pages/30_ranking.ipynb #a284aa20
 def _shown_concepts(result): # those of the run; where there are none, nothing counts
     if result.concepts is not None: return result.concepts
     annotations = result.task.annotations
@@ -499,7 +504,7 @@ def detail_blocks(result, failures: pd.DataFrame,
     blocks = {f"failures-{k}": held for k, held in enumerate(tables)}
     return _packed(blocks | {f"pictures-{k}": held for k, held in enumerate(pictures)})
 
-# %% ../../nbs/pages/30_ranking.ipynb #493ba15e
+# %% ../../nbs/pages/30_ranking.ipynb #08441bba
 LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
           "nothing in the annotations speaks against it, the page says alternative.",
           "Classes and concepts are read from annotations. What nobody marked in a picture counts as missing "
@@ -511,6 +516,7 @@ METRICS = [{"column": column, "name": name, "first": first} for column, name, fi
             ("ncs", "NCS, similarity of the others", "low"), ("ce", "CE, differences of counts", "high"),
             ("sd", "SD, differences of sizes", "high"))]
 
+# %% ../../nbs/pages/30_ranking.ipynb #7e4f91cc
 def _one_note(notes: list[str]) -> list[str]: # what a reader must know, in one box
     return ["; ".join(note.rstrip(".") for note in dict.fromkeys(notes)) + "."] if notes else []
 
@@ -543,7 +549,7 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
                        failures=len(failures) if explained(models) else None, metrics=METRICS,
                        chosen=models.index(best_model(models)), first=first, later=later)
 
-# %% ../../nbs/pages/30_ranking.ipynb #193e8522
+# %% ../../nbs/pages/30_ranking.ipynb #4d788294
 def write_ranking_page(result,                      # what `ranking.run.rank` gives
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"
