@@ -65,15 +65,15 @@ def _objects(n: int, seed: int, names: list, synsets: list, sizes: np.ndarray) -
 
 
 def _sentences(kinds: list, counts: list, words: list, g) -> tuple[tuple, tuple, frozenset, frozenset]: # captions, regions, attributes, relations
-    "What is said of a picture: eight region phrases and two captions about its things, each with an attribute of its own."
-    chosen = g.integers(len(kinds), size=(10, 2)).tolist()
+    "What is said of a picture: two captions and up to eight region phrases, as many as things, each of which has an attribute of its own."
+    chosen = g.integers(len(kinds), size=(2 + min(8, max(2, len(kinds))), 2)).tolist()
     color, size, tie = (g.integers(len(options), size=len(kinds)).tolist() for options in (COLORS, SIZES, RELATIONS))
     def thing(k: int, kind: str) -> str:
         if kind == "count" and counts[k] > 1: return f"{MANY.get(counts[k], 'several')} {words[k]}s"
         return f"a {(COLORS[color[k]] if kind != 'size' else SIZES[size[k]])} {words[k]}"
     def told(a: int, b: int, kind: str) -> str: return thing(a, kind) if a == b else f"{thing(a, kind)} {RELATIONS[tie[a]]} a {words[b]}"
-    regions = tuple(told(a, b, ("color", "count", "size")[i % 3]) for i, (a, b) in enumerate(chosen[:8]))
-    captions = tuple(told(a, b, ("count", "color")[i]) for i, (a, b) in enumerate(chosen[8:]))
+    regions = tuple(told(a, b, ("color", "count", "size")[i % 3]) for i, (a, b) in enumerate(chosen[2:]))
+    captions = tuple(told(a, b, ("count", "color")[i]) for i, (a, b) in enumerate(chosen[:2]))
     attributes = frozenset((words[a], COLORS[color[a]]) for a, _ in chosen)
     return captions, regions, attributes, frozenset((words[a], RELATIONS[tie[a]], words[b]) for a, b in chosen if a != b)
 
