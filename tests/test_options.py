@@ -9,7 +9,7 @@ import pytest
 from typer.models import OptionInfo
 
 from commands import cli
-from invariant_metrics.commands import judge, score, shell # the first two put their commands on the application
+from invariant_metrics.commands import judge, rank, score, shell # the first three put their commands on the application
 
 
 def all_commands(app, path: str = "") -> dict: # path -> function

@@ -24,7 +24,7 @@ import typer
 from PIL import Image
 
 from commands import HUNG, cli
-from invariant_metrics.commands import judge, score, shell # the first two put their commands on the application
+from invariant_metrics.commands import judge, rank, score, shell # the first three put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import list_weights
@@ -142,6 +142,15 @@ def label_maps(place: Path) -> None: # of the pictures in photos/
         Image.fromarray((np.arange(height)[:, None] // (height//4) + np.zeros((1, width))).astype(np.uint8)).save(place/f"{path.stem}_a0.png")
 
 
+def annotated_pictures(place: Path) -> None: # what is written and marked in the pictures of images/, as COCO has it
+    place.mkdir()
+    images = [{"id": i, "file_name": f"{name}.png", "width": 48, "height": 48} for i, name in enumerate(PAIRS)]
+    texts = [{"id": 100*i + j, "image_id": i, "caption": text} for i, name in enumerate(PAIRS) for j, text in enumerate(REFERENCES[name])]
+    boxes = [{"id": 10_000 + i, "image_id": i, "category_id": THINGS.index(t), "bbox": [4, 4, 20 + i, 20]} for i, (t, _) in enumerate(PAIRS.values())]
+    named = [{"id": i, "name": t, "synset": f"{t}.n.01"} for i, t in enumerate(THINGS)]
+    (place/"instances.json").write_text(json.dumps({"images": images, "annotations": [*texts, *boxes], "categories": named}))
+
+
 def finished_run(place: Path) -> None:
     words = ["probe", "translation", "--metrics", "bleu", "--families", "negation", "--scale", "quick", "--workers", 1, "--out", place]
     assert cli(*words, cwd=place.parent).returncode == 0
@@ -156,7 +165,7 @@ DATA = { # what an example names -> how it is made
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
-    "runs/colorization": finished_run}
+    "runs/colorization": finished_run, "annotations/": annotated_pictures}
 INSTEAD = {("styles", "generated/"): style_folders} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
     "score fid,fdd,cmmd,kid": "weights fetch inception", "score clipscore": "weights fetch clip-vit-b-32",
@@ -173,11 +182,13 @@ def named(line: str) -> list[str]: # what of DATA an example names and does not 
 def small(monkeypatch, tmp_path):
     "Sizes of default runs that a test can wait for; no network."
     from invariant_metrics.probe import images, own_images, own_texts, worlds
+    from invariant_metrics.ranking import run
     from invariant_metrics.probe.task import ProbeSize
     for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds.WORLD_SIZES, 12)):
         for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
     def one_process(calls, *words, **options): return [call() for call in calls]
     for module in (images, own_images, own_texts, worlds): monkeypatch.setattr(module, "share_out", one_process)
+    for scale in run.RANK_SIZES: monkeypatch.setitem(run.RANK_SIZES, scale, run.RankSize(30, 30))
     def offline(*words, **options): raise OSError("the network is not to be used")
     monkeypatch.setattr(urllib.request, "urlopen", offline)
     return tmp_path
@@ -217,11 +228,11 @@ def every_form(monkeypatch):
             if other == "csv" and tables[0].rows: assert len(pd.read_csv(StringIO(out.getvalue()))) == len(tables[0].rows)
             if other == "latex": assert out.getvalue().count(r"\begin{table}") == out.getvalue().count(r"\end{tabular}") == len(tables)
         plain(form, kind, payload, tables, *more, **options)
-    for module in (judge, score): monkeypatch.setattr(module, "print_result", print_result)
+    for module in (judge, rank, score): monkeypatch.setattr(module, "print_result", print_result)
 
 
 def test_every_kind_of_result_has_a_schema():
-    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("judge", "score"))
+    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("judge", "rank", "score"))
     assert set(re.findall(r'print_result\(form, "(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
     with pytest.raises(jsonschema.ValidationError): jsonschema.validate({"schema": 1, "kind": "score", "version": "1", "result": {}}, SCHEMA)
 

@@ -32,7 +32,7 @@ def test_what_a_notebook_shows_is_escaped():
 def test_dir_shows_what_is_for_users():
     shown = [name for name in dir(im) if not (name.startswith("__") and name.endswith("__"))]
     assert not [name for name in shown if name.startswith("_")] and set(im.__all__) <= set(shown)
-    assert {"score", "probe", "study", "agree", "power", "styles", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
+    assert {"score", "probe", "study", "agree", "power", "styles", "rank", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
             "single_metric", "set_metric", "Score", "Scores"} <= set(im.__all__)
     for name in im.__all__: assert callable(getattr(im, name)) and (getattr(im, name).__doc__ or "").strip(), name
 

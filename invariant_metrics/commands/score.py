@@ -376,7 +376,15 @@ def cache_clear(debug: Debug = False):
 
 # %% ../../nbs/commands/10_score.ipynb #fcbec736
 @app.command("report", epilog="Example: invariant-metrics report runs/colorization")
-def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of `invariant-metrics study`.")], debug: Debug = False):
+def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of `study`, `probe` or `rank`.")], debug: Debug = False):
     "Write the page of a run again, from its stored results."
-    from invariant_metrics.pages.study import write_report
-    typer.echo(f"page: {write_report(folder)}")
+    from invariant_metrics.runs import read_run
+    run = read_run(folder)
+    if run and run["settings"].get("command") == "rank":
+        from invariant_metrics.pages.ranking import write_ranking_page
+        from invariant_metrics.ranking.run import load_ranking
+        page = write_ranking_page(load_ranking(folder), folder)
+    else:
+        from invariant_metrics.pages.study import write_report
+        page = write_report(folder)
+    typer.echo(f"page: {page}")

@@ -133,7 +133,7 @@ def glossary(names: Iterable[str],
 # %% ../../nbs/pages/00_page.ipynb #2be6a4ca
 _USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut"}
 _UNSAID = ("command", "task", "content", "version", "data_identity", "regions_identity") # no options of their own
-_REPEATED = ("pred", "foils", "weights")
+_REPEATED = ("pred", "foils", "weights", "choice", "reader")
 
 def _words(value) -> list[str]: # what stands behind an option that may come several times
     if isinstance(value, Mapping): return [f"{name}={said['weights'] if isinstance(said, Mapping) else said}" for name, said in value.items()]
@@ -149,6 +149,7 @@ def run_command(settings: Mapping,      # of run.json
         if name in _UNSAID or value in (None, False, "", [], (), {}) or value == _USUAL.get(name): continue
         option = "--" + name.replace("_", "-")
         if value is True: words.append(option)
+        elif name == "data" and isinstance(value, (list, tuple)): words += _words(value)
         elif name in _REPEATED or name == "target" and isinstance(value, (list, tuple)):
             for one in _words(value): words += [option, one]
         else: words += [option, ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)]

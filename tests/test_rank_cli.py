@@ -1,0 +1,249 @@
+"`rank` from the command line: scenes and real pictures, one page; every mistake one line and nothing half-written; a run goes on where it stopped."
+import inspect
+import json
+import shlex
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import invariant_metrics as im
+from commands import cli
+from invariant_metrics.core import InputError
+from invariant_metrics.data.annotations import annotate
+from invariant_metrics.files import assets_folder, load_results
+from invariant_metrics.pages.page import run_command
+from invariant_metrics.ranking import run as ranking_run
+from invariant_metrics.ranking.run import RankSize, load_ranking
+from real_data import data_path
+
+SCHEMA = json.loads((assets_folder()/"schemas"/"output.json").read_text(encoding="utf-8"))
+TWO = ("--models", "tfidf,embedded")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    "A world that a test can wait for."
+    monkeypatch.setitem(ranking_run.RANK_SIZES, "quick", RankSize(40, 30))
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    "A finished run on scenes, from a folder of its own, and what was printed."
+    place = tmp_path_factory.mktemp("scenes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ranking_run.RANK_SIZES, "quick", RankSize(40, 30))
+        return place, cli("rank", *TWO, "--scale", "quick", "--json", cwd=place)
+
+
+def files_of(folder: Path) -> dict[str, int]:
+    return {p.relative_to(folder).as_posix(): p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+
+
+def one_line(done, *says) -> None:
+    lines = done.stderr.splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and "Traceback" not in done.stderr, done.stderr
+    for word in says: assert word in errors[0], errors[0]
+
+
+# ---- what it does
+
+def test_scenes_are_ranked_explained_and_attacked(scenes):
+    place, done = scenes
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    jsonschema.validate(answer, SCHEMA)
+    result = answer["result"]
+    assert {row["model"] for row in result["scores"]} == {"tfidf", "embedded"}
+    recall = {row["model"]: row["value"] for row in result["scores"] if row["metric"] == "recall@1"}
+    assert all(0 < value <= 1 for value in recall.values())
+    assert set(result["attacks"]) == {"tfidf", "embedded"} and result["attacks"]["tfidf"]["table4"]
+    assert {row["class"] for row in result["shares"]} >= {"object", "count", "size", "attribute", "relation"}
+    page = place/result["page"]
+    assert page.name == "index.html" and page.stat().st_size > 20_000
+    assert {p.name for p in page.parent.iterdir()} == {"index.html", "run.json", "ranking"}
+
+
+def test_the_run_folder_holds_frames_for_others(scenes):
+    place, done = scenes
+    folder = place/"runs"/"ranking"
+    scores = load_results(folder/"ranking"/"scores.parquet")
+    assert set(scores.columns) >= {"model", "metric", "value", "ci_low", "ci_high", "n", "signature"}
+    for name in ("failures", "matches", "sizes", "counts", "classes"): assert set(load_results(folder/"ranking"/f"{name}.parquet")["model"]) == {"tfidf", "embedded"}
+    frame = load_ranking(folder)["embedded"].explanations.frame
+    assert {"query", "truth", "retrieved", "rank", "ca", "ncs", "ce", "sd"} <= set(frame.columns) and len(frame)
+
+
+def test_the_same_command_finds_its_run_and_the_function_finds_it_too(scenes, monkeypatch):
+    place, done = scenes
+    before = files_of(place/"runs"/"ranking"/"ranking")
+    again = cli("rank", *TWO, "--scale", "quick", "--json", cwd=place)
+    assert again.returncode == 0, again.stderr
+    first, second = (json.loads(x.stdout)["result"] for x in (done, again))
+    assert first["scores"] == second["scores"] and first["attacks"] == second["attacks"] and first["run"] == second["run"]
+    assert files_of(place/"runs"/"ranking"/"ranking") == before
+    monkeypatch.chdir(place)
+    found = im.rank(models=["tfidf", "embedded"], scale="quick")
+    assert found.scores.to_dict("records")[0]["value"] == first["scores"][0]["value"]
+    assert files_of(place/"runs"/"ranking"/"ranking") == before
+
+
+def test_another_seed_is_another_run(scenes):
+    place, _ = scenes
+    done = cli("rank", *TWO, "--scale", "quick", "--seed", 1, cwd=place)
+    one_line(done, "holds another run")
+
+
+def test_the_command_on_the_page_is_the_command(scenes, tmp_path):
+    place, _ = scenes
+    said = run_command(json.loads((place/"runs"/"ranking"/"run.json").read_text())["settings"], "runs/ranking")
+    done = cli(*shlex.split(said)[1:], "--resume", cwd=place) # insists that it is the same run
+    assert done.returncode == 0, (said, done.stderr)
+    write(tmp_path/"d.json", CAPTIONS)
+    found = im.rank([str(tmp_path/"d.json")], ["tfidf"], choice={"senses": "every", "threshold": 0.5}, steps=["cleaning"], ks=[1, 3], out=tmp_path/"run")
+    said = run_command(found.run["settings"], str(tmp_path/"run"))
+    assert cli(*shlex.split(said)[1:], "--resume", cwd=tmp_path).returncode == 0, said
+
+
+def test_the_page_can_be_written_again(scenes):
+    place, _ = scenes
+    page = place/"runs"/"ranking"/"index.html"
+    before = page.read_text(encoding="utf-8")
+    page.unlink()
+    done = cli("report", "runs/ranking", cwd=place)
+    assert done.returncode == 0 and page.read_text(encoding="utf-8") == before, done.stderr
+
+
+def test_an_interrupted_run_goes_on_with_the_step_it_was_in(tmp_path, monkeypatch, scenes):
+    words = ("rank", *TWO, "--scale", "quick", "--json")
+    with monkeypatch.context() as patch:
+        whole, calls = ranking_run._explain_step, []
+        def stop(*given):
+            calls.append(1)
+            if len(calls) == 2: raise KeyboardInterrupt
+            return whole(*given)
+        patch.setattr(ranking_run, "_explain_step", stop)
+        assert cli(*words, cwd=tmp_path).returncode == 130
+    before = files_of(tmp_path/"runs"/"ranking")
+    assert not (tmp_path/"runs"/"ranking"/"index.html").exists() and json.loads((tmp_path/"runs"/"ranking"/"run.json").read_text())["status"] == "running"
+    done = cli(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = files_of(tmp_path/"runs"/"ranking")
+    assert {name: after.get(name) for name in before if name != "run.json"} == {name: t for name, t in before.items() if name != "run.json"}
+    mine, theirs = json.loads(done.stdout)["result"], json.loads(scenes[1].stdout)["result"]
+    for name in ("scores", "comparison", "shares", "rules", "attacks", "cleaning"): assert mine[name] == theirs[name], name
+
+
+def test_real_pictures_with_synsets_of_another_collection(tmp_path):
+    images, synsets = data_path("coco_mini/instances.json"), data_path("lvis_sample/coco_to_synset.json")
+    done = cli("rank", images, "--synsets", synsets, "--images", data_path("coco_mini/images"), *TWO, "--pictures", "thumbnails", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = load_ranking(tmp_path/"runs"/"ranking")
+    assert found.task.annotations.source == "coco" and len(found.task) > 60
+    assert found["tfidf"].explanations.frame["ncs"].notna().any()
+
+
+# ---- what is refused
+
+CAPTIONS = [{"id": f"p{k}", "captions": [f"a {thing} near a {place}", f"there is a {thing} by the {place}"]}
+            for k, (thing, place) in enumerate((t, p) for t in ("dog", "cat", "boat") for p in ("house", "tree", "wall"))]
+
+
+def write(path: Path, held) -> Path:
+    path.write_text(json.dumps(held), encoding="utf-8")
+    return path
+
+
+def coco(**changes) -> dict:
+    "Three pictures with captions and boxes, as COCO writes them."
+    images = [{"id": k, "file_name": f"{k}.jpg", "width": 100, "height": 80} for k in range(3)]
+    things = [{"id": 10 + k, "image_id": k, "category_id": 1, "bbox": [5, 5, 20, 30]} for k in range(3)]
+    captions = [{"id": 20 + 2*k + j, "image_id": k, "caption": f"{'one two three'.split()[k]} dogs {'near' if j else 'at'} a wall"} for k in range(3) for j in range(2)]
+    return {"images": images, "annotations": [*things, *captions], "categories": [{"id": 1, "name": "dog"}], **changes}
+
+
+BAD = {
+    "nothing there": (lambda p: None, ("nowhere.json",)),
+    "another format": (lambda p: write(p/"d.json", {"scores": [1, 2, 3]}), ()),
+    "broken": (lambda p: (p/"d.json").write_text("{"), ()),
+    "empty": (lambda p: write(p/"d.json", []), ()),
+    "no query": (lambda p: write(p/"d.json", [{"id": "a", "captions": []}, {"id": "b", "captions": []}]), ()),
+    "no corpus": (lambda p: write(p/"d.json", [{"id": "a", "captions": ["a dog"]}, {"id": "b", "captions": ["a cat"]}]), ("no picture has both",)),
+    "the same id twice": (lambda p: write(p/"d.json", CAPTIONS + CAPTIONS[:1]), ("p0",)),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_data_are_one_line_and_nothing_is_written(name, tmp_path):
+    make, says = BAD[name]
+    make(tmp_path)
+    done = cli("rank", "nowhere.json" if name == "nothing there" else "d.json", *TWO, cwd=tmp_path)
+    one_line(done, *says)
+    assert not (tmp_path/"runs").exists()
+
+
+@pytest.mark.parametrize("words, says", [
+    ("--models tfidf,no-such-model", "no-such-model"), ("--queries third-caption", "unknown choice of queries"), ("--queries caption:9", "no picture has both"),
+    ("--corpus region", "did you mean regions"), ("--corpus regions", "no picture has both"), ("--summaries t6", "t6"), ("--attacks colour", "unknown kind of attack 'colour'"),
+    ("--steps clean", "did you mean cleaning"), ("--ks 1,5,1000", "k of recall@k is 1 to 9, not 1000"), ("--ks 0", "1 to 9"), ("--ties random", "unknown tie rule"),
+    ("--choice senses=all", "unknown choice of senses"), ("--choice sense=first", "did you mean senses"), ("--reader splitt=val", "did you mean split"),
+    ("--synsets nowhere.json", "nowhere.json"), ("--images nowhere", "nowhere"), ("--device meta", "device 'meta'"), ("--resume", "nothing to resume"),
+    ("--data d.json", "twice"), ("--confidence 95", "--confidence"), ("--pictures big", "unknown way to show pictures"), ("--scale hug", "unknown scale")])
+def test_wrong_options_are_one_line_and_nothing_is_written(words, says, tmp_path):
+    write(tmp_path/"d.json", CAPTIONS)
+    models = () if "--models" in words else ("--models", "tfidf")
+    done = cli("rank", "d.json", *models, *words.split(), cwd=tmp_path)
+    one_line(done, says)
+    assert not (tmp_path/"runs").exists()
+
+
+def test_options_of_files_have_no_place_with_scenes(tmp_path):
+    one_line(cli("rank", "--images", tmp_path, "--models", "tfidf", cwd=tmp_path), "--images", "leave it out")
+
+
+def test_pictures_that_cannot_be_judged_are_counted_and_named(tmp_path):
+    "Boxes outside or without area, pictures without objects, synsets that WordNet lacks: the run goes on and says so."
+    held = coco()
+    held["annotations"][0]["bbox"] = [200, 200, 10, 10]
+    held["annotations"][1]["bbox"] = [5, 5, 0, 10]
+    del held["annotations"][2]
+    write(tmp_path/"d.json", held)
+    write(tmp_path/"synsets.json", {"dog": "dog.n.99"})
+    done = cli("rank", "d.json", "--synsets", "synsets.json", "--models", "tfidf", "--steps", "rules", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr
+    assert "outside of their picture or without area" in said and "without an object" in said and "WordNet" in said, said
+
+
+def test_hostile_text_is_text_in_the_page(tmp_path):
+    bad = "</script><img src=x onerror=alert(1)>"
+    held = [{**row, "captions": [f"{bad} {text}" for text in row["captions"]]} for row in CAPTIONS]
+    write(tmp_path/"d.json", held)
+    done = cli("rank", "d.json", "--models", "tfidf", "--out", "<b>run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path/"<b>run"/"index.html").read_text(encoding="utf-8")
+    assert bad not in page and "<b>run" not in page
+
+
+# ---- one surface
+
+def test_the_command_and_the_function_take_the_same_words():
+    from invariant_metrics.commands.rank import rank_explain
+    of_page = {"words", "pictures", "form", "quiet", "debug"}
+    command = {"choice" if name == "choices" else name for name in inspect.signature(rank_explain).parameters} - of_page
+    assert command == set(inspect.signature(inspect.unwrap(ranking_run.rank)).parameters)
+
+
+def test_ranking_is_still_the_function_that_ranks_systems():
+    import invariant_metrics.ranking.ranks as module
+    assert im.ranking.ranks is module and "scores" in inspect.signature(im.ranking).parameters
+    assert "rank" in im.__all__ and im.rank.__doc__
+
+
+def test_annotations_in_memory(tmp_path):
+    with pytest.raises(InputError, match="the same id"): im.rank(annotate(CAPTIONS + CAPTIONS[:1]), ["tfidf"], out=tmp_path/"run")
+    found = im.rank(annotate(CAPTIONS), ["tfidf"], steps=[], out=tmp_path/"run")
+    assert len(found.task) == len(CAPTIONS) and found.attacks == {}
+    with pytest.raises(InputError, match="give them as data"): load_ranking(tmp_path/"run")
+    assert load_ranking(tmp_path/"run", annotate(CAPTIONS)).scores.equals(found.scores)
