@@ -133,7 +133,7 @@ def test_bad_input_is_refused_in_one_line():
     cases = {"corpus: 1 of 5 vectors hold NaN or infinity: 3": lambda: rank_vectors(rows, hole, np.arange(5)),
              "queries: 5 of 5 vectors are not of length 1": lambda: rank_vectors(3*rows, rows, np.arange(5)),
              "2 of 5 queries have no right answer": lambda: rank_vectors(rows, rows, [0, 1, 2], [0, 1, 1, 2, 3, 3]),
-             "3 queries have right answers, and 5 have vectors": lambda: rank_vectors(rows, rows, [0, 1, 2], [0, 1, 2, 3]),
+             "5 queries have vectors, and 3 have right answers": lambda: rank_vectors(rows, rows, [0, 1, 2], [0, 1, 2, 3]),
              "no positions in a corpus of 5": lambda: rank_vectors(rows, rows, [0, 1, 2, 3, -1]),
              "both dense or both sparse": lambda: rank_vectors(sparse.csr_matrix(rows), rows, np.arange(5)),
              "k = 6: the corpus has 5 entries": lambda: ranking_scores(rank_vectors(rows, rows, np.arange(5)), ks=(1, 6)),

@@ -15,19 +15,21 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from scipy.stats import binom, binomtest, norm, t as student
 
-from ..core import InputError, Interval, Score, Signature, check_range, check_type, few, progress, rng, unknown
+from ..core import InputError, Interval, Score, Signature, check_range, check_type, few
+from ..core import progress, rng, unknown
 from ..plots import HUES, small_figure
-from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval, student_interval, wilson
+from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval
+from ..stats import student_interval, wilson
 
 # %% ../../nbs/ranking/030_ranks.ipynb #96aa75ba
 @dataclass(frozen=True, eq=False)
 class Ranks:
     "Where the right answer of each query stands, and which wrong answer stands first."
     rank: np.ndarray                 # (Q,) int64, of the best placed right answer; 1 is best
-    top: np.ndarray                  # (Q,) int32 position in the corpus of the best wrong answer; -1 where no entry is wrong
+    top: np.ndarray                  # (Q,) int32 position in the corpus of the best wrong answer; -1 for none
     truth: np.ndarray                # (Q,) int32 position in the corpus of the best placed right answer
     truth_score: np.ndarray          # (Q,) float32 cosine of query and `truth`
-    top_score: np.ndarray            # (Q,) float32 cosine of query and `top`; NaN where no entry is wrong
+    top_score: np.ndarray            # (Q,) float32 cosine of query and `top`; NaN for none
     size: int                        # N, entries of the corpus
     ties: str                        # the tie rule
     signature: Signature             # of task, vectors and tie rule
@@ -45,15 +47,16 @@ class Ranks:
 
 # %% ../../nbs/ranking/030_ranks.ipynb #3baa4d2a
 _WIDTH = 2040  # entries of the corpus in a tile: 255 words of eight marks, see _count
-_AT_ONCE = 4096  # pairs gathered at once
+_AT_ONCE = 512   # pairs gathered at once: what stays near the processor
 
-def _pair_scores(queries, corpora, row: np.ndarray, column: np.ndarray) -> np.ndarray: # (P,), (P,) -> (P,) float64
-    found = []
+def _pair_scores(queries, corpora, row: np.ndarray, column: np.ndarray) -> np.ndarray: # (P,) float64
+    found = [np.zeros(0)]
     for start in range(0, len(row), _AT_ONCE):
         q = queries[row[start:start + _AT_ONCE]]
         c = corpora[column[start:start + _AT_ONCE]]
-        found.append(np.asarray(q.multiply(c).sum(1)).ravel() if sparse.issparse(q) else np.einsum("ij,ij->i", q, c, dtype=np.float64))
-    return np.concatenate(found) if found else np.zeros(0)
+        if sparse.issparse(q): found.append(np.asarray(q.multiply(c).sum(1)).ravel())
+        else: found.append(np.einsum("ij,ij->i", q, c, dtype=np.float64))
+    return np.concatenate(found)
 
 class _Cosines: # of (Q, d) queries and an (N, d) corpus, both dense or both sparse
     def __init__(self, queries, corpora):
@@ -71,7 +74,7 @@ class _Cosines: # of (Q, d) queries and an (N, d) corpus, both dense or both spa
                 tile = self.queries[first:first + block] @ part
                 yield first, left, tile.toarray() if sparse.issparse(tile) else tile
 
-    def of(self, row: np.ndarray, column: np.ndarray, found: np.ndarray) -> np.ndarray: # (P,) each, the last from a tile -> (P,) float64
+    def of(self, row: np.ndarray, column: np.ndarray, found: np.ndarray) -> np.ndarray: # `found` in a tile
         if self.exact: return found
         rows, r = np.unique(row, return_inverse=True)
         columns, c = np.unique(column, return_inverse=True)
@@ -79,14 +82,17 @@ class _Cosines: # of (Q, d) queries and an (N, d) corpus, both dense or both spa
         return (self.queries[rows].astype(np.float64) @ self.corpora[columns].T.astype(np.float64))[r, c]
 
 # %% ../../nbs/ranking/030_ranks.ipynb #f6b09c4d
-def _count(compare, tile: np.ndarray, bar: np.ndarray) -> np.ndarray: # (R, C ≤ 2040), (R,) -> (R,) numbers of each row for which it holds
-    marks = np.zeros((len(tile), -(-tile.shape[1]//8)*8), bool)
-    compare(tile, bar[:, None], out=marks[:, :tile.shape[1]])
+def _count(compare, tile: np.ndarray, bar: np.ndarray) -> np.ndarray: # (R, C), (R,) -> (R,) counts
+    width = tile.shape[1]
+    marks = np.empty((len(tile), -(-width//8)*8), bool)
+    marks[:, width:] = False
+    compare(tile, bar[:, None], out=marks[:, :width])
     return marks.view(np.uint64).sum(1).view(np.uint8).reshape(len(tile), 8).sum(1).astype(np.int64)
 
-def _places(marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (R, C) bool -> rows and columns; as np.nonzero, in a tenth of its time
+def _places(marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # as np.nonzero, in a tenth of its time
     return np.divmod(np.flatnonzero(marks), marks.shape[1])
 
+# %% ../../nbs/ranking/030_ranks.ipynb #c6007f52
 class _Tally: # what is known of Q queries whose truths stand at `truth` and score `bar`
     def __init__(self, truth: np.ndarray, bar: np.ndarray):
         self.truth, self.bar = truth, bar
@@ -94,131 +100,137 @@ class _Tally: # what is known of Q queries whose truths stand at `truth` and sco
         self.top = np.full(len(bar), -1)
         self.top_score = np.full(len(bar), -np.inf)
 
-    def compare(self, cosines: _Cosines, first: int, left: int, tile: np.ndarray) -> None:
-        "Count what is better than the truth, and what equals it."
-        bar = self.bar[first:first + len(tile)]
-        low, high = (bar - cosines.reach).astype(tile.dtype), (bar + cosines.reach).astype(tile.dtype)
-        above, least = _count(np.greater, tile, high), _count(np.greater_equal, tile, low)
-        self.better[first:first + len(tile)] += above
-        unsure = np.flatnonzero(least > above)
-        part = tile[unsure]
-        r, c = _places((part >= low[unsure, None]) & (part <= high[unsure, None]))
-        row = first + unsure[r]
-        gap = cosines.of(row, left + c, part[r, c]) - self.bar[row]
-        equal = np.abs(gap) <= cosines.slack
-        np.add.at(self.better, row[gap > cosines.slack], 1)
-        np.add.at(self.tied, row[equal], 1)
-        np.add.at(self.earlier, row[equal & (left + c < self.truth[row])], 1)
+def _compare(tally: _Tally, cosines: _Cosines, first: int, left: int, tile: np.ndarray) -> None:
+    bar = tally.bar[first:first + len(tile)]
+    low, high = (bar - cosines.reach).astype(tile.dtype), (bar + cosines.reach).astype(tile.dtype)
+    above, least = _count(np.greater, tile, high), _count(np.greater_equal, tile, low)
+    tally.better[first:first + len(tile)] += above
+    unsure = np.flatnonzero(least > above)
+    part = tile[unsure]
+    r, c = _places((part >= low[unsure, None]) & (part <= high[unsure, None]))
+    row = first + unsure[r]
+    gap = cosines.of(row, left + c, part[r, c]) - tally.bar[row]
+    equal = np.abs(gap) <= cosines.slack
+    np.add.at(tally.better, row[gap > cosines.slack], 1)
+    np.add.at(tally.tied, row[equal], 1)
+    np.add.at(tally.earlier, row[equal & (left + c < tally.truth[row])], 1)
 
-    def lead(self, cosines: _Cosines, first: int, left: int, tile: np.ndarray) -> None:
-        "Keep the best wrong answer, the earliest of equal ones; tiles come from left to right."
-        peak = tile.max(1)
-        best = self.top_score[first:first + len(tile)]
-        some = np.flatnonzero((peak > -np.inf) & (peak >= best - cosines.reach))
-        if not len(some): return
-        part = tile[some]
-        bar = np.maximum(peak[some] - 2*cosines.reach, best[some] - cosines.reach).astype(tile.dtype)
-        r, c = _places(part >= np.minimum(bar, peak[some])[:, None])
-        score = cosines.of(first + some[r], left + c, part[r, c])
-        start = np.flatnonzero(np.diff(r, prepend=-1))
-        highest = np.maximum.reduceat(score, start)
-        place = np.minimum.reduceat(np.where(score >= highest[r] - cosines.slack, c, _WIDTH), start)
-        new = highest > best[some] + cosines.slack
-        self.top[first + some[new]] = left + place[new]
-        self.top_score[first + some[new]] = highest[new]
+# %% ../../nbs/ranking/030_ranks.ipynb #695d28aa
+def _lead(tally: _Tally, cosines: _Cosines, first: int, left: int, tile: np.ndarray) -> None:
+    peak = tile.max(1)
+    best = tally.top_score[first:first + len(tile)]
+    some = np.flatnonzero((peak > -np.inf) & (peak >= best - cosines.reach))
+    if not len(some): return
+    part = tile if len(some) == len(tile) else tile[some]
+    bar = np.maximum(peak[some] - 2*cosines.reach, best[some] - cosines.reach).astype(tile.dtype)
+    r, c = _places(part >= np.minimum(bar, peak[some])[:, None])
+    score = cosines.of(first + some[r], left + c, part[r, c])
+    start = np.flatnonzero(np.diff(r, prepend=-1))
+    highest = np.maximum.reduceat(score, start)
+    place = np.minimum.reduceat(np.where(score >= highest[r] - cosines.slack, c, _WIDTH), start)
+    new = highest > best[some] + cosines.slack
+    tally.top[first + some[new]] = left + place[new]
+    tally.top_score[first + some[new]] = highest[new]
 
-# %% ../../nbs/ranking/030_ranks.ipynb #c68c7c47
-TIES = ("pessimistic", "optimistic", "stable")
-
-def _checked_rows(rows, side: str): # float32, float64, or sparse float64 rows
+# %% ../../nbs/ranking/030_ranks.ipynb #100625d3
+def _checked_rows(rows, side: str) -> tuple: # float32, float64, or sparse float64 rows; how many are zeros
     x = rows.tocsr().astype(np.float64) if sparse.issparse(rows) else np.ascontiguousarray(rows)
-    if x.ndim != 2 or 0 in x.shape: raise InputError(f"{side}: vectors are rows of a table, not of shape {x.shape}")
+    if x.ndim != 2 or 0 in x.shape: raise InputError(f"{side}: vectors are rows of a table, not {x.shape}")
     if x.dtype not in (np.float32, np.float64): x = x.astype(np.float32)
     squares = np.asarray(x.multiply(x).sum(1)).ravel() if sparse.issparse(x) else np.einsum("ij,ij->i", x, x)
     broken = np.flatnonzero(~np.isfinite(squares))
-    if len(broken): raise InputError(f"{side}: {len(broken)} of {len(squares)} vectors hold NaN or infinity: {few(broken)} (counted from 0)")
     long = np.flatnonzero((np.abs(squares - 1) > 1e-3) & (squares > 0))
-    if not len(long): return x, int((squares == 0).sum())
-    raise InputError(f"{side}: {len(long)} of {len(squares)} vectors are not of length 1: {few(long)} (counted from 0); divide each by its length")
+    bad, fault = (broken, "hold NaN or infinity") if len(broken) else (long, "are not of length 1")
+    if not len(bad): return x, int((squares == 0).sum())
+    raise InputError(f"{side}: {len(bad)} of {len(squares)} vectors {fault}: {few(bad)} (counted from 0)")
 
 def _checked_truth(truth, truth_start, queries: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     truth = np.asarray(truth, np.int64)
     start = np.arange(queries + 1) if truth_start is None else np.asarray(truth_start, np.int64)
     if len(start) != queries + 1 or start[0] != 0 or start[-1] != len(truth):
-        raise InputError(f"{len(start) - 1} queries have right answers, and {queries} have vectors; give truths for each")
+        raise InputError(f"{queries} queries have vectors, and {len(start) - 1} have right answers")
     none = np.flatnonzero(np.diff(start) < 1)
-    if len(none): raise InputError(f"{len(none)} of {queries} queries have no right answer in the corpus: {few(none)} (counted from 0); leave them out")
+    if len(none):
+        raise InputError(f"{len(none)} of {queries} queries have no right answer: {few(none)} counted from 0")
     outside = np.flatnonzero((truth < 0) | (truth >= size))
-    if len(outside): raise InputError(f"{len(outside)} right answers are no positions in a corpus of {size}: {few(truth[outside])}")
-    return truth, start
+    if not len(outside): return truth, start
+    wrong = few(truth[outside])
+    raise InputError(f"{len(outside)} right answers are no positions in a corpus of {size}: {wrong}")
 
-def _best_truth(cosines: _Cosines, truth: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (Q,) position, (Q,) score
+# %% ../../nbs/ranking/030_ranks.ipynb #2819392c
+TIES = ("pessimistic", "optimistic", "stable")
+
+def _best_truth(cosines: _Cosines, truth: np.ndarray, start: np.ndarray) -> tuple: # (Q,) position, (Q,) score
     query = np.repeat(np.arange(len(start) - 1), np.diff(start))
     score = _pair_scores(cosines.queries, cosines.corpora, query, truth)
     best = np.maximum.reduceat(score, start[:-1])
     place = np.where(score >= best[query] - cosines.slack, truth, cosines.corpora.shape[0])
     return np.minimum.reduceat(place, start[:-1]), best
 
-def rank_vectors(queries,                    # (Q, d) rows of length 1, dense or sparse; rows of zeros score 0 everywhere
-                 corpora,                    # (N, d) of the same kind
-                 truth: Sequence,            # positions in the corpus of right answers, those of a query together
-                 truth_start: Sequence | None = None, # (Q + 1,) where those of each query begin; None for one each
-                 ties: str = "pessimistic",  # one of TIES
-                 block: int = 1024,          # queries in a tile
-                ) -> Ranks:
-    "Exact ranks of right answers, in tiles; raises InputError on NaN, other lengths than 1, a query without a truth."
-    if ties not in TIES: raise unknown("tie rule", ties, TIES)
-    check_type("block", block, int)
-    check_range("block", block, 1)
-    if sparse.issparse(queries) != sparse.issparse(corpora): raise InputError("queries and corpus are both dense or both sparse")
-    (queries, blank), (corpora, empty) = _checked_rows(queries, "queries"), _checked_rows(corpora, "corpus")
-    if queries.shape[1] != corpora.shape[1]: raise InputError(f"queries have {queries.shape[1]} numbers each and the corpus {corpora.shape[1]}")
-    if queries.dtype != corpora.dtype: queries, corpora = queries.astype(np.float64), corpora.astype(np.float64)
-    truth, start = _checked_truth(truth, truth_start, queries.shape[0], corpora.shape[0])
-    cosines = _Cosines(queries, corpora)
+def _tallied(cosines: _Cosines, truth: np.ndarray, start: np.ndarray, block: int) -> _Tally:
     tally = _Tally(*_best_truth(cosines, truth, start))
-    query = np.repeat(np.arange(queries.shape[0]), np.diff(start))
+    query = np.repeat(np.arange(len(start) - 1), np.diff(start))
     for first, left, tile in cosines.tiles(block):
         own = slice(start[first], start[first + len(tile)])
         inside = (truth[own] >= left) & (truth[own] < left + tile.shape[1])
-        tile[query[own][inside] - first, truth[own][inside] - left] = -np.inf # right answers: neither better nor retrieved
-        tally.compare(cosines, first, left, tile)
-        tally.lead(cosines, first, left, tile)
-    return _as_ranks(tally, corpora.shape[0], ties, blank, empty)
+        tile[query[own][inside] - first, truth[own][inside] - left] = -np.inf # neither better nor retrieved
+        _compare(tally, cosines, first, left, tile)
+        _lead(tally, cosines, first, left, tile)
+    return tally
 
-def _as_ranks(tally: _Tally, size: int, ties: str, blank: int, empty: int) -> Ranks:
+def rank_vectors(queries,                    # (Q, d) rows of length 1, dense or sparse; rows of zeros score 0
+                 corpora,                    # (N, d) of the same kind
+                 truth: Sequence,            # (R,) positions in the corpus of right answers, query by query
+                 truth_start: Sequence | None = None, # (Q + 1,) where those of each query begin
+                 ties: str = "pessimistic",  # one of TIES
+                 block: int = 1024,          # queries in a tile
+                ) -> Ranks:
+    "Exact ranks of right answers; raises InputError on NaN, lengths that are not 1, a query without a truth."
+    if ties not in TIES: raise unknown("tie rule", ties, TIES)
+    check_type("block", block, int)
+    check_range("block", block, 1)
+    kinds = {sparse.issparse(rows) for rows in (queries, corpora)}
+    if len(kinds) > 1: raise InputError("queries and corpus are both dense or both sparse")
+    (queries, blank), (corpora, empty) = _checked_rows(queries, "queries"), _checked_rows(corpora, "corpus")
+    (Q, d), (N, width) = queries.shape, corpora.shape
+    if d != width: raise InputError(f"queries have {d} numbers each and the corpus {width}; take one encoder")
+    wide = np.result_type(queries.dtype, corpora.dtype)
+    queries, corpora = queries.astype(wide, copy=False), corpora.astype(wide, copy=False)
+    truth, start = _checked_truth(truth, truth_start, Q, N)
+    tally = _tallied(_Cosines(queries, corpora), truth, start, block)
     before = {"pessimistic": tally.tied, "optimistic": 0, "stable": tally.earlier}[ties]
-    notes = [f"{blank} of {len(tally.bar)} queries have a vector of zeros: every entry is tied with their truth"] if blank else []
-    if empty: notes.append(f"{empty} of {size} corpus entries have a vector of zeros: they score 0 for every query")
-    top_score = np.where(tally.top < 0, np.nan, tally.top_score).astype(np.float32)
-    signature = Signature.of(corpus=size, ties=ties)
-    return Ranks(1 + tally.better + before, tally.top.astype(np.int32), tally.truth.astype(np.int32), tally.bar.astype(np.float32),
-                 top_score, size, ties, signature, tally.tied, np.arange(len(tally.bar)), Signature.of(), tuple(notes))
+    notes = []
+    if blank: notes.append(f"{blank} of {Q} queries have a vector of zeros: all entries tie with their truth")
+    if empty: notes.append(f"{empty} of {N} entries have a vector of zeros: they score 0 for all queries")
+    top_score = np.where(tally.top < 0, np.nan, tally.top_score)
+    return Ranks(1 + tally.better + before, tally.top.astype(np.int32), tally.truth.astype(np.int32),
+                 tally.bar.astype(np.float32), top_score.astype(np.float32), N, ties,
+                 Signature.of(corpus=N, ties=ties), tally.tied, np.arange(Q), Signature.of(), tuple(notes))
 
-# %% ../../nbs/ranking/030_ranks.ipynb #ac21cca8
+# %% ../../nbs/ranking/030_ranks.ipynb #b4a11982
 def rank_truth(vectors,                    # Vectors: `queries`, `corpora` and `signature`
-               task,                       # RankingTask: `truth`, `truth_start`, `query_image` and `signature`
+               task,                       # RankingTask: `truth`, `truth_start`, `query_image`, `signature`
                ties: str = "pessimistic",  # one of TIES
                block: int = 1024,          # queries in a tile
               ) -> Ranks:
-    "Exact ranks of each query's right answers (Lymperaiou et al. 2022, section 3); raises InputError as `rank_vectors` does."
+    "Exact ranks of each query's right answers (Lymperaiou et al. 2022); raises InputError as `rank_vectors`."
     found = rank_vectors(vectors.queries, vectors.corpora, task.truth, task.truth_start, ties, block)
     told = {**dict(task.signature.items), **dict(vectors.signature.items), **dict(found.signature.items)}
     image = np.asarray(task.query_image)
     return replace(found, signature=Signature.of(**told), image=image, task=task.signature)
 
-# %% ../../nbs/ranking/030_ranks.ipynb #3a92e7ad
-_FEWEST = 8 # pictures, below which a mean gets no interval
+# %% ../../nbs/ranking/030_ranks.ipynb #73fd1371
+_FEWEST = 8 # pictures that differ, below which a mean gets no interval
 
-def _moved(values: np.ndarray, units: np.ndarray) -> np.ndarray: # (Q,), (Q,) labels from 0 -> (C,) what each unit moves the mean
+def _moved(values: np.ndarray, units: np.ndarray) -> np.ndarray: # (C,) what each unit moves the mean
     sums = np.bincount(units, values - values.mean())
     return sums*(len(sums)/len(values))
 
-def _worth(hits: np.ndarray, units: np.ndarray) -> float: # independent observations that a share of dependent ones is worth
+def _worth(hits: np.ndarray, units: np.ndarray) -> float: # independent queries with this variance of the mean
     p, moved = hits.mean(), _moved(hits, units)
     if len(moved) == len(hits): return len(hits)
-    if not 0 < p < 1: return len(moved)
-    return min(len(hits), p*(1 - p)/max(moved.var(ddof=1)/len(moved), 1e-300)) if len(moved) > 1 else 1
+    if not 0 < p < 1 or len(moved) == 1: return len(moved)
+    return min(len(hits), p*(1 - p)/max(moved.var(ddof=1)/len(moved), 1e-300))
 
 def _share_interval(hits: np.ndarray, units: np.ndarray, confidence: float) -> tuple[Interval, str]:
     _, low, high = wilson(hits.mean(), _worth(hits, units), confidence)
@@ -227,120 +239,134 @@ def _share_interval(hits: np.ndarray, units: np.ndarray, confidence: float) -> t
 def _mean_interval(values: np.ndarray, units: np.ndarray, confidence: float) -> tuple[Interval | None, str]:
     moved = _moved(values, units)
     telling = len(moved) - int((np.abs(moved - np.median(moved)) <= 1e-12).sum())
-    if telling < _FEWEST: return None, f"no interval: {telling} of {len(moved)} pictures differ from the others; {_FEWEST} are the least"
+    if telling < _FEWEST:
+        return None, f"no interval: {telling} of {len(moved)} pictures differ; {_FEWEST} are needed"
     found = student_interval(float(values.mean()), moved, confidence, skewed=True)
     return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0)), ""
 
 def _median_interval(rank: np.ndarray, units: np.ndarray, confidence: float) -> tuple[Interval | None, str]:
     ordered, n = np.sort(rank), len(rank)
     worth = _worth(rank <= np.median(rank), units)
-    if worth == n: k = int(binom.ppf((1 - confidence)/2, n, 0.5)) # P(fewer than k of n below the median) < (1 - confidence)/2
-    else: k = int(np.floor(n/2 - norm.ppf((1 + confidence)/2)*n*0.5/np.sqrt(worth))) # Woodruff 1952
+    k = int(binom.ppf((1 - confidence)/2, n, 0.5)) # P(fewer than k below the median) < (1 - confidence)/2
+    if worth < n: k = int(np.floor(n/2 - norm.ppf((1 + confidence)/2)*n/2/np.sqrt(worth))) # Woodruff 1952
     if k < 1: return None, f"no interval: {n} queries are too few for two order statistics"
     return Interval(float(ordered[k - 1]), float(ordered[n - k]), confidence, "order-statistics"), ""
 
-def _measures(ks: Sequence[int]) -> dict: # name -> (values of ranks, interval of the values, whether higher is better)
+# %% ../../nbs/ranking/030_ranks.ipynb #2284edbd
+def _measures(ks: Sequence[int]) -> dict: # name -> (values of ranks, their interval, is higher better)
     found = {f"recall@{k}": (lambda r, k=k: (r <= k).astype(float), _share_interval, True) for k in ks}
     found |= {f"mrr@{k}": (lambda r, k=k: (r <= k)/r, _mean_interval, True) for k in ks if k > 1}
-    found |= {"mrr": (lambda r: 1/r, _mean_interval, True), "median-rank": (lambda r: r.astype(float), _median_interval, False)}
-    return found | {"fails": (lambda r: (r > 1).astype(float), _share_interval, False)}
+    found["mrr"] = (lambda r: 1/r, _mean_interval, True)
+    found["median-rank"] = (lambda r: r.astype(float), _median_interval, False)
+    found["fails"] = (lambda r: (r > 1).astype(float), _share_interval, False)
+    return found
 
 def _checked_ks(ks: Sequence[int], size: int) -> list[int]:
     for k in ks:
         check_type("k", k, int)
-        if not 1 <= k <= size: raise InputError(f"k = {k}: the corpus has {size} entries, so k is 1 to {size}")
+        if not 1 <= k <= size: raise InputError(f"k = {k}: the corpus has {size} entries; k is 1 to {size}")
     return sorted({*ks})
+
+def _pictures(ranks: Ranks) -> np.ndarray: # (Q,) labels from 0
+    return cluster_labels(np.arange(len(ranks)) if ranks.image is None else ranks.image, len(ranks))
 
 def ranking_scores(ranks: Ranks,
                    ks: Sequence[int] = (1, 5, 10), # for recall@k and mrr@k, at most the size of the corpus
                    confidence: float = 0.95,
                   ) -> dict[str, Score]:           # recall@k and mrr@k of each k, mrr, median-rank, fails
-    "Recall, mean reciprocal rank, median rank (1 to N) and fails, as fractions, with intervals over pictures; InputError for k > N."
+    "Fractions in [0, 1], and the median rank, 1 to N, with intervals over pictures; InputError for k over N."
     check_level(confidence)
-    units = cluster_labels(np.arange(len(ranks)) if ranks.image is None else ranks.image, len(ranks))
-    pictures, scores = int(units.max()) + 1, {}
+    units, scores = _pictures(ranks), {}
+    pictures = int(units.max()) + 1
     for name, (measure, around, upward) in _measures(_checked_ks(ks, ranks.size)).items():
         values = measure(ranks.rank)
         value = float(np.median(values) if name == "median-rank" else values.mean())
         ci, why = around(values, units, confidence)
-        signature = ranks.signature.extended(metric=name, n=len(ranks), pictures=pictures if pictures < len(ranks) else None)
-        scores[name] = Score(value, ci, len(ranks), upward, signature, values, notes=(*ranks.notes, *([why] if why else [])))
+        shared = pictures if pictures < len(ranks) else None
+        signature = ranks.signature.extended(metric=name, n=len(ranks), pictures=shared)
+        notes = (*ranks.notes, *([why] if why else []))
+        scores[name] = Score(value, ci, len(ranks), upward, signature, values, notes=notes)
     return scores
 
-# %% ../../nbs/ranking/030_ranks.ipynb #e7519032
+# %% ../../nbs/ranking/030_ranks.ipynb #8a903e44
 def _student_test(center: float, moved: np.ndarray) -> float: # two-sided p-value
-    error = moved.std(ddof=1)/np.sqrt(len(moved)) if len(moved) > 1 else 0.0
+    error = moved.std(ddof=1)/np.sqrt(len(moved))
     if error == 0: return 1.0 if center == 0 else np.nan
     return float(2*student.sf(abs(center)/error, len(moved) - 1))
 
-def _differing_shares(a: np.ndarray, b: np.ndarray, units: np.ndarray, confidence: float) -> tuple: # low, high, p, test
+def _differing_means(a, b, units: np.ndarray, confidence: float) -> tuple: # (Q,) each -> low, high, p, test
+    moved, center = _moved(a - b, units), float((a - b).mean())
+    if len(moved) < _FEWEST: return np.nan, np.nan, np.nan, f"none: fewer than {_FEWEST} pictures"
+    found = student_interval(center, moved, confidence)
+    return found.low, found.high, _student_test(center, moved), "student"
+
+def _differing_shares(a, b, units: np.ndarray, confidence: float) -> tuple:
     won, lost, n = int((a > b).sum()), int((a < b).sum()), len(a)
     if units.max() + 1 < n: return _differing_means(a, b, units, confidence)
     p = binomtest(won, won + lost).pvalue if won + lost else 1.0
-    center = (won - lost)/(n + 2)
-    error = np.sqrt((won + lost + 1)/(n + 2) - center**2)/np.sqrt(n + 2)
+    center = (won - lost)/(n + 2) # half a query more in each of the four cells
+    error = np.sqrt(((won + lost + 1)/(n + 2) - center**2)/(n + 2))
     reach = norm.ppf((1 + confidence)/2)*error
     return max(center - reach, -1.0), min(center + reach, 1.0), float(p), "mcnemar"
 
-def _differing_means(a: np.ndarray, b: np.ndarray, units: np.ndarray, confidence: float) -> tuple:
-    moved = _moved(a - b, units)
-    if len(moved) < _FEWEST: return np.nan, np.nan, np.nan, f"fewer than {_FEWEST} pictures"
-    found = student_interval(float((a - b).mean()), moved, confidence)
-    return found.low, found.high, _student_test(float((a - b).mean()), moved), "student"
-
-def _differing_medians(a: np.ndarray, b: np.ndarray, units: np.ndarray, confidence: float, reps: int = 1000, seed: int = 0) -> tuple:
-    generator, draws = rng(seed, "medians"), []
+def _differing_medians(a, b, units: np.ndarray, confidence: float, reps: int = 1000) -> tuple:
+    generator, draws = rng(0, "medians"), []
     orders = [np.argsort(x, kind="stable") for x in (a, b)]
     for _ in range(reps):
         times = bootstrap_weights(len(a), 1, generator, units)[0]
-        middle = [np.searchsorted(np.cumsum(times[order]), times.sum()/2) for order in orders]
-        draws.append(a[orders[0][middle[0]]] - b[orders[1][middle[1]]])
+        middle = [order[np.searchsorted(np.cumsum(times[order]), times.sum()/2)] for order in orders]
+        draws.append(a[middle[0]] - b[middle[1]])
     found = interval(float(np.median(a) - np.median(b)), np.array(draws), confidence)
     beyond = min(np.less_equal(draws, 0).sum(), np.greater_equal(draws, 0).sum())
     return found.low, found.high, float(min(1.0, 2*(beyond + 1)/(reps + 1))), "bootstrap"
 
-_DIFFERING = {_share_interval: _differing_shares, _mean_interval: _differing_means, _median_interval: _differing_medians}
+# %% ../../nbs/ranking/030_ranks.ipynb #c68d59ab
+_DIFFERING = {_share_interval: _differing_shares, _mean_interval: _differing_means,
+              _median_interval: _differing_medians}
+_DIFFERENCE = ["metric", "a", "b", "difference", "ci_low", "ci_high", "p", "test", "n"]
+
+def _check_same_task(a: Ranks, b: Ranks) -> None:
+    said = "ranks cannot be compared: "
+    if a.ties != b.ties: raise InputError(f"{said}ties are {a.ties} against {b.ties}")
+    if (len(a), a.size) != (len(b), b.size):
+        raise InputError(f"{said}{len(a)} queries of {a.size} entries against {len(b)} of {b.size}")
+    differ = a.task.differences(b.task) if a.task and b.task else {}
+    if differ: raise InputError(said + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
+    same = np.array_equal(_pictures(a), _pictures(b))
+    if not same: raise InputError(f"{said}the queries are of other pictures")
 
 def compare_ranks(a: Ranks,
                   b: Ranks,                       # of another model, for the same task
                   ks: Sequence[int] = (1, 5, 10), # for recall@k and mrr@k
                   confidence: float = 0.95,
-                 ) -> pd.DataFrame:               # metric, a, b, difference (a − b), ci_low, ci_high, p, p_holm, test, n
-    "Paired differences of two models on the same queries, a row per metric; raises InputError where tasks or tie rules differ."
+                 ) -> pd.DataFrame: # metric, a, b, difference (a − b), ci_low, ci_high, p, p_holm, test, n
+    "Paired differences, a row per metric but fails; InputError where tasks, pictures or tie rules differ."
     check_level(confidence)
-    _same_task(a, b)
-    units = cluster_labels(np.arange(len(a)) if a.image is None else a.image, len(a))
-    rows = []
+    _check_same_task(a, b)
+    units, rows = _pictures(a), []
     for name, (measure, around, _) in _measures(_checked_ks(ks, a.size)).items():
         if name == "fails": continue # one minus recall@1
         x, y = measure(a.rank), measure(b.rank)
-        low, high, p, test = _DIFFERING[around](x, y, units, confidence)
         value = [float(np.median(v) if name == "median-rank" else v.mean()) for v in (x, y)]
-        rows.append((name, *value, value[0] - value[1], low, high, p, test, len(a)))
-    frame = pd.DataFrame(rows, columns=["metric", "a", "b", "difference", "ci_low", "ci_high", "p", "test", "n"])
+        rows.append((name, *value, value[0] - value[1], *_DIFFERING[around](x, y, units, confidence), len(a)))
+    frame = pd.DataFrame(rows, columns=_DIFFERENCE)
     known = frame["p"].notna()
-    frame.insert(7, "p_holm", np.nan)
+    frame.insert(7, "p_holm", frame["p"])
     frame.loc[known, "p_holm"] = holm(frame.loc[known, "p"])
     return frame
 
-def _same_task(a: Ranks, b: Ranks) -> None:
-    if a.ties != b.ties: raise InputError(f"ranks cannot be compared: ties are {a.ties} against {b.ties}")
-    if (len(a), a.size) != (len(b), b.size):
-        raise InputError(f"ranks cannot be compared: {len(a)} queries of {a.size} entries against {len(b)} of {b.size}")
-    differ = a.task.differences(b.task) if a.task and b.task else {}
-    if differ: raise InputError("ranks cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
-
-# %% ../../nbs/ranking/030_ranks.ipynb #f205de5f
+# %% ../../nbs/ranking/030_ranks.ipynb #72371b70
 def draw_ranks(models: Mapping[str, Ranks], # by name, in the order of the colors
                height: float = 2.3,         # inches
               ) -> Figure:
-    "Share of queries whose right answer is among the first k, against k, a curve per model; dots mark the medians."
+    "Share of queries whose right answer is among the first k, a curve per model; dots mark the medians."
     figure, axes = small_figure(height)
     for k, (name, ranks) in enumerate(models.items()):
         ordered = np.sort(ranks.rank)
         share = np.arange(1, len(ranks) + 1)/len(ranks)
         steps = np.flatnonzero(np.diff(ordered, append=ranks.size + 1)) # the last query of each rank
-        axes.step(np.append(ordered[steps], ranks.size), np.append(share[steps], 1), where="post", color=HUES[k % len(HUES)], label=name)
+        x, y = np.append(ordered[steps], ranks.size), np.append(share[steps], 1)
+        axes.step(x, y, where="post", color=HUES[k % len(HUES)], label=name)
         axes.plot(np.median(ordered), 0.5, "o", color=HUES[k % len(HUES)])
     axes.set(xscale="log", xlim=(1, None), ylim=(0, 1.02), xlabel="k", ylabel="recall at k")
     if len(models) > 1: axes.legend(frameon=False, loc="lower right")

@@ -26,32 +26,37 @@ class _Marks: # the frequent columns of a boolean table
     names: tuple[str, ...]  # (V,)
     rows: int               # of the table
 
-def _marks(table, names: Sequence[str] | None, min_support: float) -> _Marks:
-    if isinstance(table, pd.DataFrame): names, table = table.columns, _as_bool(table)
-    elif names is None: raise InputError("a table without column names needs `names`")
-    marks = sparse.csc_matrix(table)
-    if 0 in marks.shape: raise InputError(f"a table of {marks.shape[0]} rows and {marks.shape[1]} columns has no rules")
-    names = [str(name) for name in names]
-    if len({*names}) < marks.shape[1]: raise InputError(f"a table of {marks.shape[1]} columns needs as many different names, not {len({*names})}")
-    marks.eliminate_zeros()
-    count = np.diff(marks.indptr)
-    kept = np.flatnonzero(count >= _least(min_support, marks.shape[0]))
-    bits = np.zeros((len(kept), -(-marks.shape[0]//64)*8), np.uint8)
-    for place, column in enumerate(kept):
-        row = np.zeros(bits.shape[1]*8, bool)
-        row[marks.indices[marks.indptr[column]:marks.indptr[column + 1]]] = True
-        bits[place] = np.packbits(row)
-    return _Marks(bits.view(np.uint64), count[kept].astype(np.int64), tuple(names[k] for k in kept), marks.shape[0])
+def _check_table(rows: int, columns: int, names: Sequence[str]) -> None:
+    if 0 in (rows, columns): raise InputError(f"a table of {rows} rows and {columns} columns has no rules")
+    if len({*names}) == columns == len(names): return
+    raise InputError(f"a table of {columns} columns needs as many different names, not {len({*names})}")
 
 def _as_bool(table: pd.DataFrame) -> np.ndarray:
     gaps = table.columns[table.isna().any()]
-    if len(gaps): raise InputError(f"columns with missing marks: {few(gaps)}; drop these rows, or say False for what was not judged")
+    if len(gaps):
+        raise InputError(f"columns with missing marks: {few(gaps)}; drop these rows, or fill them with False")
     values = table.to_numpy()
-    if values.dtype != bool and not np.isin(values, (0, 1)).all(): raise InputError("a table of marks holds True and False (or 1 and 0), and nothing else")
-    return values.astype(bool)
+    if values.dtype == bool or np.isin(values, (0, 1)).all(): return values.astype(bool)
+    raise InputError("a table of marks holds True and False (or 1 and 0), and nothing else")
 
-def _least(min_support: float, rows: int) -> int: # rows that a frequent set has, at least one; forgives the rounding of support·rows
-    return max(1, int(np.ceil(min_support*rows - 1e-9)))
+def _marks(table, names: Sequence[str] | None, min_support: float) -> _Marks:
+    if isinstance(table, pd.DataFrame): names, table = table.columns, _as_bool(table)
+    elif names is None: raise InputError("a table without column names needs `names`")
+    names = [str(name) for name in names]
+    table = sparse.csc_matrix(table) if sparse.issparse(table) else np.asarray(table, bool)
+    rows = table.shape[0]
+    _check_table(*table.shape, names)
+    count = np.asarray((table != 0).sum(0)).ravel().astype(np.int64)
+    kept = np.flatnonzero(count >= _least(min_support, rows))
+    bits = np.zeros((len(kept), -(-rows//64)*8), np.uint8)
+    for start in range(0, len(kept), 64): # columns at once: a sparse table is never dense as a whole
+        some = table[:, kept[start:start + 64]]
+        dense = (some != 0).toarray() if sparse.issparse(some) else some
+        bits[start:start + 64, :-(-rows//8)] = np.packbits(dense.T, axis=1)
+    return _Marks(bits.view(np.uint64), count[kept], tuple(names[k] for k in kept), rows)
+
+def _least(min_support: float, rows: int) -> int: # rows that a frequent set has, at least one
+    return max(1, int(np.ceil(min_support*rows - 1e-9))) # 0.3·10 is a little more than 3
 
 # %% ../../nbs/ranking/080_rules.ipynb #f2b04db7
 @dataclass(frozen=True, eq=False)
@@ -60,7 +65,7 @@ class _Level: # frequent sets of one size
     count: np.ndarray  # (m,) rows of the table that have all of them
     key: np.ndarray    # (m,) row of the first k - 1 in the level below · V + last, rising
 
-def _find(levels: list[_Level], items: np.ndarray) -> np.ndarray: # (m, k) frequent or not -> (m,) row in their level, -1 for none
+def _find(levels: list[_Level], items: np.ndarray) -> np.ndarray: # (m, k) -> (m,) row in their level, or -1
     row, V = items[:, 0].astype(np.int64), len(levels[0].items)
     for k in range(1, items.shape[1]):
         keys, want = levels[k].key, np.where(row < 0, -2, row*V + items[:, k])
@@ -68,7 +73,7 @@ def _find(levels: list[_Level], items: np.ndarray) -> np.ndarray: # (m, k) frequ
         row = np.where(np.append(keys, -1)[found] == want, found, -1)
     return row
 
-def _joined(levels: list[_Level]) -> tuple[np.ndarray, np.ndarray]: # rows of the last level that agree in all but their last column
+def _joined(levels: list[_Level]) -> tuple[np.ndarray, np.ndarray]: # pairs of rows: last column differs
     items = levels[-1].items
     new = np.ones(len(items), bool)
     new[1:] = (items[1:, :-1] != items[:-1, :-1]).any(1)
@@ -78,6 +83,7 @@ def _joined(levels: list[_Level]) -> tuple[np.ndarray, np.ndarray]: # rows of th
     right = left + 1 + np.arange(len(left)) - np.repeat(np.cumsum(partners) - partners, partners)
     return left, right
 
+# %% ../../nbs/ranking/080_rules.ipynb #85162bf2
 def _next_level(marks: _Marks, levels: list[_Level], least: int, most_words: int = 2**21) -> _Level:
     before = levels[-1].items
     left, right = _joined(levels)
@@ -88,7 +94,8 @@ def _next_level(marks: _Marks, levels: list[_Level], least: int, most_words: int
     count, step = np.zeros(len(items), np.int64), max(1, most_words//marks.bits.shape[1])
     for start in range(0, len(items), step):
         sets, place = np.unique(left[start:start + step], return_inverse=True)
-        both = np.bitwise_and.reduce(marks.bits[before[sets]], axis=1)[place] & marks.bits[items[start:start + step, -1]]
+        common = np.bitwise_and.reduce(marks.bits[before[sets]], axis=1)
+        both = common[place] & marks.bits[items[start:start + step, -1]]
         count[start:start + step] = np.bitwise_count(both).sum(1, dtype=np.uint32)
     kept = count >= least
     return _Level(items[kept], count[kept], left[kept]*len(levels[0].items) + items[kept, -1])
@@ -99,12 +106,12 @@ def _levels(marks: _Marks, min_support: float, max_size: int) -> list[_Level]:
     while len(levels) < max_size and len(levels[-1].items): levels.append(_next_level(marks, levels, least))
     return levels
 
-def frequent_sets(table,                            # DataFrame of bool, or an (N, V) array or sparse matrix with `names`
+def frequent_sets(table,                            # DataFrame of bool, or rows of marks and `names`
                   min_support: float = 0.01,        # share of rows, in (0, 1]
                   max_size: int = 3,                # columns in a set
                   names: Sequence[str] | None = None, # (V,) of the columns, where the table has none
                  ) -> pd.DataFrame:                 # items (tuple of names), support in (0, 1], count
-    "Sets of columns that hold together in enough rows, small sets first (Agrawal and Srikant 1994); InputError on missing marks."
+    "Columns that hold together, small sets first (Agrawal and Srikant 1994); InputError on missing marks."
     _check_support(min_support, max_size)
     marks = _marks(table, names, min_support)
     levels = _levels(marks, min_support, max_size)
@@ -116,68 +123,83 @@ def _check_support(min_support: float, max_size: int) -> None:
     check_type("min_support", min_support, float)
     check_type("max_size", max_size, int)
     check_range("max_size", max_size, 1)
-    if not 0 < min_support <= 1: raise InputError(f"min_support is a share above 0, at most 1, not {min_support}")
+    if not 0 < min_support <= 1: raise InputError(f"min_support is a share above 0, up to 1, not {min_support}")
 
-# %% ../../nbs/ranking/080_rules.ipynb #0ed0a7d5
-def _upper_tail(x: np.ndarray, n: np.ndarray, k: np.ndarray, total: int) -> np.ndarray: # P(X ≥ x) of hypergeometric laws, x above the mean
-    log = gammaln(n + 1) + gammaln(k + 1) + gammaln(total - n + 1) + gammaln(total - k + 1) - gammaln(total + 1)
-    log -= gammaln(x + 1) + gammaln(n - x + 1) + gammaln(k - x + 1) + gammaln(total - n - k + x + 1)
-    term, tail, at = np.exp(log), np.exp(log), x.astype(float)
-    going = np.arange(len(x))
+# %% ../../nbs/ranking/080_rules.ipynb #32310c81
+def _log_factorials(*numbers: np.ndarray) -> np.ndarray: return sum(gammaln(number + 1) for number in numbers)
+
+def _upper_tail(x, n, k, total: int, steps: int = 64) -> np.ndarray: # (R,) hypergeometric P(X ≥ x)
+    log = _log_factorials(n, k, total - n, total - k)
+    log -= _log_factorials(total, x, n - x, k - x, total - n - k + x)
+    term = np.exp(log) # of the next x; each further one is a known multiple of the one before
+    tail, first, going = term.copy(), x.astype(float), np.arange(len(x))
     while len(going):
-        a, m, l = at[going], n[going], k[going]
-        term[going] *= (m - a)*(l - a)/((a + 1)*(total - m - l + a + 1))
-        tail[going] += term[going]
-        at[going] += 1
+        a = first[going, None] + np.arange(steps)
+        m, l = n[going, None], k[going, None]
+        terms = term[going, None]*np.cumprod((m - a)*(l - a)/((a + 1)*(total - m - l + a + 1)), axis=1)
+        tail[going] += terms.sum(1)
+        term[going] = terms[:, -1]
+        first[going] += steps
         going = going[term[going] > 1e-17*tail[going]]
     return tail
 
-def _fisher(both: np.ndarray, n: np.ndarray, k: np.ndarray, total: int) -> np.ndarray: # one-sided: as many common rows, or more
+def _in_parts(x, n, k, total: int, rules: int = 4096) -> np.ndarray:
+    parts = [slice(start, start + rules) for start in range(0, len(x), rules)]
+    return np.concatenate([np.zeros(0), *(_upper_tail(x[part], n[part], k[part], total) for part in parts)])
+
+def _fisher(both: np.ndarray, n: np.ndarray, k: np.ndarray, total: int) -> np.ndarray: # one-sided p-values
     high = both*total > n*k
     p = np.ones(len(both))
-    p[high] = _upper_tail(both[high], n[high], k[high], total)
-    low = ~high & (both > np.maximum(0, n + k - total)) # P(X ≥ x) = 1 - P(X < x), where X < x says as much of the rows without A
-    p[low] = 1 - _upper_tail(n[low] - both[low] + 1, n[low], total - k[low], total)
+    p[high] = _in_parts(both[high], n[high], k[high], total)
+    low = ~high & (both > np.maximum(0, n + k - total)) # 1 - P(X < x): n - X rows have no B
+    p[low] = 1 - _in_parts(n[low] - both[low] + 1, n[low], total - k[low], total)
     return np.clip(p, 0, 1)
 
+# %% ../../nbs/ranking/080_rules.ipynb #cf7a0afc
 _ADJUSTED = {"holm": holm, "bh": benjamini_hochberg}
 
-def _cuts(levels: list[_Level]) -> pd.DataFrame: # a row per cut: rows and sizes of both parts, rows of the table with both, with `if`, with `then`
-    cuts = [pd.DataFrame(columns=["if_row", "if_size", "then_row", "then_size", "count", "n", "n_then"], dtype=np.int64)]
+_CUT = ("if_row", "if_size", "then_row", "then_size", "count", "n", "n_then")
+
+def _cuts(levels: list[_Level]) -> dict[str, np.ndarray]: # of each cut: both parts, and three counts
+    cuts = [np.zeros((len(_CUT), 0), np.int64)]
     for level in levels[1:]:
         size = level.items.shape[1]
         for chosen in range(1, 2**size - 1):
             inside = (chosen >> np.arange(size) & 1).astype(bool)
-            part, rest, k = _find(levels, level.items[:, inside]), _find(levels, level.items[:, ~inside]), int(inside.sum())
+            k = int(inside.sum())
+            part, rest = _find(levels, level.items[:, inside]), _find(levels, level.items[:, ~inside])
             n, n_then = levels[k - 1].count[part], levels[size - k - 1].count[rest]
-            cuts.append(pd.DataFrame({"if_row": part, "if_size": k, "then_row": rest, "then_size": size - k,
-                                      "count": level.count, "n": n, "n_then": n_then}))
-    return pd.concat(cuts, ignore_index=True)
+            sizes = np.full_like(part, k)
+            cuts.append(np.stack([part, sizes, rest, size - sizes, level.count, n, n_then]))
+    return dict(zip(_CUT, np.concatenate(cuts, axis=1)))
 
-def _with_measures(cuts: pd.DataFrame, rows: int, confidence: float) -> pd.DataFrame:
-    count, n, n_then = (cuts[name].to_numpy(float) for name in ("count", "n", "n_then"))
+def _with_measures(cuts: dict[str, np.ndarray], rows: int, confidence: float) -> dict[str, np.ndarray]:
+    count, n, n_then = (cuts[name].astype(float) for name in ("count", "n", "n_then"))
     lift = count*rows/(n*n_then)
     share, low, high = wilson(count/n, n, confidence)
     variance = 1/count - 1/n - 1/n_then + (2*lift - 1)/rows
     reach = norm.ppf((1 + confidence)/2)*np.sqrt(np.maximum(variance, 0))
-    return cuts.assign(support=count/rows, confidence=share, lift=lift, ci_low=low, ci_high=high,
-                       lift_low=lift*np.exp(-reach), lift_high=lift*np.exp(reach))
+    return cuts | {"support": count/rows, "confidence": share, "lift": lift, "ci_low": low, "ci_high": high,
+                   "lift_low": lift*np.exp(-reach), "lift_high": lift*np.exp(reach)}
 
-def _labels(marks: _Marks, levels: list[_Level], size: pd.Series, row: pd.Series) -> list[str]: # "tree & dog"
-    named = {(k, r): " & ".join(marks.names[item] for item in levels[k - 1].items[r]) for k, r in {*zip(size, row)}}
-    return [named[pair] for pair in zip(size, row)]
+def _labels(marks: _Marks, levels: list[_Level], size: np.ndarray, row: np.ndarray) -> list[str]:
+    def label(k: int, r: int) -> str: return " & ".join(marks.names[item] for item in levels[k - 1].items[r])
+    pairs = list(zip(size.tolist(), row.tolist()))
+    labels = {pair: label(*pair) for pair in {*pairs}}
+    return [labels[pair] for pair in pairs]
 
-_COLUMNS = ["if", "then", "support", "confidence", "lift", "ci_low", "ci_high", "lift_low", "lift_high", "n", "count", "p", "p_adjusted"]
+_COLUMNS = ["if", "then", "support", "confidence", "lift", "ci_low", "ci_high", "lift_low", "lift_high",
+            "n", "count", "p", "p_adjusted"]
 
-def association_rules(table,                            # DataFrame of bool, or an (N, V) array or sparse matrix with `names`
-                      min_support: float = 0.01,        # share of rows in which `if` and `then` hold, in (0, 1]
+def association_rules(table,                            # DataFrame of bool, or rows of marks and `names`
+                      min_support: float = 0.01,        # share of rows with `if` and `then`, in (0, 1]
                       min_confidence: float = 0.5,      # in [0, 1]
                       max_size: int = 3,                # columns in `if` and `then` together
-                      adjust: str = "holm",             # or "bh": bounds the share of false rules instead of the chance of any
+                      adjust: str = "holm",             # or "bh": share of false rules, not chance of any
                       confidence: float = 0.95,         # of the intervals
                       names: Sequence[str] | None = None, # (V,) of the columns, where the table has none
-                     ) -> pd.DataFrame: # if, then, support, confidence, lift, ci_low, ci_high, lift_low, lift_high, n, count, p, p_adjusted
-    "Rules, most confident first: ci_* of the confidence, n rows with `if`, count with both, p of Fisher's test; errors as `frequent_sets`."
+                     ) -> pd.DataFrame: # if, then, support, confidence, lift, ci_low, ci_high, …
+    "Rules, most confident first (n rows have `if`, count have both); raises InputError as `frequent_sets`."
     _check_support(min_support, max_size)
     check_type("min_confidence", min_confidence, float)
     check_range("min_confidence", min_confidence, 0, 1)
@@ -186,9 +208,12 @@ def association_rules(table,                            # DataFrame of bool, or 
     marks = _marks(table, names, min_support)
     levels = _levels(marks, min_support, max_size)
     cuts = _cuts(levels)
-    cuts["p"] = _fisher(*(cuts[name].to_numpy() for name in ("count", "n", "n_then")), marks.rows)
-    cuts["p_adjusted"] = _ADJUSTED[adjust](cuts["p"])
-    kept = _with_measures(cuts[cuts["count"] >= min_confidence*cuts["n"] - 1e-9], marks.rows, confidence)
-    kept["if"], kept["then"] = (_labels(marks, levels, kept[f"{part}_size"], kept[f"{part}_row"]) for part in ("if", "then"))
-    ordered = kept.sort_values(["confidence", "support", "if", "then"], ascending=[False, False, True, True], ignore_index=True)
-    return ordered[_COLUMNS]
+    p = _fisher(cuts["count"], cuts["n"], cuts["n_then"], marks.rows)
+    cuts |= {"p": p, "p_adjusted": _ADJUSTED[adjust](p)}
+    shown = np.flatnonzero(cuts["count"] >= min_confidence*cuts["n"] - 1e-9)
+    found = _with_measures({name: values[shown] for name, values in cuts.items()}, marks.rows, confidence)
+    order = np.lexsort([-found["support"], -found["confidence"]]) # equal ones: small sets first
+    found = {name: values[order] for name, values in found.items()}
+    for part in ("if", "then"):
+        found[part] = _labels(marks, levels, found[f"{part}_size"], found[f"{part}_row"])
+    return pd.DataFrame({name: found[name] for name in _COLUMNS})
