@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_networks import save_tiny
 
 from invariant_metrics.core import InputError
@@ -15,7 +16,7 @@ from invariant_metrics.data.annotations import annotate
 from invariant_metrics.encoders.base import Encoder
 from invariant_metrics.encoders.sentences import POOLINGS, sentence_encoder, sentence_folder
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.ranking import summaries
+from invariant_metrics.ranking import grid, summaries
 from invariant_metrics.ranking.represent import check_model, keep_keywords, represent
 from invariant_metrics.ranking.summaries import Summarizer, corpus_text, open_summarizer, summarize
 from invariant_metrics.ranking.task import ranking_task
@@ -259,3 +260,73 @@ def test_keywords_are_compared_with_the_own_corpus_only():
     kept = keep_keywords(task)
     assert kept.notes == ("1 of 3 queries left out: under 1 keywords shared with the corpus",) and len(kept.corpora) == 3
     assert kept.truth.tolist() == [0, 2] and "keywords" in dict(kept.signature.items)
+
+
+@pytest.fixture(scope="module")
+def two_tasks():
+    some = annotate(records(40, seed=3))
+    return {"regions": ranking_task(some), "captions": ranking_task(some, corpus="captions")}
+
+
+def test_a_table_is_its_cells_and_goes_on_where_it_stopped(two_tasks, writer_folder, tmp_path, monkeypatch):
+    "Models by corpora by data sets; a cell is computed once, and a table that grows computes only what is new."
+    choice, cells = Summarizer(writer_folder, beams=1, longest=4), []
+    cell = grid._cell
+    def counted(dataset, task, model, corpus, *more):
+        if len(cells) == 3: raise KeyboardInterrupt
+        cells.append((dataset, model, corpus))
+        return cell(dataset, task, model, corpus, *more)
+    monkeypatch.setattr(grid, "_cell", counted)
+    monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
+    with pytest.raises(KeyboardInterrupt): grid.representation_grid(two_tasks, ("tfidf", "embedded"), ("mean", choice), tmp_path/"out")
+    done = [*cells]
+    cells[:] = []
+    monkeypatch.setattr(grid, "_cell", lambda *cell_of: cells.append(cell_of[:1] + cell_of[2:4]) or cell(*cell_of))
+    whole = grid.representation_grid(two_tasks, ("tfidf", "embedded"), ("mean", choice), tmp_path/"out")
+    assert len(done) == 3 and len(cells) == 5 and not set(done) & set(cells)
+    wide = grid.paper_grid(whole)
+    assert wide.shape == (8, 8) and [*wide.index.names] == ["dataset", "corpus", "model"] and wide.notna().all(axis=None)
+    for (dataset, corpus, model), row in wide.iterrows():
+        vectors = represent(two_tasks[dataset], model, "mean" if corpus == "mean" else choice)
+        scores = vectors.queries @ vectors.corpora.T
+        scores = np.asarray(scores.todense() if hasattr(scores, "todense") else scores, np.float64)
+        right = scores[np.arange(len(scores)), two_tasks[dataset].truth][:, None]
+        rank = (scores >= right - 1e-6).sum(1)
+        np.testing.assert_allclose([row["R@1"], row["MRR@all"], row["median rank"], row["fails %"]],
+                                   [(rank == 1).mean(), (1/rank).mean(), np.median(rank), 100*(rank > 1).mean()], rtol=1e-9)
+
+
+def test_missing_weights_are_one_message_or_rows(two_tasks, tmp_path):
+    "Nothing begins where one name is wrong or weights are missing; asked to, the table says in their rows what is missing."
+    lost = [f"sentence-transformers/{name}@{'0'*40}" for name in ("all-mpnet-base-v2", "paraphrase-MiniLM-L3-v2")]
+    with pytest.raises(InputError, match="all-mpnet-base-v2.*paraphrase-MiniLM-L3-v2") as error:
+        grid.representation_grid(two_tasks, ("tfidf", *lost), out=tmp_path/"out")
+    assert "\n" not in str(error.value) and not (tmp_path/"out").exists()
+    with pytest.raises(InputError, match="did you mean tfidf"): grid.representation_grid(two_tasks, ("tfidff", *lost), missing="row")
+    with pytest.raises(InputError, match="recall@200 of regions, captions: its corpus has fewer"): grid.representation_grid(two_tasks, ("tfidf",), ks=(200,))
+    made = grid.representation_grid(two_tasks, ("tfidf", *lost), missing="row")
+    gaps = made[made["metric"] == ""]
+    assert len(gaps) == 4 and gaps["value"].isna().all() and gaps["note"].str.contains("weights fetch sentence-transformers/").all()
+    assert grid.paper_grid(made)["R@1"].isna().sum() == 4
+
+
+def test_a_picture_corpus_goes_through_any_clip(tmp_path):
+    "Both directions by a CLIP with random weights: the cosines of its own towers; a picture without its file is refused."
+    from test_caption import mini_clip
+
+    from invariant_metrics.data.annotations import scene_annotations
+    from invariant_metrics.encoders.image_text import image_text
+    mini_clip(tmp_path/"clip")
+    scenes = scene_annotations(5, folder=tmp_path/"scenes")
+    texts = ["a red house", "two trees", "a boat on the sea", "an old man", "a cat"]
+    scenes = replace(scenes, captions=tuple((text,) for text in texts))
+    task, back = (ranking_task(scenes, corpus="pictures", reverse=reverse) for reverse in (False, True))
+    made, reversed_ = (represent(t, str(tmp_path/"clip"), store=tmp_path/"store") for t in (task, back))
+    towers = image_text(str(tmp_path/"clip"))
+    pictures = [torch.from_numpy(np.array(Image.open(p).convert("RGB"))).movedim(-1, 0)/255 for p in scenes.pictures]
+    np.testing.assert_allclose(made.corpora, towers.images(pictures), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(made.queries, towers.texts(texts)[0], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(made.corpora, reversed_.queries)
+    assert (task.shows, back.shows) == ("corpus", "queries") and made.names[1] == "pictures"
+    Path(scenes.pictures[2]).unlink()
+    with pytest.raises(InputError, match="1 pictures have no file"): represent(task, str(tmp_path/"clip"))

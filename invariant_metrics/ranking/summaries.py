@@ -9,6 +9,7 @@ __all__ = ['CONTEXT', 'SHARD', 'corpus_text', 'Summarizer', 'SummaryWriter', 'op
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -62,13 +63,21 @@ _SPECIAL = ("pad", "eos", "bos", "decoder_start", "forced_bos", "forced_eos")
 
 @dataclass(frozen=True, eq=False)
 class SummaryWriter:
-    "A summarizer that is loaded."
+    "A summarizer whose files are found; its network is loaded when the first text is written."
     summarizer: Summarizer
     place: Place
     tokenizer: object
-    net: torch.nn.Module
-    context: int # tokens that are read
+    config: object         # of transformers
+    context: int           # tokens that are read
     prefix: str
+    device: str
+
+    @cached_property
+    def net(self) -> torch.nn.Module:
+        "The network; raises InputError on damaged files and missing tensors."
+        from transformers import AutoModelForSeq2SeqLM
+        options = dict(config=self.config, dtype=torch.float32)
+        return load_pretrained(AutoModelForSeq2SeqLM, self.place, **options).eval().to(self.device)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         "Tokens of each text, with the prefix."
@@ -80,7 +89,7 @@ class SummaryWriter:
         "One summary for each text."
         given = self.tokenizer([self.prefix + text for text in texts], padding=True, truncation=True,
                                max_length=self.context, return_tensors="pt")
-        kept = {key: given[key].to(self.net.device) for key in ("input_ids", "attention_mask")}
+        kept = {key: given[key].to(self.device) for key in ("input_ids", "attention_mask")}
         rows = self.net.generate(**kept, generation_config=self._search())
         told = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [" ".join(text.replace("<n>", " ").split()) for text in told]
@@ -97,8 +106,8 @@ def _context(tokenizer, config) -> int:
     return min(room) if min(room) < 10**6 else CONTEXT
 
 def open_summarizer(summarizer: Summarizer, device: str | None = None) -> SummaryWriter:
-    "A summarizer, loaded; raises InputError naming the command that fetches it, or what is wrong."
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+    "A summarizer, ready to write; raises InputError naming the command that fetches it, or what is wrong."
+    from transformers import AutoConfig, AutoTokenizer
     check_device(device)
     place = text_place(summarizer.weights)
     local = dict(local_files_only=True, trust_remote_code=False)
@@ -107,11 +116,10 @@ def open_summarizer(summarizer: Summarizer, device: str | None = None) -> Summar
         raise InputError(f"{place.name} holds a {config.model_type!r} model, which writes nothing; give T5")
     with loading(place, "the tokenizer"): tokenizer = AutoTokenizer.from_pretrained(place.path, **local)
     if tokenizer.pad_token_id is None: raise InputError(f"{place.name}: the tokenizer has no padding token")
-    net = load_pretrained(AutoModelForSeq2SeqLM, place, config=config, dtype=torch.float32)
-    net = net.eval().to(device or "cpu")
     usual = "summarize: " if "t5" in config.model_type else ""
     prefix = usual if summarizer.prefix is None else summarizer.prefix
-    return SummaryWriter(summarizer, place, tokenizer, net, _context(tokenizer, config), prefix)
+    context = _context(tokenizer, config)
+    return SummaryWriter(summarizer, place, tokenizer, config, context, prefix, str(device or "cpu"))
 
 # %% ../../nbs/ranking/010_summaries.ipynb #fe676fd6
 SHARD = 16 # texts in one file
@@ -129,7 +137,7 @@ def _settings(writer: SummaryWriter) -> dict[str, str]:
     options = {key: str(value) for key, value in writer.summarizer.options().items()}
     versions = {"transformers": transformers.__version__, "torch": torch.__version__.partition("+")[0]}
     return {"recipe": "1", "written_by": writer.place.revision, "prefix": writer.prefix,
-            "context": str(writer.context), "device": writer.net.device.type, **options, **versions}
+            "context": str(writer.context), "device": writer.device.partition(":")[0], **options, **versions}
 
 def _write_shards(writer: SummaryWriter, texts: list[str], folder) -> list[str]:
     settings, written = _settings(writer), []
