@@ -166,8 +166,8 @@ def _contradicting_boxes(held: Annotations, overlap: float) -> Iterator[Finding]
 # %% ../../nbs/ranking/100_cleaning.ipynb #b93f1487
 def _numbers_said(held: Annotations) -> Iterator[tuple[int, str, str, int]]: # picture, caption, noun, so many
     numbers = {*NUM} - {"one"}
-    for i, captions in enumerate(progress(held.captions, desc="reading numbers")):
-        for text in dict.fromkeys(captions):
+    for i in progress(np.unique(held.objects.image), desc="reading numbers"):
+        for text in dict.fromkeys(held.captions[i]):
             words = {*_WORD.findall(text.lower())}
             if not words & numbers and not any(w.isdecimal() for w in words): continue
             for claim in query_claims(text).nouns:
