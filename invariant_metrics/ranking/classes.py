@@ -580,7 +580,7 @@ def _class_notes(frame: pd.DataFrame, annotations: Annotations) -> list[str]:
     lacks = [what for what, there in held.items() if not there]
     return [*notes, *(f"the source has no {what}: they are read from sentences" for what in lacks)]
 
-# %% ../../nbs/ranking/060_classes.ipynb #b1988899
+# %% ../../nbs/ranking/060_classes.ipynb #30c247df
 def _wording(asks: pd.DataFrame, lost, miscounted, misfit: pd.DataFrame, told: dict, many: int) -> list[str]:
     "What of each query is missing, in words."
     rows = [*zip(asks["failure"][lost], asks["said"][lost])]
@@ -600,6 +600,7 @@ def _judged(asks: pd.DataFrame, told: dict, many: int, choice: ClassChoice) -> p
     frame = pd.DataFrame(verdicts)
     broken, unseen = frame.fillna(False).any(axis=1).to_numpy(bool), frame["object"].isna().to_numpy()
     frame["color"] = _told_verdict([t for t in told["attribute"] if t.color], many)
+    frame["detail"] = _told_verdict([t for t in told["attribute"] if not t.color], many)
     alternative = np.where(broken, False, np.where(unseen, None, True))
     frame["alternative"] = pd.array(alternative, dtype="boolean")
     frame["missing"] = _wording(asks, lost, miscounted, misfit, told, many)
