@@ -11,7 +11,7 @@ __all__ = ['QUERY_MEASURES', 'VERDICTS', 'MEASURES', 'WHOLE', 'PER_BLOCK', 'TABL
            'class_panel', 'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables',
            'list_blocks', 'detail_blocks', 'render_ranking', 'write_ranking_page']
 
-# %% ../../nbs/pages/30_ranking.ipynb #dcaa918c
+# %% ../../nbs/pages/30_ranking.ipynb #caced0a3
 import base64
 import gzip
 import io
@@ -38,7 +38,7 @@ from ..ranking.classes import CLASSES
 from ..ranking.concepts import ConceptChoice
 from ..ranking.table import PAPER_COLUMNS
 
-# %% ../../nbs/pages/30_ranking.ipynb #19a82edc
+# %% ../../nbs/pages/30_ranking.ipynb #983356ed
 def _small(values) -> np.ndarray: # whole numbers from 0 in the smallest type that holds them
     array = np.asarray(values)
     if array.min(initial=0) < 0: raise ValueError(f"a column of numbers from 0 holds {array.min()}")
@@ -60,7 +60,7 @@ def pack_columns(arrays: Mapping[str, np.ndarray], # numbers, of any length each
     block = len(head).to_bytes(8, "little") + head + b"".join(held)
     return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #aa88b853
+# %% ../../nbs/pages/30_ranking.ipynb #5c4feb03
 def unpack_columns(text: str) -> dict: # name -> array or value
     "What `pack_columns` packed."
     block = gzip.decompress(base64.b64decode(text))
@@ -71,7 +71,7 @@ def unpack_columns(text: str) -> dict: # name -> array or value
         found[name] = np.frombuffer(block, f"<{kind}", length, 8 + size + at)
     return found
 
-# %% ../../nbs/pages/30_ranking.ipynb #1bb56fbb
+# %% ../../nbs/pages/30_ranking.ipynb #9d644932
 QUERY_MEASURES = ("ca_query", "ncs_query", "ce_query", "sd_query", "coverage")
 VERDICTS = (*CLASSES, "alternative") # what is said of a failure, in this order
 MEASURES = ("ca", "ncs", "ce", "sd")
@@ -95,7 +95,7 @@ def all_failures(models: Sequence, # each with explanations and classes
         parts.append(pd.concat(sides, axis=1).assign(model=k))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"truth": [], "retrieved": []})
 
-# %% ../../nbs/pages/30_ranking.ipynb #2c4c5846
+# %% ../../nbs/pages/30_ranking.ipynb #c1caf1a9
 def class_bits(failures: pd.DataFrame, # a column for each class: True, False, or missing if nobody can judge
               ) -> tuple[np.ndarray, np.ndarray]: # (F,) uint8 each: bits of the classes; of those not judged
     "What went wrong in each failure, in the order of `VERDICTS`."
@@ -106,7 +106,7 @@ def class_bits(failures: pd.DataFrame, # a column for each class: True, False, o
         unjudged |= np.uint8(1 << k) * verdict.isna().to_numpy(bool)
     return bits, unjudged
 
-# %% ../../nbs/pages/30_ranking.ipynb #1acfd9f6
+# %% ../../nbs/pages/30_ranking.ipynb #dde73d96
 def failure_concepts(concepts,             # `start`, `concept`: sorted ids of each picture; `vocabulary`
                      truth: np.ndarray,    # (F,) positions of pictures
                      retrieved: np.ndarray,
@@ -125,7 +125,7 @@ def failure_concepts(concepts,             # `start`, `concept`: sorted ids of e
     bounds = np.searchsorted(both, np.arange(len(truth) + 1) * size)
     return bounds, both % max(size, 1) * 4 + role
 
-# %% ../../nbs/pages/30_ranking.ipynb #d3c27f6d
+# %% ../../nbs/pages/30_ranking.ipynb #2a3303a5
 PER_BLOCK = {"failures": 2048, "pictures": 256} # what is unpacked together when a failure is opened
 
 def _used(failures: pd.DataFrame) -> np.ndarray: # positions of the pictures in the page, rising
@@ -154,7 +154,7 @@ def list_columns(models: Sequence,
                "size": [int(model.ranks.size) for model in models], "classes": list(VERDICTS)}
     return arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #c98f2e0b
+# %% ../../nbs/pages/30_ranking.ipynb #e4592de6
 def concept_columns(concepts,
                     failures: pd.DataFrame, # of `all_failures`
                    ) -> tuple[dict, dict]:  # arrays, values
@@ -166,7 +166,7 @@ def concept_columns(concepts,
     arrays = {"start": bounds, "entry": entry, "often": often, "frequent": frequent}
     return {name: _small(column) for name, column in arrays.items()}, {"names": list(concepts.vocabulary)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #55049359
+# %% ../../nbs/pages/30_ranking.ipynb #f672761f
 TABLES = {"matches": ("truth_concept", "retrieved_concept", "similarity"),
           "counts": ("concept", "truth_count", "retrieved_count"),
           "sizes": ("concept", "truth_area", "retrieved_area", "difference")}
@@ -185,7 +185,7 @@ def joined_table(models: Sequence,
     named = [column for column in table if column.endswith("concept")]
     return table.assign(**{column: place.get_indexer(table[column]) for column in named})
 
-# %% ../../nbs/pages/30_ranking.ipynb #0d164531
+# %% ../../nbs/pages/30_ranking.ipynb #e627ed7d
 def _number(values: np.ndarray) -> np.ndarray: # whole numbers small, others in single precision
     return _small(values) if values.dtype.kind in "iu" else values.astype(np.float32)
 
@@ -204,7 +204,7 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
         told = part.reindex(columns=["missing", "extra"]).fillna("")
         yield arrays, {name: told[name].tolist() for name in told}
 
-# %% ../../nbs/pages/30_ranking.ipynb #cde710c1
+# %% ../../nbs/pages/30_ranking.ipynb #bd9ef13c
 PICTURES = ("reference", "thumbnails", "none")
 THUMBNAIL, THUMBNAIL_BYTES = 160, 24_000_000 # short side in pixels; all of them together
 
@@ -219,7 +219,7 @@ def _thumbnail(path: str) -> str: # "" where the file cannot be read
     Image.fromarray(pixels).save(held, "JPEG", quality=70, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(held.getvalue()).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #222f336b
+# %% ../../nbs/pages/30_ranking.ipynb #c41a0c29
 def picture_sources(paths: Sequence[str],          # "" where there is no file
                     folder: Path,                  # of the page
                     pictures: str = "reference",   # one of PICTURES
@@ -242,7 +242,7 @@ def picture_sources(paths: Sequence[str],          # "" where there is no file
     if left: notes.append(f"{left:,} {of} have no thumbnail: {why}.")
     return found, notes
 
-# %% ../../nbs/pages/30_ranking.ipynb #da6aad64
+# %% ../../nbs/pages/30_ranking.ipynb #8388e417
 SENTENCES = 5 # about each picture, at most
 NO_BOX = -32768
 
@@ -272,7 +272,7 @@ def picture_columns(annotations: Annotations,
                   "names": [objects.names[k] for k in known]}
         yield arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #76296115
+# %% ../../nbs/pages/30_ranking.ipynb #01acc169
 LONGEST = 200 # rows of a table
 
 def _interval_of(columns: list[str]) -> dict[str, str]: # column -> what its bounds begin with
@@ -289,6 +289,7 @@ def _shown(value) -> str: # any value of a frame, for a reader
     return str(value)
 
 def _spanned(value: str, low: float, high: float) -> dict: # a cell with an interval
+    if pd.isna(low) or pd.isna(high): return plots.cell(value)
     return plots.cell(value, f"{plots.short(low)} – {plots.short(high)}")
 
 def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows, for the macro `plain`
@@ -304,7 +305,7 @@ def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows
     more = f", the first {LONGEST} of {len(frame):,}" if len(frame) > LONGEST else ""
     return {"title": title + more, "columns": [name.replace("_", " ") for name in kept], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #c0931b5f
+# %% ../../nbs/pages/30_ranking.ipynb #e46f2fe9
 WENT_WRONG = {"object": "lack a thing that the query names", "count": "have another number of something",
               "size": "have something in another size",
               "attribute": "have something of another color or kind",
@@ -335,7 +336,7 @@ def ranking_sentence(models: Sequence) -> str:
     if not failed or not parts: return f"{said}."
     return f"{said}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
-# %% ../../nbs/pages/30_ranking.ipynb #f008d363
+# %% ../../nbs/pages/30_ranking.ipynb #4cee18ab
 FITS = "have nothing in their annotations that speaks against them"
 
 def _between(score) -> str: # the interval of a share
@@ -362,9 +363,13 @@ def model_answer(model) -> dict: # what, sentence
         said += f" The best pairs of other concepts have a path similarity of {plots.share(pairs)} (NCS)."
     return {"what": f"{model.name}:", "sentence": said}
 
-# %% ../../nbs/pages/30_ranking.ipynb #979661ad
+# %% ../../nbs/pages/30_ranking.ipynb #9d1dc2a1
+def _rounded(share: float): # in percent
+    return round(100 * share) if np.isfinite(share) else "–"
+
 def _points(row) -> str: # a contrast, in words
-    span = f"{100 * row.difference:+.0f} points [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
+    low, middle, high = (_rounded(x) for x in (row.ci_low, row.difference, row.ci_high))
+    span = f"{middle:+d} points [{low}, {high}]"
     return f"{row.kind}: {_hundred(row.violation)} against {_hundred(row.valid)} after {row.control}, {span}"
 
 def attack_answer(name: str,   # of the model
@@ -379,7 +384,7 @@ def attack_answer(name: str,   # of the model
     sentence = "; ".join(parts) + "." if parts else ""
     return {"what": f"{name}, a changed word lowers the rank:", "sentence": sentence}
 
-# %% ../../nbs/pages/30_ranking.ipynb #c6f2a233
+# %% ../../nbs/pages/30_ranking.ipynb #39772c0f
 def class_panel(model) -> dict: # as `count_panel`
     "Shares of failure classes in percent, as bars."
     rows = []
@@ -398,7 +403,7 @@ def ranking_figure(models: Sequence) -> dict | None: # title, panels; None where
     panels = [class_panel(model) for model in order]
     return {"title": "What went wrong in the failures; several may apply to one", "panels": panels}
 
-# %% ../../nbs/pages/30_ranking.ipynb #c61a1bec
+# %% ../../nbs/pages/30_ranking.ipynb #f3780e92
 SCORES = ("recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails")
 
 def recall_table(models: Sequence) -> dict: # title, columns, rows
@@ -411,7 +416,7 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
     title = "Scores of each model, with intervals over queries"
     return {"title": title, "columns": ["model", *names], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #23baaaff
+# %% ../../nbs/pages/30_ranking.ipynb #005f0f29
 def class_table(models: Sequence) -> dict: # title, columns, rows
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
@@ -424,7 +429,7 @@ def class_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["class", *(model.name for model in models)]
     return {"title": "Share of failures in each class, with intervals", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #7eea25aa
+# %% ../../nbs/pages/30_ranking.ipynb #54fcdbb1
 def average_table(models: Sequence) -> dict: # title, columns, rows
     "The averages of all failures, a row per quantity and a column per model."
     models = [model for model in models if model.table is not None]
@@ -441,7 +446,7 @@ def average_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["quantity", "heading in the paper", *(model.name for model in models)]
     return {"title": "Averages over all failures", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #86f12348
+# %% ../../nbs/pages/30_ranking.ipynb #92ff679b
 ATTACKED = {"contrast": "violations against edits that keep the meaning",
             "table4": "ranks after the change, of changed queries",
             "moves": "cosine between query and right answer",
@@ -461,6 +466,12 @@ def _attacked(model: str, attacked) -> list[dict]: # its tables
     titles = {name: f"{model}: {title}" for name, title in ATTACKED.items() if len(frames[name])}
     return [frame_table(frames[name], title) for name, title in titles.items()]
 
+def _findings(cleaning: pd.DataFrame | None) -> list[dict]: # how many of each kind, then one by one
+    if cleaning is None or not len(cleaning): return []
+    kinds = [name for name in ("model", "kind", "check") if name in cleaning]
+    many = cleaning.groupby(kinds, sort=False).size().rename("findings").reset_index()
+    return [frame_table(many, "Findings in the data"), frame_table(cleaning, "Findings one by one")]
+
 def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
     "The folded tables of the page; a part without rows has none."
     models = result.models
@@ -474,9 +485,9 @@ def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
             "averages": [averages] if averages["rows"] else [],
             "attacks": moved,
             "rules": frame(_bounded(result.rules), "Rules"),
-            "cleaning": frame(result.cleaning, "Findings in the data")}
+            "cleaning": _findings(result.cleaning)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #a284aa20
+# %% ../../nbs/pages/30_ranking.ipynb #96607931
 def _shown_concepts(result): # those of the run; where there are none, nothing counts
     if result.concepts is not None: return result.concepts
     annotations = result.task.annotations
@@ -504,7 +515,7 @@ def detail_blocks(result, failures: pd.DataFrame,
     blocks = {f"failures-{k}": held for k, held in enumerate(tables)}
     return _packed(blocks | {f"pictures-{k}": held for k, held in enumerate(pictures)})
 
-# %% ../../nbs/pages/30_ranking.ipynb #08441bba
+# %% ../../nbs/pages/30_ranking.ipynb #15f68b8c
 LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
           "nothing in the annotations speaks against it, the page says alternative.",
           "Classes and concepts are read from annotations. What nobody marked in a picture counts as missing "
@@ -516,7 +527,7 @@ METRICS = [{"column": column, "name": name, "first": first} for column, name, fi
             ("ncs", "NCS, similarity of the others", "low"), ("ce", "CE, differences of counts", "high"),
             ("sd", "SD, differences of sizes", "high"))]
 
-# %% ../../nbs/pages/30_ranking.ipynb #7e4f91cc
+# %% ../../nbs/pages/30_ranking.ipynb #5d99ce4a
 def _one_note(notes: list[str]) -> list[str]: # what a reader must know, in one box
     return ["; ".join(note.rstrip(".") for note in dict.fromkeys(notes)) + "."] if notes else []
 
@@ -549,7 +560,7 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
                        failures=len(failures) if explained(models) else None, metrics=METRICS,
                        chosen=models.index(best_model(models)), first=first, later=later)
 
-# %% ../../nbs/pages/30_ranking.ipynb #4d788294
+# %% ../../nbs/pages/30_ranking.ipynb #170bef99
 def write_ranking_page(result,                      # what `ranking.run.rank` gives
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"
