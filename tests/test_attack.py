@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from matplotlib.colors import CSS4_COLORS, to_rgb
 from real_data import lines
-from scipy import sparse
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate, scene_annotations
@@ -14,10 +13,10 @@ from invariant_metrics.edits.attributes import SIZES, AttributeChoice, adjective
 from invariant_metrics.edits.attributes import colors_of_text, colors_seen, distant_colors
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.words import TextCase, word_edits
-from invariant_metrics.encoders.sentences import sentence_encoder
 from invariant_metrics.ranking.attack import ATTACKS, Attack, attack_queries, draw_attacks, is_denied, mean_difference
 from invariant_metrics.ranking.attack import rerank, words_replaced
 from invariant_metrics.ranking.ranks import rank_truth, ranking_scores
+from invariant_metrics.ranking.represent import represent
 from invariant_metrics.ranking.task import ranking_task
 from invariant_metrics.worlds.scene_captions import read_claims
 
@@ -114,6 +113,16 @@ def test_proofs_refuse_near_colors_other_words_and_wrong_numbers_of_changes():
     assert not EDITS["color-in"].proof(case._replace(foreign=("a green cat",)), "A purple ball and a blue hat.", 1)
     mirror = word_edits["relation-mirrored"].proof
     assert mirror(TextCase("a cat left of a dog"), "a dog right of a cat", 1) and not mirror(TextCase("a cat left of a dog"), "a dog left of a cat", 1)
+
+
+def test_long_and_strange_texts_take_no_time_and_break_nothing():
+    texts = ["red " * 400, "a red and " * 200 + "a red dog", "İstanbul red ﬁre STRASSE ß", "red\tcar\nblue  hat", "<b>red</b> & 'blue'", "two " * 500 + "dogs", "🐶 red 🐶", "a-red-b red-",
+             "A RED İ CAR", "red"]
+    for text in texts:
+        for edit in (*EDITS.values(), word_edits["relation-mirrored"]):
+            for level in (1, 3): edit(TextCase(text, (), "", ("a blue and white car",)), level, rng(0))
+    assert one("color-in", "a red cat and " * 19 + "a red dog", foreign=("light blue",), level=20) == "a light blue cat and " * 19 + "a light blue dog"
+    assert not EDITS["color-all"].proof(TextCase("red and " * 20), "blue and " * 20 + "x", 20)
 
 
 def test_a_relation_is_told_from_the_other_side_only_where_that_is_safe():
@@ -321,15 +330,8 @@ def test_two_thousand_real_captions_through_weighted_words():
     attacks = attack_queries(task, ("antonym", "color-in", "size", "relation", "paraphrase"))
     for attack in attacks.values():
         for old, new in zip(task.queries, attack.queries): assert wrong_articles(new[0]) <= wrong_articles(old[0]), (attack.kind, old, new)
-    encoder = sentence_encoder("tfidf", corpus=[text for texts in task.corpora for text in texts])
-    def encode(queries): # one or several sentences each; sparse
-        start = np.cumsum([0, *map(len, queries)])
-        rows = encoder.encode([text for texts in queries for text in texts])
-        mean = sparse.csr_matrix((np.ones(start[-1]), np.arange(start[-1]), start)) @ rows
-        lengths = np.sqrt(np.asarray(mean.multiply(mean).sum(1)).ravel())
-        return sparse.csr_matrix(sparse.diags(1/np.maximum(lengths, 1e-12)) @ mean)
-    vectors = SimpleNamespace(queries=encode(task.queries), corpora=encode(task.corpora), signature=task.signature)
-    found = rerank(task, attacks, vectors, rank_truth(vectors, task), encode)
+    vectors = represent(task, "tfidf")
+    found = rerank(task, attacks, vectors, rank_truth(vectors, task))
     table = found.table4.set_index("kind")
     np.testing.assert_allclose(table[["lower", "higher", "same"]].sum(axis=1), 1)
     assert (table["changed"] >= [700, 700, 200, 1200, 700]).all(), table["changed"]

@@ -118,22 +118,35 @@ def distant_colors(name: str,              # a color that `colors_of_text` reads
     far = [other for other, is_far in zip(names, away > distance) if is_far]
     return tuple(other for other in far if not words(other) & words(name))
 
-# %% ../../nbs/edits/70_attributes.ipynb #1ae30772
-def _between(text: str, found: list[tuple[int, int, str]]) -> re.Pattern: # the text with a gap for each color
+# %% ../../nbs/edits/70_attributes.ipynb #47782172
+def _around(text: str, found: list[tuple[int, int, str]]) -> list[tuple[str, str]]: # two spellings each
     edges = [0, *(edge for start, stop, _ in found for edge in (start, stop)), len(text)]
-    parts = [text[a:b] for a, b in zip(edges[::2], edges[1::2])]
-    either = [re.sub(r"\b([Aa])[Nn]?\\ $", r"\1n?\\ ", re.escape(part)) for part in parts] # *a* or *an*
-    return re.compile("([a-z][a-z -]*)".join(either), re.IGNORECASE)
+    parts = [text[a:b].lower() for a, b in zip(edges[::2], edges[1::2])]
+    plain = [re.sub(r"\ban $", "a ", part) for part in parts]
+    return [(part, re.sub(r"\ba $", "an ", part)) for part in plain] # before a color, *a* and *an* are one
+
+def _names_at(text: str, start: int) -> list[tuple[int, str]]: # where it may end, name; at a place of a text
+    words = list(re.finditer(r"[a-z]+", text[start:start + 80])) # no name is longer
+    ends = [start + word.end() for word in words[:_LONGEST_NAME]]
+    if not words or words[0].start(): return []
+    return [(end, text[start:end].replace("-", " ")) for end in ends]
+
+def _ways(after: str, around: list, names: list[tuple], old: list[str]) -> set[int]: # numbers of new colors
+    states = {(len(part), 0) for part in around[0] if after.startswith(part)} # place, new colors so far
+    for before, allowed, spellings in zip(old, names, around[1:]):
+        gaps = [(end, name, n) for place, n in states for end, name in _names_at(after, place)]
+        ends = [(end, n + (name != before)) for end, name, n in gaps if name == before or name in allowed]
+        parts = [(end, part, n) for end, n in ends for part in spellings if after.startswith(part, end)]
+        states = {(end + len(part), n) for end, part, n in parts}
+    return {n for place, n in states if place == len(after)}
 
 def _other_colors_only(choice: AttributeChoice, seen: bool) -> Callable:
     def proof(case: TextCase, after: str, level: int) -> bool:
         found = colors_of_text(case.text)
-        gaps = _between(case.text, found).fullmatch(after) if found else None
-        if gaps is None: return False
-        after = [(start, stop, name, new.lower()) for (start, stop, name), new in zip(found, gaps.groups())]
-        pairs = [(name, new) for start, stop, name, new in after if case.text[start:stop].lower() != new]
-        far = all(new in _replacements(name, choice, seen, case) for name, new in pairs)
-        return len(pairs) == level and far
+        names = [_replacements(name, choice, seen, case) for *_, name in found]
+        if not found: return False
+        old = [name for *_, name in found]
+        return level in _ways(after.lower(), _around(case.text, found), names, old)
     return proof
 
 @lru_cache(2**12)
@@ -217,8 +230,11 @@ def _table_family(name: str, strength: str, table: Callable) -> WordEdit: # tabl
         return exchange(case, level, generator, by_adjective, where=_free_adjective)
     return _family(name, strength, edit, by_table(by_adjective))
 
+_MOST_WORDS = 20 # of one text
+
 def _family(name: str, strength: str, function: Callable, proof: Callable) -> WordEdit:
-    return WordEdit(name, _also_in_capitals(function), proof, "violation", "critical", strength, tasks=())
+    edit = _also_in_capitals(function)
+    return WordEdit(name, edit, proof, "violation", "critical", strength, steps=_MOST_WORDS, tasks=())
 
 def attribute_edits(choice: AttributeChoice = AttributeChoice()) -> dict[str, WordEdit]: # by name
     "The four families of attributes under a choice: adjective-antonym, color-all, color-in, size."
@@ -236,6 +252,7 @@ for _edit in attribute_edits().values(): word_edits.add(_edit.name, _edit)
 # %% ../../nbs/edits/70_attributes.ipynb #51316ae8
 CONVERSES = {old: new for old, others in word_pairs("converse").items() for new in others[:1]}
 _TWO_ENDS = re.compile(rf"(?P<there>(?:..)??)(?P<first>{PHRASE})(?P<be>[XV]?)I(?P<second>{PHRASE})\.?")
+_LONGEST_SENTENCE = 40 # words
 _VERBS = {"there": ((), ("there", "is"), ("there", "are")), "be": ((), ("is",), ("are",))}
 
 class _Ends(NamedTuple): # two things and their relation
@@ -252,7 +269,7 @@ def _is_many(m: Marked, start: int, stop: int) -> bool: # of words
 
 def _ends(text: str) -> _Ends | None: # None if the text says anything else
     m = marked(text)
-    found = _TWO_ENDS.fullmatch(m.tags)
+    found = _TWO_ENDS.fullmatch(m.tags) if len(m.tags) <= _LONGEST_SENTENCE else None
     if found is None or names_of_text(text): return None
     verbs = {group: m.words[found.start(group):found.end(group)] for group in _VERBS}
     if any(words not in _VERBS[group] for group, words in verbs.items()): return None

@@ -200,8 +200,9 @@ def is_denied(text: str,
     colors = {(noun, color) for noun, color in _colors_claimed(text) | claims.attributes if noun in names}
     numbers = _numbers_claimed(text)
     wrong = [n for noun, n in numbers if n > count.get(noun, 0) or noun == "thing" and n != count[noun]]
-    judged = {(s, r, o) for s, r, o in claims.relations if r not in _HEIGHTS or {s, o} <= _THINGS}
-    facts = [(claims.objects, names.keys()), (colors, annotations.attributes[i]), (judged, annotations.relations[i])]
+    relations = {(s, r, o) for s, r, o in claims.relations if r not in _HEIGHTS or {s, o} <= _THINGS}
+    facts = [(claims.objects, names.keys()), (colors, annotations.attributes[i]),
+             (relations, annotations.relations[i])]
     return bool(wrong) or any(claimed - true for claimed, true in facts)
 
 # %% ../../nbs/ranking/110_attack.ipynb #b1aaf27a
@@ -379,10 +380,10 @@ def _query_rows(attack: Attack, moves: _Moves) -> pd.DataFrame:
 
 # %% ../../nbs/ranking/110_attack.ipynb #c397008c
 def rerank(task: RankingTask,
-           attacks: Mapping[str, Attack], # of `attack_queries`
-           vectors,                       # of the task: `queries` and `corpora`, rows of length 1
-           ranks: Ranks,                  # of these vectors
-           encode: Callable,              # queries, tuples of sentences -> (n, d) rows like `vectors.queries`
+           attacks: Mapping[str, Attack],  # of `attack_queries`
+           vectors,                        # of the task: `queries` and `corpora`, rows of length 1
+           ranks: Ranks,                   # of these vectors
+           encode: Callable | None = None, # tuples of sentences -> (n, d) rows; None: `vectors.encode`
            confidence: float = .95,
           ) -> Attacked:
     """Ranks before and after each attack, and violations against controls (Lymperaiou et al. 2022).
@@ -391,7 +392,8 @@ def rerank(task: RankingTask,
     check_level(confidence)
     for kind, attack in attacks.items():
         if len(attack.queries) != len(task):
-            raise InputError(f"{kind}: {len(attack.queries)} queries, and the task has {len(task)}; attack it")
+            raise InputError(f"{kind}: {len(attack.queries)} queries, but the task has {len(task)}")
+    encode = encode or vectors.encode
     _check_encoder(task, vectors, encode)
     units = cluster_labels(task.query_image, len(task))
     moves = {kind: _ranked_again(task, attack, vectors, ranks, encode) for kind, attack in attacks.items()}
