@@ -10,7 +10,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate, annotation_records, scene_annotations
 from invariant_metrics.ranking import cleaning
-from invariant_metrics.ranking.cleaning import CLEANING_COLUMNS, CLEANING_KINDS, cleaning_report, content_words, overlapping_boxes
+from invariant_metrics.ranking.cleaning import CLEANING_COLUMNS, CLEANING_KINDS, cleaning_report, telling_words, overlapping_boxes
 from invariant_metrics.ranking.concepts import concepts_of
 from invariant_metrics.ranking.explain import explain_failures
 from invariant_metrics.ranking.ranks import rank_vectors
@@ -166,8 +166,8 @@ def test_pictures_as_corpus_both_directions_and_an_empty_report():
 
 
 def test_words_that_count():
-    assert content_words(["There is a photo of three people standing on the beach.", "PERSONS stand"]) == {"three", "person", "stand", "beach"}
-    assert content_words([]) == set() == content_words(["", "of the", "!?"])
+    assert telling_words(["There is a photo of three people standing on the beach.", "PERSONS stand"]) == {"three", "person", "stand", "beach"}
+    assert telling_words([]) == set() == telling_words(["", "of the", "!?"])
 
 
 def test_real_photographs_of_coco():
@@ -179,4 +179,4 @@ def test_real_photographs_of_coco():
     task = ranking_task(captions)
     found = cleaning_report(task, ranked(task))
     assert ("no shared word", "360393") in checks(found) # of a pizza: "A thing is in the outline and it shows up like something"
-    assert found["check"].value_counts().to_dict() == {"same caption": 8, "no shared word": 6, "repeated caption": 4, "same query": 1}
+    assert found["check"].value_counts().to_dict() == {"same caption": 8, "no shared word": 5, "repeated caption": 4, "same query": 1}
