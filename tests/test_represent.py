@@ -330,3 +330,9 @@ def test_a_picture_corpus_goes_through_any_clip(tmp_path):
     assert (task.shows, back.shows) == ("corpus", "queries") and made.names[1] == "pictures"
     Path(scenes.pictures[2]).unlink()
     with pytest.raises(InputError, match="1 pictures have no file"): represent(task, str(tmp_path/"clip"))
+
+
+def test_short_names_of_summarizers_lead_to_hub_ids():
+    for name, place in (("t5", "google-t5/t5-base"), ("pegasus", "google/pegasus-xsum")):
+        with pytest.raises(InputError, match=f"write {place}@COMMIT"): check_model("tfidf", name)
+        with pytest.raises(InputError, match=f"weights fetch {place}@{'1'*40}"): check_model("tfidf", f"{name}@{'1'*40}")

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..core import InputError, announce, few, package_version, unknown
 from ..encoders.base import Encoder
+from ..encoders.sentences import OWN_SENTENCES
 from ..encoders.text import text_place
 from ..encoders.weights import MissingWeights, make_all, resolve
 from ..files import digest, load_results, save_results
@@ -28,11 +29,18 @@ from .task import RankingTask
 GRID_COLUMNS = ("dataset", "model", "corpus", "metric", "value", "ci_low", "ci_high", "n", "size", "note",
                 "signature")
 
-def _pin(name, pictures: bool = False) -> str: # what pins the weights behind a name
-    if isinstance(name, Encoder): return str(name.signature)
-    if isinstance(name, Summarizer): return f"{name} {text_place(name.weights).revision}"
-    if name in ("mean", "tfidf", "embedded"): return f"{name} {package_version()}"
-    return (resolve if pictures else text_place)(name).revision
+def _pin(model, pictures: bool) -> str: # what pins the weights behind a model's name
+    if isinstance(model, Encoder): return str(model.signature)
+    if model in OWN_SENTENCES: return f"{model} {package_version()}"
+    return (resolve if pictures else text_place)(model).revision
+
+def _entry_pin(corpus) -> str: # likewise of how an entry becomes one vector
+    if corpus == "mean": return corpus
+    writer = _writer(corpus)
+    return f"{writer} {text_place(writer.where).revision}"
+
+def _writer(corpus) -> Summarizer:
+    return corpus if isinstance(corpus, Summarizer) else Summarizer(str(corpus))
 
 def _label(name) -> str: return name if isinstance(name, str) else name.name
 
@@ -49,8 +57,8 @@ def _cell(dataset: str, task: RankingTask, model, corpus, scoring: Mapping, stor
 
 def _missing_cell(dataset: str, task: RankingTask, model, corpus, error: MissingWeights) -> pd.DataFrame:
     "One row without a number that says what is missing."
-    entry = corpus if corpus == "mean" or isinstance(corpus, Summarizer) else Summarizer(str(corpus))
-    named = dict(dataset=dataset, model=_label(model), corpus=_label(entry), metric="", signature="")
+    entry = corpus if corpus == "mean" else _writer(corpus).name
+    named = dict(dataset=dataset, model=_label(model), corpus=entry, metric="", signature="")
     gaps = dict.fromkeys(("value", "ci_low", "ci_high"), np.nan)
     row = dict(**named, **gaps, n=len(task), size=len(task.corpora), note=str(error))
     return pd.DataFrame([row], columns=list(GRID_COLUMNS))
@@ -70,7 +78,7 @@ def _checked_cells(tasks: Mapping, models: Sequence, corpora: Sequence, scoring:
 def _grid_cells(tasks: Mapping, models, corpora, scoring: dict, out, store, device) -> Iterator[pd.DataFrame]:
     cells = [*product(tasks.items(), corpora, models)]
     for number, ((dataset, task), corpus, model) in enumerate(cells, 1):
-        try: pins = [_pin(model, bool(task.shows)), _pin(corpus)]
+        try: pins = [_pin(model, bool(task.shows)), _entry_pin(corpus)]
         except MissingWeights as error:
             yield _missing_cell(dataset, task, model, corpus, error)
             continue

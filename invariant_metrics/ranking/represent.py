@@ -149,7 +149,9 @@ def check_model(model,                      # as `represent` takes it
         _check_sees(model)
         resolve(weights or model)
     else: check_sentence_model(model, weights)
-    if corpus != "mean": text_place(corpus.weights if isinstance(corpus, Summarizer) else corpus)
+    if corpus != "mean":
+        writer = corpus if isinstance(corpus, Summarizer) else Summarizer(str(corpus))
+        text_place(writer.where)
 
 # %% ../../nbs/ranking/020_represent.ipynb #aa32c3ee
 def _store(store) -> FeatureStore | None:
