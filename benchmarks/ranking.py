@@ -1,20 +1,33 @@
 """Explainable ranking beside other packages: CPU seconds, added memory, growth, and the equality of the results, in one run.
 
 Usage: python benchmarks/ranking.py [--quick] [SECTION …]      (writes nbs/results/ranking.csv)
-SECTION is one of ranks, rules. --quick takes small sizes, asks for nothing and writes nothing; rows of sections that are not run
+SECTION is one of ranks, rules, concepts, end-to-end. --quick takes small sizes, asks for nothing and writes nothing; rows of sections that are not run
 stay as they are. Times are CPU seconds of this process, medians of three unless `runs` says otherwise. Run it with OMP_NUM_THREADS=1:
-every package then has one thread. Needs faiss-cpu (ranks) and mlxtend (rules); what is missing is left out and said."""
+every package then has one thread. Needs faiss-cpu (ranks), mlxtend (rules), nltk with
+networkx and WordNet's own files (concepts: /usr/share/wordnet of Debian's wordnet-base, or INVARIANT_METRICS_WORDNET); what is
+missing is left out and said."""
 import argparse
 import ctypes
 import gc
+import os
 import statistics
+import sys
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]/"tests"))
 
 import numpy as np
 import pandas as pd
+from drawn_corpus import FAILURES, PICTURES, drawn_annotations, drawn_failures, write_visual_genome
 
+from invariant_metrics.data.annotation_files import load_annotations
+from invariant_metrics.data.wordnet import path_similarities, steps_table
 from invariant_metrics.files import atomic_write
+from invariant_metrics.ranking.concepts import concepts_of
+from invariant_metrics.ranking.explain import concept_overlap, explain_failures, match_exclusive
 from invariant_metrics.ranking.ranks import rank_vectors
 from invariant_metrics.ranking.rules import association_rules
 
@@ -234,7 +247,119 @@ def rules(quick: bool) -> list[dict]:
     return rows
 
 
-SECTIONS = {"ranks": ranks, "rules": rules}
+# concepts
+
+@cache
+def drawn(n: int): return drawn_annotations(n)
+
+
+def similarity_of_exclusive(concepts, truth, retrieved):
+    "NCS of failures, everything included: overlap, similarities, matchings."
+    return match_exclusive(concepts, concept_overlap(concepts, truth, retrieved))
+
+
+def nltk_reader(copy: Path):
+    "nltk's WordNet over a copy of the files; None where there are none."
+    folder = Path(os.environ.get("INVARIANT_METRICS_WORDNET", "/usr/share/wordnet"))
+    if missing("nltk") or missing("networkx"): return None
+    if not (folder/"data.noun").is_file():
+        print("  no WordNet files: the rows of nltk are left out (install wordnet-base or set INVARIANT_METRICS_WORDNET)", flush=True)
+        return None
+    from test_wordnet import nltk_reader
+    return nltk_reader(folder, copy)
+
+
+def by_nltk_and_networkx(reader, concepts, truth, retrieved) -> list[float]: # sum of similarities of each failure
+    "The way of the paper: path similarity of every pair, then the matching of largest weight."
+    import networkx as nx
+    starts, sums = concepts.start.tolist(), []
+    held = [{concepts.vocabulary[c] for c in concepts.concept[starts[i]:starts[i + 1]]} for i in range(len(concepts))]
+    for i, j in zip(truth.tolist(), retrieved.tolist()):
+        graph, mine, its = nx.Graph(), held[i] - held[j], held[j] - held[i]
+        for a in mine:
+            for b in its: graph.add_edge(("g", a), ("r", b), weight=reader.synset(a).path_similarity(reader.synset(b)))
+        pairs = nx.max_weight_matching(graph, maxcardinality=True)
+        sums.append(sum(graph.edges[pair]["weight"] for pair in pairs))
+    return sums
+
+
+def beside_nltk(rows: Rows, concepts, truth, retrieved, quick: bool) -> None:
+    "200 failures, and many pairs of synsets."
+    some = slice(0, 20 if quick else 200)
+    truth, retrieved = truth[some], retrieved[some]
+    work = f"NCS, {len(truth)} failures"
+    ours = measure(lambda: similarity_of_exclusive(concepts, truth, retrieved))
+    rows.add(work, "invariant_metrics", **ours)
+    with tempfile.TemporaryDirectory() as copy:
+        reader = nltk_reader(Path(copy))
+        if reader is None: return
+        found = measure(lambda: by_nltk_and_networkx(reader, concepts, truth, retrieved), 1)
+        sums = np.bincount(ours["value"].graph, ours["value"].weight, len(truth))
+        assert np.allclose(found["value"], sums)
+        rows.add(work, "nltk's path similarity and networkx's matching", **found)
+        if not quick: rows.ask(work, "times faster than nltk and networkx", 100, found["seconds"]/ours["seconds"])
+        pairs = np.random.default_rng(0).choice(np.array(concepts.vocabulary, object), (500 if quick else 10000, 2))
+        theirs = [(reader.synset(a), reader.synset(b)) for a, b in pairs]
+        slow, fast = measure(lambda: [a.path_similarity(b) for a, b in theirs], 1), measure(lambda: path_similarities(concepts.wordnet, *pairs.T))
+        assert np.array_equal(slow["value"], fast["value"])
+        work = f"path similarity of {len(pairs)} pairs"
+        rows.add(work, "nltk", **slow)
+        rows.add(work, "invariant_metrics", **fast)
+        rows.ask(work, "times faster than nltk", 10, slow["seconds"]/fast["seconds"])
+
+
+def concepts(quick: bool) -> list[dict]:
+    "Similarity of exclusive concepts for as many failures as the paper has, beside nltk and networkx; growth with their number."
+    rows = Rows("concepts")
+    held = concepts_of(drawn(3000 if quick else PICTURES))
+    many = 3000 if quick else FAILURES
+    truth, retrieved = drawn_failures(held, many)
+    found = measure(lambda: similarity_of_exclusive(held, truth, retrieved))
+    overlap = concept_overlap(held, truth, retrieved)
+    exclusive = len(overlap.only_truth) + len(overlap.only_retrieved)
+    work = f"NCS, {many} failures, {exclusive} exclusive synsets, {len(found['value'].graph)} pairs"
+    rows.add(work, "invariant_metrics", **found)
+    rows.ask(work, "seconds", 60, found["seconds"], at_most=True)
+    number = held.number
+    rows.add(f"steps between {len(number)} synsets, each with each", "invariant_metrics", **measure(lambda: steps_table(held.wordnet, number)))
+    beside_nltk(rows, held, truth, retrieved, quick)
+    seconds, sizes = [], [1500, 3000] if quick else [12500, 25000, 50000, 100000]
+    for n in sizes:
+        sides = drawn_failures(held, n)
+        seconds.append(rows.add("growth of NCS", f"{n} failures", **measure(lambda: similarity_of_exclusive(held, *sides)))["seconds"])
+    rows.ask("growth of NCS", "exponent of the time in the failures", 1.1, exponent(sizes, seconds), at_most=True)
+    return rows
+
+
+def end_to_end(quick: bool) -> list[dict]:
+    "From files of Visual Genome to explanations of all failures; growth with pictures and failures together."
+    rows = Rows("end-to-end")
+    n, many = (1000, 800) if quick else (PICTURES, FAILURES)
+    work = f"{many} failures among {n} pictures"
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_visual_genome(drawn(n), Path(folder)/"drawn")
+        drawn.cache_clear()
+        size = sum(path.stat().st_size for path in files.iterdir())/1e6
+        read = measure(lambda: load_annotations(files), 1)
+    made = measure(lambda: concepts_of(read["value"]), 1)
+    sides = drawn_failures(made["value"], many)
+    told = measure(lambda: explain_failures(made["value"], *sides), 1)
+    rows.add(work, f"reading {size:.0f} MB of files", **read)
+    rows.add(work, "concepts of all pictures", **made)
+    rows.add(work, "CA, NCS, CE, SD and their details", **told)
+    rows.ask(work, "seconds, all three", 180, read["seconds"] + made["seconds"] + told["seconds"], at_most=True)
+    seconds, sizes = [], [1000, 2000] if quick else [12500, 25000, 50000, 100000]
+    for size in sizes:
+        annotations = drawn_annotations(size)
+        def explained():
+            held = concepts_of(annotations)
+            return explain_failures(held, *drawn_failures(held, size))
+        seconds.append(rows.add("growth end to end", f"{size} pictures, as many failures", **measure(explained, 1))["seconds"])
+    rows.ask("growth end to end", "exponent of the time in pictures and failures", 1.25, exponent(sizes, seconds), at_most=True)
+    return rows
+
+
+SECTIONS = {"ranks": ranks, "rules": rules, "concepts": concepts, "end-to-end": end_to_end}
 
 
 def main() -> None:
