@@ -139,6 +139,14 @@ def test_what_cannot_be_judged_is_missing_and_said():
         classify_failures(ranking_task(pictures, "captions", "pictures", reverse=True), failures(np.array([1, 0])))
 
 
+def test_groups_and_pictures_of_things_are_those_things():
+    "What counts is what is grouped, with its own number; the group's size and relations are no claims about a group."
+    said = {text: [(n.noun, n.least) for n in query_claims(text).nouns] for text in
+            ("a herd of zebras", "a picture of a small dog", "two rows of three red cars", "a cup of coffee")}
+    assert [*said.values()] == [[("zebra", 2)], [("dog", 1)], [("car", 3)], [("cup", 1), ("coffee", 1)]]
+    assert query_claims("a big group of men on a boat").sizes == () and ("man", "on", "boat") in query_claims("a big group of men on a boat").relations
+
+
 def test_plain_nouns_and_matches_are_the_dictionary_s():
     assert [plain_noun(w) for w in ("People", "traffic_lights", "women", "Zebras", "")] == ["person", "traffic light", "woman", "zebra", ""]
     fulfils = NounMatcher(("person", "dog", "bat"))
