@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from real_data import data_path
 from tiny_networks import save_tiny
 
 from invariant_metrics.core import InputError
+from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.encoders.base import Encoder
 from invariant_metrics.encoders.sentences import POOLINGS, sentence_encoder, sentence_folder
@@ -336,3 +338,19 @@ def test_short_names_of_summarizers_lead_to_hub_ids():
     for name, place in (("t5", "google-t5/t5-base"), ("pegasus", "google/pegasus-xsum")):
         with pytest.raises(InputError, match=f"write {place}@COMMIT"): check_model("tfidf", name)
         with pytest.raises(InputError, match=f"weights fetch {place}@{'1'*40}"): check_model("tfidf", f"{name}@{'1'*40}")
+
+
+def test_real_captions_are_ranked_as_by_scikit_learn_alone():
+    "1,000 pictures of COCO: weighted words averaged by hand over four captions give the same ranks; word pieces find fewer."
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    some = load_annotations(data_path("coco_captions/val2017_1000.jsonl.gz"))
+    task = ranking_task(some)
+    searched = list(dict.fromkeys(text for sentences in task.corpora for text in sentences))
+    vectorizer = TfidfVectorizer().fit(searched)
+    means = np.stack([np.asarray(vectorizer.transform(sentences).mean(0))[0] for sentences in task.corpora])
+    scores = vectorizer.transform([query[0] for query in task.queries]) @ (means/np.linalg.norm(means, axis=1, keepdims=True)).T
+    rank = (scores >= scores.diagonal()[:, None] - 1e-7).sum(1)
+    wide = grid.paper_grid(grid.representation_grid({"coco": task})).droplevel(["dataset", "corpus"])
+    np.testing.assert_allclose(wide.loc["tfidf", ["R@1", "MRR@all"]].astype(float), [(rank == 1).mean(), (1/rank).mean()], rtol=0, atol=.002)
+    assert .25 < wide.loc["embedded", "R@1"] < wide.loc["tfidf", "R@1"]
+    assert 0 < len(task) - len(keep_keywords(task, 2)) < 100
