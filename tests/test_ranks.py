@@ -3,13 +3,15 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 from torchmetrics.retrieval import RetrievalHitRate, RetrievalMRR
 
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.ranking import ranks as module
-from invariant_metrics.ranking.ranks import TIES, Ranks, compare_ranks, rank_vectors, ranking_scores
+from invariant_metrics.data.annotations import scene_annotations
+from invariant_metrics.ranking.represent import represent
+from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.ranking.ranks import TIES, Ranks, compare_ranks, draw_ranks, rank_truth, rank_vectors, ranking_scores
 
 
 def unit_rows(n: int, d: int, seed: int) -> np.ndarray:
@@ -160,3 +162,82 @@ def test_nothing_is_wrong_where_all_is_right():
     ranks = rank_vectors(unit_rows(2, 4, 0), unit_rows(1, 4, 1), [0, 0])
     assert (ranks.rank == 1).all() and (ranks.top == -1).all() and np.isnan(ranks.top_score).all()
     assert ranking_scores(ranks, ks=(1,))["recall@1"].value == 1
+
+
+@pytest.mark.parametrize("model", ["tfidf", "embedded"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_task_is_ranked_in_both_directions(model, reverse):
+    task = ranking_task(scene_annotations(30), reverse=reverse)
+    vectors = represent(task, model)
+    ranks = rank_truth(vectors, task)
+    rows = [x.toarray() if sparse.issparse(x) else x for x in (vectors.queries, vectors.corpora)]
+    scores = rows[0].astype(float) @ rows[1].T.astype(float)
+    assert_same(ranks, by_argsort(scores, task.truth, task.truth_start, "pessimistic", slack=1e-13))
+    scored = ranking_scores(ranks)
+    said = dict(scored["recall@5"].signature.items)
+    assert said["metric"] == "recall@5" and said["ties"] == "pessimistic" and said["n"] == str(len(ranks))
+    assert {*dict(task.signature.items)} <= {*said}
+    assert {*scored} == {"recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails"}
+
+
+def clustered_ranks(g: np.random.Generator, pictures: int = 60, each: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    "Ranks of several captions of pictures that are easy or hard, and the pictures."
+    ease = np.repeat(g.beta(1, 2, pictures), each)
+    return np.minimum(g.geometric(0.02 + 0.9*ease), 1000), np.repeat(np.arange(pictures), each)
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    "300 draws: of independent queries, and of five for a picture; where pictures are forgotten, they are too short."
+    g = np.random.default_rng(0)
+    many = clustered_ranks(g, 40000, 5)[0]
+    true = {"recall@1": (many == 1).mean(), "mrr@5": ((many <= 5)/many).mean(), "median-rank": np.median(many)}
+    inside = {kind: {name: [] for name in true} for kind in ("single", "several", "forgotten")}
+    for _ in range(300):
+        rank, picture = clustered_ranks(g)
+        for kind, (r, image) in {"single": (clustered_ranks(g, 200, 1)[0], None), "several": (rank, picture), "forgotten": (rank, None)}.items():
+            scores = ranking_scores(as_ranks(r, 1000, image), ks=(1, 5))
+            for name, value in true.items(): inside[kind][name].append(scores[name].ci.low <= value <= scores[name].ci.high)
+    for name in true:
+        assert 0.92 <= np.mean(inside["single"][name]) <= 0.99, name
+        assert 0.92 <= np.mean(inside["several"][name]) <= 0.99, name
+        if name != "median-rank": assert np.mean(inside["forgotten"][name]) < 0.9, name # few whole numbers are left for a median
+
+
+def test_paired_differences_by_other_means():
+    g = np.random.default_rng(1)
+    a, b = np.minimum(g.geometric(0.2, 400), 100), np.minimum(g.geometric(0.15, 400), 100)
+    frame = compare_ranks(as_ranks(a), as_ranks(b)).set_index("metric")
+    won, lost = ((a <= 5) & (b > 5)).sum(), ((a > 5) & (b <= 5)).sum()
+    assert frame.loc["recall@5", "p"] == pytest.approx(binomtest(int(won), int(won + lost)).pvalue)
+    tested = ttest_1samp(1/a - 1/b, 0)
+    low, high = tested.confidence_interval(0.95)
+    assert frame.loc["mrr", ["p", "ci_low", "ci_high"]].to_list() == pytest.approx([tested.pvalue, low, high])
+    assert frame.loc["median-rank", "difference"] == np.median(a) - np.median(b)
+    assert (frame["ci_low"] <= frame["difference"]).all() and (frame["difference"] <= frame["ci_high"]).all()
+    assert (frame["p_holm"] >= frame["p"]).all() and "fails" not in frame.index
+    swapped = compare_ranks(as_ranks(b), as_ranks(a)).set_index("metric")
+    np.testing.assert_allclose(swapped["difference"], -frame["difference"])
+    np.testing.assert_allclose(swapped["p"].drop("median-rank"), frame["p"].drop("median-rank"))
+
+
+@pytest.mark.slow
+def test_equal_models_differ_as_seldom_as_the_level_says():
+    g = np.random.default_rng(2)
+    alarms = {"single": [], "several": [], "forgotten": []}
+    for _ in range(150):
+        (a, picture), b = clustered_ranks(g, 40), clustered_ranks(g, 40)[0]
+        found = {"several": (a, b, picture), "forgotten": (a, b, None), "single": (a[::5], b[::5], None)}
+        for kind, (x, y, image) in found.items():
+            frame = compare_ranks(as_ranks(x, 1000, image), as_ranks(y, 1000, image), ks=(1,)).set_index("metric")
+            alarms[kind].append(frame.loc[["recall@1", "mrr"], "p"].to_numpy() < 0.05)
+    rate = {kind: np.mean(values, axis=0) for kind, values in alarms.items()}
+    assert (rate["single"] <= 0.1).all() and (rate["several"] <= 0.1).all()
+    assert (rate["forgotten"] > 0.1).all() # why the pictures must be known
+
+
+def test_curves_end_at_one_and_pass_the_medians():
+    figure = draw_ranks({"a": as_ranks([1, 2, 2, 50]), "b": as_ranks([100]*4)})
+    curves = [line.get_xydata() for line in figure.axes[0].get_lines()]
+    assert curves[0].tolist() == [[1, 0.25], [2, 0.75], [50, 1], [100, 1]] and curves[2].tolist() == [[100, 1], [100, 1]]
+    assert curves[1].tolist() == [[2, 0.5]] and curves[3].tolist() == [[100, 0.5]]

@@ -355,7 +355,7 @@ def compare_ranks(a: Ranks,
     frame.loc[known, "p_holm"] = holm(frame.loc[known, "p"])
     return frame
 
-# %% ../../nbs/ranking/030_ranks.ipynb #72371b70
+# %% ../../nbs/ranking/030_ranks.ipynb #e7cb1363
 def draw_ranks(models: Mapping[str, Ranks], # by name, in the order of the colors
                height: float = 2.3,         # inches
               ) -> Figure:
