@@ -90,6 +90,7 @@ def test_frames_become_tables(result):
     text = render_ranking(result)
     assert "minilm puts the right picture first for" in re.search("<h1>(.*?)</h1>", text)[1]
     for word in ("Differences on the same queries", "Rules", "Findings in the data", "violations against edits that keep the meaning", "0.400 – 0.500", "-0.100<small>-0.150 – -0.0500</small>", "a &lt;b&gt;", "a note &lt;of&gt; the run", "antonym: 45\u00a0% against 12\u00a0% after synonym, +33 points [28, 38]."): assert word in text
+    assert "cannot be judged" in text.split("</header>")[1] and "cannot be judged" not in text.split("</header>")[0]
     assert "invariant-metrics rank --data drawn --models tfidf,minilm" in text and "<dt>CA</dt>" in text and "<dt>sentinel</dt>" not in text
 
 

@@ -131,7 +131,9 @@ def glossary(names: Iterable[str],
     return list(known.items())
 
 # %% ../../nbs/pages/00_page.ipynb #2be6a4ca
-_USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut"}
+_USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut",
+          "data": "scenes", "queries": "first-caption", "corpus": "auto", "summaries": ["mean"], "ties": "pessimistic",
+          "steps": ["rules", "attack", "cleaning"], "confidence": 0.95}
 _UNSAID = ("command", "task", "content", "version", "data_identity", "regions_identity") # no options of their own
 _REPEATED = ("pred", "foils", "weights", "choice", "reader")
 
@@ -181,7 +183,11 @@ PART_FILES = {"probe": {"auc": "how often each violation is scored worse, with i
               "training": {"results": "every number of every model on test items", "improvements": "improvements over the baseline, three readings"},
               "ranking": {"scores": "recall, MRR, median rank and failures of each model, with intervals", "failures": "a row per failure: pictures, rank, CA, NCS, CE, SD",
                           "classes": "what went wrong in each failure", "matches": "matched pairs of concepts", "counts": "counts of common concepts",
-                          "sizes": "sizes of common concepts"}}
+                          "sizes": "sizes of common concepts", "shares": "share of failures in each class, with intervals",
+                          "table": "averages over all failures", "comparison": "differences of models on the same queries",
+                          "rules": "what goes with what among the failures", "cleaning": "findings in the data",
+                          "attack-table4": "where ranks went after each change", "attack-table5": "scores after each change",
+                          "attack-moves": "how far vectors moved", "attack-contrast": "changes of the meaning against those that keep it"}}
 
 def page_frame(run: Mapping,               # content of run.json
                title: str,

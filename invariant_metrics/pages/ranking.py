@@ -11,7 +11,7 @@ __all__ = ['QUERY_MEASURES', 'VERDICTS', 'MEASURES', 'WHOLE', 'PER_BLOCK', 'TABL
            'class_panel', 'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables',
            'list_blocks', 'detail_blocks', 'render_ranking', 'write_ranking_page']
 
-# %% ../../nbs/pages/30_ranking.ipynb #caced0a3
+# %% ../../nbs/pages/30_ranking.ipynb #f027fb68
 import base64
 import gzip
 import io
@@ -38,7 +38,7 @@ from ..ranking.classes import CLASSES
 from ..ranking.concepts import ConceptChoice
 from ..ranking.table import PAPER_COLUMNS
 
-# %% ../../nbs/pages/30_ranking.ipynb #983356ed
+# %% ../../nbs/pages/30_ranking.ipynb #ebbe8ded
 def _small(values) -> np.ndarray: # whole numbers from 0 in the smallest type that holds them
     array = np.asarray(values)
     if array.min(initial=0) < 0: raise ValueError(f"a column of numbers from 0 holds {array.min()}")
@@ -60,7 +60,7 @@ def pack_columns(arrays: Mapping[str, np.ndarray], # numbers, of any length each
     block = len(head).to_bytes(8, "little") + head + b"".join(held)
     return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #5c4feb03
+# %% ../../nbs/pages/30_ranking.ipynb #ae856660
 def unpack_columns(text: str) -> dict: # name -> array or value
     "What `pack_columns` packed."
     block = gzip.decompress(base64.b64decode(text))
@@ -71,7 +71,7 @@ def unpack_columns(text: str) -> dict: # name -> array or value
         found[name] = np.frombuffer(block, f"<{kind}", length, 8 + size + at)
     return found
 
-# %% ../../nbs/pages/30_ranking.ipynb #9d644932
+# %% ../../nbs/pages/30_ranking.ipynb #854828fc
 QUERY_MEASURES = ("ca_query", "ncs_query", "ce_query", "sd_query", "coverage")
 VERDICTS = (*CLASSES, "alternative") # what is said of a failure, in this order
 MEASURES = ("ca", "ncs", "ce", "sd")
@@ -95,7 +95,7 @@ def all_failures(models: Sequence, # each with explanations and classes
         parts.append(pd.concat(sides, axis=1).assign(model=k))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"truth": [], "retrieved": []})
 
-# %% ../../nbs/pages/30_ranking.ipynb #c1caf1a9
+# %% ../../nbs/pages/30_ranking.ipynb #d059c339
 def class_bits(failures: pd.DataFrame, # a column for each class: True, False, or missing if nobody can judge
               ) -> tuple[np.ndarray, np.ndarray]: # (F,) uint8 each: bits of the classes; of those not judged
     "What went wrong in each failure, in the order of `VERDICTS`."
@@ -106,7 +106,7 @@ def class_bits(failures: pd.DataFrame, # a column for each class: True, False, o
         unjudged |= np.uint8(1 << k) * verdict.isna().to_numpy(bool)
     return bits, unjudged
 
-# %% ../../nbs/pages/30_ranking.ipynb #dde73d96
+# %% ../../nbs/pages/30_ranking.ipynb #fe48a688
 def failure_concepts(concepts,             # `start`, `concept`: sorted ids of each picture; `vocabulary`
                      truth: np.ndarray,    # (F,) positions of pictures
                      retrieved: np.ndarray,
@@ -125,7 +125,7 @@ def failure_concepts(concepts,             # `start`, `concept`: sorted ids of e
     bounds = np.searchsorted(both, np.arange(len(truth) + 1) * size)
     return bounds, both % max(size, 1) * 4 + role
 
-# %% ../../nbs/pages/30_ranking.ipynb #2a3303a5
+# %% ../../nbs/pages/30_ranking.ipynb #0dbc2452
 PER_BLOCK = {"failures": 2048, "pictures": 256} # what is unpacked together when a failure is opened
 
 def _used(failures: pd.DataFrame) -> np.ndarray: # positions of the pictures in the page, rising
@@ -154,7 +154,7 @@ def list_columns(models: Sequence,
                "size": [int(model.ranks.size) for model in models], "classes": list(VERDICTS)}
     return arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #e4592de6
+# %% ../../nbs/pages/30_ranking.ipynb #1671301e
 def concept_columns(concepts,
                     failures: pd.DataFrame, # of `all_failures`
                    ) -> tuple[dict, dict]:  # arrays, values
@@ -166,7 +166,7 @@ def concept_columns(concepts,
     arrays = {"start": bounds, "entry": entry, "often": often, "frequent": frequent}
     return {name: _small(column) for name, column in arrays.items()}, {"names": list(concepts.vocabulary)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #f672761f
+# %% ../../nbs/pages/30_ranking.ipynb #24877dde
 TABLES = {"matches": ("truth_concept", "retrieved_concept", "similarity"),
           "counts": ("concept", "truth_count", "retrieved_count"),
           "sizes": ("concept", "truth_area", "retrieved_area", "difference")}
@@ -185,7 +185,7 @@ def joined_table(models: Sequence,
     named = [column for column in table if column.endswith("concept")]
     return table.assign(**{column: place.get_indexer(table[column]) for column in named})
 
-# %% ../../nbs/pages/30_ranking.ipynb #e627ed7d
+# %% ../../nbs/pages/30_ranking.ipynb #e37aa318
 def _number(values: np.ndarray) -> np.ndarray: # whole numbers small, others in single precision
     return _small(values) if values.dtype.kind in "iu" else values.astype(np.float32)
 
@@ -204,7 +204,7 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
         told = part.reindex(columns=["missing", "extra"]).fillna("")
         yield arrays, {name: told[name].tolist() for name in told}
 
-# %% ../../nbs/pages/30_ranking.ipynb #bd9ef13c
+# %% ../../nbs/pages/30_ranking.ipynb #2deb7761
 PICTURES = ("reference", "thumbnails", "none")
 THUMBNAIL, THUMBNAIL_BYTES = 160, 24_000_000 # short side in pixels; all of them together
 
@@ -219,7 +219,7 @@ def _thumbnail(path: str) -> str: # "" where the file cannot be read
     Image.fromarray(pixels).save(held, "JPEG", quality=70, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(held.getvalue()).decode()
 
-# %% ../../nbs/pages/30_ranking.ipynb #c41a0c29
+# %% ../../nbs/pages/30_ranking.ipynb #6bd1ea6b
 def picture_sources(paths: Sequence[str],          # "" where there is no file
                     folder: Path,                  # of the page
                     pictures: str = "reference",   # one of PICTURES
@@ -242,7 +242,7 @@ def picture_sources(paths: Sequence[str],          # "" where there is no file
     if left: notes.append(f"{left:,} {of} have no thumbnail: {why}.")
     return found, notes
 
-# %% ../../nbs/pages/30_ranking.ipynb #8388e417
+# %% ../../nbs/pages/30_ranking.ipynb #2a180603
 SENTENCES = 5 # about each picture, at most
 NO_BOX = -32768
 
@@ -272,7 +272,7 @@ def picture_columns(annotations: Annotations,
                   "names": [objects.names[k] for k in known]}
         yield arrays, values
 
-# %% ../../nbs/pages/30_ranking.ipynb #01acc169
+# %% ../../nbs/pages/30_ranking.ipynb #cbc5d079
 LONGEST = 200 # rows of a table
 
 def _interval_of(columns: list[str]) -> dict[str, str]: # column -> what its bounds begin with
@@ -305,7 +305,7 @@ def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows
     more = f", the first {LONGEST} of {len(frame):,}" if len(frame) > LONGEST else ""
     return {"title": title + more, "columns": [name.replace("_", " ") for name in kept], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #e46f2fe9
+# %% ../../nbs/pages/30_ranking.ipynb #5d936d02
 WENT_WRONG = {"object": "lack a thing that the query names", "count": "have another number of something",
               "size": "have something in another size",
               "attribute": "have something of another color or kind",
@@ -336,7 +336,7 @@ def ranking_sentence(models: Sequence) -> str:
     if not failed or not parts: return f"{said}."
     return f"{said}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
-# %% ../../nbs/pages/30_ranking.ipynb #4cee18ab
+# %% ../../nbs/pages/30_ranking.ipynb #0f00aa0e
 FITS = "have nothing in their annotations that speaks against them"
 
 def _between(score) -> str: # the interval of a share
@@ -363,7 +363,7 @@ def model_answer(model) -> dict: # what, sentence
         said += f" The best pairs of other concepts have a path similarity of {plots.share(pairs)} (NCS)."
     return {"what": f"{model.name}:", "sentence": said}
 
-# %% ../../nbs/pages/30_ranking.ipynb #9d1dc2a1
+# %% ../../nbs/pages/30_ranking.ipynb #1cef1174
 def _rounded(share: float): # in percent
     return round(100 * share) if np.isfinite(share) else "–"
 
@@ -384,7 +384,7 @@ def attack_answer(name: str,   # of the model
     sentence = "; ".join(parts) + "." if parts else ""
     return {"what": f"{name}, a changed word lowers the rank:", "sentence": sentence}
 
-# %% ../../nbs/pages/30_ranking.ipynb #39772c0f
+# %% ../../nbs/pages/30_ranking.ipynb #0866acae
 def class_panel(model) -> dict: # as `count_panel`
     "Shares of failure classes in percent, as bars."
     rows = []
@@ -403,7 +403,7 @@ def ranking_figure(models: Sequence) -> dict | None: # title, panels; None where
     panels = [class_panel(model) for model in order]
     return {"title": "What went wrong in the failures; several may apply to one", "panels": panels}
 
-# %% ../../nbs/pages/30_ranking.ipynb #f3780e92
+# %% ../../nbs/pages/30_ranking.ipynb #f05e5573
 SCORES = ("recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails")
 
 def recall_table(models: Sequence) -> dict: # title, columns, rows
@@ -416,7 +416,7 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
     title = "Scores of each model, with intervals over queries"
     return {"title": title, "columns": ["model", *names], "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #005f0f29
+# %% ../../nbs/pages/30_ranking.ipynb #3cb27d9b
 def class_table(models: Sequence) -> dict: # title, columns, rows
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
@@ -429,7 +429,7 @@ def class_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["class", *(model.name for model in models)]
     return {"title": "Share of failures in each class, with intervals", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #54fcdbb1
+# %% ../../nbs/pages/30_ranking.ipynb #0725956b
 def average_table(models: Sequence) -> dict: # title, columns, rows
     "The averages of all failures, a row per quantity and a column per model."
     models = [model for model in models if model.table is not None]
@@ -446,7 +446,7 @@ def average_table(models: Sequence) -> dict: # title, columns, rows
     heads = ["quantity", "heading in the paper", *(model.name for model in models)]
     return {"title": "Averages over all failures", "columns": heads, "rows": rows}
 
-# %% ../../nbs/pages/30_ranking.ipynb #92ff679b
+# %% ../../nbs/pages/30_ranking.ipynb #7f0ef4c9
 ATTACKED = {"contrast": "violations against edits that keep the meaning",
             "table4": "ranks after the change, of changed queries",
             "moves": "cosine between query and right answer",
@@ -487,7 +487,7 @@ def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
             "rules": frame(_bounded(result.rules), "Rules"),
             "cleaning": _findings(result.cleaning)}
 
-# %% ../../nbs/pages/30_ranking.ipynb #96607931
+# %% ../../nbs/pages/30_ranking.ipynb #d26d036c
 def _shown_concepts(result): # those of the run; where there are none, nothing counts
     if result.concepts is not None: return result.concepts
     annotations = result.task.annotations
@@ -515,7 +515,7 @@ def detail_blocks(result, failures: pd.DataFrame,
     blocks = {f"failures-{k}": held for k, held in enumerate(tables)}
     return _packed(blocks | {f"pictures-{k}": held for k, held in enumerate(pictures)})
 
-# %% ../../nbs/pages/30_ranking.ipynb #15f68b8c
+# %% ../../nbs/pages/30_ranking.ipynb #27e91edc
 LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
           "nothing in the annotations speaks against it, the page says alternative.",
           "Classes and concepts are read from annotations. What nobody marked in a picture counts as missing "
@@ -527,9 +527,14 @@ METRICS = [{"column": column, "name": name, "first": first} for column, name, fi
             ("ncs", "NCS, similarity of the others", "low"), ("ce", "CE, differences of counts", "high"),
             ("sd", "SD, differences of sizes", "high"))]
 
-# %% ../../nbs/pages/30_ranking.ipynb #5d99ce4a
-def _one_note(notes: list[str]) -> list[str]: # what a reader must know, in one box
-    return ["; ".join(note.rstrip(".") for note in dict.fromkeys(notes)) + "."] if notes else []
+# %% ../../nbs/pages/30_ranking.ipynb #e2bdb3a0
+def _notes_of_models(result) -> list[str]: # they begin with its name, and stand below the sentences
+    names = tuple(f"{model.name}: " for model in result.models)
+    return [note for note in result.notes if note.startswith(names)]
+
+def _one_note(result, notes: Sequence[str]) -> list[str]: # what a reader must know first, in one box
+    first = [note for note in (*result.notes, *notes) if note not in _notes_of_models(result)]
+    return ["; ".join(note.rstrip(".") for note in dict.fromkeys(first)) + "."] if first else []
 
 def _answers(result) -> list[dict]: # what, sentence: of each model, and of what was attacked
     moved = [attack_answer(name, held) for name, held in result.attacks.items()]
@@ -538,7 +543,7 @@ def _answers(result) -> list[dict]: # what, sentence: of each model, and of what
 def _frame(result, notes: Sequence[str], out: str) -> dict: # of the page, as `page_frame`
     models = result.models
     run = result.run | {"settings": {"command": "rank", **result.run.get("settings", {})}}
-    said, figure, notes = ranking_sentence(models), ranking_figure(models), _one_note([*result.notes, *notes])
+    said, figure, notes = ranking_sentence(models), ranking_figure(models), _one_note(result, notes)
     signatures = {f"{m.name}, {name}": str(one.signature) for m in models for name, one in m.scores.items()}
     return page_frame(run, "Ranking: why was the wrong picture first?", said, figure, limits=LIMITS, names=(),
                       parts=["ranking"], settings=run_facts(run), signatures=signatures, notes=notes,
@@ -556,11 +561,12 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
     later = detail_blocks(result, failures, sources) if len(failures) else []
     return render_page("ranking.html.j2", scripts=["ranking.js"], beside=pictures == "reference",
                        frame=_frame(result, notes, str(folder)), answers=_answers(result),
+                       remarks=_notes_of_models(result),
                        tables=number_tables(result), models=[model.name for model in models],
                        failures=len(failures) if explained(models) else None, metrics=METRICS,
                        chosen=models.index(best_model(models)), first=first, later=later)
 
-# %% ../../nbs/pages/30_ranking.ipynb #170bef99
+# %% ../../nbs/pages/30_ranking.ipynb #bfe4868d
 def write_ranking_page(result,                      # what `ranking.run.rank` gives
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"
