@@ -151,6 +151,21 @@ def annotated_pictures(place: Path) -> None: # what is written and marked in the
     (place/"instances.json").write_text(json.dumps({"images": images, "annotations": [*texts, *boxes], "categories": named}))
 
 
+def finished_ranking(place: Path) -> None:
+    if place.exists(): return
+    assert cli("rank", "--models", "embedded", "--steps", "rules", "--out", place, cwd=place.parent.parent).returncode == 0
+
+
+def failure_answers(place: Path) -> None: # of three raters, to the page of failures
+    finished_ranking(place.parent/"runs"/"ranking")
+    assert cli("rank", "collect", "runs/ranking", "--out", "page.html", "--failures", 5, cwd=place.parent).returncode == 0
+    place.mkdir()
+    for k in range(3):
+        sheet = answer_sheet(place.parent/"page.html", str(k + 1), f"rater {k + 1}")
+        rating = sheet["aspect"].eq("rating") if "aspect" in sheet else sheet["item"].isna()
+        write_answers(sheet.assign(answer=[5 if r else i % 2 for i, r in enumerate(rating)], seconds=3.0), place/f"{k}.csv")
+
+
 def finished_run(place: Path) -> None:
     words = ["probe", "translation", "--metrics", "bleu", "--families", "negation", "--scale", "quick", "--workers", 1, "--out", place]
     assert cli(*words, cwd=place.parent).returncode == 0
@@ -165,8 +180,8 @@ DATA = { # what an example names -> how it is made
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
-    "runs/colorization": finished_run, "annotations/": annotated_pictures}
-INSTEAD = {("styles", "generated/"): style_folders} # where an example means something else by a name
+    "runs/colorization": finished_run, "annotations/": annotated_pictures, "runs/ranking": finished_ranking}
+INSTEAD = {("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
     "score fid,fdd,cmmd,kid": "weights fetch inception", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
