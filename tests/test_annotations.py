@@ -80,10 +80,11 @@ def test_what_cannot_be_meant_is_one_line_with_its_place():
              ([{"id": 7, "captions": "A dog."}], "(id 7), captions: expected a list"), ([{"id": 7, "captions": [3]}], "expected texts, not 3"),
              (["A dog."], "record 1: expected a dict"), ([{"captions": []}], "no id"), ([{"id": NAN}], "an id is a text or a number"), ([], "no pictures"),
              (box([1, 2, 3]), "object 1: a box is left, top, width, height"), (box([1, 2, 3, NAN]), "a box is"), (box("1234"), "a box is"),
-             (box([1, 2, 3, None]), "a box is"), ([{"id": 7, "objects": ["dog"]}], "object 1: expected an object"),
+             (box([1, 2, 3, None]), "a box is"), (box([1e308, 1, 1e308, 1]), "a box is"), ([{"id": 7, "objects": ["dog"]}], "object 1: expected an object"),
              ([{"id": 7, "objects": [{"name": 3}]}], "name: expected a text"), ([{"id": 7, "objects": [{"name": "dog", "synsets": "dog.n.01"}]}], "synsets: expected a list"),
              ([{"id": 7, "width": -5}], "width and height are whole numbers"), ([{"id": 7, "width": 1.5}], "whole numbers"), ([{"id": 7, "width": NAN}], "whole numbers"),
              ([{"id": 7, "attributes": [("dog",)]}], "expected (name, attribute)"), ([{"id": 7, "relations": [("a", "b")]}], "expected (subject, predicate, object)"),
+             ([{"id": 7, "captions": ["a \ud800 dog"]}], "(id 7), captions: character 3 is half a character"), ([{"id": 7, "objects": [{"name": "\udfff"}]}], "half a character"),
              ([{"id": 7, "picture": 3}], "expected the path"), ({"id": 7}, "expected a list of records"), ("a.json", "expected a list of records")]
     for wrong, part in cases: assert part in error_of(annotate, wrong), part
     held = annotate(records(3))
@@ -307,6 +308,11 @@ def test_own_records_and_foreign_files(tmp_path):
     assert "no annotations recognized" in error_of(load_annotations, tmp_path/"other.json")
     assert "no such file" in error_of(load_annotations, tmp_path/"none.json") and "unknown format" in error_of(load_annotations, tmp_path/"own.json", format="voc")
     assert "recognized as records, not as coco" in error_of(load_annotations, tmp_path/"own.json", format="coco")
+    for wrong in ({"name": "dog"}, ["dog"], "dog"):
+        (tmp_path/"bad.json").write_text(json.dumps([{"id": 1, "captions": ["a dog"], "objects": wrong}]))
+        assert "bad.json, record 1: expected a record, its objects as a list" in error_of(load_annotations, tmp_path/"bad.json"), wrong
+    (tmp_path/"bad.json").write_text(json.dumps([{"id": 1, "captions": ["a dog"], "objects": None, "regions": []}, "b"]))
+    assert "bad.json, record 2: expected a record" in error_of(load_annotations, tmp_path/"bad.json")
     assert "is no folder" in error_of(load_annotations, tmp_path/"own.json", images=tmp_path/"none")
     (tmp_path/"other.json").unlink()
     (tmp_path/"far.zip").unlink()

@@ -98,7 +98,7 @@ def test_measures_by_hand():
     records[1]["captions"] += ["grass"]
     task = ranking_task(annotate(records))
     row = classify_failures(task, failures(np.array([1]))).iloc[0]
-    assert row[["object", "count"]].tolist() == [True, True] and row["missing"].startswith("tree; hill; three zebras")
+    assert row[["object", "count"]].tolist() == [True, True] and row["missing"].startswith("tree; hill; three zebras (1 there)")
     assert row["ca_query"] == pytest.approx(1/3) and row["ce_query"] == 2 and row["query_concepts"] == 3     # nobody marks frisbees
     assert row["coverage"] == pytest.approx(1/3) and row["sd_query"] == 0                                      # 45 against 30: half as large again
     assert row["ncs_query"] == pytest.approx(5/36)                                                            # tree-grass 1/6, hill-grassland 1/9
@@ -121,6 +121,16 @@ def test_choices_decide_what_fulfils_an_animal(choice, retrieved, name, expected
     assert row[name] == expected
 
 
+def test_another_number_is_told_from_nothing_at_all():
+    "A thing that is there in another number is said with that number; a thing that is not there is named alone."
+    def thing(name, k): return {"name": name, "synsets": [f"{name}.n.01"], "box": [10*k, 0, 5, 5]}
+    held = [[thing("apple", 0), thing("dog", 1), thing("dog", 2)], [thing("apple", k) for k in range(3)], [thing("dog", k) for k in range(5)]]
+    captions = ["an apple and two dogs", "apples", "dogs"]
+    task = ranking_task(annotate([{"id": str(i), "width": 90, "height": 90, "captions": [said, said], "objects": things} for i, (said, things) in enumerate(zip(captions, held))]))
+    found = classify_failures(task, pd.DataFrame({"query": [0, 0], "truth": [0, 0], "retrieved": [1, 2]}))
+    assert found["missing"].tolist() == ["dogs; one apple (3 there)", "apple; two dogs (5 there)"] or found["missing"].tolist() == ["two dogs; one apple (3 there)", "apple; two dogs (5 there)"]
+
+
 def test_what_cannot_be_judged_is_missing_and_said():
     "Nothing marked, nothing named, queries without nouns; sentences stand in for objects; silence is no contradiction."
     captions = [["a red ball on a table", "the red ball lies on a table"], ["a ball on a table", "a blue ball under a table"],
@@ -133,7 +143,7 @@ def test_what_cannot_be_judged_is_missing_and_said():
     assert found.loc[2, ["object", "alternative"]].isna().all() and found.loc[2, "count"] is not pd.NA
     assert found.loc[3, "object"] and found["size"].isna().all() and found["sd_query"].isna().all()
     notes = found.attrs["notes"]
-    assert "object: 1 of 4 failures cannot be judged" in notes and "the source has no objects: they are read from sentences" in notes
+    assert "object: 1 of 4 failures cannot be judged" in notes and "the source has no objects, attributes, relations: they are read from sentences" in notes
     with pytest.raises(InputError, match="pictures ask"):
         pictures = annotate([{"id": "a", "captions": ["x"], "picture": "a.png"}, {"id": "b", "captions": ["y"], "picture": "b.png"}])
         classify_failures(ranking_task(pictures, "captions", "pictures", reverse=True), failures(np.array([1, 0])))
@@ -144,6 +154,11 @@ def test_groups_and_pictures_of_things_are_those_things():
     said = {text: [(n.noun, n.least) for n in query_claims(text).nouns] for text in
             ("a herd of zebras", "a picture of a small dog", "two rows of three red cars", "a cup of coffee")}
     assert [*said.values()] == [[("zebra", 2)], [("dog", 1)], [("car", 3)], [("cup", 1), ("coffee", 1)]]
+    for nested in ("a picture of a group of men on a boat", "a view of a row of a line of men on a boat", "a pair of a row of a pair", "a group of groups of a group"):
+        claims = query_claims(nested)
+        nouns = {n.noun for n in claims.nouns}
+        assert {x for a, _, b in claims.relations for x in (a, b)} | {x for x, _ in (*claims.attributes, *claims.sizes)} <= nouns and nouns, nested
+        assert "boat" not in nested or nouns == {"man", "boat"} and ("man", "on", "boat") in claims.relations
     assert query_claims("a big group of men on a boat").sizes == () and ("man", "on", "boat") in query_claims("a big group of men on a boat").relations
 
 

@@ -567,6 +567,13 @@ def _with_pictures(records: Iterable[dict], folder: Path | None, counts: Counter
             counts[f"pictures without a file in {folder.name}"] += not record["picture"]
         yield record
 
+def _plain_records(file: AnnotationFile) -> Iterator[dict]:
+    for number, (_, item) in enumerate(stream_json(file), 1):
+        held = (item.get("objects") or []) if isinstance(item, dict) else None
+        if not isinstance(held, list) or not all(isinstance(made, dict) for made in held):
+            raise InputError(f"{file.name}, record {number}: expected a record, its objects as a list, not {item!r:.60}")
+        yield {**item, "objects": held}
+
 def _records_of(held: Collection, captions: Mapping | None, split: str | None, caption_key: str | None,
                 aliases: Mapping, counts: Counter) -> tuple[str, Iterator[dict]]: # format, records
     if held.format == "visual-genome": return held.format, _visual_genome(held, captions, aliases, counts)
@@ -579,7 +586,7 @@ def _records_of(held: Collection, captions: Mapping | None, split: str | None, c
     if held.format == "flickr": return held.format, _line_records(file)
     if held.format == "karpathy": return held.format, _karpathy_records(file)
     if held.format == "captions": return held.format, _caption_records(file, caption_key)
-    return held.format, (item for _, item in stream_json(file))
+    return held.format, _plain_records(file)
 
 # %% ../../nbs/data/90_annotation_files.ipynb #cff02a85
 def _lacks(held: Annotations) -> str: # what nothing is known of

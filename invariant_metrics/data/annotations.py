@@ -121,8 +121,14 @@ def take(self: Annotations,
                    relations=some(self.relations), pictures=some(self.pictures))
 
 # %% ../../nbs/data/80_annotations.ipynb #881f28c9
+def _whole_text(text: str, where: str) -> str:
+    try: text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: character {error.start + 1} is half a character ({error.object[error.start]!a}); mend the file") from error
+    return text
+
 def _words(text, where: str) -> str: # in lower case, with single spaces
-    if isinstance(text, str): return " ".join(text.lower().split())
+    if isinstance(text, str): return " ".join(_whole_text(text, where).lower().split())
     raise InputError(f"{where}: expected a text, not {text!r:.60}")
 
 def _listed(held, where: str) -> list: # what a record holds under a key
@@ -161,7 +167,7 @@ class _Marked:
 def _is_box(box) -> bool: # four finite numbers, or nothing
     if box is None: return True
     if isinstance(box, (str, Mapping)) or not hasattr(box, "__len__") or len(box) != 4: return False
-    return all(isinstance(x, Real) and abs(x) < np.inf for x in box)
+    return all(isinstance(x, Real) and abs(x) < 1e30 for x in box) # in single precision
 
 # %% ../../nbs/data/80_annotations.ipynb #53b28d1d
 def clip_boxes(boxes: np.ndarray,   # (M, 4) left, top, width, height; NaN without a box
@@ -187,7 +193,7 @@ def _sentences(record: Mapping, key: str, where: str, left_out: Counter) -> tupl
     held = _listed(record.get(key), f"{where}, {key}")
     if wrong := [text for text in held if not isinstance(text, str)]:
         raise InputError(f"{where}, {key}: expected texts, not {wrong[0]!r:.60}")
-    kept = tuple(text.strip() for text in held if text.strip())
+    kept = tuple(_whole_text(text, f"{where}, {key}").strip() for text in held if text.strip())
     left_out[f"empty {key}"] += len(held) - len(kept)
     return kept
 

@@ -116,6 +116,16 @@ def _together(claims: Sequence[tuple[int, str, bool, str]], noun: str) -> NounCl
     number = min((c[1] for c in counted), key=_STRENGTH.index)
     return NounClaim(noun, sum(c[0] for c in counted), number, claims[0][3])
 
+def _members(relations: Sequence[tuple[int, str, int]], nouns: Sequence[str]) -> dict[int, int]:
+    "What stands for each group: the people of a picture of a group of people."
+    of = {a: b for a, r, b in relations if r == "of" and nouns[a] in COLLECTIVE}
+    for a in of:
+        passed = {a}
+        while of[a] in of and of[a] not in passed:
+            passed.add(of[a])
+            of[a] = of[of[a]]
+    return {a: b for a, b in of.items() if b not in of} # a group of groups stands for itself
+
 def query_claims(text: str,                                 # a sentence
                  parser: Callable[[str], Parse] = pattern_parse,
                 ) -> QueryClaims:
@@ -123,7 +133,7 @@ def query_claims(text: str,                                 # a sentence
     parsed = parser(text)
     graph = graph_of(parsed)
     nouns, mentions, said = [plain_noun(e.head) for e in graph.entities], {}, []
-    of = {a: b for a, r, b in graph.relations if r == "of" and nouns[a] in COLLECTIVE} # a group of people
+    of = _members(graph.relations, nouns)
     for k, mention in enumerate(_mentions(parsed, [e.head for e in graph.entities])):
         if k in of: continue
         mentions.setdefault(nouns[k], []).append(mention)
@@ -583,13 +593,17 @@ def _class_notes(frame: pd.DataFrame, annotations: Annotations) -> list[str]:
     held = {"objects": len(annotations.objects), "attributes": annotations.attributes}
     held["relations"] = annotations.relations
     lacks = [what for what, there in held.items() if not there]
-    return [*notes, *(f"the source has no {what}: they are read from sentences" for what in lacks)]
+    return [*notes, *([f"the source has no {', '.join(lacks)}: they are read from sentences"] if lacks else [])]
 
 # %% ../../nbs/ranking/060_classes.ipynb #30c247df
+def _miscounted(said: str, number: str, there: int) -> str: # "one apple (3 there)": it is there, in another number
+    return f"{'one ' if number == 'singular' else ''}{said} ({there:,} there)"
+
 def _wording(asks: pd.DataFrame, lost, miscounted, misfit: pd.DataFrame, told: dict, many: int) -> list[str]:
     "What of each query is missing, in words."
     rows = [*zip(asks["failure"][lost], asks["said"][lost])]
-    rows += zip(asks["failure"][miscounted], asks["said"][miscounted])
+    counted = asks[miscounted]
+    rows += zip(counted["failure"], map(_miscounted, counted["said"], counted["number"], counted["in_retrieved"]))
     rows += [(f, f"{said} of that size") for f, said in zip(misfit["failure"], misfit["said"])]
     claims = [*told["attribute"], *told["size"], *told["relation"]]
     return _texts(many, rows + [(t.failure, t.said) for t in claims if t.broken])
