@@ -2,6 +2,7 @@
 import inspect
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -10,9 +11,10 @@ import pytest
 import invariant_metrics as im
 from commands import cli
 from invariant_metrics.core import InputError
-from invariant_metrics.data.annotations import annotate
+from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.files import assets_folder, load_results
 from invariant_metrics.pages.page import run_command
+from invariant_metrics.pages.ranking import write_ranking_page
 from invariant_metrics.ranking import run as ranking_run
 from invariant_metrics.ranking.run import RankSize, load_ranking
 from real_data import data_path
@@ -247,3 +249,15 @@ def test_annotations_in_memory(tmp_path):
     assert len(found.task) == len(CAPTIONS) and found.attacks == {}
     with pytest.raises(InputError, match="give them as data"): load_ranking(tmp_path/"run")
     assert load_ranking(tmp_path/"run", annotate(CAPTIONS)).scores.equals(found.scores)
+
+
+def test_pictures_can_ask(tmp_path):
+    "An image–text network in both directions: where pictures ask there are no words to change, and the rest goes on."
+    from test_caption import mini_clip
+    mini_clip(tmp_path/"clip")
+    texts = [f"{number} {thing} red as a house" for number in ("one", "two", "six") for thing in ("boat", "cat", "old man", "tree")]
+    pictures = replace(scene_annotations(12, folder=tmp_path/"pictures"), captions=tuple((text,) for text in texts))
+    for reverse in (False, True):
+        found = im.rank(pictures, [str(tmp_path/"clip")], corpus="pictures", reverse=reverse, attacks=["color-all"], out=tmp_path/f"run-{reverse}")
+        assert bool(found.attacks) == (not reverse) and any("queries are pictures" in note for note in found.notes) == reverse
+        assert write_ranking_page(found, found.folder).stat().st_size > 20_000

@@ -220,6 +220,7 @@ def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mappin
     failed = np.flatnonzero(ranks.failed)
     truth, retrieved = (task.corpus_image[at[failed]] for at in (ranks.truth, ranks.top))
     explanations = explain_failures(concepts, truth, retrieved, ranks.rank[failed], failed)
+    if task.shows == "queries": return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None, "table": global_table(explanations)}
     classes = classify_failures(task, explanations)
     told = tuple(classes.attrs["notes"])
     return {**_parts_of(explanations), "classes": classes, "class_notes": told, "shares": class_shares(classes, confidence=s["confidence"]), "table": global_table(explanations)}
@@ -239,7 +240,7 @@ def _comparison(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
 def _rules(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
     frames = []
     for model in models:
-        if not len(model.classes): continue # it has no failures
+        if model.classes is None or not len(model.classes): continue # pictures ask, or nothing failed
         table = model.classes[list(CLASSES)].fillna(False).astype(bool)
         found = association_rules(table, confidence=s["confidence"])
         frames.append(found.assign(model=model.name)[["model", *found]])
@@ -306,7 +307,8 @@ class _Run:
         self.folder, self.task, self.s, self.networks = out/"ranking", task, s, networks
         self.concepts = concepts_of(task.annotations, ConceptChoice(**s["choice"]))
         self.notes = [*task.annotations.notes, *task.notes, *self.concepts.notes]
-        self.attacks = attack_queries(task, s["attacks"], s["seed"]) if "attack" in s["steps"] else {}
+        self.attacks = cache(lambda: attack_queries(task, s["attacks"], s["seed"])) # not made where their ranks are there already
+        if task.shows == "queries": self.notes.append("queries are pictures here: no classes of failures, and no words to change")
 
     def step(self, name: str, what: str, make: Callable) -> dict:
         "What a step of a model made, now or before."
@@ -326,8 +328,8 @@ class _Run:
         held = self.step(name, "reasons", lambda: _explain_step(self.task, self.concepts, ranks, self.s))
         self.notes += [f"{name}: {note}" for note in (*ranks.notes, *held["notes"], *held["class_notes"])]
         reasons = _reasons_of(held)
-        if not self.attacks: return ModelResult(name, ranks, scores, **reasons), None
-        held = self.step(name, "attacks", lambda: _attack_step(self.task, vectors(), ranks, self.attacks, self.s))
+        if "attack" not in self.s["steps"] or self.task.shows == "queries": return ModelResult(name, ranks, scores, **reasons), None
+        held = self.step(name, "attacks", lambda: _attack_step(self.task, vectors(), ranks, self.attacks(), self.s))
         attacked = Attacked(**held)
         self.notes += [f"{name}: {note}" for note in attacked.notes]
         return ModelResult(name, ranks, scores, **reasons), attacked
