@@ -93,7 +93,7 @@ def drawn_ranking(annotations, models={"tfidf": 0.15, "minilm": 0.4}, queries=No
                                 "difference": 0.33, "ci_low": 0.28, "ci_high": 0.38, "p": 0.001}]))
     task = SimpleNamespace(annotations=annotations, queries=queries or tuple((c[0],) for c in annotations.captions))
     run = {"settings": {"command": "rank", "data": "drawn", "models": list(models), "seed": 0}, "parts": {"rank": {"seconds": 61.0}}, "versions": {"python": "3"}}
-    return SimpleNamespace(task=task, models=tuple(ranked), concepts=concepts, run=run, notes=("a note <of> the run", "minilm: 2 of 9 cannot be judged"), attacks={"minilm": attacked},
+    return SimpleNamespace(task=task, models=tuple(ranked), concepts=concepts, run=run, notes=("a note <of> the run",), remarks=("minilm: 2 of 9 cannot be judged",), attacks={"minilm": attacked},
                            comparison=pd.DataFrame([{"metric": "recall@1", "a": 0.4, "b": 0.15, "difference": 0.25, "ci_low": 0.2, "ci_high": 0.3, "p": 0.001}]),
                            rules=pd.DataFrame([{"if": "object", "then": "count", "support": 0.1, "confidence": 0.3, "ci_low": 0.2, "ci_high": 0.4, "lift": 1.4, "n": 50}]),
                            cleaning=pd.DataFrame([{"kind": "caption fits no picture", "id": "picture 3", "what": "a <b>", "evidence": "rank 900"}]))

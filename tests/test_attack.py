@@ -288,7 +288,7 @@ def test_refusals(attacked):
 def test_kinds_that_apply_to_nothing_are_said(attacked):
     task, attacks = attacked
     found = rerank(task, {"size": attacks["size"], "paraphrase": attacks["paraphrase"]}, *model(task, bag))
-    assert found.notes == ("size: no query could be changed",) and not len(found.contrast)
+    assert found.notes == ("no query could be changed by size",) and not len(found.contrast)
     assert found.table4.loc[0, "changed"] == 0 and np.isnan(found.table4.loc[0, "lower"]) and np.isnan(found.moves.loc[0, "cosine"])
 
 

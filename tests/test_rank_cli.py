@@ -191,7 +191,8 @@ def test_bad_data_are_one_line_and_nothing_is_written(name, tmp_path):
     ("--steps clean", "did you mean cleaning"), ("--ks 1,5,1000", "k of recall@k is 1 to 9, not 1000"), ("--ks 0", "1 to 9"), ("--ties random", "unknown tie rule"),
     ("--choice senses=all", "unknown choice of senses"), ("--choice sense=first", "did you mean senses"), ("--reader splitt=val", "did you mean split"),
     ("--synsets nowhere.json", "nowhere.json"), ("--images nowhere", "nowhere"), ("--device meta", "device 'meta'"), ("--resume", "nothing to resume"),
-    ("--data d.json", "twice"), ("--confidence 95", "--confidence"), ("--pictures big", "unknown way to show pictures"), ("--scale hug", "unknown scale")])
+    ("--attacks size --steps rules", "no effect without the step attack"), ("--models ,", "no model is named"), ("--summaries ,", "no summary is named"),
+    ("--corpus pictures", "name the folder of their files as images"), ("--data d.json", "twice"), ("--confidence 95", "--confidence"), ("--pictures big", "unknown way to show pictures"), ("--scale hug", "unknown scale")])
 def test_wrong_options_are_one_line_and_nothing_is_written(words, says, tmp_path):
     write(tmp_path/"d.json", CAPTIONS)
     models = () if "--models" in words else ("--models", "tfidf")
@@ -226,6 +227,48 @@ def test_hostile_text_is_text_in_the_page(tmp_path):
     assert done.returncode == 0, done.stderr
     page = (tmp_path/"<b>run"/"index.html").read_text(encoding="utf-8")
     assert bad not in page and "<b>run" not in page
+
+
+def test_other_ks_have_the_first_place_with_them(tmp_path):
+    "What is told of a run begins with the queries whose right answer is first, whatever else was asked for."
+    write(tmp_path/"d.json", CAPTIONS)
+    done = cli("rank", "d.json", "--models", "tfidf", "--ks", "9,3", "--steps", "rules", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    scores = {row["metric"] for row in json.loads(done.stdout)["result"]["scores"]}
+    assert {"recall@1", "recall@3", "recall@9", "mrr@9"} <= scores and not {"recall@5", "recall@10"} & scores
+
+
+def test_notes_of_several_models_are_one_line():
+    told = {"a": ["1 of 3 failures have no NCS", "no objects", "size: 1 of 3 failures lack it", "alone"], "b": ["2 of 1,003 failures have no NCS", "no objects", "size: 1 of 3 failures lack it"]}
+    assert ranking_run._together(told) == ["a 1 of 3, b 2 of 1,003 failures have no NCS", "all models: no objects", "all models: size: 1 of 3 failures lack it", "a: alone"]
+    assert ranking_run._together({"a": told["a"]}) == [f"a: {note}" for note in told["a"]] and ranking_run._together({}) == []
+
+
+def test_the_head_of_the_page_says_what_comes_first_and_each_note_once(tmp_path):
+    "Counts about single models stand below the sentences; where nothing is marked, no measure of concepts is listed as lacking."
+    write(tmp_path/"d.json", [{**row, "captions": [*row["captions"][:1], "a thing"]} for row in CAPTIONS])
+    done = cli("rank", "d.json", *TWO, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    assert len(notes) == len(set(notes)) and not any("no NCS" in note for note in notes) and sum("read from sentences" in note for note in notes) == 1
+    found = load_ranking(tmp_path/"runs"/"ranking")
+    head, body = (tmp_path/"runs"/"ranking"/"index.html").read_text(encoding="utf-8").split("</header>")
+    assert any("no query could be changed by" in line for line in found.remarks) and "have no concept" in head
+    for line in found.remarks: assert line.split(": ")[-1] in body and line.split(": ")[-1] not in head, line
+
+
+def test_changed_queries_that_move_nothing_are_counted_in_the_table(scenes):
+    place, done = scenes
+    row, = [row for row in json.loads(done.stdout)["result"]["attacks"]["tfidf"]["table4"] if row["kind"] == "relation"]
+    assert row["unmoved"] == row["changed"] > 0 and row["lower"] is None
+    shown = cli("rank", *TWO, "--scale", "quick", cwd=place).stdout
+    assert any(line.split()[:4] == ["relation", "no", str(row["changed"]), str(row["unmoved"])] for line in shown.splitlines()), shown
+
+
+def test_what_a_path_holds_stays_in_one_line(tmp_path):
+    write(tmp_path/"d\n error: \x1b[31m.json", CAPTIONS)
+    done = cli("rank", "d\n error: \x1b[31m.json", "--models", "tfidf", "--steps", "rules", cwd=tmp_path)
+    assert done.returncode == 0 and not any(line.startswith(" error") for line in done.stderr.splitlines()) and "\x1b" not in done.stderr
 
 
 # ---- one surface

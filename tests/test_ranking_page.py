@@ -179,7 +179,18 @@ def test_a_browser_opens_by_keyboard_link_and_history(result, page):
     order = failures[failures["model"] == 1].sort_values("rank", ascending=False, kind="stable").index.tolist()
     with browser(page) as b:
         b.view(1280)
-        until(b, "document.querySelectorAll('#rows a').length")
+        until(b, "document.querySelector('#glance h3')")  # the first of the list stands beside it, and nothing else has happened
+        assert b.script("return document.querySelector('#glance h3').textContent") == result.task.queries[failures.loc[order[0], "query"]][0]
+        assert b.script("return [location.hash, document.activeElement.tagName, document.querySelectorAll('#rows [aria-current]').length]") == ["", "BODY", 0]
+        b.script("document.querySelector('#glance button.tag').click()")
+        assert b.script("return document.querySelectorAll('#glance .box.strong').length > 0 && document.getElementById('opened').hidden")
+        choose(b, "sort", "ca")
+        first = failures.loc[failures[failures["model"] == 1].sort_values("ca", kind="stable", na_position="last").index[0], "query"]
+        until(b, f"document.querySelector('#glance h3').textContent === {json.dumps(result.task.queries[first][0])}")
+        b.view(800)
+        until(b, "document.getElementById('glance').hidden")
+        b.view(1280)
+        choose(b, "sort", "rank")
         key(b, "j")
         assert b.script("return document.activeElement.id") == f"row-{order[0] + 1}"
         assert b.script("return getComputedStyle(document.activeElement).outlineStyle") != "none"
@@ -187,6 +198,7 @@ def test_a_browser_opens_by_keyboard_link_and_history(result, page):
         assert b.script("return document.activeElement.id") == f"row-{order[1] + 1}"
         key(b, "Enter")
         opened(b, order[1])
+        assert b.script("return document.getElementById('glance').hidden && document.getElementById('glance').childElementCount === 0")
         row, minilm = failures.loc[order[1]], result.models[1].explanations
         text = b.script("return document.getElementById('opened').innerText")
         query = result.task.queries[row["query"]][0]

@@ -96,6 +96,8 @@ const list = () => {
   $("before").disabled = S.page === 0;
   $("after").disabled = S.page >= pages - 1;
   mark();
+  clearTimeout(S.waiting);
+  S.waiting = setTimeout(glance, 120); // after the list, which is not to wait for it
 };
 const show = () => {
   const chosen = Number($("model").value || 0), all = M > 1 && chosen >= 0 ? L.model.reduce((s, m) => s + (m === chosen), 0) : F;
@@ -175,7 +177,7 @@ const pictureOf = async at => {
 };
 const RANKED = ["none", "both", "pair", "extra", "lost"];
 const marked = box => box.every(v => v > -32768) && box[2] > 0 && box[3] > 0;
-const shownWidth = () => Math.max(120, (($("opened").clientWidth || $("browser").clientWidth) - 20) / 2); // of a picture, in pixels of the screen
+const shownWidth = () => Math.max(120, (($("opened").clientWidth || $("glance").clientWidth || $("browser").clientWidth) - 20) / 2); // of a picture, in pixels of the screen
 const sheet = (picture, roles, label) => {
   const boxes = picture.objects.filter(o => marked(o.box)).map(o => ({ ...o, role: roles.get(o.concept) || "none" })).sort((a, b) => RANKED.indexOf(a.role) - RANKED.indexOf(b.role));
   const W = picture.width || Math.max(4, ...boxes.map(o => o.box[0] + o.box[2])), H = picture.height || Math.max(3, ...boxes.map(o => o.box[1] + o.box[3]));
@@ -227,13 +229,14 @@ const only = event => { // a concept's boxes alone, in both pictures; once more:
   const button = event.target.closest("button.tag");
   if (!button) return;
   const on = button.getAttribute("aria-pressed") !== "true", key = button.dataset.concept;
-  for (const b of $("opened").querySelectorAll("button.tag")) b.setAttribute("aria-pressed", String(on && b.dataset.concept === button.dataset.concept));
-  for (const svg of $("opened").querySelectorAll(".two svg")) {
+  const here = event.currentTarget;
+  for (const b of here.querySelectorAll("button.tag")) b.setAttribute("aria-pressed", String(on && b.dataset.concept === button.dataset.concept));
+  for (const svg of here.querySelectorAll(".two svg")) {
     svg.classList.toggle("chosen", on);
     for (const e of svg.querySelectorAll("[data-concept]")) e.classList.toggle("strong", on && e.dataset.concept === key);
   }
 };
-$("opened").addEventListener("click", only);
+for (const id of ["opened", "glance"]) $(id).addEventListener("click", only);
 
 const build = async f => {
   C = C || await block("concepts");
@@ -269,6 +272,19 @@ const build = async f => {
     wide ? null : make("p", { className: "soft" }, "Nothing is marked in these pictures, so there are no concepts to compare.")];
 };
 
+// While none is open, the first of the list stands beside it where there is room; the address and the focus stay as they are.
+const roomy = matchMedia("(min-width: 64rem)");
+const glance = async () => {
+  const f = S.open < 0 && $("opened").hidden && roomy.matches && order.length ? order[S.page * PAGE] : -1;
+  $("glance").hidden = f < 0;
+  if (f === S.glanced) return;
+  S.glanced = f;
+  const parts = f < 0 ? [] : (await build(f)).slice(1);
+  if (S.glanced !== f) return; // another one came first meanwhile
+  $("glance").replaceChildren(...(f < 0 ? [] : [make("p", { className: "soft" }, "The first of the list  ·  ", make("a", { href: `#failure-${f + 1}` }, "open it"))]), ...parts.filter(p => p));
+};
+roomy.addEventListener("change", () => glance());
+
 // Which failure is open is said by the fragment, so that a link leads to it and the back button works.
 const place = f => { const at = order.indexOf(f); if (at >= 0 && Math.floor(at / PAGE) !== S.page) { S.page = Math.floor(at / PAGE); list(); } return at; };
 const render = async focus => {
@@ -278,6 +294,7 @@ const render = async focus => {
   $("browser").classList.toggle("open", isOpen);
   $("failures").classList.toggle("open", isOpen);
   $("opened").hidden = !isOpen;
+  glance();
   if (!isOpen) { mark(); return; }
   if (S.open < 0) { $("opened").replaceChildren(make("p", null, `There is no failure ${wanted[1]} here; there are ${whole(F)}. `, make("button", { type: "button", onclick: close }, "Show the list"))); return; }
   place(f);

@@ -30,9 +30,9 @@ def _wide(frame: pd.DataFrame, row: str, column: str, value: str) -> list[dict]:
 
 def _moved(name: str, table: pd.DataFrame) -> ResultTable: # where the ranks went
     parts = ("lower", "higher", "same")
-    rows = [{"change": r["kind"], "keeps the meaning": bool(r["valid"]), "queries": int(r["changed"]),
+    rows = [{"change": r["kind"], "keeps the meaning": bool(r["valid"]), "queries": int(r["changed"]), "unmoved": int(r["unmoved"]),
              **{part: _cell(r[part], r[f"{part}_low"], r[f"{part}_high"]) for part in parts}} for r in table.to_dict("records")]
-    return ResultTable(rows, f"{name}: share of changed queries whose right answer stands lower, higher, or where it was")
+    return ResultTable(rows, f"{name}: where the right answer stands after the change, of queries whose vector it moved")
 
 def _ranking_tables(found, confidence: float) -> list[ResultTable]:
     level = f"{100*confidence:g} % intervals"
@@ -45,7 +45,7 @@ def _ranking_tables(found, confidence: float) -> list[ResultTable]:
 def _ranking_payload(found) -> dict:
     frames = {name: records(getattr(found, name)) for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
     attacks = {name: {part: records(getattr(a, part)) for part in ("table4", "table5", "moves", "contrast")} for name, a in found.attacks.items()}
-    return {**frames, "attacks": attacks, "notes": list(found.notes), "run": found.run}
+    return {**frames, "attacks": attacks, "notes": [*found.notes, *found.remarks], "run": found.run}
 
 # %% ../../nbs/commands/30_rank.ipynb #aa15f6a7
 rank = typer.Typer(cls=DefaultGroup, help="Why was the wrong picture first? `rank` ranks, explains and attacks (its options: `rank explain --help`), `rank grid` "
@@ -67,7 +67,7 @@ Synsets = Annotated[Optional[Path], option("--synsets", "JSON that says which ca
 Captions = Annotated[Optional[Path], option("--captions", "File with captions of these pictures.", INPUT)]
 Reader = Annotated[list[str], option("--reader", "NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE.", INPUT)]
 Ties = Annotated[str, choice("--ties", ("pessimistic", "optimistic", "stable"), "What equal scores count.", INTERVALS, "tie rule")]
-Ks = Annotated[Optional[str], option("--ks", "Of recall@k and MRR@k; default 1,5,10.", INTERVALS)]
+Ks = Annotated[Optional[str], option("--ks", "Of recall@k and MRR@k, 1 always among them; default 1,5,10.", INTERVALS)]
 
 # %% ../../nbs/commands/30_rank.ipynb #2af84ab5
 def _data(words: list[Path], data: Path | None): # what `rank` takes
@@ -100,15 +100,15 @@ def rank_explain(
     from invariant_metrics.pages.ranking import write_ranking_page
     from invariant_metrics.ranking.run import rank as run_ranking
     few_threads()
-    found = run_ranking(_data(words or [], data), parse_lists(models) or None, queries=queries, corpus=corpus, reverse=reverse,
-                        summaries=parse_lists(summaries) or ("mean",), images=images, synsets=synsets, captions=captions,
+    found = run_ranking(_data(words or [], data), parse_lists(models) if models else None, queries=queries, corpus=corpus, reverse=reverse,
+                        summaries=parse_lists(summaries) if summaries else ("mean",), images=images, synsets=synsets, captions=captions,
                         reader=parse_options(reader, "--reader"), choice=parse_options(choices, "--choice"), steps=parse_lists([steps]),
                         attacks=parse_lists(attacks) or None, ties=ties, ks=numbers, confidence=confidence, out=out, resume=resume,
                         overwrite=overwrite, scale=scale, device=device, weights=weights or None, seed=seed)
     page = write_ranking_page(found, found.folder, pictures)
     tables = [ResultTable(records(found.scores), confidence=confidence)] if form == "csv" else _ranking_tables(found, confidence)
     print_result(form, "rank", {"folder": found.folder, "page": page, **_ranking_payload(found)}, tables,
-                 [*found.sentences(), f"page: {page}"], found.notes if form != "json" else ())
+                 [*found.sentences(), f"page: {page}"], [*found.notes, *found.remarks] if form != "json" else ())
 
 # %% ../../nbs/commands/30_rank.ipynb #4dd50900
 @rank.command("grid", epilog="Example: invariant-metrics rank grid annotations/ --models tfidf,embedded --out runs/grid")

@@ -210,7 +210,7 @@ def print_json(kind: str, payload) -> None:
 # %% ../../nbs/commands/00_shell.ipynb #61c513fa
 def print_notes(notes: Iterable[str]) -> None:
     "Notes for the reader, on standard error, each once."
-    for note in dict.fromkeys(notes): typer.echo(f"note: {note}", err=True)
+    for note in dict.fromkeys(notes): typer.echo(f"note: {one_line(note)}", err=True)
 
 def print_result(form: str,                    # of FORMATS
                  kind: str, payload,           # for `print_json`

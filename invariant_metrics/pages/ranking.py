@@ -448,7 +448,7 @@ def average_table(models: Sequence) -> dict: # title, columns, rows
 
 # %% ../../nbs/pages/30_ranking.ipynb #7f0ef4c9
 ATTACKED = {"contrast": "violations against edits that keep the meaning",
-            "table4": "ranks after the change, of changed queries",
+            "table4": "ranks after the change, of queries whose vector it moved",
             "moves": "cosine between query and right answer",
             "table5": "scores of all queries after the change"}
 
@@ -528,13 +528,9 @@ METRICS = [{"column": column, "name": name, "first": first} for column, name, fi
             ("sd", "SD, differences of sizes", "high"))]
 
 # %% ../../nbs/pages/30_ranking.ipynb #e2bdb3a0
-def _notes_of_models(result) -> list[str]: # they begin with its name, and stand below the sentences
-    names = tuple(f"{model.name}: " for model in result.models)
-    return [note for note in result.notes if note.startswith(names)]
-
 def _one_note(result, notes: Sequence[str]) -> list[str]: # what a reader must know first, in one box
-    first = [note for note in (*result.notes, *notes) if note not in _notes_of_models(result)]
-    return ["; ".join(note.rstrip(".") for note in dict.fromkeys(first)) + "."] if first else []
+    first = dict.fromkeys([*result.notes, *notes])
+    return ["; ".join(note.rstrip(".") for note in first) + "."] if first else []
 
 def _answers(result) -> list[dict]: # what, sentence: of each model, and of what was attacked
     moved = [attack_answer(name, held) for name, held in result.attacks.items()]
@@ -561,7 +557,7 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
     later = detail_blocks(result, failures, sources) if len(failures) else []
     return render_page("ranking.html.j2", scripts=["ranking.js"], beside=pictures == "reference",
                        frame=_frame(result, notes, str(folder)), answers=_answers(result),
-                       remarks=_notes_of_models(result),
+                       remarks=result.remarks,
                        tables=number_tables(result), models=[model.name for model in models],
                        failures=len(failures) if explained(models) else None, metrics=METRICS,
                        chosen=models.index(best_model(models)), first=first, later=later)

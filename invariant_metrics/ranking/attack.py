@@ -413,7 +413,8 @@ def _tables(attacks: Mapping, moves: Mapping, ranks: Ranks, units: np.ndarray, c
     contrast = [row for a, b in sides for row in _contrast_rows(a, b, moves, units, confidence)]
     queries = pd.concat([_query_rows(attack, found) for attack, found in pairs], ignore_index=True)
     notes = [note for attack in attacks.values() for note in attack.notes]
-    notes += [f"{kind}: no query could be changed" for kind, found in moves.items() if not len(found.query)]
+    none = [kind for kind, found in moves.items() if not len(found.query)]
+    notes += [f"no query could be changed by {', '.join(none)}"] if none else []
     signature = ranks.signature.extended(attacks=",".join(attacks), confidence=confidence)
     return Attacked(pd.DataFrame(table4), pd.DataFrame(table5), pd.DataFrame(moved), _with_holm(contrast),
                     queries, tuple(notes), signature)

@@ -76,7 +76,8 @@ class RankingResult:
     rules: pd.DataFrame                # association rules, with a column `model`
     attacks: dict                      # name of a model -> Attacked
     cleaning: pd.DataFrame             # what is wrong with the data, with a column `model`
-    notes: tuple[str, ...] = ()        # what a reader must know
+    notes: tuple[str, ...] = ()        # what a reader must know first: about the data, and what was left out
+    remarks: tuple[str, ...] = ()      # what of each model's numbers could not be said, and how often
 
     def __getitem__(self, name: str) -> ModelResult:
         for model in self.models:
@@ -211,10 +212,9 @@ def _systems(s: Mapping) -> dict[str, tuple[str, str]]: # name -> model, summary
 # %% ../../nbs/ranking/130_run.ipynb #135f689c
 def _parts_of(made) -> dict: return {f.name: getattr(made, f.name) for f in fields(made)}
 
-def _ranks_step(vectors: Callable, task: RankingTask, s: Mapping) -> dict:
-    ranks = rank_truth(vectors(), task, s["ties"])
-    ks = [k for k in s["ks"] if k <= ranks.size]
-    return {**_parts_of(ranks), "scores": ranking_scores(ranks, ks, s["confidence"], reps=s["reps"], seed=s["seed"])}
+def _ranks_step(vectors: Vectors, task: RankingTask, s: Mapping) -> dict:
+    ranks = rank_truth(vectors, task, s["ties"])
+    return _parts_of(replace(ranks, notes=(*vectors.notes, *ranks.notes)))
 
 def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mapping) -> dict:
     failed = np.flatnonzero(ranks.failed)
@@ -255,21 +255,28 @@ def _cleaning(task: RankingTask, models: Sequence[ModelResult]) -> pd.DataFrame:
 def _ks(s: Mapping, size: int) -> list[int]: # the default ones as far as the corpus goes; others are refused where they are used
     return s["ks"] or [k for k in (1, 5, 10) if k <= size]
 
-def _names_of(kind: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
-    for name in given:
-        if name not in known: raise unknown(kind, name, known)
-    return list(dict.fromkeys(given))
+_COUNT = re.compile(r"(?P<of>[\w-]+: )?(?P<count>[\d,]+(?: of [\d,]+)?) (?P<what>.+)", re.DOTALL)
 
-def _step(folder: Path, s: Mapping, what: str, make: Callable) -> dict: # what a step made, now or before
-    held = load_step(folder)
-    if held is not None: return held
-    announce(f"ranking, {what}")
-    made = make()
-    save_step(folder, made)
-    return made
+def _together(told: Mapping[str, Sequence[str]]) -> list[str]: # notes, of each model
+    "Notes of the models, those of several in one line: with the names of these models, and their counts."
+    names, counts = {}, {}
+    for model, notes in told.items():
+        for note in dict.fromkeys(notes):
+            found = _COUNT.fullmatch(note)
+            key = (found["of"] or "", found["what"]) if found else note
+            names.setdefault(key, []).append(model)
+            counts.setdefault(key, []).append(found["count"] if found else "")
+    def line(key) -> str:
+        same, who = len(set(counts[key])) == 1, ", ".join(names[key])
+        if same and len(names[key]) == len(told) > 1: who = "all models"
+        if isinstance(key, str): return f"{who}: {key}"
+        if same: return f"{who}: {key[0]}{counts[key][0]} {key[1]}"
+        return f"{key[0]}{', '.join(map(' '.join, zip(names[key], counts[key])))} {key[1]}"
+    return [*map(line, names)]
 
 # %% ../../nbs/ranking/130_run.ipynb #cc0e776e
 def _names(kind: str, given: Sequence[str], known: Sequence[str] | None = None) -> list[str]: # each once
+    if known is None and not given: raise InputError(f"no {kind} is named; name one, or leave the option out")
     for name in given:
         if known is not None and name not in known: raise unknown(kind, name, known)
     return list(dict.fromkeys(given))
@@ -306,7 +313,7 @@ class _Run:
     def __init__(self, out: Path, task: RankingTask, s: Mapping, networks: Mapping): # networks: of `_network_options`
         self.folder, self.task, self.s, self.networks = out/"ranking", task, s, networks
         self.concepts = concepts_of(task.annotations, ConceptChoice(**s["choice"]))
-        self.notes = [*task.annotations.notes, *task.notes, *self.concepts.notes]
+        self.notes, self.told = [*task.annotations.notes, *task.notes, *self.concepts.notes], {}
         self.attacks = cache(lambda: attack_queries(task, s["attacks"], s["seed"])) # not made where their ranks are there already
         if task.shows == "queries": self.notes.append("queries are pictures here: no classes of failures, and no words to change")
 
@@ -323,15 +330,16 @@ class _Run:
     def model(self, name: str) -> tuple: # ModelResult; Attacked, or None
         model, summary = _systems(self.s)[name]
         vectors = cache(lambda: represent(self.task, model, summary, **self.networks[model]))
-        ranks = Ranks(**self.step(name, "ranks", lambda: _parts_of(rank_truth(vectors(), self.task, self.s["ties"]))))
+        ranks = Ranks(**self.step(name, "ranks", lambda: _ranks_step(vectors(), self.task, self.s)))
         scores = ranking_scores(ranks, _ks(self.s, ranks.size), self.s["confidence"])
         held = self.step(name, "reasons", lambda: _explain_step(self.task, self.concepts, ranks, self.s))
-        self.notes += [f"{name}: {note}" for note in (*ranks.notes, *held["notes"], *held["class_notes"])]
+        compared = held["notes"] if len(self.concepts.concept) else () # else it is said of all pictures
+        self.told[name] = [*ranks.notes, *compared, *held["class_notes"]]
         reasons = _reasons_of(held)
         if "attack" not in self.s["steps"] or self.task.shows == "queries": return ModelResult(name, ranks, scores, **reasons), None
         held = self.step(name, "attacks", lambda: _attack_step(self.task, vectors(), ranks, self.attacks(), self.s))
         attacked = Attacked(**held)
-        self.notes += [f"{name}: {note}" for note in attacked.notes]
+        self.told[name] += attacked.notes
         return ModelResult(name, ranks, scores, **reasons), attacked
 
 # %% ../../nbs/ranking/130_run.ipynb #8551e0ec
@@ -370,7 +378,8 @@ def _run(out: Path, meta: dict, task: RankingTask, s: Mapping, networks: Mapping
         part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
         meta |= {"status": "finished", "versions": versions(), "parts": {"ranking": part}, "peak_memory_bytes": seen["bytes"]}
     choice = ConceptChoice(**s["choice"])
-    result = RankingResult(out, meta, task, models, choice, run.concepts, attacks=attacks, notes=tuple(dict.fromkeys(run.notes)), **told)
+    result = RankingResult(out, meta, task, models, choice, run.concepts, attacks=attacks,
+                           notes=tuple(dict.fromkeys(run.notes)), remarks=tuple(_together(run.told)), **told)
     if not finished:
         _save_tables(result)
         write_run(out, meta)
@@ -392,7 +401,7 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
          steps: Sequence[str] = RANK_STEPS,   # what is done beside the ranks
          attacks: Sequence[str] | None = None, # kinds of changes to queries; None: all
          ties: str = "pessimistic",           # of TIES
-         ks: Sequence[int] | None = None,     # of recall@k; None: 1, 5 and 10
+         ks: Sequence[int] | None = None,     # of recall@k, and 1 with them; None: 1, 5 and 10
          confidence: float = 0.95,            # of intervals
          out: str | Path | None = None,       # run folder; default runs/ranking
          resume: bool = False,                # insist on going on with an interrupted run
@@ -405,15 +414,16 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
     "Rank, explain and attack into a run folder, or go on with the same run; raises InputError on whatever is unknown or does not fit."
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
-    s = dict(models=_names("model", models or default_models()), summaries=_names("summary", summaries), queries=queries, corpus=corpus,
+    s = dict(models=_names("model", default_models() if models is None else models), summaries=_names("summary", summaries), queries=queries, corpus=corpus,
              reverse=reverse, choice=_decided(_choice_of(choice)), steps=_names("step", steps, RANK_STEPS),
-             attacks=list(check_kinds(attacks)) if attacks else None, ties=ties, ks=None if ks is None else list(ks), confidence=confidence, scale=scale, seed=seed, device=device or "cpu",
+             attacks=list(check_kinds(attacks)) if attacks else None, ties=ties, ks=sorted({1, *ks}) if ks else None, confidence=confidence, scale=scale, seed=seed, device=device or "cpu",
              weights=chosen_record(WeightChoice.of(weights)), images=_absolute(images), synsets=_absolute(synsets),
              captions=_absolute(captions), reader=dict(reader or {}))
     out = Path(out or Path("runs")/"ranking")
     pictures = ranking_data(data, images, synsets, captions, reader, scale, seed)
     if _is_scenes(data): pictures = replace(pictures, pictures=tuple(str(out/"ranking"/"pictures"/f"{name}.png") for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
+    if attacks and "attack" not in s["steps"]: raise InputError("--attacks has no effect without the step attack; leave one of both out")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
     networks = _network_options(s, task, device, weights)
     with clean_refusal(out):

@@ -159,7 +159,8 @@ def ranking_task(annotations: Annotations,
             searched.append((i, sentences))
         else: lost[sought if own else query] += 1
     note = _lost_words(lost)
-    if not asking: raise InputError(f"{annotations.source}: no picture has both a query and a corpus; {note}")
+    more = "; name the folder of their files as images" if corpus == "pictures" and not any(annotations.pictures) else ""
+    if not asking: raise InputError(f"{annotations.source}: no picture has both a query and a corpus; {note}{more}")
     sides = [(queries, asking), (corpus, searched)]
     if reverse: sides.reverse()
     task = _joined_sides(annotations, *sides, truths or {})
