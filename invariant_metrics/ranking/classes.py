@@ -43,6 +43,10 @@ _SINGULAR = {plural: singular for singular, plural in word_table("plurals", "sin
 _FOLK = ("people", "police", "cattle")    # nouns that are plural without an s
 COLLECTIVE = frozenset(["group", "herd", "flock", "bunch", "pair", "couple", "crowd", "pile", "stack", "row",
                         "line", "piece", "variety", "picture", "photo", "photograph", "image", "view"])
+_ALIKE_PLURAL = ("sheep", "deer", "fish")   # without an article these are several
+_HAIR = ("blond", "blonde")               # said of people, and read by the parser as part of the noun
+_HUES = COLOR & {*"black white red blue green yellow gray grey brown purple pink beige tan".split()}
+_SEVERAL = ("group", "herd", "flock", "pair", "couple", "crowd")
 _STRENGTH = ("", "plural", "singular", "word")
 
 class NounClaim(NamedTuple):
@@ -65,7 +69,9 @@ def plain_noun(name: str) -> str: # "Dining_Tables" -> "dining table"
     "A name as the queries' nouns are written: lower case, singular, person for people."
     *before, last = name.lower().replace("_", " ").split() or [""]
     last = noun_lemma(last) if last else last
-    return " ".join([*before, _SINGULAR.get(last, last)])
+    name = " ".join([*before, _SINGULAR.get(last, last)])
+    known = [sense_numbers(wordnet(), name.replace(" ", by), "n") for by in ("_", "")]
+    return name.replace(" ", "") if known[1] and not known[0] else name # "snow board" is a snowboard
 
 @lru_cache(1 << 14)
 def plain_predicate(words: str) -> str: # "is sitting on top of" -> "on top of", "WEARS" -> "wear"
@@ -92,7 +98,8 @@ def _counted(parsed: Parse, chunk: Chunk) -> tuple[int, str, bool]: # least, num
     number = next((n for t in below if t.dep == "nummod" and (n := _number_of(t.text))), None)
     if number: return number, "word", False
     articles = {t.text.lower() for t in below if t.dep in ("det", "poss")}
-    plural = root.text.lower() != root.lemma or root.lemma in _FOLK
+    several = _FOLK if articles else (*_FOLK, *_ALIKE_PLURAL)
+    plural = root.text.lower() != root.lemma or root.lemma in several
     known = bool(articles & {"the", "this", "that", "these", "those"})
     if plural: return 2, "plural", known
     return 1, "singular" if articles & {"a", "an"} else "", known
@@ -126,22 +133,31 @@ def _members(relations: Sequence[tuple[int, str, int]], nouns: Sequence[str]) ->
             of[a] = of[of[a]]
     return {a: b for a, b in of.items() if b not in of} # a group of groups stands for itself
 
+def _without_hair(head: str) -> tuple[str, tuple[str, ...]]: # "blond woman" -> "woman", ("blond",)
+    first, _, rest = head.partition(" ")
+    return (rest, (first,)) if rest and first in _HAIR else (head, ())
+
 def query_claims(text: str,                                 # a sentence
                  parser: Callable[[str], Parse] = pattern_parse,
                 ) -> QueryClaims:
     "The nouns of a sentence with their numbers, attributes, sizes and relations (Lymperaiou et al. 2022)."
     parsed = parser(text)
     graph = graph_of(parsed)
-    nouns, mentions, said = [plain_noun(e.head) for e in graph.entities], {}, []
+    heads, hair = zip(*(_without_hair(e.head) for e in graph.entities)) if graph.entities else ((), ())
+    nouns, mentions, said, colors = [plain_noun(head) for head in heads], {}, [], set()
     of = _members(graph.relations, nouns)
-    for k, mention in enumerate(_mentions(parsed, [e.head for e in graph.entities])):
-        if k in of: continue
+    several = {b for a, b in of.items() if nouns[a] in _SEVERAL} # *a herd of giraffe*
+    for k, mention in enumerate(_mentions(parsed, heads)):
+        if mention[3] in _HUES: colors.add(k) # *a man in white* names one thing
+        if k in of or k in colors: continue
+        if k in several and mention[1] == "": mention = (2, "plural", *mention[2:])
         mentions.setdefault(nouns[k], []).append(mention)
-        said += [(nouns[k], word) for word in graph.entities[k].modifiers if _number_of(word) is None]
+        words = (*graph.entities[k].modifiers, *hair[k])
+        said += [(nouns[k], word) for word in words if _number_of(word) is None]
     sizes = dict.fromkeys((noun, SIZE_WORDS[word]) for noun, word in said if word in SIZE_WORDS)
     attributes = dict.fromkeys((noun, word) for noun, word in said if word not in SIZE_WORDS)
     links = ((of.get(a, a), plain_predicate(r), of.get(b, b)) for a, r, b in graph.relations)
-    relations = dict.fromkeys((nouns[a], r, nouns[b]) for a, r, b in links if a != b)
+    relations = dict.fromkeys((nouns[a], r, nouns[b]) for a, r, b in links if a != b and not {a, b} & colors)
     return QueryClaims(tuple(_together(claims, noun) for noun, claims in mentions.items()),
                        tuple(attributes), tuple(sizes), tuple(relations))
 
@@ -183,13 +199,15 @@ class NounMatcher:
                 ):
         self.nouns, self.choice, self.lexicon = tuple(nouns), choice, lexicon or wordnet()
         self.place = {noun: i for i, noun in enumerate(self.nouns)}
-        self.by_name, self.by_sense, self.by_kind, self._known = {}, {}, {}, {}
+        self.by_name, self.by_sense, self.by_kind, self.by_last = {}, {}, {}, {}
+        self._known, self._surely = {}, {}
         for i, noun in enumerate(self.nouns): self._add(i, noun)
 
     def _add(self, i: int, noun: str) -> None:
         senses, last = self.senses(noun), noun.split(" ")[-1]
         for form in {noun} if sense_numbers(self.lexicon, noun.replace(" ", "_"), "n") else {noun, last}:
             self.by_name.setdefault(form, set()).add(i)
+        if self._is_kind_of_last(noun, self.choice.broader): self.by_last.setdefault(last, set()).add(i)
         for number in senses[:self.choice.senses]: self.by_sense.setdefault(number, set()).add(i)
         for number in senses[:1]:
             for up, steps in self.lexicon.above(number).items():
@@ -197,25 +215,49 @@ class NounMatcher:
 
     def senses(self, noun: str) -> list[int]: # numbers in the lexicon
         "The senses of a noun, or of its last word where WordNet lacks the whole."
-        whole = sense_numbers(self.lexicon, noun.replace(" ", "_"), "n")
+        whole = sense_numbers(self.lexicon, _MEANT.get(noun, noun).replace(" ", "_"), "n")
         return whole or sense_numbers(self.lexicon, noun.split(" ")[-1], "n")
+
+    def _is_kind_of_last(self, noun: str, steps: int = 99) -> bool: # a baseball bat is a bat, in some sense
+        last = noun.split(" ")[-1]
+        if last == noun: return False
+        above = self.lexicon.above(self.senses(noun)[0]) if self.senses(noun) else {}
+        return any(0 < above.get(number, 100) <= steps for number in sense_numbers(self.lexicon, last, "n"))
 
     def __call__(self, name: str, synsets: tuple[str, ...] = ()) -> frozenset[int]:
         "The places of the nouns that a thing of this name, with these synsets, fulfils."
         found = self._known.get((name, synsets))
-        if found is None: found = self._known[name, synsets] = frozenset(self._fulfilled(name, synsets))
+        if found is None:
+            found = self.surely(name, synsets) | self._perhaps(name, synsets)
+            self._known[name, synsets] = found
         return found
+
+    def surely(self, name: str, synsets: tuple[str, ...] = ()) -> frozenset[int]:
+        "Those of them that the thing is in any case: a woman is a person, and a person may be a woman."
+        found = self._surely.get((name, synsets))
+        if found is None: found = self._surely[name, synsets] = frozenset(self._fulfilled(name, synsets))
+        return found
+
+    def _numbers(self, plain: str, synsets: Sequence[str]) -> list[int]:
+        return [n for s in synsets if (n := _number(self.lexicon, s)) is not None] or self.senses(plain)[:1]
+
+    def _perhaps(self, name: str, synsets: Sequence[str]) -> frozenset[int]:
+        if self.choice.match != "hyponyms": return frozenset()
+        plain = plain_noun(name)
+        kinds = (self.by_kind.get(number, set()) for number in self._numbers(plain, synsets))
+        return frozenset(self.by_last.get(plain, set()).union(*kinds))
 
     def _fulfilled(self, name: str, synsets: Sequence[str]) -> set[int]:
         plain = plain_noun(name)
         found = set(self.by_name.get(plain, ()))
         if self.choice.match == "names": return found
-        numbers = [n for s in synsets if (n := _number(self.lexicon, s)) is not None]
         deep = self.choice.match == "hyponyms"
-        for number in numbers or self.senses(plain)[:1]:
+        for number in self._numbers(plain, synsets):
             for up in self.lexicon.above(number) if deep else (number,): found |= self.by_sense.get(up, set())
-            if deep: found |= self.by_kind.get(number, set())
+        if deep and self._is_kind_of_last(plain): found |= self.by_name.get(plain.split(" ")[-1], set())
         return found
+
+_MEANT = {"hot dog": "frankfurter"} # WordNet's first hot dog is a show-off
 
 def _number(lexicon: WordNet, synset: str) -> int | None: # None where the lexicon lacks it
     try: return synset_number(lexicon, synset)
@@ -228,6 +270,8 @@ class MarkedNouns:
     key: np.ndarray    # (R,) int64, rising: picture · nouns + noun; those with a box before others
     area: np.ndarray   # (R,) share of the picture, or pixels where a size is unknown; NaN without a box
     sense: np.ndarray  # (R,) place in `Objects.synsets` of its first synset; -1 without
+    fewest: np.ndarray # (R,) things that are the row's noun in its picture in any case
+    most: np.ndarray   # (R,) and those that may be; infinite for a plural without a number
     possible: np.ndarray # (nouns,) whether anything that is marked in the whole source fulfils it
 
     @property
@@ -237,6 +281,11 @@ class MarkedNouns:
         "Where the rows of each pair begin and end."
         key = picture.astype(np.int64)*self.many + noun
         return np.searchsorted(self.key, key), np.searchsorted(self.key, key, "right")
+
+    def between(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        "How many things there are at least and at most in each of some ranges of rows."
+        found = (np.append(held, 0.)[np.where(high > low, low, -1)] for held in (self.fewest, self.most))
+        return tuple(found)
 
 def object_areas(annotations: Annotations) -> np.ndarray: # (M,) share of the picture, pixels, or NaN
     "Areas of boxes relative to their pictures, in pixels where any size is unknown."
@@ -265,6 +314,11 @@ def _kinds(objects) -> tuple[np.ndarray, list[tuple]]:
     return kind, [(objects.names[name], tuple(objects.synsets[s] for s in held)) for name, held in pairs]
 
 # %% ../../nbs/ranking/060_classes.ipynb #19c14107
+def _numbers_of_rows(key: np.ndarray, sure: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # fewest, most
+    low, high = np.searchsorted(key, key), np.searchsorted(key, key, "right")
+    total = np.append(0, np.cumsum(sure))
+    return total[high] - total[low], high - low
+
 def mark_nouns(annotations: Annotations,
                matcher: NounMatcher,
                pictures: np.ndarray | None = None, # positions of those that matter; None: all
@@ -284,8 +338,10 @@ def mark_nouns(annotations: Annotations,
     key = objects.image[row].astype(np.int64)*len(matcher.nouns) + noun
     area = object_areas(annotations)[row]
     order = np.lexsort((np.isnan(area), key))
+    sure = np.array([i in matcher.surely(*one) for one, places in zip(kinds, held) for i in places], bool)
+    fewest, most = _numbers_of_rows(key[order], sure[spans(start[kind], many[kind])][order])
     possible = np.isin(np.arange(len(matcher.nouns)), nouns)
-    return MarkedNouns(key[order], area[order], _first_senses(objects)[row][order], possible)
+    return MarkedNouns(key[order], area[order], _first_senses(objects)[row][order], fewest, most, possible)
 
 # %% ../../nbs/ranking/060_classes.ipynb #9698cff3
 def _noun_sizes(marks: MarkedNouns, low: Sequence, high: Sequence, choice: ClassChoice):
@@ -313,8 +369,11 @@ def ask_nouns(claims: Sequence[QueryClaims], # (F,) of each failure's query
     failure, noun = asks["failure"].to_numpy(int), asks["noun"].to_numpy(int)
     low, high = zip(*(marks.rows(side[failure], noun) for side in (truth, retrieved)))
     over, matched = _noun_sizes(marks, low, high, choice)
+    sides = {}
+    for k, side in enumerate(("truth", "retrieved")):
+        sides[f"fewest_{side}"], sides[f"most_{side}"] = marks.between(low[k], high[k])
     return asks.assign(in_truth=high[0] - low[0], in_retrieved=high[1] - low[1], over=over, matched=matched,
-                       possible=marks.possible[noun], row=low[0])
+                       possible=marks.possible[noun], row=low[0], **sides)
 
 # %% ../../nbs/ranking/060_classes.ipynb #c459f498
 def _exclusive(annotations: Annotations, marks: MarkedNouns, lost: pd.DataFrame, sides: Sequence, known):
@@ -479,9 +538,11 @@ def _verdict(broken, judged, failure: np.ndarray, claimed: np.ndarray) -> pd.arr
     seen = np.bincount(failure, np.asarray(judged, float), len(claimed)) > 0
     return pd.array(np.where(wrong, True, np.where(seen | ~claimed, False, None)), dtype="boolean")
 
-def _bears_out(count: np.ndarray, least: np.ndarray, number: np.ndarray) -> np.ndarray: # (R,) bool
-    "Whether counts fit claims."
-    return np.where(np.isin(number, ("singular", "word")), count == least, count >= least)
+def _bears_out(asks: pd.DataFrame, side: str) -> tuple[np.ndarray, np.ndarray]: # (R,) bool each
+    "Whether a picture has the claimed number in any case, and whether it can have it."
+    fewest, most, least = (asks[name].to_numpy() for name in (f"fewest_{side}", f"most_{side}", "least"))
+    exact = asks["number"].isin(("singular", "word")).to_numpy()
+    return (fewest >= least) & (~exact | (most == least)), (most >= least) & (~exact | (fewest <= least))
 
 def _object_verdict(asks: pd.DataFrame, many: int, choice: ClassChoice):
     judged = asks["in_truth"] > 0 if choice.needed == "truth" else asks["possible"]
@@ -491,10 +552,10 @@ def _object_verdict(asks: pd.DataFrame, many: int, choice: ClassChoice):
 def _count_verdict(asks: pd.DataFrame, many: int, choice: ClassChoice):
     said = {"words": ("word",), "plurals": ("word", "plural"), "singulars": ("word", "plural", "singular")}
     claims = asks["number"].isin(said[choice.numbers]).to_numpy()
-    truth, came, least, number = (asks[c].to_numpy() for c in ("in_truth", "in_retrieved", "least", "number"))
-    judged = claims & (came > 0)
-    if choice.needed == "truth": judged &= _bears_out(truth, least, number) & (truth > 0)
-    broken = judged & ~_bears_out(came, least, number)
+    surely, possibly = _bears_out(asks, "retrieved")
+    judged = claims & (asks["in_retrieved"] > 0).to_numpy() & (surely | ~possibly)
+    if choice.needed == "truth": judged &= _bears_out(asks, "truth")[1] & (asks["in_truth"] > 0).to_numpy()
+    broken = judged & ~possibly
     failure = asks["failure"].to_numpy(int)
     return _verdict(broken, judged, failure, np.bincount(failure, claims, many) > 0), broken
 
@@ -564,19 +625,43 @@ def _extra(annotations: Annotations, truth: np.ndarray, retrieved: np.ndarray, m
     return ["; ".join([objects.names[i] for i in held(q) if i not in held(p)][:most]) for p, q in pairs]
 
 # %% ../../nbs/ranking/060_classes.ipynb #ec9799ec
+def _counts_said(matcher: NounMatcher, nouns: Iterable[NounClaim]) -> dict[int, tuple[int, int, bool]]:
+    "Of each noun that a sentence names: how many in any case, how many at most, whether even more."
+    exact, sure, rest, plural = Counter(), Counter(), Counter(), set()
+    for n in nouns:
+        for i in matcher(n.noun):
+            same, surely = matcher.nouns[i] == n.noun, i in matcher.surely(n.noun)
+            (exact if same else sure if surely else rest)[i] += n.least
+            if n.number == "plural": plural.add(i)
+    every = {i: (sure[i], sure[i] + rest[i], i in plural) for i in sure | rest}
+    # an equal name says all: *two people, a man and a woman* are two
+    return every | {i: (n, n, i in plural) for i, n in exact.items()}
+
+def _counts_of_picture(told: Sequence[tuple[int, int, bool]]) -> tuple[int, int, float]: # of one noun
+    "How many a picture has by its sentences: the number that is said, at least, at most."
+    said, fewest = max(most for _, most, _ in told), min((n for n, _, _ in told if n), default=0)
+    closed = max((most for _, most, more in told if not more), default=0)
+    return said, fewest, np.inf if closed < 2 and any(more for *_, more in told) else closed
+
+def _is_body_part(matcher: NounMatcher, noun: str) -> bool: # which sentences leave out, though all have it
+    part, senses = _number(matcher.lexicon, "body_part.n.01"), matcher.senses(noun)
+    return bool(senses) and part in matcher.lexicon.above(senses[0])
+
 def _named_objects(facts: StatedFacts, pictures: np.ndarray) -> MarkedNouns:
     "What sentences about pictures name, as if it were marked: as often as the sentence with most of it says."
-    matcher, key = facts.matcher, []
+    matcher, rows = facts.matcher, []
+    possible = np.array([not _is_body_part(matcher, noun) for noun in matcher.nouns], bool)
     for p in pictures.tolist():
-        most = Counter()
+        told = {}
         for sentence in facts.sentences[p]:
-            own = Counter()
-            for n in facts.claims(sentence).nouns: own.update(dict.fromkeys(matcher(n.noun), n.least))
-            most |= own
-        key += [p*len(matcher.nouns) + i for i in most.elements()]
-    rows = np.sort(np.array(key, np.int64))
-    possible = np.ones(len(matcher.nouns), bool)
-    return MarkedNouns(rows, np.full(len(rows), np.nan), np.full(len(rows), -1), possible)
+            for i, found in _counts_said(matcher, facts.claims(sentence).nouns).items():
+                told.setdefault(i, []).append(found)
+        for i in sorted(i for i in told if possible[i]):
+            said, fewest, most = _counts_of_picture(told[i])
+            rows += [(p*len(matcher.nouns) + i, fewest, most)]*said
+    key, fewest, most = np.array(rows, float).reshape(-1, 3).T
+    none = np.full(len(key), np.nan)
+    return MarkedNouns(key.astype(np.int64), none, np.full(len(key), -1), fewest, most, possible)
 
 def _merged(claims: Sequence[QueryClaims]) -> QueryClaims: # of the sentences of one query
     if len(claims) == 1: return claims[0]
@@ -587,23 +672,32 @@ def _merged(claims: Sequence[QueryClaims]) -> QueryClaims: # of the sentences of
     facts = (dict.fromkeys(fact for one in claims for fact in one[k]) for k in (1, 2, 3))
     return QueryClaims(tuple(nouns.values()), *map(tuple, facts))
 
+def _without_sums(said: QueryClaims, matcher: NounMatcher) -> QueryClaims:
+    "Without the number of what other nouns are, too: *a person carries a child* counts no people."
+    def is_sum(n): return any(matcher.place[n.noun] in matcher.surely(o.noun) for o in said.nouns if o != n)
+    return said._replace(nouns=tuple(n._replace(number="") if is_sum(n) else n for n in said.nouns))
+
 def _class_notes(frame: pd.DataFrame, annotations: Annotations) -> list[str]:
     lost = {name: int(frame[name].isna().sum()) for name in CLASSES}
     notes = [f"{name}: {n} of {len(frame)} failures cannot be judged" for name, n in lost.items() if n]
     held = {"objects": len(annotations.objects), "attributes": annotations.attributes}
     held["relations"] = annotations.relations
     lacks = [what for what, there in held.items() if not there]
-    return [*notes, *([f"the source has no {', '.join(lacks)}: they are read from sentences"] if lacks else [])]
+    if lacks: notes.append(f"the source has no {', '.join(lacks)}: they are read from sentences")
+    return notes
 
 # %% ../../nbs/ranking/060_classes.ipynb #30c247df
-def _miscounted(said: str, number: str, there: int) -> str: # "one apple (3 there)": it is there, in another number
-    return f"{'one ' if number == 'singular' else ''}{said} ({there:,} there)"
+def _miscounted(said: str, number: str, least: int, there: int) -> str: # "one apple (3 there)"
+    "Of what is there in another number."
+    counted = {1: "one "}.get(least, f"{least} × ") if number == "singular" else ""
+    return f"{counted}{said} ({there:,} there)"
 
 def _wording(asks: pd.DataFrame, lost, miscounted, misfit: pd.DataFrame, told: dict, many: int) -> list[str]:
     "What of each query is missing, in words."
     rows = [*zip(asks["failure"][lost], asks["said"][lost])]
     counted = asks[miscounted]
-    rows += zip(counted["failure"], map(_miscounted, counted["said"], counted["number"], counted["in_retrieved"]))
+    said = map(_miscounted, counted["said"], counted["number"], counted["least"], counted["in_retrieved"])
+    rows += zip(counted["failure"], said)
     rows += [(f, f"{said} of that size") for f, said in zip(misfit["failure"], misfit["said"])]
     claims = [*told["attribute"], *told["size"], *told["relation"]]
     return _texts(many, rows + [(t.failure, t.said) for t in claims if t.broken])
@@ -641,6 +735,7 @@ def classify_failures(task: RankingTask,
     claims = [_merged([read[text] for text in query]) for query in queries]
     nouns = dict.fromkeys(n.noun for said in read.values() for n in said.nouns)
     matcher = NounMatcher(tuple(nouns), choice, lexicon)
+    claims = [_without_sums(said, matcher) for said in claims]
     facts = StatedFacts(annotations, picture_sentences(task), matcher, parser)
     marks = _marks(annotations, facts, np.unique([truth, retrieved]))
     asks = ask_nouns(claims, marks, matcher.place, truth, retrieved, choice)

@@ -123,7 +123,8 @@ def _check_support(min_support: float, max_size: int) -> None:
     check_type("min_support", min_support, float)
     check_type("max_size", max_size, int)
     check_range("max_size", max_size, 1)
-    if not 0 < min_support <= 1: raise InputError(f"min_support is a share above 0, up to 1, not {min_support}")
+    if 0 < min_support <= 1: return
+    raise InputError(f"min_support is a share above 0, up to 1, not {min_support}")
 
 # %% ../../nbs/ranking/080_rules.ipynb #32310c81
 def _log_factorials(*numbers: np.ndarray) -> np.ndarray: return sum(gammaln(number + 1) for number in numbers)
