@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import pandas as pd
 import pytest
 
 import invariant_metrics as im
@@ -276,7 +277,8 @@ def test_what_a_path_holds_stays_in_one_line(tmp_path):
 def test_the_command_and_the_function_take_the_same_words():
     from invariant_metrics.commands.rank import rank_explain
     of_page = {"words", "pictures", "form", "quiet", "debug"}
-    command = {"choice" if name == "choices" else name for name in inspect.signature(rank_explain).parameters} - of_page
+    other = {"choices": "choice", "no_cache": "cache"}
+    command = {other.get(name, name) for name in inspect.signature(rank_explain).parameters} - of_page
     assert command == set(inspect.signature(inspect.unwrap(ranking_run.rank)).parameters)
 
 
@@ -304,3 +306,42 @@ def test_pictures_can_ask(tmp_path):
         found = im.rank(pictures, [str(tmp_path/"clip")], corpus="pictures", reverse=reverse, attacks=["color-all"], out=tmp_path/f"run-{reverse}")
         assert bool(found.attacks) == (not reverse) and any("queries are pictures" in note for note in found.notes) == reverse
         assert write_ranking_page(found, found.folder).stat().st_size > 20_000
+
+
+def test_rules_are_counted_over_failures_that_were_judged():
+    "A class that can hardly ever be judged takes no part, and no failure counts as right where nobody could tell."
+    columns = {name: [True, False, True, None] for name in ranking_run.CLASSES}
+    columns["size"] = [True, None, None, None]
+    table = ranking_run._judged_classes(pd.DataFrame(columns).astype("boolean"))
+    assert "size" not in table and len(table) == 3 and set(table.dtypes.astype(str)) == {"bool"}
+    assert table["object"].tolist() == [True, False, True]
+
+
+def test_intervals_of_the_averages_have_the_confidence_that_was_asked_for(tmp_path):
+    wide, narrow = (im.rank("scenes", ["tfidf"], steps=[], scale="quick", confidence=level, out=tmp_path/f"{level}").table for level in (.99, .8))
+    assert (wide["ca_high"] - wide["ca_low"] > narrow["ca_high"] - narrow["ca_low"]).all()
+
+
+def test_queries_without_common_words_are_left_out_and_counted(tmp_path):
+    records = [*CAPTIONS, {"id": "odd", "captions": ["zzz qqq", "something else entirely"]}]
+    found = im.rank(annotate(records), ["tfidf"], steps=[], keywords=1, out=tmp_path/"run")
+    assert len(found.task) < len(records) and any("keywords shared with the corpus" in note for note in found.notes)
+    assert load_ranking(tmp_path/"run", annotate(records)).scores.equals(found.scores)
+
+
+def test_vectors_of_networks_are_kept_for_the_next_time(tmp_path, monkeypatch):
+    "A second run with other steps reads what the first one computed; the package's own models need no files."
+    from invariant_metrics.encoders.sentences import check_sentence_model
+    task = ranking_run.ranking_task(annotate(CAPTIONS))
+    s = {"models": ["tfidf", "embedded"], "summaries": ["mean"]}
+    assert all(options["store"] is None for options in ranking_run._network_options(s, task, None, None, True).values())
+    try: check_sentence_model("minilm", None)
+    except InputError as error: pytest.skip(str(error))
+    monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
+    im.rank(annotate(CAPTIONS), ["minilm"], steps=[], cache=False, out=tmp_path/"none")
+    assert not list((tmp_path/"cache").rglob("*.safetensors"))
+    first = im.rank(annotate(CAPTIONS), ["minilm"], steps=[], out=tmp_path/"first")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path/"cache").rglob("*.safetensors")}
+    again = im.rank(annotate(CAPTIONS), ["minilm"], steps=[], ties="stable", out=tmp_path/"again")
+    assert files and files == {path: path.stat().st_mtime_ns for path in (tmp_path/"cache").rglob("*.safetensors")}
+    assert first["minilm"].ranks.rank.tolist() == again["minilm"].ranks.rank.tolist()

@@ -82,6 +82,7 @@ def rank_explain(
         data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
         queries: Queries = "first-caption", corpus: Corpus = "auto",
         reverse: Annotated[bool, option("--reverse", "The corpus asks, and the queries are ranked.", INPUT)] = False,
+        keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer words with their own corpus.", INPUT, min=0)] = 0,
         images: Images = None, synsets: Synsets = None, captions: Captions = None, reader: Reader = [],
         models: Models = [], summaries: Summaries = [], weights: Weights = [],
         choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum, threshold=0.5.", METRICS)] = [],
@@ -93,6 +94,7 @@ def rank_explain(
         pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
         form: Format = "table",
         steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
+        no_cache: Annotated[bool, option("--no-cache", "Do not keep vectors for the next time.", RUNNING)] = False,
         scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Rank pictures for queries, explain each failure, and say what a changed word does to the ranks."
     numbers = parse_numbers(ks, int)
@@ -100,7 +102,7 @@ def rank_explain(
     from invariant_metrics.pages.ranking import write_ranking_page
     from invariant_metrics.ranking.run import rank as run_ranking
     few_threads()
-    found = run_ranking(_data(words or [], data), parse_lists(models) if models else None, queries=queries, corpus=corpus, reverse=reverse,
+    found = run_ranking(_data(words or [], data), parse_lists(models) if models else None, queries=queries, corpus=corpus, reverse=reverse, keywords=keywords, cache=not no_cache,
                         summaries=parse_lists(summaries) if summaries else ("mean",), images=images, synsets=synsets, captions=captions,
                         reader=parse_options(reader, "--reader"), choice=parse_options(choices, "--choice"), steps=parse_lists([steps]),
                         attacks=parse_lists(attacks) or None, ties=ties, ks=numbers, confidence=confidence, out=out, resume=resume,

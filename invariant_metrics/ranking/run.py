@@ -24,6 +24,8 @@ from ..core import InputError, Score, Signature, announce, check_range, checked_
 from ..core import rng, unknown
 from ..data.annotation_files import load_annotations
 from ..data.annotations import Annotations, scene_annotations
+from ..encoders.sentences import OWN_SENTENCES
+from ..encoders.store import FeatureStore
 from ..encoders.weights import WeightChoice, chosen_record, list_weights
 from ..files import atomic_write, load_results, save_results
 from .attack import Attacked, attack_queries, check_kinds, rerank
@@ -32,7 +34,7 @@ from .cleaning import cleaning_report
 from .concepts import ConceptChoice, Concepts, concepts_of
 from .explain import Explanations, explain_failures
 from .ranks import Ranks, compare_ranks, rank_truth, ranking_scores
-from .represent import Vectors, check_model, represent
+from .represent import Vectors, check_model, keep_keywords, represent
 from .rules import association_rules
 from .table import global_table
 from .task import RankingTask, ranking_task
@@ -220,10 +222,13 @@ def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mappin
     failed = np.flatnonzero(ranks.failed)
     truth, retrieved = (task.corpus_image[at[failed]] for at in (ranks.truth, ranks.top))
     explanations = explain_failures(concepts, truth, retrieved, ranks.rank[failed], failed)
-    if task.shows == "queries": return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None, "table": global_table(explanations)}
+    if task.shows == "queries": return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None,
+                "table": global_table(explanations, confidence=s["confidence"])}
     classes = classify_failures(task, explanations)
     told = tuple(classes.attrs["notes"])
-    return {**_parts_of(explanations), "classes": classes, "class_notes": told, "shares": class_shares(classes, confidence=s["confidence"]), "table": global_table(explanations)}
+    return {**_parts_of(explanations), "classes": classes, "class_notes": told, 
+            "shares": class_shares(classes, confidence=s["confidence"]),
+            "table": global_table(explanations, confidence=s["confidence"])}
 
 # %% ../../nbs/ranking/130_run.ipynb #1961b55d
 def _attack_step(task: RankingTask, vectors: Vectors, ranks: Ranks, attacks: Mapping, s: Mapping) -> dict:
@@ -237,11 +242,17 @@ def _comparison(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
         frames.append(frame.assign(model=model.name, against=first.name)[["model", "against", *frame]])
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
+def _judged_classes(classes: pd.DataFrame) -> pd.DataFrame: # bool
+    "Classes that half of the failures or more could be judged for, of the failures that were judged for all of these."
+    table = classes[list(CLASSES)]
+    return table.loc[:, table.notna().mean() >= .5].dropna().astype(bool)
+
 def _rules(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
     frames = []
     for model in models:
         if model.classes is None or not len(model.classes): continue # pictures ask, or nothing failed
-        table = model.classes[list(CLASSES)].fillna(False).astype(bool)
+        table = _judged_classes(model.classes)
+        if not table.size: continue
         found = association_rules(table, confidence=s["confidence"])
         frames.append(found.assign(model=model.name)[["model", *found]])
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -297,12 +308,14 @@ def _settings(data, task: RankingTask, s: Mapping) -> dict: # what shapes a numb
     return {"command": "rank", "data": place, "content": str(task.signature), **s, "version": package_version()}
 
 # %% ../../nbs/ranking/130_run.ipynb #0427c51e
-def _network_options(s: Mapping, task: RankingTask, device: str | None, weights) -> dict: # model -> further arguments of `represent`
+def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool) -> dict: # model -> further arguments of `represent`
     "What the models are made with; raises InputError on those that `represent` would refuse."
     chosen = WeightChoice.of(weights).assign({model: (model,) for model in s["models"]})
     for model in s["models"]:
         for summary in s["summaries"]: check_model(model, summary, bool(task.shows), chosen.get(model))
-    return {model: {"device": device, "weights": chosen.get(model)} for model in s["models"]}
+    store = FeatureStore(shard=4096) if cache else None # the package's own models are quicker than a file
+    return {model: {"device": device, "weights": chosen.get(model), "store": None if model in OWN_SENTENCES else store}
+            for model in s["models"]}
 
 def _reasons_of(held: Mapping) -> dict: # fields of ModelResult
     own = {name: held[name] for name in ("classes", "shares", "table")}
@@ -392,6 +405,7 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
          *, queries: str = "first-caption",   # of QUERY_SPLITS: which caption asks
          corpus: str = "auto",                # of CORPUS_SPLITS: what is searched
          reverse: bool = False,               # the corpus asks, and the queries are ranked
+         keywords: int = 0,                   # words a query shares with its own corpus at least, else it is left out
          summaries: Sequence[str] = ("mean",), # one vector of several sentences: their mean, or that of a summary: "t5", "pegasus"
          images: str | Path | None = None,    # folder of the pictures' files
          synsets: str | Path | None = None,   # JSON that says which category is which synset
@@ -409,13 +423,14 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
          scale: str = "default",              # "quick", "default" or "full": how many pictures
          device: str | None = None,           # "cpu", "cuda", "cuda:N"
          weights=None,                        # {name: weights}: see `WeightChoice`
+         cache: bool = True,                  # keep the vectors of networks for the next time
          seed: int = 0,
         ) -> RankingResult:
     "Rank, explain and attack into a run folder, or go on with the same run; raises InputError on whatever is unknown or does not fit."
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
     s = dict(models=_names("model", default_models() if models is None else models), summaries=_names("summary", summaries), queries=queries, corpus=corpus,
-             reverse=reverse, choice=_decided(_choice_of(choice)), steps=_names("step", steps, RANK_STEPS),
+             reverse=reverse, keywords=keywords, choice=_decided(_choice_of(choice)), steps=_names("step", steps, RANK_STEPS),
              attacks=list(check_kinds(attacks)) if attacks else None, ties=ties, ks=sorted({1, *ks}) if ks else None, confidence=confidence, scale=scale, seed=seed, device=device or "cpu",
              weights=chosen_record(WeightChoice.of(weights)), images=_absolute(images), synsets=_absolute(synsets),
              captions=_absolute(captions), reader=dict(reader or {}))
@@ -423,9 +438,10 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
     pictures = ranking_data(data, images, synsets, captions, reader, scale, seed)
     if _is_scenes(data): pictures = replace(pictures, pictures=tuple(str(out/"ranking"/"pictures"/f"{name}.png") for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
+    if keywords: task = keep_keywords(task, keywords)
     if attacks and "attack" not in s["steps"]: raise InputError("--attacks has no effect without the step attack; leave one of both out")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
-    networks = _network_options(s, task, device, weights)
+    networks = _network_options(s, task, device, weights, cache)
     with clean_refusal(out):
         meta = open_run(out, _settings(data, task, s), resume, overwrite)
         return _run(out, meta, task, s, networks)
