@@ -95,7 +95,8 @@ def test_the_same_command_finds_its_run_and_the_function_finds_it_too(scenes, mo
 def test_another_seed_is_another_run(scenes):
     place, _ = scenes
     done = cli("rank", *TWO, "--scale", "quick", "--seed", 1, cwd=place)
-    one_line(done, "holds another run")
+    one_line(done, "holds another run (seed 0 instead of 1; ")
+    assert len(done.stderr.splitlines()[-1]) < 250
 
 
 def test_the_command_on_the_page_is_the_command(scenes, tmp_path):
@@ -172,6 +173,7 @@ BAD = {
     "broken": (lambda p: (p/"d.json").write_text("{"), ()),
     "empty": (lambda p: write(p/"d.json", []), ()),
     "no query": (lambda p: write(p/"d.json", [{"id": "a", "captions": []}, {"id": "b", "captions": []}]), ()),
+    "no captions at all": (lambda p: write(p/"d.json", coco(annotations=coco()["annotations"][:3])), ("name a file with captions",)),
     "no corpus": (lambda p: write(p/"d.json", [{"id": "a", "captions": ["a dog"]}, {"id": "b", "captions": ["a cat"]}]), ("no picture has both",)),
     "the same id twice": (lambda p: write(p/"d.json", CAPTIONS + CAPTIONS[:1]), ("p0",)),
 }
@@ -187,7 +189,7 @@ def test_bad_data_are_one_line_and_nothing_is_written(name, tmp_path):
 
 
 @pytest.mark.parametrize("words, says", [
-    ("--models tfidf,no-such-model", "no-such-model"), ("--queries third-caption", "unknown choice of queries"), ("--queries caption:9", "no picture has both"),
+    ("--models tfidf,no-such-model", "no-such-model"), ("--models ./no-folder", "no weights in no-folder"), ("--queries third-caption", "unknown choice of queries"), ("--queries caption:9", "no picture has both"),
     ("--corpus region", "did you mean regions"), ("--corpus regions", "no picture has both"), ("--summaries t6", "t6"), ("--attacks colour", "unknown kind of attack 'colour'"),
     ("--steps clean", "did you mean cleaning"), ("--ks 1,5,1000", "k of recall@k is 1 to 9, not 1000"), ("--ks 0", "1 to 9"), ("--ties random", "unknown tie rule"),
     ("--choice senses=all", "unknown choice of senses"), ("--choice sense=first", "did you mean senses"), ("--reader splitt=val", "did you mean split"),
@@ -237,6 +239,11 @@ def test_other_ks_have_the_first_place_with_them(tmp_path):
     assert done.returncode == 0, done.stderr
     scores = {row["metric"] for row in json.loads(done.stdout)["result"]["scores"]}
     assert {"recall@1", "recall@3", "recall@9", "mrr@9"} <= scores and not {"recall@5", "recall@10"} & scores
+
+
+def test_numbers_in_the_terminal_are_whole_where_they_are_large():
+    from invariant_metrics.commands.rank import _cell
+    assert [_cell(150.0, 16.0, 1543.2), _cell(12.5, float("nan"), 0), _cell(.12345, .1, .25), _cell(float("nan"), 0, 0)] == ["150 [16, 1,543]", "12", "0.123 [0.1, 0.25]", ""]
 
 
 def test_notes_of_several_models_are_one_line():

@@ -129,7 +129,7 @@ def _commit_of(name: str, commit: str) -> str: # the commit, if it is one
 def hub_card(name: str) -> Card | None: # None when `name` does not look like a hub id
     "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
     model, _, commit = name.partition("@")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model): return None
+    if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model): return None # ./folder is none
     return Card(name, "named by its hub id", "hub", model, _commit_of(model, commit), license="see the model's page")
 
 def pinned_card(name: str) -> Card | None: # None when `name` is no card's name with something after @

@@ -27,7 +27,7 @@ from ..data.annotations import Annotations, scene_annotations
 from ..encoders.sentences import OWN_SENTENCES
 from ..encoders.store import FeatureStore
 from ..encoders.weights import WeightChoice, chosen_record, list_weights
-from ..files import atomic_write, load_results, save_results
+from ..files import atomic_write, digest, load_results, save_results
 from .attack import Attacked, attack_queries, check_kinds, rerank
 from .classes import CLASSES, class_shares, classify_failures
 from .cleaning import cleaning_report
@@ -216,7 +216,8 @@ def _parts_of(made) -> dict: return {f.name: getattr(made, f.name) for f in fiel
 
 def _ranks_step(vectors: Vectors, task: RankingTask, s: Mapping) -> dict:
     ranks = rank_truth(vectors, task, s["ties"])
-    return _parts_of(replace(ranks, notes=(*vectors.notes, *ranks.notes)))
+    before = [note for note in vectors.notes if "cosines are 0" not in note] # ranks say it, and what follows
+    return _parts_of(replace(ranks, notes=(*before, *ranks.notes)))
 
 def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mapping) -> dict:
     failed = np.flatnonzero(ranks.failed)
@@ -305,7 +306,7 @@ def _absolute(path: str | Path | None) -> str | None: return None if path is Non
 def _settings(data, task: RankingTask, s: Mapping) -> dict: # what shapes a number, as plain values
     places = data if isinstance(data, (list, tuple)) else [data]
     place = None if isinstance(data, Annotations) else "scenes" if _is_scenes(data) else [_absolute(x) for x in places]
-    return {"command": "rank", "data": place, "content": str(task.signature), **s, "version": package_version()}
+    return {"command": "rank", "data": place, **s, "content": digest(str(task.signature)), "version": package_version()}
 
 # %% ../../nbs/ranking/130_run.ipynb #0427c51e
 def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool) -> dict: # model -> further arguments of `represent`
