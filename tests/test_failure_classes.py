@@ -424,6 +424,7 @@ def test_readings_of_real_captions_are_mended():
     ("two people", "two people", ["two people, a man and a woman"], False, False),         # told twice
     ("two people", "two people", ["a man and a woman"], False, False),
     ("a woman", "a woman", ["people"], False, None),                                     # one of them may be a woman
+    ("a man by people", "people", ["a man"], False, True),                                  # people are several
     ("two women", "two women", ["a person"], False, True),                                 # one person is no two women
     ("three sheep", "three sheep", ["sheep in a field"], False, None),                     # may be three
     ("three sheep", "three sheep", ["two sheep in a field"], False, True),
@@ -448,3 +449,13 @@ def test_marks_of_a_broader_kind_are_counted_at_most():
     assert found["a man"]["count"] is pd.NA and found["four men"]["count"] and found["four men"]["missing"] == "four men (3 there)"
     two = ranking_task(annotate([{"id": "t", "captions": ["a dog and a dog", "two dogs"]}, {"id": "r", "captions": ["y", "a dog"]}]))
     assert classify_failures(two, failures(np.array([1]))).iloc[0]["missing"] == "2 × dog (1 there)"
+
+
+def test_a_picture_without_marks_lacks_nothing_for_sure():
+    "Samples of annotations leave pictures without a mark; a train that nobody marked is not missing."
+    train = {"name": "train", "synsets": ["train.n.01"]}
+    found = []
+    for marks in ([], [{"name": "tree", "synsets": ["tree.n.01"]}]):
+        task = ranking_task(annotate([{"id": "t", "captions": ["a train", "x"], "objects": [train]}, {"id": "r", "captions": ["a train on tracks", "y"], "objects": marks}]))
+        found.append(classify_failures(task, failures(np.array([1]))).iloc[0])
+    assert found[0][["object", "alternative"]].isna().all() and found[0]["missing"] == "" and found[1]["object"] and found[1]["missing"] == "train"

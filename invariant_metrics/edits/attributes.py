@@ -182,6 +182,9 @@ def _color_edit(choice: AttributeChoice, seen: bool) -> Callable: # seen: only c
     return edit
 
 # %% ../../nbs/edits/70_attributes.ipynb #89e07b9f
+_ODD = {("right", "wrong"), ("dry", "phlegmy"), ("dry", "sweet"), ("full", "thin"), ("flat", "contrasty"),
+        ("female", "androgynous"), ("male", "androgynous"), ("fresh", "salty")} # opposites that no picture shows
+
 @lru_cache(2**14)
 def adjective_opposites(word: str,           # lower case
                         senses: str = "every", # or "first"
@@ -190,7 +193,7 @@ def adjective_opposites(word: str,           # lower case
     "The antonyms of an adjective in WordNet, as they stand in a sentence."
     found = antonyms(wordnet(), word, "a", heads, 1 if senses == "first" else None)
     if word in COLOR: found = [other for other in found if other in COLOR] # *ripe* is no color
-    words = [other.replace("_", " ") for other in found if other.lower() != word]
+    words = [other.replace("_", " ") for other in found if other.lower() != word and (word, other) not in _ODD]
     return tuple(other for other in words if marked(f"a {other} thing").tags[1] == "A") # no *much*
 
 @lru_cache(2**14)
@@ -206,8 +209,14 @@ _MEASURES = frozenset("""year years month months week weeks day days hour hours 
 meter meters mile miles story stories""".split())
 _COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
 
+_LAMPS = frozenset("pole poles post posts bulb bulbs fixture fixtures switch show tower".split())
+
+def _is_fixed(word: str, before: tuple[str, ...], after: tuple[str, ...]) -> bool: # *the same*, *a light pole*
+    return word == "same" or word == "other" and "the" not in before or word == "light" and {*after} & _LAMPS
+
 def _free_adjective(m: Marked, i: int) -> bool: # that says something about a thing by itself
     after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
+    if _is_fixed(m.words[i], before, after): return False
     if m.tags[i] != "A" or m.tags[i - 1:i] == "N": return False
     if {*before} & _MEASURES or {*after} & _COMPLEMENTS: return False
     shade = bool(after) and f"{m.words[i]} {after[0]}" in _readable()
@@ -224,10 +233,26 @@ def _also_in_capitals(function: Callable) -> Callable:
         return None if made is None else made.upper()
     return edit
 
+_LIVING = {"living_thing.n.01", "people.n.01"}
+
+@lru_cache(2**12)
+def _lives(noun: str) -> bool:
+    net = wordnet()
+    return any(_LIVING & {sense, *net.ancestors(sense)} for sense in net.synsets(noun_lemma(noun), "n")[:1])
+
+def _fitting(word: str, others: tuple[str, ...], m: Marked) -> tuple[str, ...]: # an old man is not made new
+    if not {"young", "new"} <= {*others}: return others
+    i = m.words.index(word)
+    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.tags[k + 1:k + 2] != "N")
+    noun = m.words[next(ends, i)]
+    return tuple(other for other in others if other != ("new" if _lives(noun) else "young"))
+
 def _table_family(name: str, strength: str, table: Callable) -> WordEdit: # table: word -> others
     by_adjective = lambda word, tag: table(word) if tag == "A" else ()
     def edit(case, level, generator):
-        return exchange(case, level, generator, by_adjective, where=_free_adjective)
+        m = marked(case.text)
+        fitting = lambda word, tag: _fitting(word, by_adjective(word, tag), m)
+        return exchange(case, level, generator, fitting, where=_free_adjective)
     return _family(name, strength, edit, by_table(by_adjective))
 
 _MOST_WORDS = 20 # of one text

@@ -546,6 +546,7 @@ def _bears_out(asks: pd.DataFrame, side: str) -> tuple[np.ndarray, np.ndarray]: 
 
 def _object_verdict(asks: pd.DataFrame, many: int, choice: ClassChoice):
     judged = asks["in_truth"] > 0 if choice.needed == "truth" else asks["possible"]
+    judged &= asks["annotated"] # where nobody marked anything nothing is known to be missing
     broken = judged & (asks["in_retrieved"] == 0)
     return _verdict(broken, judged, asks["failure"].to_numpy(int), np.ones(many, bool)), broken
 
@@ -675,7 +676,11 @@ def _merged(claims: Sequence[QueryClaims]) -> QueryClaims: # of the sentences of
 def _without_sums(said: QueryClaims, matcher: NounMatcher) -> QueryClaims:
     "Without the number of what other nouns are, too: *a person carries a child* counts no people."
     def is_sum(n): return any(matcher.place[n.noun] in matcher.surely(o.noun) for o in said.nouns if o != n)
-    return said._replace(nouns=tuple(n._replace(number="") if is_sum(n) else n for n in said.nouns))
+    loose = {n.noun for n in said.nouns if n.number == "singular" and is_sum(n)}
+    return said._replace(nouns=tuple(n._replace(number="") if n.noun in loose else n for n in said.nouns))
+
+def _annotated(annotations: Annotations) -> np.ndarray: # (N,) bool
+    return np.diff(annotations.bounds()) > 0 if len(annotations.objects) else np.ones(len(annotations), bool)
 
 def _class_notes(frame: pd.DataFrame, annotations: Annotations) -> list[str]:
     lost = {name: int(frame[name].isna().sum()) for name in CLASSES}
@@ -739,6 +744,7 @@ def classify_failures(task: RankingTask,
     facts = StatedFacts(annotations, picture_sentences(task), matcher, parser)
     marks = _marks(annotations, facts, np.unique([truth, retrieved]))
     asks = ask_nouns(claims, marks, matcher.place, truth, retrieved, choice)
+    asks["annotated"] = _annotated(annotations)[retrieved[asks["failure"].to_numpy(int)]]
     came = asks[asks["in_retrieved"] > 0]
     there = {(f, matcher.nouns[i]) for f, i in zip(came["failure"].tolist(), came["noun"].tolist())}
     told = _look_up(facts, claims, truth, retrieved, there, choice.needed)

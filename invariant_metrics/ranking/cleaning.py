@@ -79,7 +79,8 @@ def _strangers(task: RankingTask, ranks: Ranks, worst: float) -> Iterator[Findin
         known = _known_words(task, i) - NUM - COLOR
         if not words or not known or words & known: continue
         match = NounMatcher(sorted(words))
-        if any(match(*thing) for thing in _marked(task.annotations, task.query_image[i])): continue
+        things = [*_marked(task.annotations, task.query_image[i]), *((word, ()) for word in known)]
+        if any(match(*thing) for thing in things): continue # a lady is a woman
         alone = ", ".join(sorted(words))
         why = f"rank {ranks.rank[i]:,} of {ranks.size:,}; nothing else that is known there has {alone}"
         yield "no shared word", ids[task.query_image[i]], "", " ".join(task.queries[i]), why
