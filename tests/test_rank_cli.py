@@ -243,7 +243,7 @@ def test_other_ks_have_the_first_place_with_them(tmp_path):
 
 def test_numbers_in_the_terminal_are_whole_where_they_are_large():
     from invariant_metrics.commands.rank import _cell
-    assert [_cell(150.0, 16.0, 1543.2), _cell(12.5, float("nan"), 0), _cell(.12345, .1, .25), _cell(float("nan"), 0, 0)] == ["150 [16, 1,543]", "12", "0.123 [0.1, 0.25]", ""]
+    assert [_cell(150.0, 16.0, 1543.2), _cell(12.5, float("nan"), 0), _cell(.12345, .1, .25), _cell(float("nan"), 0, 0), _cell(0., 2.8e-17, .3)] == ["150 [16, 1,543]", "12", "0.123 [0.1, 0.25]", "", "0 [0, 0.3]"]
 
 
 def test_notes_of_several_models_are_one_line():
@@ -297,7 +297,7 @@ def test_ranking_is_still_the_function_that_ranks_systems():
 
 def test_annotations_in_memory(tmp_path):
     with pytest.raises(InputError, match="the same id"): im.rank(annotate(CAPTIONS + CAPTIONS[:1]), ["tfidf"], out=tmp_path/"run")
-    found = im.rank(annotate(CAPTIONS), ["tfidf"], steps=[], out=tmp_path/"run")
+    found = im.rank(annotate(CAPTIONS), "tfidf", steps=[], summaries="mean", out=tmp_path/"run") # one name is a list of one
     assert len(found.task) == len(CAPTIONS) and found.attacks == {}
     with pytest.raises(InputError, match="give them as data"): load_ranking(tmp_path/"run")
     assert load_ranking(tmp_path/"run", annotate(CAPTIONS)).scores.equals(found.scores)

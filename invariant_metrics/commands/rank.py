@@ -21,7 +21,7 @@ from .shell import records
 
 # %% ../../nbs/commands/30_rank.ipynb #f7a3baa3
 def _cell(value: float, low: float, high: float) -> str: # a number with its interval
-    def short(x: float, digits: int) -> str: return f"{x:,.0f}" if abs(x) >= 10 else f"{x:.{digits}g}"
+    def short(x: float, digits: int) -> str: return f"{x:,.0f}" if abs(x) >= 10 else f"{round(x, 12):.{digits}g}"
     return "" if pd.isna(value) else short(value, 3) if pd.isna(low) else f"{short(value, 3)} [{short(low, 2)}, {short(high, 2)}]"
 
 def _wide(frame: pd.DataFrame, row: str, column: str, value: str) -> list[dict]: # rows and columns in the order of the frame

@@ -288,6 +288,7 @@ def _together(told: Mapping[str, Sequence[str]]) -> list[str]: # notes, of each 
 
 # %% ../../nbs/ranking/130_run.ipynb #cc0e776e
 def _names(kind: str, given: Sequence[str], known: Sequence[str] | None = None) -> list[str]: # each once
+    given = [given] if isinstance(given, str) else given
     if known is None and not given: raise InputError(f"no {kind} is named; name one, or leave the option out")
     for name in given:
         if known is not None and name not in known: raise unknown(kind, name, known)
