@@ -664,6 +664,7 @@ def _named_objects(facts: StatedFacts, pictures: np.ndarray) -> MarkedNouns:
     none = np.full(len(key), np.nan)
     return MarkedNouns(key.astype(np.int64), none, np.full(len(key), -1), fewest, most, possible)
 
+# %% ../../nbs/ranking/060_classes.ipynb #cc0acbc5
 def _merged(claims: Sequence[QueryClaims]) -> QueryClaims: # of the sentences of one query
     if len(claims) == 1: return claims[0]
     nouns = {}
