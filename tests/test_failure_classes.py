@@ -459,3 +459,16 @@ def test_a_picture_without_marks_lacks_nothing_for_sure():
         task = ranking_task(annotate([{"id": "t", "captions": ["a train", "x"], "objects": [train]}, {"id": "r", "captions": ["a train on tracks", "y"], "objects": marks}]))
         found.append(classify_failures(task, failures(np.array([1]))).iloc[0])
     assert found[0][["object", "alternative"]].isna().all() and found[0]["missing"] == "" and found[1]["object"] and found[1]["missing"] == "train"
+
+
+def test_intervals_of_the_row_stay_in_their_ranges_and_need_eight_pictures():
+    "CE of few failures has no interval below 0, a share none above 1, and seven right pictures give none at all."
+    generator = np.random.default_rng(0)
+    for many in (7, 8, 20):
+        frame = pd.DataFrame({"truth": np.arange(many), "ca": generator.random(many) < .9, "ncs": generator.random(many)/20, "ce": np.r_[30., np.zeros(many - 1)],
+                              "sd": (generator.random(many) < .1).astype(float), "common": 3, "only_truth": 1, "only_retrieved": 2, "matched": 1}).astype(float)
+        counts = pd.DataFrame({"failure": np.arange(many), "concept": "dog.n.01", "truth_count": 1, "retrieved_count": 2})
+        row = global_table(type("Explanations", (), {"frame": frame, "counts": counts})()).iloc[0]
+        ends = row[[name for name in row.index if name.endswith(("_low", "_high"))]].astype(float)
+        if many < 8: assert ends.isna().all()
+        else: assert (ends >= 0).all() and (ends.drop(["ce_high", "different_counts_per_failure_high"]) <= 1).all() and row["ce_high"] > 1

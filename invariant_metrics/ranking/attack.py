@@ -19,6 +19,7 @@ from scipy.stats import t as student
 
 from ..core import InputError, Signature, few, progress, rng, unknown
 from ..plots import HUES, small_figure
+from ..scoring.inference import FEWEST
 from ..stats import check_level, cluster_labels, holm, student_interval, wilson
 from ..worlds.classes import CLASSES, COLORS
 from ..worlds.scene_captions import read_claims
@@ -267,8 +268,6 @@ def _table5_row(kind: str, ranks: Ranks, original: Ranks, confidence: float) -> 
     return row | {name: change[key] for name, key in names.items()}
 
 # %% ../../nbs/ranking/110_attack.ipynb #242de2ba
-_FEWEST = 8 # pictures, below which a mean gets no interval
-
 def _influence(values: np.ndarray, units: np.ndarray, pictures: int) -> np.ndarray: # (n,), (n,) -> (C,)
     return np.bincount(units, values - values.mean(), pictures)/len(values)
 
@@ -280,7 +279,7 @@ def _moves_row(attack: Attack, moves: _Moves, units: np.ndarray, confidence: flo
     _, own = np.unique(units[moves.query], return_inverse=True)
     pictures = own.max() + 1
     influence = pictures*_influence(moves.cosine, own, pictures)
-    if pictures >= _FEWEST and influence.any():
+    if pictures >= FEWEST and influence.any():
         found = student_interval(center, influence, confidence)
         row |= {"ci_low": found.low, "ci_high": found.high}
     lowered = float((moves.after > moves.before).mean())
@@ -302,7 +301,7 @@ def mean_difference(a: np.ndarray,        # (n,) values of one side
     "The difference of two means with an interval over pictures; no interval (NaN) for fewer than eight."
     center = float(a.mean() - b.mean()) if len(a) and len(b) else np.nan
     units, inverse = np.unique(np.concatenate([a_units, b_units]), return_inverse=True)
-    if len(units) < _FEWEST or not (len(a) and len(b)): return center, np.nan, np.nan, np.nan
+    if len(units) < FEWEST or not (len(a) and len(b)): return center, np.nan, np.nan, np.nan
     left, right = inverse[:len(a)], inverse[len(a):]
     pictures = len(units) + 4*shares
     if shares:

@@ -18,6 +18,7 @@ from scipy.stats import binom, binomtest, norm, t as student
 from ..core import InputError, Interval, Score, Signature, check_range, check_type, few
 from ..core import progress, rng, unknown
 from ..plots import HUES, small_figure
+from ..scoring.inference import FEWEST
 from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval
 from ..stats import student_interval, wilson
 
@@ -220,8 +221,6 @@ def rank_truth(vectors,                    # Vectors: `queries`, `corpora` and `
     return replace(found, signature=Signature.of(**told), image=image, task=task.signature)
 
 # %% ../../nbs/ranking/030_ranks.ipynb #73fd1371
-_FEWEST = 8 # pictures that differ, below which a mean gets no interval
-
 def _moved(values: np.ndarray, units: np.ndarray) -> np.ndarray: # (C,) what each unit moves the mean
     sums = np.bincount(units, values - values.mean())
     return sums*(len(sums)/len(values))
@@ -239,8 +238,8 @@ def _share_interval(hits: np.ndarray, units: np.ndarray, confidence: float) -> t
 def _mean_interval(values: np.ndarray, units: np.ndarray, confidence: float) -> tuple[Interval | None, str]:
     moved = _moved(values, units)
     telling = len(moved) - int((np.abs(moved - np.median(moved)) <= 1e-12).sum())
-    if telling < _FEWEST:
-        return None, f"no interval: {telling} of {len(moved)} pictures differ; {_FEWEST} are needed"
+    if telling < FEWEST:
+        return None, f"no interval: {telling} of {len(moved)} pictures differ; {FEWEST} are needed"
     found = student_interval(float(values.mean()), moved, confidence, skewed=True)
     return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0)), ""
 
@@ -296,7 +295,7 @@ def _student_test(center: float, moved: np.ndarray) -> float: # two-sided p-valu
 
 def _differing_means(a, b, units: np.ndarray, confidence: float) -> tuple: # (Q,) each -> low, high, p, test
     moved, center = _moved(a - b, units), float((a - b).mean())
-    if len(moved) < _FEWEST: return np.nan, np.nan, np.nan, f"none: fewer than {_FEWEST} pictures"
+    if len(moved) < FEWEST: return np.nan, np.nan, np.nan, f"none: fewer than {FEWEST} pictures"
     found = student_interval(center, moved, confidence)
     return found.low, found.high, _student_test(center, moved), "student"
 

@@ -14,6 +14,7 @@ import pandas as pd
 from ..core import InputError
 from .classes import ratio_influence
 from .explain import Explanations
+from ..scoring.inference import FEWEST
 from ..stats import check_level, student_interval
 
 # %% ../../nbs/ranking/070_table.ipynb #8bbd8272
@@ -29,6 +30,7 @@ PAPER_COLUMNS = {"ca": "CA", "ncs": "NCS", "ce": "CE", "sd": "SD",
                  "matched_per_exclusive": "matched % synsets",
                  "different_counts_per_failure": "avg % enum disagr."} # of `global_table` -> of the paper
 _PERCENT = ("CA", "SD", "matched % synsets")
+_COUNTS = ("ce", "different_counts_per_failure") # the others are shares and means of shares
 
 def paper_columns(table: pd.DataFrame, # of `global_table`
                  ) -> pd.DataFrame:    # the paper's headings and units
@@ -51,15 +53,17 @@ def _totals(explanations: Explanations) -> dict[str, np.ndarray]: # (F,) each
             "shared_synsets": np.bincount(failure, np.ones(len(apart)), many),
             "different_counts": np.bincount(failure, apart, many)}
 
-def _ratio(top: np.ndarray, bottom: np.ndarray, cluster: np.ndarray, confidence: float) -> tuple[float, ...]:
-    "Σ top/Σ bottom with its interval over clusters; NaN where there is nothing, or one cluster only."
+def _ratio(top: np.ndarray, bottom: np.ndarray, cluster: np.ndarray, confidence: float,
+           is_share: bool = True) -> tuple[float, ...]:
+    "Σ top/Σ bottom with its interval over clusters; NaN where there is nothing, or too few clusters."
     there = np.isfinite(top) & np.isfinite(bottom)
     names, place = np.unique(cluster[there], return_inverse=True)
     if not len(names) or not bottom[there].sum(): return np.nan, np.nan, np.nan
     value, moved = ratio_influence(top[there], bottom[there])
-    if len(names) < 2: return value, np.nan, np.nan
+    if len(names) < FEWEST: return value, np.nan, np.nan
     found = student_interval(value, np.bincount(place, moved)*len(names)/there.sum(), confidence)
-    return value, found.low, found.high
+    most = 1 if is_share and (top[there] <= bottom[there]).all() else np.inf # differences of sizes can exceed 1
+    return value, max(found.low, 0.0), min(found.high, most)
 
 # %% ../../nbs/ranking/070_table.ipynb #7a84f454
 def _ratios(frame: pd.DataFrame, n: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -85,7 +89,8 @@ def global_table(explanations: Explanations,
     row = {"failures": len(frame)}
     row |= {f"failures_{name}": int(frame[name].notna().sum()) for name in ("ca", "ncs", "sd")}
     for name, (top, bottom) in _ratios(frame, totals).items():
-        row[name], row[f"{name}_low"], row[f"{name}_high"] = _ratio(top, bottom, cluster, confidence)
+        found = _ratio(top, bottom, cluster, confidence, is_share=name not in _COUNTS)
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), found))
     row |= {name: int(total.sum()) for name, total in totals.items() if name != "failure"}
     usual = frame["ce"].dropna().mode()
     row["usual_ce"] = float(usual.iloc[0]) if len(usual) else np.nan
