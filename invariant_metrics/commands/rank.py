@@ -14,6 +14,7 @@ import pandas as pd
 import typer
 
 from ..core import InputError
+from .judge import print_label_page
 from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug, DefaultGroup
 from .shell import Device, Format, Overwrite, Quiet, Reps, ResultTable, Scale, Seed, Weights, app
 from .shell import choice, option, parse_lists, parse_numbers, parse_options, print_result
@@ -162,9 +163,7 @@ def rank_collect(
     found = load_ranking(run)
     asked = _failed_model(found, model)
     made = ask_people(found.task, asked.classes, out, failures, evaluators, per_evaluator, seed, asked.name)
-    payload = {"page": made.path, "key": made.key, "digest": made.digest, "counts": dict(made.counts), "notes": list(made.notes)}
-    row = ResultTable([{"page": str(made.path), "key": str(made.key), "digest": made.digest, **made.counts}])
-    print_result(form, "collect", payload, [row] if form != "table" else [], [str(made)])
+    print_label_page(form, made)
 
 # %% ../../nbs/commands/30_rank.ipynb #00d55fb3
 @rank.command("labels", epilog="Example: invariant-metrics rank labels answers/ --page page.html --run runs/ranking")
