@@ -11,7 +11,8 @@ _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "prob
             "paired_metric": "metrics.base", "single_metric": "metrics.base", "set_metric": "metrics.base",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",
             "load_results": "files"}
-_ROOMS = {"lclip": {"distill": "distill", "study": "run:lclip_study", "supervise": "supervise", "export": "export:export_lclip"}} # with a surface of their own
+_ROOMS = {"lclip": {"distill": "distill", "study": "run:lclip_study", "supervise": "supervise", "export": "export:export_lclip"},
+          "imagine": {"study": "run:imagine_study", "draw": "draw:imagine_draw", "table": "tables:imagine_table"}} # with a surface of their own
 __all__ = [*_SURFACE, *_ROOMS]
 
 

@@ -15,6 +15,7 @@ import platform
 import shutil
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,7 +52,7 @@ def data_identity(folder: str | Path | None, # the user's images, label maps or 
 # %% ../nbs/40_runs.ipynb #640aac0f
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training", "ranking", "student", "compression",
-         "rewards")
+         "rewards", "imagine")
 
 def read_run(folder: str | Path) -> dict | None: # the content of run.json, None where there is none
     "What run.json says; raises InputError when it cannot be read or is of another schema version."
@@ -226,10 +227,12 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
 def peak_memory(every: float = 2.0): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
     seen, stop = {"bytes": 0}, threading.Event()
-    def look():
+    def look(): # 2 % of a core at most, but for the first second
+        begun = time.perf_counter()
         while True:
             seen["bytes"] = max(seen["bytes"], memory_now())
-            if stop.wait(every): return
+            earliest = begun + 50*(time.thread_time() - 1)
+            if stop.wait(max(every, earliest - time.perf_counter())): return
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try: yield seen

@@ -380,7 +380,7 @@ def cache_clear(debug: Debug = False):
 
 # %% ../../nbs/commands/10_score.ipynb #fcbec736
 @app.command("report", epilog="Example: invariant-metrics report runs/colorization")
-def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of `study`, `probe`, `rank` or `lclip study`.")], debug: Debug = False):
+def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`.")], debug: Debug = False):
     "Write the page of a run again, from its stored results."
     from invariant_metrics.runs import read_run
     run = read_run(folder)
@@ -392,6 +392,9 @@ def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of 
     elif command == "lclip study":
         from invariant_metrics.pages.lclip import write_lclip_page
         page = write_lclip_page(folder)
+    elif command == "imagine study":
+        from invariant_metrics.pages.imagine import write_imagine_page
+        page = write_imagine_page(folder)
     else:
         from invariant_metrics.pages.study import write_report
         page = write_report(folder)

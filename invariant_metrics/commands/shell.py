@@ -308,7 +308,7 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
         if before != signal.SIG_IGN: signal.signal(signal.SIGINT, before)
 
 # %% ../../nbs/commands/00_shell.ipynb #ee3be754
-COMMANDS = ("score", "judge", "rank", "lclip") # modules whose commands the application has
+COMMANDS = ("score", "judge", "rank", "lclip", "imagine") # modules whose commands the application has
 
 def _run(args: list[str], pressed: list) -> int:
     try:

@@ -133,7 +133,8 @@ def glossary(names: Iterable[str],
 # %% ../../nbs/pages/00_page.ipynb #2be6a4ca
 _USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut",
           "data": "scenes", "queries": "first-caption", "corpus": "auto", "summaries": ["mean"], "ties": "pessimistic",
-          "steps": ["rules", "attack", "cleaning"], "confidence": 0.95, "teacher": "embedded-clip"}
+          "steps": ["rules", "attack", "cleaning"], "confidence": 0.95, "teacher": "embedded-clip",
+          "generator": "diffusion", "judge": "embedded-clip"}
 _UNSAID = ("command", "task", "content", "version", "revision", "data_identity", "regions_identity") # no options of their own
 _REPEATED = ("pred", "foils", "weights", "choice", "reader")
 
@@ -146,7 +147,7 @@ def run_command(settings: Mapping,      # of run.json
                ) -> str:
     "The command line that makes this run."
     command = settings.get("command", "study")
-    words = ["invariant-metrics", *command.split()] + ([] if command in ("rank", "lclip study") else [settings.get("task", "colorization")])
+    words = ["invariant-metrics", *command.split()] + ([] if command in ("rank", "lclip study", "imagine study") else [settings.get("task", "colorization")])
     for name, value in {**settings, "out": out}.items():
         if name in _UNSAID or value in (None, False, "", [], (), {}) or value == _USUAL.get(name): continue
         option = "--" + name.replace("_", "-")
@@ -192,7 +193,9 @@ PART_FILES = {"probe": {"auc": "how often each violation is scored worse, with i
                               "differences": "contrasts of students, scene by scene", "sizes": "parameters, megabytes, milliseconds",
                               "losses": "the losses of stage 2, step by step"},
               "rewards": {"results": "every metric of every captioner and seed", "answers": "contrasts of captioners, picture by picture",
-                          "cross": "gain of each captioner as each judge sees it"}}
+                          "cross": "gain of each captioner as each judge sees it"},
+              "imagine": {"scores": "every caption with what each metric says of it", "auc": "how often violations score below paraphrases, with intervals",
+                          "gains": "comparisons of sums with their metric, and with the text encoder", "dose": "places of scores by false facts and by other words"}}
 
 def page_frame(run: Mapping,               # content of run.json
                title: str,
