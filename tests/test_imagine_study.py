@@ -173,7 +173,7 @@ def test_draw_from_a_shell(tmp_path):
     (tmp_path/"hyp.txt").write_text("a red ball\na boat left of a house\n")
     done = cli("imagine", "draw", "a car", "--texts", "hyp.txt", "--seeds", "1", "--out", "drawn", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [row["text"] for row in json.loads(done.stdout)["pictures"]] == ["a car", "a red ball", "a boat left of a house"]
+    assert [row["text"] for row in json.loads(done.stdout)["result"]["pictures"]] == ["a car", "a red ball", "a boat left of a house"]
     for wrong in (["draw"], ["draw", "a car", "--generator", "dream"], ["study", "--generator-weights", "nowhere/"], ["draw", "a car", "--texts", "nothing.txt"]):
         done = cli("imagine", *wrong, cwd=tmp_path)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -9,7 +9,7 @@ import pytest
 from typer.models import OptionInfo
 
 from commands import cli
-from invariant_metrics.commands import judge, lclip, rank, score, shell # the first four put their commands on the application
+from invariant_metrics.commands import imagine, judge, lclip, rank, score, shell # the first five put their commands on the application
 
 
 def all_commands(app, path: str = "") -> dict: # path -> function
@@ -36,7 +36,7 @@ def test_an_option_of_one_name_has_one_kind_of_value_and_one_group():
     ON_PURPOSE = {"--ci": "the ways of score, and those of a correlation with people", "--statistic": "any of agree's, two of styles",
                   "--layer": "one, or several of styles", "--aspect": "collect asks for several, agree reads one",
                   "--metrics": "tables of scores in agree", "--out": "a folder or a file",
-                  "--parts": "each study has its own", "--seeds": "study takes them from its scale", "--teacher": "several in lclip distill",
+                  "--parts": "each study has its own", "--seeds": "study takes them from its scale", "--long": "a study may drop pairs; drawing refuses or cuts", "--teacher": "several in lclip distill",
                   "--least-right": "asked for in collect, another one in labels", "--least-seconds": "likewise"}
     found = {}
     for path, name, kind, info in OPTIONS: found.setdefault(name, {}).setdefault((str(kind), info.rich_help_panel, values(info)), []).append(path)

@@ -26,7 +26,7 @@ from PIL import Image
 
 from commands import HUNG, cli
 from tiny_student import tiny_student
-from invariant_metrics.commands import judge, lclip, rank, score, shell # the first four put their commands on the application
+from invariant_metrics.commands import imagine, judge, lclip, rank, score, shell # the first five put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import list_weights
@@ -37,7 +37,7 @@ from tiny_networks import save_clip
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = ("pip ", "pytest", "bash .ci/site", "git clone", "cd ") # the installation, the tests, the site: other tests hold them
-LONG = ("study ", "lclip study ", "probe images", "weights train")
+LONG = ("study ", "lclip study ", "imagine study ", "probe images", "weights train")
 HERE = {row["name"] for row in list_weights() if row["present"]}
 
 
@@ -232,7 +232,7 @@ DATA = { # what an example names -> how it is made
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
     "score fid,fdd,cmmd,kid": "weights fetch inception", "score clipscore": "weights fetch clip-vit-b-32",
-    "weights fetch inception": "cannot fetch inception", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
+    "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "stable-diffusion-v1-1", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
     "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
 
 
@@ -293,11 +293,11 @@ def every_form(monkeypatch):
             if other == "csv" and tables[0].rows: assert len(pd.read_csv(StringIO(out.getvalue()))) == len(tables[0].rows)
             if other == "latex": assert out.getvalue().count(r"\begin{table}") == out.getvalue().count(r"\end{tabular}") == len(tables)
         plain(form, kind, payload, tables, *more, **options)
-    for module in (judge, lclip, rank, score): monkeypatch.setattr(module, "print_result", print_result)
+    for module in (imagine, judge, lclip, rank, score): monkeypatch.setattr(module, "print_result", print_result)
 
 
 def test_every_kind_of_result_has_a_schema():
-    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("judge", "lclip", "rank", "score"))
+    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("imagine", "judge", "lclip", "rank", "score"))
     assert set(re.findall(r'print_result\(form, "(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
     with pytest.raises(jsonschema.ValidationError): jsonschema.validate({"schema": 1, "kind": "score", "version": "1", "result": {}}, SCHEMA)
 
@@ -329,6 +329,7 @@ class Begun(Exception):
 
 @pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line)])
 def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
+    from invariant_metrics.imagine import run as imagine_run
     from invariant_metrics.lclip import run as lclip_run
     from invariant_metrics.probe import run as probe_run
     from invariant_metrics.study import run as study_run
@@ -337,6 +338,7 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
     monkeypatch.setattr(study_run, "_run_parts", begun)
     monkeypatch.setattr(lclip_run, "_do_parts", begun)
+    monkeypatch.setattr(imagine_run, "_do_study", begun)
     monkeypatch.setattr(probe_run, "_probe_pictures", begun)
     monkeypatch.setattr(embedded, "import_object", lambda path: begun)
     prepare(line, small)
@@ -347,11 +349,13 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line) and "weights train" not in line])
 def test_a_long_printed_command_runs_to_its_page(line, small, monkeypatch):
+    from invariant_metrics.imagine import study as imagination
     from invariant_metrics.lclip import compression_study, reward_study
     from invariant_metrics.study import tasks
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
     students = compression_study.CompressionSize(scenes=12, steps=2, pair_steps=2, batch=4, test=12, graded=10, reps=30, rounds=1)
     for scale in compression_study.COMPRESSION_SIZES: monkeypatch.setitem(compression_study.COMPRESSION_SIZES, scale, students)
+    for scale in imagination.IMAGINE_SIZES: monkeypatch.setitem(imagination.IMAGINE_SIZES, scale, imagination.ImagineSize(3, 1))
     captioners = reward_study.REWARD_SIZES["quick"]
     for scale in reward_study.REWARD_SIZES: monkeypatch.setitem(reward_study.REWARD_SIZES, scale, captioners)
     def tiny(size): return replace(size, train=48, validation=16, test=24, pretrain=8, steps=16, batch=4, reps=20)

@@ -7,11 +7,12 @@ import pytest
 import typer
 
 import invariant_metrics as im
-from invariant_metrics.commands import lclip # puts its commands on the application
+from invariant_metrics.commands import imagine, lclip # put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import Interval, Score, Signature
 
-ONLY_IN_PYTHON = {"study": set(), "supervise": {"reps"}} # command of `lclip` -> arguments of its function that the shell has no option for
+# command -> arguments of its function that the shell has no option for
+ONLY_IN_PYTHON = {"lclip study": set(), "lclip supervise": {"reps"}, "imagine study": set(), "imagine draw": set()}
 
 
 def example(**more) -> Score:
@@ -54,12 +55,13 @@ def test_a_module_with_the_name_of_its_function_is_both():
     assert list(inspect.signature(im.lclip.distill).parameters)[:2] == ["data", "out"]
 
 
-def test_commands_of_the_light_clip_and_its_functions_take_the_same_words():
-    commands = typer.main.get_command(app).commands["lclip"].commands
-    for name, missing in ONLY_IN_PYTHON.items():
-        words = {word.lstrip("-").replace("-", "_") for p in commands[name].params for word in (*p.opts, p.name)}
-        own = set(inspect.signature(getattr(im.lclip, name)).parameters)
-        assert own - words == missing, f"lclip {name}: no option for {own - words - missing}"
+def test_commands_of_a_room_and_its_functions_take_the_same_words():
+    groups = typer.main.get_command(app).commands
+    for path, missing in ONLY_IN_PYTHON.items():
+        room, name = path.split()
+        words = {word.lstrip("-").replace("-", "_") for p in groups[room].commands[name].params for word in (*p.opts, p.name)}
+        own = set(inspect.signature(getattr(getattr(im, room), name)).parameters)
+        assert own - words == missing, f"{path}: no option for {own - words - missing}"
 
 
 def test_scores_are_a_frame_and_a_table_in_a_notebook():
