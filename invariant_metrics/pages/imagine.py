@@ -235,7 +235,7 @@ def render_imagine(run: Mapping,             # content of run.json
                    out: str | None = None,   # the run folder, for the command
                   ) -> str:                  # HTML
     "The page as one self-contained text, the same for the same results."
-    names = [*dict.fromkeys(study.auc["metric"])]
+    names = dict.fromkeys(m.split(" (")[0] for m in study.auc["metric"] if " + " not in m)
     frame = page_frame(run, "IMAGINE: does a picture tell a lie from a paraphrase?", *imagine_message(study), limits=IMAGINE_LIMITS, names=names,
                        parts=["imagine"], settings=run_facts(run), signatures=study.meta["signatures"], notes=study.meta["notes"], terms="imagine", out=out)
     tables = {"heats": [auc_heat(study, view) for view in STUDY_VIEWS], "gains": [gain_table_of(study, view) for view in STUDY_VIEWS],
