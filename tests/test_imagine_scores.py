@@ -8,9 +8,12 @@ import pytest
 import torch
 from commands import cli
 
+from invariant_metrics.commands.shell import parse_options
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.data.judgment_tables import metric_table
+from invariant_metrics.encoders.cache import cached_rows, list_cache
 from invariant_metrics.encoders.image_text import TextTokens, image_text
+from invariant_metrics.files import digest
 from invariant_metrics.generators.base import derived_seeds, get_generator
 from invariant_metrics.generators.pictures import imagined
 from invariant_metrics.imagine.combine import CIDER_SCALES, combination_gains, combine, correlation_over_seeds, learn_weights, unit_scale
@@ -227,6 +230,44 @@ def test_nothing_is_drawn_or_looked_at_twice(judge, tmp_path, monkeypatch):
     assert len(patches.asked) == 26
 
 
+def test_another_list_of_texts_costs_only_what_is_new(judge, tmp_path, monkeypatch):
+    patches, looked, read = Patches(), [], []
+    images, texts = type(judge).images, type(judge).texts
+    monkeypatch.setattr(type(judge), "images", lambda self, pictures: (looked.append(len(pictures)), images(self, pictures))[1])
+    monkeypatch.setattr(type(judge), "texts", lambda self, some, **how: (read.append(len(some)), texts(self, some, **how))[1])
+    model = ImagineModel(patches, judge, seeds=2, folder=tmp_path)
+    first = imagine_vectors(model, ["a b", "c d"], ["e f", "g h"])
+    assert (len(patches.asked), sum(looked), sum(read)) == (8, 8, 4)
+    again = imagine_vectors(model, ["c d", "i j", "a b"], ["g h", "e f", "e f"]) # one more text, and another order
+    assert (len(patches.asked), sum(looked), sum(read)) == (10, 10, 5)
+    assert torch.equal(again.pred[[2, 0]], first.pred) and torch.equal(again.target_texts[[1, 0]], first.target_texts)
+    kinds = {row["kind"].rsplit("-", 1)[0]: row["files"] for row in list_cache(tmp_path)}
+    assert kinds == {"pictures": 3, "imagine-pictures": 3, "imagine-texts": 2}
+
+
+def test_rows_of_other_settings_are_not_believed_under_any_name(tmp_path):
+    make = lambda value: lambda rows: torch.full((len(rows), 2), value)
+    cached_rows("vectors", {"judge": "one"}, ["a", "b"], make(1.), tmp_path)
+    file, = tmp_path.iterdir()
+    file.rename(tmp_path/file.name.replace(digest({"judge": "one"}), digest({"judge": "two"})))
+    with pytest.warns(UserWarning, match="damaged"): other = cached_rows("vectors", {"judge": "two"}, ["b", "a"], make(2.), tmp_path)
+    assert torch.equal(other, torch.full((2, 2), 2.)) and len([*tmp_path.iterdir()]) == 1
+    assert torch.equal(cached_rows("vectors", {"judge": "two"}, ["a"], make(3.), tmp_path), torch.full((1, 2), 2.))
+
+
+def test_sides_that_do_not_match_are_refused_before_anything_is_drawn(judge, tmp_path):
+    patches = Patches()
+    model = ImagineModel(patches, judge, seeds=1, folder=tmp_path)
+    for wrong, says in ((lambda: imagine_vectors(model, ["a"], ["b", "c"]), "1 predictions against references of 2"),
+                        (lambda: imagine_vectors(model, "a", ["b"]), "not one string"), (lambda: imagine_vectors(model, ["a"], [[]]), "1 items have no reference"),
+                        (lambda: imagine_vectors(model, ["a"], ["b"], side="pred"), "unknown side"), (lambda: imagine_vectors(model, [], []), "no texts"),
+                        (lambda: imagine_vectors(model, ["a", "b"], [["c", "d"], ["e", "?"]]), r"targets: 1 of 4 texts say nothing that can be drawn: 1 \(")):
+        with pytest.raises(InputError, match=says): wrong()
+    assert not patches.asked and not [*tmp_path.iterdir()]
+    alone = imagine_vectors(model, ["a"], ["b c"])
+    assert torch.equal(alone.target, imagine_vectors(model, ["a"], [["b c"]]).target) and alone.many == (1,) # a text is one reference, not letters
+
+
 def test_long_texts_are_refused_cut_or_split_and_counted(judge, tmp_path):
     texts = ["one two. three four five six seven", "eight nine"]
     ways = {long: ImagineModel(Patches(), judge, seeds=2, long=long, folder=tmp_path) for long in ("refuse", "cut", "split")}
@@ -311,6 +352,26 @@ def test_bad_input_is_a_line():
     german = ["ein roter Ball liegt links von einem Boot"]
     assert "probably not English" in " ".join(extract([metric], german, [BALL])["imagine-image"].notes)
     with pytest.raises(InputError, match="probably not English"): extract([get_metric("imagine-image", generator="exact", seeds=1, language="refuse")], german, [BALL])
+
+
+def own_generator(level: int = 0):
+    "A gray picture, as somebody's own package might draw it."
+    class Gray:
+        name, size, tokens, language = "gray", (8, 8), None, ""
+        def describe(self): return {"generator": self.name, "level": str(level)}
+        def __call__(self, texts, seeds): return torch.full((len(texts), 3, 8, 8), level, dtype=torch.uint8)
+    return Gray()
+
+
+def test_options_reach_the_generator_as_a_command_gives_them():
+    for given, part in ((["generator=diffusion", "steps=2", "scheduler=dpm-solver", "guidance=1"], ("generator-steps", "2")),
+                        (["generator=test_imagine_scores:own_generator", "level=7"], ("generator-level", "7")), (["generator=noise", "of=scenes"], ("generator-of", "scenes"))):
+        found = score([AGAIN], [BALL], "imagine-image", metric_options=parse_options([*given, "seeds=1"]), ci=False)["imagine-image"]
+        assert dict(found.signature.items)[part[0]] == part[1]
+    with pytest.raises(InputError, match="stps has no effect on imagine-image; leave it out, they take generator, .*steps"):
+        score([AGAIN], [BALL], "imagine-image", metric_options={"generator": "diffusion", "stps": "2"})
+    with pytest.raises(InputError, match="unknown generator 'difusion'; did you mean diffusion"):
+        score([AGAIN], [BALL], "imagine-image", metric_options={"generator": "difusion"})
 
 
 def test_a_command_prints_the_deviation_and_writes_it_for_each_item(tmp_path):

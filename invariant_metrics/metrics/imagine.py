@@ -11,8 +11,8 @@ __all__ = ['IMAGE_RANGE', 'TEXT_IMAGE_RANGE', 'imagine_image', 'imagine_text_ima
 # %% ../../nbs/metrics/280_imagine.ipynb #fed85622
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from ..core import SEEDS, Between, InputError, Signature, few, unknown
-from ..encoders.cache import cached_tensors
-from ..encoders.image_text import LONG, ImageText, image_text
-from ..files import digest
-from ..generators.base import DEFAULT_GENERATOR, LANGUAGE, Generator, check_language, derived_seeds, drawn_pieces
-from ..generators.base import foreign_texts, generators, get_generator
-from ..generators.pictures import PictureStore, imagined
+from ..data.texts import check_sides
+from ..encoders.cache import cached_rows
+from ..encoders.image_text import LONG, ImageText, fitted, image_text
+from ..generators.base import DEFAULT_GENERATOR, LANGUAGE, Generator, check_language
+from ..generators.base import derived_seeds, drawn_pieces, foreign_texts, generators
+from ..generators.base import get_generator
+from ..generators.pictures import PictureStore, imagined, picture_key
 from .base import metric_factory
 
 # %% ../../nbs/metrics/280_imagine.ipynb #98fce4fc
@@ -49,9 +50,10 @@ def image_scores(pred: Tensor,        # (N, S, d) unit vectors of the prediction
                  target: Tensor,      # (N, S, d) of the targets' pictures
                  clip: bool = False,  # to [0, 1]
                 ) -> Tensor:          # (N, S)
-    "IMAGINE-image: how alike the pictures of two texts are (Zhu et al. 2023, Eq. 1); raises InputError on unequal shapes."
+    "How alike the pictures of two texts are (Zhu et al. 2023, Eq. 1); raises InputError on unequal shapes."
     if pred.shape != target.shape:
-        raise InputError(f"pictures of predictions and of targets differ in number or space: {tuple(pred.shape)} against {tuple(target.shape)}")
+        shapes = f"{tuple(pred.shape)} against {tuple(target.shape)}"
+        raise InputError(f"pictures of predictions and of targets differ in number or space: {shapes}")
     return stretch_cosines(_cosines(pred, target), IMAGE_RANGE, clip)
 
 def text_image_scores(pred: Tensor,          # (N, S, d) unit vectors of the predictions' pictures
@@ -60,8 +62,9 @@ def text_image_scores(pred: Tensor,          # (N, S, d) unit vectors of the pre
                       target_texts: Tensor,  # (N, d) of the targets
                       clip: bool = False,    # to [0, 1]
                      ) -> Tensor:            # (N, S)
-    "IMAGINE-text&image: how well the picture of each text fits the other text (Zhu et al. 2023, Eq. 2); raises InputError on unequal shapes."
-    if not pred.shape == target.shape == (len(pred_texts), pred.shape[1], pred_texts.shape[-1]) or pred_texts.shape != target_texts.shape:
+    "How well each text's picture fits the other text (Zhu et al. 2023, Eq. 2); raises InputError as above."
+    wanted = len(pred_texts), pred.shape[1], pred_texts.shape[-1]
+    if not pred.shape == target.shape == wanted or pred_texts.shape != target_texts.shape:
         shapes = [tuple(x.shape) for x in (pred, target, pred_texts, target_texts)]
         raise InputError(f"two texts, and as many pictures of each, in one space: {few(shapes)}")
     both = _cosines(pred_texts[:, None], target) + _cosines(target_texts[:, None], pred)
@@ -70,7 +73,7 @@ def text_image_scores(pred: Tensor,          # (N, S, d) unit vectors of the pre
 # %% ../../nbs/metrics/280_imagine.ipynb #703bdbcc
 def best_references(scores: Sequence[Tensor], # N of (R, S): a row for each reference of an item
                    ) -> Tensor:               # (N, S)
-    "The scores against the reference of each item that is best in the mean over seeds; raises InputError where an item has none."
+    "The scores of each item against the reference with the best mean; raises InputError where there is none."
     if none := [i for i, of_item in enumerate(scores) if not len(of_item)]:
         raise InputError(f"no references for {len(none)} items, {none[0]} the first")
     return torch.stack([of_item[of_item.mean(1).argmax()] for of_item in scores])
@@ -81,14 +84,12 @@ def seed_deviation(scores: Tensor, # (N, S)
     return scores.std(1, correction=1) if scores.shape[1] > 1 else None
 
 # %% ../../nbs/metrics/280_imagine.ipynb #dcfccba9
-class _Pixels: # pictures as the judge takes them, one at a time
-    def __init__(self, pictures: Tensor): self.pictures = pictures # (N, 3, H, W) uint8
-    def __len__(self) -> int: return len(self.pictures)
-    def __getitem__(self, i: int) -> Tensor: return self.pictures[i].float()/255
-
-def _check_said(texts: Sequence[str], where: str) -> None: # raises InputError on texts without a word
-    empty = [i for i, text in enumerate(texts) if not re.search(r"\w", text)]
-    if empty: raise InputError(f"{where}: {len(empty)} of {len(texts)} texts say nothing that can be drawn: {few(empty)} (counted from 0); leave these items out")
+def _check_words(side: str, texts: Sequence[str], items: Sequence[int]) -> None: # items: whose texts they are
+    "Raises InputError on texts without a word, naming their items."
+    empty = [i for i, text in zip(items, texts) if not re.search(r"\w", text)]
+    if not empty: return
+    where = f"{few([*dict.fromkeys(empty)])} (counted from 0); leave these items out"
+    raise InputError(f"{side}: {len(empty)} of {len(texts)} texts say nothing that can be drawn: {where}")
 
 @dataclass(frozen=True, eq=False)
 class ImagineModel:
@@ -98,9 +99,9 @@ class ImagineModel:
     seeds: int = 5              # pictures of each text
     seed: int = 0
     shared: bool = False        # the same seeds on both sides
-    long: str = "refuse"        # or "cut", "split": of texts with too many tokens, for the generator and for the judge
+    long: str = "refuse"        # or "cut", "split": of texts with too many tokens, for generator and judge
     language: str = "warn"      # or "ignore", "refuse": of texts in another language than the generator's
-    folder: Path | None = None  # where pictures and vectors are kept; None: the user's cache
+    folder: str | Path | None = None # where pictures and vectors are kept; None: the user's cache
 
     def __post_init__(self):
         if self.long not in LONG: raise unknown("way with long texts", self.long, LONG)
@@ -109,32 +110,54 @@ class ImagineModel:
 
     def describe(self) -> dict[str, str]:
         "What goes into a signature: the generator's settings, the judge's, and the choices."
-        drawn = {f"generator-{k}" if k != "generator" else k: v for k, v in self.generator.describe().items()}
-        chosen = dict(seeds=str(self.seeds), seed=str(self.seed), shared="yes" if self.shared else "no", long=self.long)
+        about = self.generator.describe()
+        drawn = {k if k == "generator" else f"generator-{k}": v for k, v in about.items()}
+        shared = "yes" if self.shared else "no"
+        chosen = dict(seeds=str(self.seeds), seed=str(self.seed), shared=shared, long=self.long)
         return {**drawn, **self.judge.describe(), **chosen}
 
 # %% ../../nbs/metrics/280_imagine.ipynb #16206119
 def _unit(x: Tensor) -> Tensor: return x/x.norm(dim=-1, keepdim=True).clamp(min=1e-30)
 
-def _kept_vectors(model: ImagineModel, store: PictureStore, texts: list[str], seed: int) -> Tensor: # (n, d) of one picture each
-    drawn, seen = model.generator.describe(), model.judge.describe()
-    settings = {"generator": drawn, "judge": seen, "shard": digest([seed, *texts])}
-    def compute(): return {"vectors": model.judge.images(_Pixels(imagined(None, texts, [seed], language="ignore", long="cut", store=store)[:, 0]))}
-    return cached_tensors("imagine-vectors", settings, compute, model.folder)["vectors"]
+class _Pixels: # pictures as the judge takes them, one at a time
+    def __init__(self, pictures: Tensor): self.pictures = pictures # (N, 3, H, W) uint8
+    def __len__(self) -> int: return len(self.pictures)
+    def __getitem__(self, i: int) -> Tensor: return self.pictures[i].float()/255
+
+def _picture_vectors(model: ImagineModel, store: PictureStore,
+                     texts: list[str], seeds: list[int]) -> Tensor: # (n, S, d), each text with each seed
+    items = [(text, seed) for text in texts for seed in seeds]
+    def look(rows: list[int]) -> Tensor: # at the pictures of some items
+        said, drawn = ([*dict.fromkeys(items[i][k] for i in rows)] for k in (0, 1))
+        place = {(text, seed): (i, k) for i, text in enumerate(said) for k, seed in enumerate(drawn)}
+        pictures = imagined(None, said, drawn, language="ignore", long="cut", store=store)
+        return model.judge.images(_Pixels(torch.stack([pictures[place[items[i]]] for i in rows])))
+    about = {"generator": store.about, "judge": model.judge.describe()}
+    rows = cached_rows("imagine-pictures", about, [picture_key(*item) for item in items], look, model.folder)
+    return rows.view(len(texts), len(seeds), -1)
 
 def imagined_vectors(model: ImagineModel,
-                    texts: Sequence[str],  # N
-                    side: str = "pred",    # or "target", "source": whose seeds
-                   ) -> Tensor:           # (N, S, d) float64, of length 1
-    "The judge's vectors of the pictures of some texts; raises InputError on long texts where these are refused."
+                     texts: Sequence[str],  # N
+                     side: str = "pred",    # or "target", "source": whose seeds
+                    ) -> Tensor:            # (N, S, d) float64, of length 1
+    "The judge's vectors of the pictures of some texts; raises InputError on long texts if these are refused."
     pieces, _ = drawn_pieces(model.generator, texts, model.long)
-    number = {piece: k for k, piece in enumerate(dict.fromkeys(p for parts in pieces for p in parts))}
-    seeds, store = derived_seeds(model.seed, model.seeds, side, model.shared), PictureStore(model.generator, model.folder)
+    unique = [*dict.fromkeys(piece for parts in pieces for piece in parts)]
+    number = {piece: k for k, piece in enumerate(unique)}
+    seeds = derived_seeds(model.seed, model.seeds, side, model.shared)
+    store = PictureStore(model.generator, model.folder)
     height, width = model.generator.size
-    many = max(16, min(1024, 2**28//(3*height*width))) # texts whose pictures fit into memory
-    starts, unique = range(0, len(number), many), [*number]
-    found = torch.stack([torch.cat([_kept_vectors(model, store, unique[s:s + many], seed) for s in starts]) for seed in seeds], 1)
+    many = max(16, min(1024, 2**28//(3*height*width*len(seeds)))) # texts whose pictures fit into memory
+    chunks = [unique[start:start + many] for start in range(0, len(unique), many)]
+    found = torch.cat([_picture_vectors(model, store, chunk, seeds) for chunk in chunks]) # (pieces, S, d)
     return _unit(torch.stack([found[[number[p] for p in parts]].mean(0) for parts in pieces]))
+
+def _text_vectors(model: ImagineModel, texts: list[str]) -> Tensor: # (N, d)
+    def read(rows: list[int]) -> Tensor:
+        return model.judge.texts([texts[i] for i in rows], long=model.long)[0]
+    about = {"judge": model.judge.describe(), "long": model.long}
+    keys = [picture_key(text, 0) for text in texts]
+    return cached_rows("imagine-texts", about, keys, read, model.folder)
 
 # %% ../../nbs/metrics/280_imagine.ipynb #83eca408
 @dataclass(frozen=True, eq=False)
@@ -147,96 +170,142 @@ class ImagineVectors:
     target_texts: Tensor | None   # (P, d)
     notes: tuple[str, ...] = ()
 
-    def _repeated(self, x: Tensor) -> Tensor: return x.repeat_interleave(torch.tensor(self.many), 0) # (N, …) -> (P, …)
+    def _repeated(self, x: Tensor) -> Tensor: # (N, …) -> (P, …)
+        return x.repeat_interleave(torch.tensor(self.many), 0)
 
     def image_scores(self, clip: bool = False) -> Tensor: # (N, S)
         "IMAGINE-image of each item and seed, against its best reference."
         return best_references(image_scores(self._repeated(self.pred), self.target, clip).split(self.many))
 
     def text_image_scores(self, clip: bool = False) -> Tensor: # (N, S)
-        "IMAGINE-text&image of each item and seed, against its best reference; raises InputError if texts were not encoded."
-        if self.pred_texts is None: raise InputError("the texts themselves were not encoded; ask for them with texts=True")
+        "IMAGINE-text&image of each item and seed, of its best reference; raises InputError without texts."
+        if self.pred_texts is None:
+            raise InputError("the texts themselves were not encoded; ask for them with texts=True")
         pred, pred_texts = self._repeated(self.pred), self._repeated(self.pred_texts)
-        return best_references(text_image_scores(pred, self.target, pred_texts, self.target_texts, clip).split(self.many))
+        scores = text_image_scores(pred, self.target, pred_texts, self.target_texts, clip)
+        return best_references(scores.split(self.many))
 
 # %% ../../nbs/metrics/280_imagine.ipynb #ddb3bff6
-def _text_notes(model: ImagineModel, texts: list[str], over_judge: int) -> list[str]: # of all different texts
-    over = drawn_pieces(model.generator, texts, model.long)[1]
-    done = {"cut": "were cut, the end token kept", "split": "were split, and the vectors of their parts averaged"}.get(model.long, "")
-    notes = [f"{n} of {len(texts)} texts have more than {who} tokens and {done}" for n, who in
-             ((over, f"the generator's {model.generator.tokens.limit if model.generator.tokens else 0}"), (over_judge, f"the judge's {model.judge.tokens.limit}")) if n]
-    if model.language == "refuse": check_language(model.generator, texts, "refuse")
-    foreign = foreign_texts(texts) if model.language == "warn" and model.generator.language == "en" else []
-    if foreign: notes.append(f"{len(foreign)} of {len(texts)} texts are probably not English, which is what {model.generator.name} draws: {few([f'{texts[i]:.40}' for i in foreign], 2)}")
-    understood = getattr(model.generator, "understood", None)
-    if understood:
-        shares = torch.as_tensor(understood(texts)).double() # (n,) of the words of each text
-        nothing = int((shares == 0).sum())
-        notes.append(f"{model.generator.name} understood {100*float(shares.mean()):.0f} % of the words" + (f", none in {nothing} of {len(texts)} texts" if nothing else ""))
+_DONE = {"cut": "were cut, the end token kept",
+         "split": "were split, and the vectors of their parts averaged"}
+
+def _long_notes(model: ImagineModel, texts: list[str], read: bool) -> list[str]: # read: by the judge, too
+    readers = {"generator": model.generator.tokens, "judge": model.judge.tokens if read else None}
+    notes, long = [], "cut" if model.long == "split" else model.long # counted alike
+    for who, tokens in readers.items():
+        if tokens is None: continue
+        over = fitted(texts, tokens, long=long)[1] # raises InputError where long ones are refused
+        told = f"{over} of {len(texts)} texts have more than the {who}'s {tokens.limit} tokens"
+        if over: notes.append(f"{told} and {_DONE[model.long]}")
     return notes
 
+def _language_note(model: ImagineModel, texts: list[str]) -> list[str]:
+    foreign = foreign_texts(texts) if model.language == "warn" and model.generator.language == "en" else []
+    if not foreign: return []
+    some = few([f"{texts[i]:.40}" for i in foreign], 2)
+    draws = f"which is what {model.generator.name} draws"
+    return [f"{len(foreign)} of {len(texts)} texts are probably not English, {draws}: {some}"]
+
+def _understood_note(model: ImagineModel, texts: list[str]) -> list[str]:
+    understood = getattr(model.generator, "understood", None)
+    if understood is None: return []
+    shares = torch.as_tensor(understood(texts)).double() # (n,) of the words of each text
+    nothing = int((shares == 0).sum())
+    found = f"{model.generator.name} understood {100*float(shares.mean()):.0f} % of the words"
+    return [found + (f", none in {nothing} of {len(texts)} texts" if nothing else "")]
+
+# %% ../../nbs/metrics/280_imagine.ipynb #9c46dbb2
+_OTHER_SIDES = {"target": "targets", "source": "sources"}
+
 def imagine_vectors(model: ImagineModel,
-                    pred: Sequence[str],             # N
-                    target: Sequence[Sequence[str]], # N times one text or several
-                    side: str = "target",            # or "source": whose seeds the other side has
-                    texts: bool = True,              # encode the texts too, for IMAGINE-text&image
+                    pred: Sequence[str],  # N
+                    target: Sequence,     # N, each one text or several
+                    side: str = "target", # or "source": whose seeds the other side has
+                    texts: bool = True,   # encode the texts too, for IMAGINE-text&image
                    ) -> ImagineVectors:
-    "Both sides drawn and looked at; raises InputError on texts without a word, and on long ones where these are refused."
-    flat, many = [t for group in target for t in group], tuple(map(len, target))
-    _check_said(pred, "predictions"); _check_said(flat, "sources" if side == "source" else "targets")
-    different = {t: k for k, t in enumerate(dict.fromkeys([*pred, *flat]))}
-    spoken, over = model.judge.texts([*different], long=model.long) if texts else (None, 0)
-    notes = _text_notes(model, [*different], over)
+    "Both sides drawn and looked at; raises InputError on unequal sides and texts that cannot be drawn."
+    if side not in _OTHER_SIDES: raise unknown("side", side, _OTHER_SIDES)
+    pred, target = check_sides(pred, target)
+    flat, many = [text for group in target for text in group], tuple(map(len, target))
+    _check_words("predictions", pred, range(len(pred)))
+    _check_words(_OTHER_SIDES[side], flat, [i for i, n in enumerate(many) for _ in range(n)])
+    different = {text: k for k, text in enumerate(dict.fromkeys([*pred, *flat]))}
+    if model.language == "refuse": check_language(model.generator, [*different], "refuse")
+    notes = [*_long_notes(model, [*different], texts), *_language_note(model, [*different])]
+    notes += _understood_note(model, [*different])
     several = sum(n > 1 for n in many)
-    if several: notes.append(f"{several} of {len(many)} items have several references; the best one over the seeds counts")
+    best = "the best one over the seeds counts"
+    if several: notes.append(f"{several} of {len(many)} items have several references; {best}")
+    spoken = _text_vectors(model, [*different]) if texts else None
     def of(side_texts): return None if spoken is None else spoken[[different[t] for t in side_texts]]
-    return ImagineVectors(imagined_vectors(model, pred, "pred"), imagined_vectors(model, flat, side), many, of(pred), of(flat), tuple(notes))
+    drawn = imagined_vectors(model, pred, "pred"), imagined_vectors(model, flat, side)
+    return ImagineVectors(*drawn, many, of(pred), of(flat), tuple(notes))
 
 # %% ../../nbs/metrics/280_imagine.ipynb #b3ec923d
 def _seed_notes(scores: Tensor) -> tuple[str, ...]: # (N, S)
     if scores.shape[1] == 1: return ("one seed: how far another would move the scores is not known",)
     means = scores.mean(0)
-    return (f"over {scores.shape[1]} seeds: the mean {float(means.mean()):.4f} ± {float(means.std(correction=1)):.4f}, "
-            f"one item ± {float(seed_deviation(scores).square().mean().sqrt()):.4f}",)
+    whole = f"the mean {float(means.mean()):.4f} ± {float(means.std(correction=1)):.4f}"
+    one = float(seed_deviation(scores).square().mean().sqrt())
+    return (f"over {scores.shape[1]} seeds: {whole}, one item ± {one:.4f}",)
 
-def generator_options() -> list[str]:
-    "Names of all options that some registered generator takes, beside device and weights."
-    found = [list(inspect.signature(generators[name]).parameters.values()) for name in generators.names()]
-    return [*dict.fromkeys(p.name for known in found for p in known if p.kind is not p.VAR_KEYWORD and p.name not in ("device", "weights"))]
+def _option_names(factory: Callable) -> list[str]: # of a generator, beside device and weights
+    parameters = inspect.signature(factory).parameters.values()
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in ("device", "weights")]
+
+def generator_options(given: Mapping = {}, # options of a metric, in which a generator may be named
+                     ) -> list[str]:
+    "Names of all options that a registered generator takes, or the one that was named."
+    chosen = given.get("generator")
+    own = [generators[chosen]] if isinstance(chosen, str) and ":" in chosen else []
+    found = [*own, *(generators[name] for name in generators.names())]
+    made = [factory for factory in found if inspect.isroutine(factory) or inspect.isclass(factory)]
+    return [*dict.fromkeys(name for factory in made for name in _option_names(factory))]
 
 def _parts(metric: str, texts: bool, side: str, clip: bool, model: ImagineModel) -> dict: # of a metric
-    def phi(pred, target, source): return imagine_vectors(model, pred, target if side == "target" else [[s] for s in source], side, texts)
-    def scores(made: ImagineVectors) -> Tensor: return made.text_image_scores(clip) if texts else made.image_scores(clip)
+    def phi(pred, target, source):
+        other = target if side == "target" else [[text] for text in source]
+        return imagine_vectors(model, pred, other, side, texts)
+    def scores(made: ImagineVectors) -> Tensor: # (N, S)
+        return made.text_image_scores(clip) if texts else made.image_scores(clip)
     parts = model.describe() | dict(side=side, clip="yes" if clip else "no")
-    return dict(phi=phi, phi_key="|".join([metric, *parts.values()]), compare=lambda made: scores(made).mean(1),
-                deviation=lambda made: seed_deviation(scores(made)), notes=lambda made: (*_seed_notes(scores(made)), *made.notes),
+    return dict(phi=phi, phi_key="|".join([metric, *parts.values()]),
+                compare=lambda made: scores(made).mean(1),
+                deviation=lambda made: seed_deviation(scores(made)),
+                notes=lambda made: (*_seed_notes(scores(made)), *made.notes),
                 signature=Signature.of(metric=metric, **parts))
 
 # %% ../../nbs/metrics/280_imagine.ipynb #a971fe86
+_RANGES = {"pictures": "[-1.23, 1], in practice in [0, 1]", "both": "[-3.67, 3], in practice in [0, 1]"}
+
 def _registered(metric: str, texts: bool, side: str, measures: str, **card) -> Callable:
-    def build(generator=DEFAULT_GENERATOR,                # a registered name, "package.module:object", or a generator
-              weights="embedded-clip",                    # of the judge: card, folder, or organization/model@commit
-              generator_weights=None,                     # None: those that the generator comes with
+    def build(generator=DEFAULT_GENERATOR,   # a registered name, "package.module:object", or a generator
+              weights="embedded-clip",       # of the judge: card, folder, organization/model@commit
+              generator_weights=None,        # None: those that the generator comes with
               seeds: Annotated[int, Between(1, 4096)] = 5, # pictures of each text
               seed: Annotated[int, SEEDS] = 0,
-              shared: bool = False,                       # the same seeds on both sides
-              long: str = "refuse",                       # "cut", "split"
-              clip: bool = False,                         # each score to [0, 1]
-              language: str = "warn",                     # "ignore", "refuse"
+              shared: bool = False,          # the same seeds on both sides
+              long: str = "refuse",          # "cut", "split"
+              clip: bool = False,            # each score to [0, 1]
+              language: str = "warn",        # "ignore", "refuse"
               device: str = "cpu",
-              **options) -> dict:                         # of the generator
+              **options) -> dict:            # of the generator
         "IMAGINE on any generator and any CLIP; options: see the table in its notebook."
         made = get_generator(generator, device=device, weights=generator_weights, **options)
-        return _parts(metric, texts, side, clip, ImagineModel(made, image_text(weights, device), seeds, seed, shared, long, language))
-    factory = metric_factory(metric, "single" if side == "source" else "paired", True, measures=measures, inputs="texts", weights="embedded-clip",
-                             range="[-3.67, 3], in practice in [0, 1]" if texts else "[-1.23, 1], in practice in [0, 1]",
-                             cite="Zhu et al. 2023", **card)(build)
+        model = ImagineModel(made, image_text(weights, device), seeds, seed, shared, long, language)
+        return _parts(metric, texts, side, clip, model)
+    kind = "single" if side == "source" else "paired"
+    about = dict(measures=f"{measures}; default generator and judge for painted scenes alone", inputs="texts",
+                 range=_RANGES["both" if texts else "pictures"], weights="embedded-clip")
+    factory = metric_factory(metric, kind, True, cite="Zhu et al. 2023", **about, **card)(build)
     factory.more_options = generator_options
     return factory
 
-_OF_SCENES = "default generator and judge for painted scenes alone"
-imagine_image = _registered("imagine-image", False, "target", f"how alike the pictures are that two texts call up; {_OF_SCENES}", target="references")
-imagine_text_image = _registered("imagine-text-image", True, "target", f"how well the picture that each text calls up fits the other text; {_OF_SCENES}",
-                                 target="references")
-imagine_image_source = _registered("imagine-image-source", False, "source", f"as imagine-image, against the source; {_OF_SCENES}", source="texts")
-imagine_text_image_source = _registered("imagine-text-image-source", True, "source", f"as imagine-text-image, against the source; {_OF_SCENES}", source="texts")
+imagine_image = _registered("imagine-image", False, "target", target="references",
+                            measures="how alike the pictures are that two texts call up")
+imagine_text_image = _registered("imagine-text-image", True, "target", target="references",
+                                 measures="how well the picture that each text calls up fits the other text")
+imagine_image_source = _registered("imagine-image-source", False, "source", source="texts",
+                                   measures="as imagine-image, against the source")
+imagine_text_image_source = _registered("imagine-text-image-source", True, "source", source="texts",
+                                        measures="as imagine-text-image, against the source")

@@ -119,23 +119,26 @@ def _parameters(name: str) -> Mapping[str, inspect.Parameter]: # of a metric's f
     try: return {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
     except (TypeError, ValueError): return {} # no function: `get_metric` says so
 
-def _more_options(name: str) -> Sequence[str]: # of what a metric is built on, such as a generator
-    return getattr(registered[name], "more_options", tuple)()
+def _more_options(name: str, given: Mapping) -> Sequence[str]: # of what a metric is built on, such as a generator
+    more = getattr(registered[name], "more_options", None)
+    return more(given) if more else ()
 
-def _takes(name: str, option: str) -> bool: # metrics of sets take options freely and say themselves what they refuse
+def _takes(name: str, option: str, given: Mapping = {}) -> bool: # given: all options
     parameters = _parameters(name)
-    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and metric_card(registered[name]).get("kind") == "set"
-    return option in parameters or free and option != "query" or option in _more_options(name)
+    freely = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    free = freely and metric_card(registered[name]).get("kind") == "set" # such metrics say themselves what they refuse
+    return option in parameters or free and option != "query" or option in _more_options(name, given)
 
-def _option_names(name: str) -> list[str]:
-    return [k for k, p in _parameters(name).items() if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
+def _option_names(name: str, given: Mapping) -> list[str]:
+    own = [k for k, p in _parameters(name).items() if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
+    return [*own, *_more_options(name, given)]
 
 def _check_used(given: Mapping, asked: Sequence) -> None: # before any metric opens a network or a dictionary
     named = [spec for spec in asked if isinstance(spec, str)]
-    idle = sorted(k for k in given if not any(_takes(spec, k) for spec in named))
+    idle = sorted(k for k in given if not any(_takes(spec, k, given) for spec in named))
     if not idle: return
-    takes = dict.fromkeys(k for spec in named for k in _option_names(spec))
-    listed = f", they take {few([*takes], 20)}" if takes else ""
+    takes = dict.fromkeys(k for spec in named for k in _option_names(spec, given))
+    listed = f", they take {few([*takes], 40)}" if takes else ""
     raise InputError(f"{idle[0]} has no effect on {', '.join(map(str, asked))}; leave it out{listed}")
 
 def options_of(asked: Sequence,       # names, "package.module:object", or Metric objects
@@ -150,7 +153,7 @@ def options_of(asked: Sequence,       # names, "package.module:object", or Metri
     out = []
     for spec in asked:
         named = isinstance(spec, str)
-        mine = {k: v for k, v in given.items() if named and _takes(spec, k)}
+        mine = {k: v for k, v in given.items() if named and _takes(spec, k, given)}
         if named and spec in chosen: mine["weights"] = chosen[spec]
         if named and device: mine["device"] = device
         out.append(mine)
