@@ -1,13 +1,16 @@
 "The paper's tables of any judged texts: each cell by hand, from scores and from texts; what is refused; the published numbers as they were printed."
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.generators.base import get_generator
+from invariant_metrics.imagine.combine import combination_gains, correlation_over_seeds
 from invariant_metrics.imagine.tables import TABLE_METRICS, imagine_table, table_of_scores
 from invariant_metrics.metrics.base import extract, get_metric, metrics
 from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
@@ -120,6 +123,50 @@ def test_what_does_not_belong_together_is_said(judged, tmp_path):
                         (lambda: imagine_table(pred, target, true, weights={"judge": "nowhere"}), "nowhere"),
                         (lambda: imagine_table(pred, target, true, "rouge-l", options={"nonsense": 1}), "nonsense has no effect")):
         with pytest.raises(InputError, match=says): wrong()
+
+
+class Counting:
+    "Draws nothing, and knows how often it was asked."
+    name, size, tokens, language, asked = "counting", (8, 8), None, "", 0
+    def describe(self): return {"generator": self.name}
+    def __call__(self, texts, seeds):
+        self.asked += len(texts)
+        return torch.zeros(len(texts), 3, 8, 8, dtype=torch.uint8)
+
+
+def test_what_cannot_be_had_is_said_before_anything_is_drawn(judged, tmp_path):
+    pred, target, true = judged
+    counting, people = Counting(), true.copy()
+    people[3] = np.nan
+    missing = {"judge": "clip-vit-b-32", "generator": "CompVis/stable-diffusion-v1-1@" + "0"*40}
+    for human, metrics, how, says in ((true, "ter", {}, "tops="), (np.ones(24), "rouge-l", {}, "all 24 scores are 1"), (people, "rouge-l", {}, "1 of 24 scores are missing"),
+                                      (true, "rouge-l,", {}, "a name is empty"), (true, "rouge-l", {"cider": "rwa"}, "did you mean raw"),
+                                      (true, "rouge-l", {"weights": "clip-vit-b-32"}, "say what 'clip-vit-b-32' are for"), (true, "rouge-l,rouge-l", {}, "asked for twice"),
+                                      (true, "rouge-l", {"long": "split", "language": "rfuse"}, "unknown way with other")):
+        with pytest.raises(InputError, match=says): imagine_table(pred, target, human, metrics, **{"generator": counting, "folder": tmp_path, **how})
+    with pytest.raises(TypeError): imagine_table(pred, target, true, "rouge-l", generator=counting, statistc="spearman")
+    with pytest.raises(InputError) as lost: imagine_table(pred, target, true, "rouge-l", generator="diffusion", weights=missing, folder=tmp_path)
+    assert "clip-vit-b-32" in str(lost.value) and "stable-diffusion-v1-1" in str(lost.value) and "weights fetch" in str(lost.value) and "\n" not in str(lost.value)
+    assert not counting.asked
+
+
+def test_scores_that_do_not_belong_together_are_refused():
+    human, values, imagine = made_up()
+    for wrong, says in ((dict(values={}), "no values of metrics"), (dict(imagine={}), "no scores of IMAGINE"),
+                        (dict(imagine={"image": imagine["image"], "text-image": imagine["text-image"][:, :1]}), "unequal numbers of items or seeds"),
+                        (dict(imagine={"image": imagine["image"][:, 0]}), "items, seeds"), (dict(human=human[1:]), "human scores"),
+                        (dict(values={"rouge-l": values["rouge-l"][1:]}), "one of each for each item")):
+        with pytest.raises(InputError, match=says): table_of_scores(**{"human": human, "values": values, "imagine": imagine, **wrong}, reps=50)
+    with pytest.raises(InputError, match="scores of shape"): combination_gains(human[:50], {"m": human}, {("m", "x"): imagine["image"]}, reps=50)
+    with pytest.raises(InputError, match="120 items and 50 human"): correlation_over_seeds(human[:50], imagine["image"])
+
+
+def test_a_metric_that_nobody_registered_brings_its_own_range(judged, tmp_path):
+    pred, target, true = judged
+    mine = replace(get_metric("rouge-l"), name="mine")
+    found, usual = (imagine_table(pred, target, true, [m], seeds=2, folder=tmp_path, reps=60) for m in (mine, "rouge-l"))
+    assert np.allclose(found.frame.drop(columns=["metric", "added", "verdict"]), usual.frame.drop(columns=["metric", "added", "verdict"]), equal_nan=True)
+    assert list(found.printed().index) == ["mine", "IMAGINE"]
 
 
 def test_the_papers_metrics_are_registered_and_its_numbers_are_as_printed():

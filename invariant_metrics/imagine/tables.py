@@ -19,18 +19,20 @@ from ..encoders.image_text import image_text
 from ..encoders.weights import make_all
 from ..generators.base import DEFAULT_GENERATOR, get_generator
 from .combine import combination_gains, combine, correlation_over_seeds, unit_scale
-from ..metrics.base import extract, get_metric
+from ..metrics.base import Metric, extract, get_metric
 from ..metrics.imagine import ImagineModel, imagine_vectors
+from ..people.score_table import score_table
 from ..people.statistics import Agreement, agreement_named
 from ..scoring.sides import listed_metrics, options_of
 
 # %% ../../nbs/imagine/10_tables.ipynb #d7940467
 ADDITIONS = ("image", "text-image", "both")
+_MARKS = {"a gain": "*", "a loss": "!"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImagineTable:
     "Agreement with people of metrics alone and with IMAGINE."
-    frame: pd.DataFrame       # metric, added, mean, deviation, value, low, high, gain, gain_low, gain_high, p, p_holm, verdict
+    frame: pd.DataFrame       # metric, added, mean, deviation, value, low, high, gain, …, p_holm, verdict
     statistic: str
     n: int                    # items
     seeds: int
@@ -38,12 +40,12 @@ class ImagineTable:
     signatures: Mapping[str, str] | None = None # metric -> what shaped its numbers
 
     def printed(self) -> pd.DataFrame:
-        "As papers print it, times 100: a row for each metric, mean±deviation over seeds in each cell; * marks a gain after Holm, ! a loss."
-        marks = {"a gain": "*", "a loss": "!"}
+        "As papers print it, times 100: mean±deviation over seeds; * marks a gain after Holm, ! a loss."
         rows = {}
         for row in self.frame.itertuples():
             over = "" if np.isnan(row.deviation) else f"±{100*row.deviation:.2f}"
-            rows.setdefault(row.metric, {})[row.added or "original"] = f"{100*row.mean:.2f}{over}{marks.get(row.verdict, '')}"
+            cell = f"{100*row.mean:.2f}{over}{_MARKS.get(row.verdict, '')}"
+            rows.setdefault(row.metric, {})[row.added or "original"] = cell
         return pd.DataFrame.from_dict(rows, orient="index").fillna("")
 
     def __repr__(self) -> str: return self.printed().to_string()
@@ -54,31 +56,46 @@ class ImagineTable:
 def _row(metric: str, added: str, seen, **more) -> dict: # of one cell
     return dict(metric=metric, added=added, mean=seen.mean, deviation=seen.deviation, **more)
 
-def table_of_scores(human: np.ndarray,                     # (N,)
-                    values: Mapping[str, np.ndarray],      # metric -> (N,) as it gives them
-                    imagine: Mapping[str, np.ndarray],     # "image", "text-image" -> (N, S)
+def _checked_imagine(imagine: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: # and both, if there are two
+    wrong = next((name for name in imagine if name not in ADDITIONS[:2]), None)
+    if wrong is not None: raise unknown("score of IMAGINE", wrong, ADDITIONS[:2])
+    if not imagine: raise InputError(f"no scores of IMAGINE; give {' or '.join(ADDITIONS[:2])}, or both")
+    scores = {name: np.asarray(imagine[name], float) for name in ADDITIONS[:2] if name in imagine}
+    shapes = {x.shape for x in scores.values()}
+    if len(shapes) > 1:
+        raise InputError(f"scores of IMAGINE with unequal numbers of items or seeds: {sorted(shapes)}")
+    return {**scores, "both": sum(scores.values())} if len(scores) == 2 else scores
+
+def table_of_scores(human: np.ndarray,                 # (N,)
+                    values: Mapping[str, np.ndarray],  # metric -> (N,) as it gives them
+                    imagine: Mapping[str, np.ndarray], # "image", "text-image" -> (N, S)
                     statistic: str | Agreement = "pearson",
-                    *, tops: Mapping[str, float] | None = None, cider: str = "tenth", # scales: see `unit_scale`
-                    ddof: int = 1,                         # 1: the deviation of a sample of seeds, 0: of all of them
+                    *, tops: Mapping[str, float] | None = None, cider: str = "tenth", # see `unit_scale`
+                    ddof: int = 1,                     # 1: the deviation of a sample of seeds, 0: of them all
                     reps: int = 1000, seed: int = 0, confidence: float = 0.95, # of the intervals over items
-                    group: Sequence | None = None,         # (N,) labels of items that are drawn together
+                    group: Sequence | None = None,     # (N,) labels of items that are drawn together
+                    built: Sequence[Metric] = (),      # the metrics of these values that are not registered
                    ) -> ImagineTable:
-    "The paper's table from scores (Zhu et al. 2023, Tables 1 to 3); raises InputError on metrics without a scale and constant scores."
-    if wrong := [name for name in imagine if name not in ADDITIONS[:2]]: raise unknown("score of IMAGINE", wrong[0], ADDITIONS[:2])
-    human, imagine = np.asarray(human, float), {name: np.asarray(x, float) for name, x in imagine.items()}
-    added = {**imagine, **({"both": sum(imagine.values())} if len(imagine) == 2 else {})}
-    alone = {m: unit_scale(m, tops, cider)(x) for m, x in values.items()}
-    sums = {(m, what): combine(m, x, scores, tops=tops, cider=cider) for m, x in values.items() for what, scores in added.items()}
-    gains = combination_gains(human, alone, sums, statistic, reps=reps, seed=seed, confidence=confidence, group=group).set_index(["metric", "added"])
+    "The paper's table (Zhu et al. 2023, Tables 1 to 3); raises InputError on metrics without a scale."
+    human, added = np.asarray(human, float), _checked_imagine(imagine)
+    if not values: raise InputError("no values of metrics; give those of one at least")
+    known = {m.name: m for m in built}
+    scales = dict(tops=tops, cider=cider)
+    alone = {m: unit_scale(known.get(m, m), **scales)(x) for m, x in values.items()}
+    sums = {(m, what): combine(known.get(m, m), x, scores, **scales)
+            for m, x in values.items() for what, scores in added.items()}
+    intervals = dict(reps=reps, seed=seed, confidence=confidence, group=group)
+    gains = combination_gains(human, alone, sums, statistic, **intervals).set_index(["metric", "added"])
     over = lambda scores: correlation_over_seeds(human, scores, statistic, ddof)
     rows = []
     for m, x in alone.items():
-        first = over(x[:, None])
+        first, of_sums = over(x[:, None]), gains.loc[m].drop(columns="original")
         rows.append(_row(m, "", first, value=first.mean))
-        rows += [_row(m, what, over(sums[m, what]), **gains.loc[(m, what)].drop("original")) for what in added]
-    rows += [_row("IMAGINE", what, over(scores)) for what, scores in imagine.items()]
+        rows += [_row(m, what, over(sums[m, what]), **of_sums.loc[what]) for what in added]
+    rows += [_row("IMAGINE", what, over(scores)) for what, scores in added.items() if what != "both"]
     frame = pd.DataFrame(rows).assign(verdict=lambda f: f.verdict.fillna(""))
-    return ImagineTable(frame, agreement_named(statistic).name, len(human), next(iter(imagine.values())).shape[1])
+    seeds = next(iter(added.values())).shape[1]
+    return ImagineTable(frame, agreement_named(statistic).name, len(human), seeds)
 
 # %% ../../nbs/imagine/10_tables.ipynb #c58bef2f
 TABLE_METRICS = {
@@ -87,34 +104,51 @@ TABLE_METRICS = {
     "continuation": ("div-2", "div-3", "div-4", "diversity", "distinct-2"),
 }
 
-def _values(metrics: Sequence, pred: list[str], target, source, device, weights, options: Mapping) -> tuple[dict, dict]: # metric -> (N,); -> signature
-    mine = options_of(metrics, device, weights, options)
-    built = make_all([partial(get_metric, spec, **given) for spec, given in zip(metrics, mine)])
-    found = extract(built, pred, target, source)
-    return {m.name: m.values(found[m.name].pred).numpy() for m in built}, {m.name: str(m.signature) for m in built}
+def _open_all(metrics: Sequence, generator, weights: Mapping | None, device: str | None, options: Mapping,
+              generator_options: Mapping) -> list: # the metrics, the judge, the generator
+    if weights is not None and not isinstance(weights, Mapping):
+        asked = "{'judge': …}, {'generator': …}, or the name of a metric"
+        raise InputError(f"weights: say what {weights!r:.60} are for: {asked}")
+    chosen = dict(weights or {})
+    judge = partial(image_text, chosen.pop("judge", "embedded-clip"), device or "cpu")
+    painter = dict(device=device, weights=chosen.pop("generator", None), **generator_options)
+    given = options_of(metrics, device, chosen or None, options)
+    built = [partial(get_metric, spec, **mine) for spec, mine in zip(metrics, given)]
+    return make_all([*built, judge, partial(get_generator, generator, **painter)])
 
 def imagine_table(pred: Sequence[str],                    # N hypotheses
-                  target: Sequence | None,                # N references, or lists of them; None: without references
+                  target: Sequence | None,                # N references, or lists of them; None: without
                   human: np.ndarray,                      # (N,) what people said of each hypothesis
-                  metrics="translation",                  # a name of TABLE_METRICS, names with commas, or a list
+                  metrics="translation",                  # of TABLE_METRICS, names with commas, or a list
                   *, source: Sequence[str] | None = None, # N texts to compare with if there are no references
-                  generator=DEFAULT_GENERATOR, weights=None, generator_options: Mapping = {}, # weights: {name: weights}, of judge and metrics
-                  seeds: int = 5, seed: int = 0, shared: bool = False, long: str = "refuse", language: str = "warn",
-                  device: str | None = None, options: Mapping = {}, # of the metrics
+                  generator=DEFAULT_GENERATOR, generator_options: Mapping = {},
+                  weights: Mapping | None = None,         # "judge", "generator" or a metric -> its weights
+                  seeds: int = 5, seed: int = 0, shared: bool = False,    # as `ImagineModel` takes them
+                  long: str = "refuse", language: str = "warn",           # likewise
+                  device: str | None = None, options: Mapping = {},       # of the metrics
                   folder=None,                            # where pictures are kept; None: the user's cache
-                  **how,                                  # statistic, tops, cider, reps, …: as `table_of_scores` takes them
+                  tops: Mapping[str, float] | None = None, cider: str = "tenth", # scales: see `unit_scale`
+                  statistic: str | Agreement = "pearson", ddof: int = 1, reps: int = 1000,
+                  confidence: float = 0.95, group: Sequence | None = None, # as `table_of_scores` takes them
                  ) -> ImagineTable:
-    "Metrics alone and with IMAGINE, beside people; raises InputError on texts and scores that do not belong together."
-    if (target is None) == (source is None): raise InputError("give references (target) or, without any, the texts to compare with (source)")
-    names = TABLE_METRICS.get(metrics) if isinstance(metrics, str) else None
-    chosen = dict(weights or {})
-    judge = image_text(chosen.pop("judge", "embedded-clip"), device or "cpu")
-    model = ImagineModel(get_generator(generator, device=device, weights=chosen.pop("generator", None), **generator_options), judge,
-                         seeds, seed, shared, long, language, folder)
+    "Metrics alone and with IMAGINE, beside people; raises InputError, before any drawing, on what does not fit."
+    if (target is None) == (source is None):
+        raise InputError("give references (target) or, without any, the texts to compare with (source)")
     pred, other = check_sides(pred, target if source is None else source)
-    if len(human) != len(pred): raise InputError(f"{len(human)} human scores for {len(pred)} hypotheses; give one for each")
-    values, signatures = _values(listed_metrics(names or metrics), pred, None if target is None else other, source, device, chosen or None, options)
+    if len(human) != len(pred):
+        raise InputError(f"{len(human)} human scores for {len(pred)} hypotheses; give one for each")
+    score_table(human, np.arange(len(pred)), group=group) # raises InputError on constant or missing scores
+    names = TABLE_METRICS.get(metrics, metrics) if isinstance(metrics, str) else metrics
+    opened = _open_all(listed_metrics(names), generator, weights, device, options, generator_options)
+    *built, judge, drawing = opened
+    for metric in built: unit_scale(metric, tops, cider)  # raises InputError without a scale
+    model = ImagineModel(drawing, judge, seeds, seed, shared, long, language, folder)
+    rows = extract(built, pred, None if target is None else other, source)
+    values = {m.name: m.values(rows[m.name].pred).numpy() for m in built}
     made = imagine_vectors(model, pred, other, "source" if target is None else "target")
-    found = table_of_scores(human, values, {"image": made.image_scores().numpy(), "text-image": made.text_image_scores().numpy()}, **how)
+    scores = {"image": made.image_scores().numpy(), "text-image": made.text_image_scores().numpy()}
+    intervals = dict(ddof=ddof, reps=reps, confidence=confidence, group=group, tops=tops, cider=cider)
+    found = table_of_scores(human, values, scores, statistic, built=built, **intervals)
+    signatures = {m.name: str(m.signature) for m in built}
     told = {"imagine": str(Signature.of(metric="imagine", **model.describe()))}
     return replace(found, notes=made.notes, signatures={**signatures, **told})
