@@ -37,7 +37,7 @@ def _lines_of(file: Path) -> list[str]:
     return list(load_texts(file).items)
 
 @imagine.command("draw", epilog='Example: invariant-metrics imagine draw "a red ball is left of a boat" --out pictures/\n\n'
-                                "invariant-metrics imagine draw --texts hyp.txt --generator diffusion --option steps=10 --seeds 2 --out drawn/")
+                                "invariant-metrics imagine draw --texts hyp.txt --generator diffusion --option steps=5 --seeds 1 --out drawn/")
 def imagine_draw_command(
         said: Annotated[Optional[list[str]], typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
         texts: Annotated[Optional[Path], option("--texts", "A file with a text in each line, besides or instead.", INPUT)] = None,
