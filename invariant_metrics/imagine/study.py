@@ -346,7 +346,7 @@ EXAMPLE_FAMILIES = ("color-replaced", "object-replaced", "relation-reversed")
 def study_examples(captions: StudyCaptions,
                    generators: Sequence[StudyGenerator],
                    seed: int, folder: str | Path | None,
-                   count: int = 6,             # items
+                   count: int = 40,            # items, at most
                   ) -> dict[str, np.ndarray]:  # rows (E,) of the captions; pictures/NAME (E, 2, H, W, 3) uint8: of the caption, of its reference
     "Some captions with the picture that each generator drew of them, and of their references."
     frame, rows = captions.rows, []

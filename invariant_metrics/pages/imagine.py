@@ -193,22 +193,27 @@ def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
 # %% ../../nbs/pages/50_imagine.ipynb #f80bae7c
 EXAMPLE_SCORES = ("bleu-4", "chrf", "bertscore", TEXT_ONLY)
 
-def example_blocks(study: ImagineStudy) -> list[dict]: # reference, rows: caption, what it is, scores, pictures of each generator
-    "Captions with the picture of each and of its reference, and what metrics say."
-    rows, blocks = study.examples["rows"], {}
-    names = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")]
-    for k, number in enumerate(rows.tolist()):
-        row = study.scores.iloc[number]
-        scores = [(name, f"{row[name]:.2f}") for name in EXAMPLE_SCORES if name in study.scores]
-        drawn = []
-        for name in names:
-            told = [(own.split(" (")[0].removeprefix("imagine-"), f"{row[own]:.2f}") for own in imagine_names(name)]
-            own, other = study.examples[f"pictures/{name}"][k]
-            drawn.append({"name": name, "scores": told, "pictures": [plots.picture(other, f"reference, {name}", 96), plots.picture(own, f"caption, {name}", 96)]})
-        block = blocks.setdefault(int(row["item"]), {"reference": row["target"], "rows": []})
-        kind = "paraphrase" if row["side"] == "paraphrase" else row["family"]
-        block["rows"].append({"text": row["text"], "kind": kind, "right": row["side"] == "paraphrase", "scores": scores, "drawn": drawn})
-    return list(blocks.values())
+def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[dict]: # places: of one item among the examples
+    drawn, own = study.examples[f"pictures/{generator}"], imagine_names(generator)
+    tiles = [plots.picture(drawn[places[0], 1], "reference", 64)]
+    for k in places:
+        row = study.scores.iloc[study.examples["rows"][k]]
+        what = "paraphrase" if row["side"] == "paraphrase" else row["family"]
+        tiles.append(plots.picture(drawn[k, 0], f"{what}: {row[own[0]]:.2f}, {row[own[1]]:.2f}", 64))
+    return tiles
+
+def example_blocks(study: ImagineStudy) -> list[dict]: # reference; captions: kind, text, right, scores; strips: generator, tiles
+    "Items with the pictures of the reference and of each caption side by side, and what metrics say."
+    items = study.scores["item"].to_numpy()[study.examples["rows"]]
+    generators, blocks = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")], []
+    for item in dict.fromkeys(items.tolist()):
+        places = np.flatnonzero(items == item)
+        rows = study.scores.iloc[study.examples["rows"][places]]
+        captions = [{"text": row["text"], "right": row["side"] == "paraphrase", "kind": row["family"] or "paraphrase",
+                     "scores": [(name, f"{row[name]:.2f}") for name in EXAMPLE_SCORES if name in rows]} for _, row in rows.iterrows()]
+        strips = [{"name": name, "tiles": _tiles(study, name, places)} for name in generators]
+        blocks.append({"reference": rows["target"].iloc[0], "captions": captions, "strips": strips})
+    return blocks
 
 # %% ../../nbs/pages/50_imagine.ipynb #c9531052
 IMAGINE_LIMITS = (
