@@ -85,6 +85,19 @@ def metric_table(place: Path) -> None:
     pd.DataFrame([dict(item=i, system=s, good=s + draw.normal(), bad=draw.normal()) for i in range(30) for s in range(5)]).to_csv(place, index=False)
 
 
+def rated_table(place: Path) -> None: # of the outputs in scores.csv: two raters, two aspects
+    draw = np.random.default_rng(3)
+    rows = [dict(item=i, system=s, rater=r, coherence=s + draw.normal(), fluency=(s*s) % 7 + draw.normal()) for i in range(30) for s in range(5) for r in "AB"]
+    pd.DataFrame(rows).to_csv(place, index=False)
+
+
+def second_run(place: Path) -> None: # of the metrics in scores.csv
+    draw = np.random.default_rng(4)
+    metric_table(place)
+    table = pd.read_csv(place)
+    table.assign(good=table["good"] + 0.3*draw.normal(size=len(table))).to_csv(place, index=False)
+
+
 def captions_folder(place: Path) -> None: # pictures and what systems say of them
     picture_folder(place, len(PAIRS), 48)
     for path, name in zip(sorted(place.iterdir()), PAIRS): path.rename(place/f"{name}.png")
@@ -224,7 +237,7 @@ DATA = { # what an example names -> how it is made
     "refs.json": as_json(REFERENCES), "sysA.json": as_json(FIRST), "sysB.json": as_json(SECOND), "hyp.json": as_json(FIRST), "images/": captions_folder,
     "refs.txt": as_lines([r[0] for r in REFERENCES.values()]), "sysA.txt": as_lines(FIRST.values()), "sysB.txt": as_lines(SECOND.values()),
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
-    "judgments.csv": judged_table, "scores.csv": metric_table, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
+    "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "runs/colorization": finished_run, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,

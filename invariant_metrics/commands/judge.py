@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['agree', 'AGREEMENT_COLUMNS', 'probe_command', 'agree_people', 'print_label_page', 'agree_collect', 'agree_labels',
-           'agree_protocol', 'power_command', 'styles_command']
+           'agree_protocol', 'agree_measurement', 'power_command', 'styles_command']
 
 # %% ../../nbs/commands/20_judge.ipynb #66797895
 from pathlib import Path
@@ -289,6 +289,57 @@ def agree_protocol(
     print_result(form, "protocol", {"protocol": found.name, **frames, "signature": found.signature, "notes": list(found.notes)}, tables,
                  [found.signature], found.notes if form != "json" else ())
 
+
+# %% ../../nbs/commands/20_judge.ipynb #a0832f73
+def _measurement_tables(found, confidence: float) -> list[ResultTable]:
+    from invariant_metrics.people.measurement import MEASURED
+    whole = found.table
+    n = whole.iloc[0]
+    title = f"four questions, asked over systems, for new {n['generalize']}: {n['n_items']} items, {n['n_systems']} systems"
+    tables = [ResultTable(records(found.by_score()), title, found.signature, confidence)]
+    kinds = whole.loc[whole["question"] == "construct", [c for c in MEASURED if c in ("score", "against", "value", "ci_low", "ci_high", "note")]]
+    if len(kinds): tables.append(ResultTable(records(kinds), "one trait by two methods, against two traits: means and their differences", "", confidence))
+    if len(found.pairs):
+        square = found.by_trait().rename_axis("trait by method").reset_index()
+        tables.append(ResultTable(records(square), "*same trait*, (same method), consistency on the diagonal", "", confidence))
+    return tables
+
+@agree.command("measurement", epilog="Example: invariant-metrics agree measurement rated.csv --aspect coherence,fluency --metrics scores.csv --again second.csv\n\n"
+                                     "invariant-metrics agree measurement judgments.csv --metrics scores.csv --generalize both")
+def agree_measurement(
+        judgments: Annotated[list[Path], typer.Argument(help="What people said of single outputs; several files are several criteria.", show_default=False)],
+        kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
+        aspect: Annotated[list[str], option("--aspect", "Aspects of the file, each a criterion: of a table the columns of scores; with commas.", INPUT)] = [],
+        reader: Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or "
+                                            "higher_is_better=false.", INPUT)] = [],
+        methods: Annotated[Optional[Path], option("--methods", "Table of score, trait and method: what each metric or CRITERION/RATER is meant to measure, and how; "
+                                                  "default raters who judged all outputs under several aspects.", INPUT)] = None,
+        intersect: Annotated[bool, option("--intersect", "Use the items for which every score is there, and say how many are left out.", INPUT)] = False,
+        metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
+        again: Annotated[Optional[Path], option("--again", "Table of the same metrics, run a second time: for stability.", METRICS)] = None,
+        lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
+        higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
+        option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
+        statistic: Annotated[str, choice("--statistic", ("tau-b", "pearson", "spearman"), "Correlation of systems.", INTERVALS)] = "tau-b",
+        generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and tests are for: new items, systems or both.",
+                                          INTERVALS, "population to generalize to")] = "items",
+        reps: Reps = 1000, confidence: Confidence = 0.95,
+        out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
+        form: Format = "table",
+        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+    "Stable, consistent, about what it is called after, in line with people? Measurement theory's four questions, with intervals."
+    columns = parse_options(reader, "--reader")
+    from invariant_metrics.core import few_threads
+    from invariant_metrics.people.measurement import load_criteria, measurement
+    few_threads()
+    found = measurement(load_criteria(judgments, parse_lists(aspect), kind, **columns), _scores(metrics), again, methods, statistic, generalize,
+                        lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps, seed=seed, confidence=confidence,
+                        device=device, weights=weights or None, encoder=encoder, layer=layer, metric_options=parse_options(option_))
+    if out is not None: found.save(out)
+    frames = {what: records(getattr(found, what)) for what in ("table", "pairs")}
+    tables = [ResultTable(frames["table"], confidence=confidence)] if form == "csv" else _measurement_tables(found, confidence)
+    print_result(form, "measurement", {**frames, "signature": found.signature, "notes": list(found.notes)}, tables,
+                 [found.signature], found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #f9f427b9
 def _plan_rows(plans) -> list[dict]:
