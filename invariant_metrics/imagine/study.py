@@ -12,9 +12,11 @@ __all__ = ['STUDY_FAMILIES', 'STUDY_LESS', 'STUDY_VIEWS', 'STUDY_METRICS', 'TEXT
 
 # %% ../../nbs/imagine/50_study.ipynb #6bf680ab
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,7 +137,9 @@ STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)),
 _AT_ONCE = 16 # texts between two looks at the clock
 
 def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int], folder: str | None, tick) -> None: # elsewhere
-    torch.set_num_threads(1)
+    if parent_process() is not None: # one thread of its own, and the bar is the parent's
+        torch.set_num_threads(1)
+        os.environ["INVARIANT_METRICS_QUIET"] = "1"
     store = PictureStore(generator.open(), folder)
     for start in range(0, len(texts), _AT_ONCE):
         imagined(None, texts[start:start + _AT_ONCE], seeds, language="ignore", long="cut", store=store)

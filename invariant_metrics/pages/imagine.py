@@ -94,8 +94,8 @@ def control_answer(study: ImagineStudy) -> tuple[str, str]:
     frame, metrics = _overall(study, "paired"), metrics_of(study)
     names = [imagine_names(control.name)[0] for control in STUDY_CONTROLS]
     rows = [_gain(study, f"{m} + {x}", m, view) for m in metrics for x in names for view in STUDY_VIEWS]
-    moved = sum(row["verdict"] != "no difference shown" for row in rows)
-    return ("Controls:", f"{'; '.join(_share(frame.loc[name]) for name in names)}, one edit apart. Added to metrics they change {moved} of {len(rows)} numbers surely.")
+    told = "; ".join(_share(frame.loc[name]) for name in names)
+    return "Controls, one edit apart:", f"{told}. Added to metrics they are {_counted(rows)} comparisons."
 
 def dose_answer(study: ImagineStudy) -> tuple[str, str]:
     "Who falls with false facts and stays with other words."
