@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = {"PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn", "open_clip": "open-clip-torch"} # module -> package
 COMES_ALONG = {"tokenizers": "transformers", "markupsafe": "jinja2"}  # module -> the requirement that needs it, too
 CHOSEN = {"seaborn"}                                    # for what users write beside the package
-ASKED_FOR = {"spacy", "sacrebleu", "pycocoevalcap"}                  # absent, they are named with what to run
+ASKED_FOR = {"spacy", "stanza", "sacrebleu", "pycocoevalcap"}        # absent, they are named with what to run
 
 
 def settings() -> dict:
