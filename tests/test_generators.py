@@ -171,6 +171,25 @@ def test_other_weights_are_another_generator(tiny, tmp_path):
     assert get_generator("diffusion", weights=other).describe()["weights"] != get_generator("diffusion", weights=tiny).describe()["weights"]
 
 
+def test_diffusion_reads_each_text_of_a_batch_once(tiny):
+    generator = get_generator("diffusion", weights=tiny, steps=1)
+    rows, pictures = [], generator(["a ball", "a boat", "a ball"], [1, 2, 3])
+    generator.pipeline.text_encoder.register_forward_pre_hook(lambda _, args, kwargs: rows.append(len((args or [kwargs["input_ids"]])[0])), with_kwargs=True)
+    again = generator(["a ball", "a boat", "a ball"], [1, 2, 3])
+    assert rows == [3] and torch.equal(again, pictures)     # two texts, and what should not be drawn
+    words = dict(prompt=["a ball", "a boat"], negative_prompt=["", ""], num_inference_steps=1, guidance_scale=7.5, height=32, width=32, output_type="pt")
+    plain = generator.pipeline(**words, latents=diffusion._starting_noise(generator, [1, 2])).images
+    assert ((255*plain).round() - pictures[:2]).abs().max() <= 1 # as the library alone draws them
+
+
+def test_the_embedded_model_has_settings_of_its_own(tiny):
+    for options, way in (({}, ("10", "3", "dpm-solver")), ({"steps": 7}, ("7", "3", "dpm-solver")), ({"scheduler": "ddim", "guidance": 1}, ("10", "1", "ddim")), ({"eta": .5}, ("10", "3", "ddim"))):
+        about = get_generator("diffusion", **options).describe()
+        assert (about["steps"], about["guidance"], about["scheduler"]) == way
+    about = get_generator("diffusion", weights=tiny).describe()
+    assert (about["steps"], about["guidance"], about["scheduler"]) == ("50", "7.5", "ddim")
+
+
 def test_long_texts_and_words_of_diffusion(tiny):
     generator = get_generator("diffusion", weights=tiny, steps=1)
     long = "a red ball " * 20

@@ -161,6 +161,15 @@ def test_scores_that_do_not_belong_together_are_refused():
     with pytest.raises(InputError, match="120 items and 50 human"): correlation_over_seeds(human[:50], imagine["image"])
 
 
+def test_one_picture_for_all_texts_adds_nothing_and_is_no_error(judged, tmp_path):
+    pred, target, true = judged
+    found = imagine_table(pred, target, true, "rouge-l", generator="one-picture", seeds=2, folder=tmp_path, reps=60)
+    cell = found.frame.set_index(["metric", "added"])
+    assert cell.loc[("rouge-l", "image"), "mean"] == pytest.approx(cell.loc[("rouge-l", ""), "mean"], abs=1e-9)
+    assert np.isnan(cell.loc[("IMAGINE", "image"), "mean"]) and found.printed().loc["IMAGINE", "image"] == "constant"
+    assert np.isfinite(cell.loc[("IMAGINE", "text-image"), "mean"]) and cell.loc[("rouge-l", "image"), "verdict"] == "no difference shown"
+
+
 def test_a_metric_that_nobody_registered_brings_its_own_range(judged, tmp_path):
     pred, target, true = judged
     mine = replace(get_metric("rouge-l"), name="mine")

@@ -18,7 +18,8 @@ from ..data.texts import check_sides
 from ..encoders.image_text import image_text
 from ..encoders.weights import make_all
 from ..generators.base import DEFAULT_GENERATOR, get_generator
-from .combine import combination_gains, combine, correlation_over_seeds, unit_scale
+from .combine import SeedCorrelation, combination_gains, combine
+from .combine import correlation_over_seeds, unit_scale
 from ..metrics.base import Metric, extract, get_metric
 from ..metrics.imagine import ImagineModel, imagine_vectors
 from ..people.score_table import score_table
@@ -45,6 +46,7 @@ class ImagineTable:
         for row in self.frame.itertuples():
             over = "" if np.isnan(row.deviation) else f"±{100*row.deviation:.2f}"
             cell = f"{100*row.mean:.2f}{over}{_MARKS.get(row.verdict, '')}"
+            if np.isnan(row.mean): cell = "constant" # scores that are all the same agree with nothing
             rows.setdefault(row.metric, {})[row.added or "original"] = cell
         return pd.DataFrame.from_dict(rows, orient="index").fillna("")
 
@@ -55,6 +57,11 @@ class ImagineTable:
 # %% ../../nbs/imagine/10_tables.ipynb #f37a8790
 def _row(metric: str, added: str, seen, **more) -> dict: # of one cell
     return dict(metric=metric, added=added, mean=seen.mean, deviation=seen.deviation, **more)
+
+_CONSTANT = 1e-9 # least span of scores that can agree with anything: one picture for all texts gives none
+
+def _varies(scores: np.ndarray) -> bool: # (N, S): in each column
+    return bool((np.ptp(scores, axis=0) > _CONSTANT).all())
 
 def _checked_imagine(imagine: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: # and both, if there are two
     wrong = next((name for name in imagine if name not in ADDITIONS[:2]), None)
@@ -92,7 +99,9 @@ def table_of_scores(human: np.ndarray,                 # (N,)
         first, of_sums = over(x[:, None]), gains.loc[m].drop(columns="original")
         rows.append(_row(m, "", first, value=first.mean))
         rows += [_row(m, what, over(sums[m, what]), **of_sums.loc[what]) for what in added]
-    rows += [_row("IMAGINE", what, over(scores)) for what, scores in added.items() if what != "both"]
+    silent = SeedCorrelation(np.array([np.nan]), ddof) # of scores that are all the same
+    alone_rows = {what: over(x) if _varies(x) else silent for what, x in added.items() if what != "both"}
+    rows += [_row("IMAGINE", what, seen) for what, seen in alone_rows.items()]
     frame = pd.DataFrame(rows).assign(verdict=lambda f: f.verdict.fillna(""))
     seeds = next(iter(added.values())).shape[1]
     return ImagineTable(frame, agreement_named(statistic).name, len(human), seeds)
@@ -131,7 +140,7 @@ def imagine_table(pred: Sequence[str],                    # N hypotheses
                   statistic: str | Agreement = "pearson", ddof: int = 1, reps: int = 1000,
                   confidence: float = 0.95, group: Sequence | None = None, # as `table_of_scores` takes them
                  ) -> ImagineTable:
-    "Metrics alone and with IMAGINE, beside people; raises InputError, before any drawing, on what does not fit."
+    "Metrics alone and with IMAGINE, beside people; raises InputError, before drawing, on what does not fit."
     if (target is None) == (source is None):
         raise InputError("give references (target) or, without any, the texts to compare with (source)")
     pred, other = check_sides(pred, target if source is None else source)
