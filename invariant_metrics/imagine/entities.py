@@ -32,7 +32,7 @@ from ..worlds.classes import CLASSES
 from ..worlds.scene_captions import read_pieces
 from ..worlds.scene_text import phrase, scene_entities
 
-# %% ../../nbs/imagine/30_entities.ipynb #9d89a263
+# %% ../../nbs/imagine/30_entities.ipynb #92ac114e
 class NamedThing(NamedTuple):
     "What a caption names and a picture may show."
     phrase: str     # "a red ball"
@@ -42,42 +42,47 @@ class NamedThing(NamedTuple):
 _THINGS = {kind.name: kind for kind in CLASSES if kind.thing}
 
 def scene_things(text: str) -> list[NamedThing]:
-    "The things that a caption of the painted world names, each kind once; a noun that has a color somewhere counts with it alone."
+    "What a caption of the painted world names, each kind once; a noun that has a color counts with it alone."
     pieces = [piece for piece in read_pieces(text) if piece.kind == "thing" and piece.key in _THINGS]
     colored = {piece.key for piece in pieces if piece.color}
-    kinds = dict.fromkeys((piece.key, piece.color) for piece in pieces if piece.color or piece.key not in colored)
+    kept = [piece for piece in pieces if piece.color or piece.key not in colored]
+    kinds = dict.fromkeys((piece.key, piece.color) for piece in kept)
     return [NamedThing(phrase(noun, color), noun, color) for noun, color in kinds]
 
 def noun_phrases(text: str) -> list[NamedThing]:
     "The noun phrases of any text, each once."
     parse = pattern_parse(text)
-    chunks = [c for c in parse.chunks if parse.tokens[c.root].pos == "NOUN"]
-    said = [(" ".join(t.text for t in parse.tokens[c.start:c.stop]).lower(), parse.tokens[c.root].lemma) for c in chunks]
+    tokens = parse.tokens
+    said = [(" ".join(t.text for t in tokens[c.start:c.stop]).lower(), tokens[c.root].lemma)
+            for c in parse.chunks if tokens[c.root].pos == "NOUN"]
     return [NamedThing(*one) for one in dict.fromkeys(said)]
 
 _MARKED = re.compile(r"\[/EN#\d+((?:/\w+)+) ([^\]]+)\]")
 
 def read_marked_entities(line: str) -> tuple[str, list[NamedThing]]: # the plain caption, and what it names
-    "A sentence of Flickr30k Entities: [/EN#1/people A man] with [/EN#2/clothing a hat] (Plummer et al. 2015)."
-    found = [(kinds, words.strip()) for kinds, words in _MARKED.findall(line) if "/notvisual" not in kinds]
-    things = [NamedThing(words.lower(), noun_lemma(re.findall(r"\w+", words.lower())[-1])) for _, words in found]
+    "A sentence of Flickr30k Entities, [/EN#1/people A man] in [/EN#2/clothing a hat] (Plummer et al. 2015)."
+    found = [words.strip().lower() for kinds, words in _MARKED.findall(line) if "/notvisual" not in kinds]
+    things = [NamedThing(words, noun_lemma(re.findall(r"\w+", words)[-1])) for words in found]
     return _MARKED.sub(lambda m: m[2], line), list(dict.fromkeys(things))
 
-# %% ../../nbs/imagine/30_entities.ipynb #5c935d2b
+# %% ../../nbs/imagine/30_entities.ipynb #177f21df
 FOIL_CHANGES = ("noun", "color")
 _ALSO = {"pine": "tree", "tree": "pine"} # what may be called the other
 
 def scene_foils(thing: NamedThing,                        # of the painted world
-                named: Sequence[NamedThing],              # all that its caption names, the thing itself included
+                named: Sequence[NamedThing],              # all that its caption names, this one too
                 changes: Sequence[str] = FOIL_CHANGES,    # what a foil differs in
                ) -> list[NamedThing]:
     "Things that differ in noun or color and that the caption does not name."
-    if wrong := [c for c in changes if c not in FOIL_CHANGES]: raise unknown("change of a foil", wrong[0], FOIL_CHANGES)
+    wrong = [c for c in changes if c not in FOIL_CHANGES]
+    if wrong: raise unknown("change of a foil", wrong[0], FOIL_CHANGES)
     there = {noun for t in named for noun in (t.noun, _ALSO.get(t.noun))}
-    said = {(t.noun, t.color) for t in named} | {(t.noun, color) for t in named if not t.color for color in _THINGS[t.noun].colors}
-    nouns = [(noun, thing.color) for noun in _THINGS if noun not in there and (not thing.color or thing.color in _THINGS[noun].colors)]
-    colors = [(thing.noun, color) for color in _THINGS[thing.noun].colors if thing.color and (thing.noun, color) not in said]
-    wanted = nouns*("noun" in changes) + colors*("color" in changes)
+    said = {t.color for t in named if t.noun == thing.noun} # colors of this noun; "" for any
+    other_nouns = [noun for noun in _THINGS if noun not in there]
+    fitting = [noun for noun in other_nouns if not thing.color or thing.color in _THINGS[noun].colors]
+    colors = [c for c in _THINGS[thing.noun].colors if thing.color and "" not in said and c not in said]
+    wanted = [(noun, thing.color) for noun in fitting if "noun" in changes]
+    wanted += [(thing.noun, color) for color in colors if "color" in changes]
     return [NamedThing(phrase(noun, color), noun, color) for noun, color in wanted]
 
 def other_phrases(thing: NamedThing,
@@ -91,13 +96,13 @@ def other_phrases(thing: NamedThing,
     order = rng(seed, "foils", text, thing.phrase).permutation(len(others))
     return [others[k] for k in sorted(order[:many])]
 
-# %% ../../nbs/imagine/30_entities.ipynb #fc0f593e
+# %% ../../nbs/imagine/30_entities.ipynb #62d25281
 def scene_questions(texts: Sequence[str],
                     changes: Sequence[str] = FOIL_CHANGES, # of foils: see `scene_foils`
                     absent: bool = False,                  # ask about as many things that no caption names
                     seed: int = 0,                         # of the choice among absent things
-                   ) -> pd.DataFrame:                      # item, text, phrase, noun, color, named, foils (tuple of phrases)
-    "A row for each thing that captions of the painted world name, and perhaps for one that it could be taken for."
+                   ) -> pd.DataFrame: # item, text, phrase, noun, color, named, foils (phrases)
+    "A row for each thing that captions of the painted world name, and perhaps for one that is not there."
     rows = []
     for item, text in enumerate(texts):
         named = scene_things(text)
@@ -112,49 +117,53 @@ def scene_questions(texts: Sequence[str],
     return _questions(rows, "names a thing of the painted world that has a foil")
 
 def text_questions(texts: Sequence[str],
-                   things: Sequence[Sequence[NamedThing]] | None = None, # what each text names; None: its noun phrases
+                   things: Sequence[Sequence[NamedThing]] | None = None, # of each text; None: noun phrases
                    many: int = 10, seed: int = 0,                        # foils, at most; of their draw
-                  ) -> pd.DataFrame:                                     # as `scene_questions`; none is absent
-    "A row for each thing that some texts name, with foils from the other texts; raises InputError if there are none."
+                  ) -> pd.DataFrame: # as `scene_questions`; none is absent
+    "A row for each thing that texts name, with foils from other texts; raises InputError if there are none."
     things = [noun_phrases(text) for text in texts] if things is None else things
-    if len(things) != len(texts): raise InputError(f"{len(things)} lists of things for {len(texts)} texts; give one for each")
+    if len(things) != len(texts):
+        raise InputError(f"{len(things)} lists of things for {len(texts)} texts; give one for each")
     pool = list(dict.fromkeys(t for of_text in things for t in of_text))
     rows = [(item, text, *thing, True, tuple(f.phrase for f in other_phrases(thing, text, pool, many, seed)))
             for item, text in enumerate(texts) for thing in things[item]]
-    return _questions([row for row in rows if row[-1]], "names a thing that has a foil; the foils come from other texts, so give several")
+    lacks = "names a thing that has a foil; the foils come from other texts, so give several"
+    return _questions([row for row in rows if row[-1]], lacks)
 
 def _questions(rows: list[tuple], lacks: str) -> pd.DataFrame:
     if not rows: raise InputError(f"no text {lacks}")
     return pd.DataFrame(rows, columns=["item", "text", "phrase", "noun", "color", "named", "foils"])
 
-# %% ../../nbs/imagine/30_entities.ipynb #a6792a8b
+# %% ../../nbs/imagine/30_entities.ipynb #d24343c3
 def clip_beaten(model: ImagineModel,
                 questions: pd.DataFrame,          # of `scene_questions` or `text_questions`
                 frame: str = "a picture of {}",   # around phrases and foils
                ) -> np.ndarray:                   # (Q, S) in [0, 1]
-    "The share of foils that are farther from a picture than the phrase is, for each question and seed; raises InputError on a frame without {}."
+    "The share of foils that a phrase beats in a picture; raises InputError on a frame without {}."
     if "{}" not in frame: raise InputError(f"the frame has {{}} where the phrase goes, unlike {frame!r:.40}")
     texts = list(dict.fromkeys(questions["text"]))
-    seen = dict(zip(texts, imagined_vectors(model, texts)))                        # text -> (S, d)
+    seen = dict(zip(texts, imagined_vectors(model, texts)))                    # text -> (S, d)
     phrases = list(dict.fromkeys(p for row in questions.itertuples() for p in (row.phrase, *row.foils)))
-    spoken = dict(zip(phrases, model.judge.texts([frame.format(p) for p in phrases], long=model.long)[0]))
+    vectors, _ = model.judge.texts([frame.format(p) for p in phrases], long=model.long)
+    spoken = dict(zip(phrases, vectors))                                       # phrase -> (d,)
     out = []
     for row in questions.itertuples():
-        own = seen[row.text] @ spoken[row.phrase]                                  # (S,)
-        foils = seen[row.text] @ torch.stack([spoken[p] for p in row.foils]).T     # (S, K)
+        own = seen[row.text] @ spoken[row.phrase]                              # (S,)
+        foils = seen[row.text] @ torch.stack([spoken[p] for p in row.foils]).T # (S, K)
         out.append((own[:, None] > foils).double().mean(1))
     return torch.stack(out).numpy()
 
-# %% ../../nbs/imagine/30_entities.ipynb #619a1db8
+# %% ../../nbs/imagine/30_entities.ipynb #d6b4a07b
 def _found(model: ImagineModel, texts: Sequence[str]) -> list[list]: # N*S lists of things
     seeds = derived_seeds(model.seed, model.seeds, "pred", model.shared)
     long = "cut" if model.long == "cut" else "refuse"
-    pictures = imagined(model.generator, texts, seeds, model.folder, language="ignore", long=long) # (N, S, 3, H, W)
-    return found_things(pictures.flatten(0, 1).float()/255)
+    pictures = imagined(model.generator, texts, seeds, model.folder, language="ignore", long=long)
+    return found_things(pictures.flatten(0, 1).float()/255) # of (N, S, 3, H, W)
 
 def _drawn(model: ImagineModel, texts: Sequence[str]) -> list[list]: # N*S lists of things
+    name = model.generator.name
     if not hasattr(model.generator, "drawn"):
-        raise InputError(f"only the generator exact knows what it has drawn, not {model.generator.name}; ask the judge found")
+        raise InputError(f"only the generator exact knows what it has drawn, not {name}; ask the judge found")
     seeds = derived_seeds(model.seed, model.seeds, "pred", model.shared)
     scenes = model.generator.drawn([text for text in texts for _ in seeds], seeds*len(texts))
     return [[e for e in scene_entities(one.scene, 0) if e.thing] for one in scenes]
@@ -163,8 +172,10 @@ _EXACT = {"found": _found, "drawn": _drawn}
 ENTITY_JUDGES = ("clip", *_EXACT)
 
 def _exact_answers(model: ImagineModel, questions: pd.DataFrame, judge: str) -> np.ndarray: # (Q, S) bool
-    if lost := [noun for noun in questions["noun"] if noun not in _THINGS]:
-        raise InputError(f"the judge {judge} knows the things of the painted world, not {few(list(dict.fromkeys(lost)), 3)}; ask the judge clip")
+    lost = few(list(dict.fromkeys(noun for noun in questions["noun"] if noun not in _THINGS)), 3)
+    if lost:
+        world = "the things of the painted world"
+        raise InputError(f"the judge {judge} knows {world}, not {lost}; ask the judge clip")
     texts = list(dict.fromkeys(questions["text"]))
     flat = _EXACT[judge](model, texts)
     things = {text: flat[k*model.seeds:(k + 1)*model.seeds] for k, text in enumerate(texts)}
@@ -176,9 +187,10 @@ def entity_answers(model: ImagineModel,
                    judges: Sequence[str] = ("clip",),      # of ENTITY_JUDGES
                    frame: str = "a picture of {}",         # as in `clip_beaten`
                    least: float = 1.0,                     # share of foils that CLIP's phrase has to beat
-                  ) -> pd.DataFrame:                       # item, phrase, noun, color, named, draw, a column for each judge, beaten
-    "What judges say, a row for each question and picture of its text; raises InputError on questions that a judge cannot answer."
-    if wrong := [j for j in judges if j not in ENTITY_JUDGES]: raise unknown("judge of entities", wrong[0], ENTITY_JUDGES)
+                  ) -> pd.DataFrame: # item, phrase, noun, color, named, draw, a column for each judge, beaten
+    "What judges say, a row for each question and picture; raises InputError on what a judge cannot answer."
+    wrong = [j for j in judges if j not in ENTITY_JUDGES]
+    if wrong: raise unknown("judge of entities", wrong[0], ENTITY_JUDGES)
     kept = questions[["item", "phrase", "noun", "color", "named"]]
     answers = kept.loc[kept.index.repeat(model.seeds)].reset_index(drop=True)
     answers["draw"] = np.tile(np.arange(model.seeds), len(questions))
@@ -189,18 +201,18 @@ def entity_answers(model: ImagineModel,
         else: answers[judge] = _exact_answers(model, questions, judge).reshape(-1)
     return answers
 
-# %% ../../nbs/imagine/30_entities.ipynb #26733856
+# %% ../../nbs/imagine/30_entities.ipynb #e142c159
 def clustered_share(hits: np.ndarray,      # (n,) bool
                     cluster: np.ndarray,   # (n,) label of each; hits of one cluster belong together
                     level: float = 0.95,
                    ) -> tuple[float, float, float]: # value, low, high
-    "A share of all, with Wilson's interval for as many answers as clusters make it worth; raises InputError if there are none."
+    "A share with Wilson's interval for as many answers as its clusters are worth; raises InputError on none."
     check_level(level)
     if not len(hits): raise InputError("a share of nothing: no answer was given")
     sums = pd.DataFrame({"hit": np.asarray(hits, float), "n": 1.0}).groupby(np.asarray(cluster)).sum()
     value, clusters = float(sums["hit"].sum()/sums["n"].sum()), len(sums)
     moved = (sums["hit"] - value*sums["n"])/sums["n"].mean()
-    if clusters == 1: return value, 0.0, 1.0                       # of one cluster, nothing is known about others
+    if clusters == 1: return value, 0.0, 1.0 # nothing is known about others
     variance = moved.var(ddof=1)/clusters
     worth = value*(1 - value)/variance if variance > 0 else clusters
     wide = 2*norm.cdf(student.ppf((1 + level)/2, clusters - 1)) - 1 # the spread is an estimate
@@ -216,11 +228,12 @@ def entity_recall(answers: Mapping[str, pd.DataFrame], # name of a generator -> 
         for judge in (j for j in ENTITY_JUDGES if j in own):
             share = clustered_share(own[judge], own["item"], level)
             rows.append((generator, judge, *share, int(own[judge].sum()), len(own), own["item"].nunique()))
-    return pd.DataFrame(rows, columns=["generator", "judge", "recall", "low", "high", "visible", "asked", "captions"])
+    columns = ["generator", "judge", "recall", "low", "high", "visible", "asked", "captions"]
+    return pd.DataFrame(rows, columns=columns)
 
-# %% ../../nbs/imagine/30_entities.ipynb #f5d903be
-def _agreement(cells: np.ndarray) -> np.ndarray: # (4, …) yes to what is there, yes to what is not, no to what is there, no to what is not -> (4, …)
-    tp, fp, fn, tn = cells
+# %% ../../nbs/imagine/30_entities.ipynb #72ab296d
+def _agreement(cells: np.ndarray) -> np.ndarray: # (4, …) -> (4, …)
+    tp, fp, fn, tn = cells # yes to what is there, and to what is not; no to what is there, and to what is not
     n = cells.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         sensitivity, specificity = tp/(tp + fn), tn/(tn + fp)
@@ -228,27 +241,32 @@ def _agreement(cells: np.ndarray) -> np.ndarray: # (4, …) yes to what is there
         kappa = ((tp + tn)/n - chance)/(1 - chance)
     return np.stack([sensitivity, specificity, (sensitivity + specificity)/2, kappa])
 
-def judge_reliability(answers: pd.DataFrame,   # of `entity_answers`, with both judges; absent things were asked about too
+def judge_reliability(answers: pd.DataFrame,   # of `entity_answers` by both judges, about absent things too
                       judge: str = "clip", truth: str = "drawn",
                       reps: int = 1000, seed: int = 0, level: float = 0.95,
                      ) -> pd.DataFrame:         # measure, value, low, high
-    "How well one judge agrees with another that is right; raises InputError if the truth is always yes or always no."
-    if lost := [j for j in (judge, truth) if j not in answers]: raise InputError(f"the judge {lost[0]} was not asked; name it in judges=")
+    "How well one judge agrees with another that is right; raises InputError if the truth is always the same."
+    lost = [j for j in (judge, truth) if j not in answers]
+    if lost: raise InputError(f"the judge {lost[0]} was not asked; name it in judges=")
     said, true = (answers[j].to_numpy(bool) for j in (judge, truth))
-    if true.all() or not true.any(): raise InputError(f"{truth} says {'yes' if true.all() else 'no'} to all questions; ask about absent things too: absent=True")
+    if true.all() or not true.any():
+        always = "yes" if true.all() else "no"
+        raise InputError(f"{truth} says {always} to all questions; ask about absent things too: absent=True")
     cells = np.stack([said & true, said & ~true, ~said & true, ~said & ~true]).astype(float) # (4, n)
     weights = bootstrap_weights(len(true), reps, rng(seed, "reliability"), answers["item"])  # (reps, n)
     values, drawn = _agreement(cells.sum(1)), _agreement(cells @ weights.T)
-    ends = [interval(value, some[np.isfinite(some)], level) for value, some in zip(values, drawn)] # a draw without yes, or without no, says nothing
+    drawn = [some[np.isfinite(some)] for some in drawn] # if the truth is always the same, a draw says nothing
+    ends = [interval(value, some, level) for value, some in zip(values, drawn)]
     names = ["sensitivity", "specificity", "balanced accuracy", "kappa"]
-    return pd.DataFrame([(name, float(value), end.low, end.high) for name, value, end in zip(names, values, ends)],
-                        columns=["measure", "value", "low", "high"])
+    rows = [(name, float(value), end.low, end.high) for name, value, end in zip(names, values, ends)]
+    return pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
 
-# %% ../../nbs/imagine/30_entities.ipynb #624c9aff
+# %% ../../nbs/imagine/30_entities.ipynb #f9a85a9f
 def draw_entity_recall(recall: pd.DataFrame, # of `entity_recall`
                       ) -> Figure:
     "Recall with its interval, a row for each generator, a color for each judge."
-    names, judges = list(dict.fromkeys(recall["generator"])), [j for j in ENTITY_JUDGES if j in set(recall["judge"])]
+    names = list(dict.fromkeys(recall["generator"]))
+    judges = [j for j in ENTITY_JUDGES if j in set(recall["judge"])]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 0.8 + 0.42*len(names)), layout="constrained")
         axes = figure.subplots()

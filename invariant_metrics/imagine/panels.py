@@ -6,7 +6,7 @@
 __all__ = ['count_scores', 'cosines_and_scores', 'draw_histograms', 'frequent_words', 'draw_frequent_words',
            'seconds_per_picture', 'backend_table', 'published_backends', 'format_backends', 'draw_backends']
 
-# %% ../../nbs/imagine/40_panels.ipynb #162ff2e6
+# %% ../../nbs/imagine/40_panels.ipynb #5c470901
 import time
 from collections.abc import Mapping, Sequence
 
@@ -21,38 +21,43 @@ from ..generators.base import Generator
 from .entities import entity_answers, entity_recall
 from .tables import ADDITIONS, table_of_scores
 from ..metrics.base import extract, get_metric
-from ..metrics.imagine import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, ImagineVectors, imagine_vectors
+from ..metrics.imagine import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, ImagineVectors
+from ..metrics.imagine import imagine_vectors
 from ..plots import HUES, INK, STYLE
 from ..scoring.sides import listed_metrics
 
-# %% ../../nbs/imagine/40_panels.ipynb #e68ed9ae
+# %% ../../nbs/imagine/40_panels.ipynb #ea8ad7c4
 def count_scores(scores: Mapping[str, np.ndarray], # name -> values, of any shape
                  bins: int = 40,
                  low: float = 0.0, high: float = 1.0, # of the bins; what lies outside is counted in two more
                 ) -> pd.DataFrame:                  # score, low, high, count
-    "A histogram of each score; the counts of each add up to its values. Raises InputError on values that are missing."
+    "A histogram of each score, in which every value counts; raises InputError on values that are missing."
     check_range("bins", bins, 1, 10_000)
     edges = np.array([-np.inf, *np.linspace(low, high, bins + 1), np.inf])
     parts = []
     for name, values in scores.items():
         values = np.asarray(values, float).reshape(-1)
-        if not np.isfinite(values).all(): raise InputError(f"{name}: {(~np.isfinite(values)).sum()} values are missing or not finite")
+        lost = int((~np.isfinite(values)).sum())
+        if lost: raise InputError(f"{name}: {lost} values are missing or not finite")
         place = np.searchsorted(edges, values, side="right") - 1
         place[values == high] = bins                             # the last bin has both its ends
-        parts.append(pd.DataFrame({"score": name, "low": edges[:-1], "high": edges[1:], "count": np.bincount(place, minlength=bins + 2)}))
+        count = np.bincount(place, minlength=bins + 2)
+        parts.append(pd.DataFrame({"score": name, "low": edges[:-1], "high": edges[1:], "count": count}))
     return pd.concat(parts, ignore_index=True)
 
-# %% ../../nbs/imagine/40_panels.ipynb #89c6b5e4
-def cosines_and_scores(vectors: ImagineVectors) -> dict[str, dict[str, np.ndarray]]: # "before", "after" -> name -> (N, S)
+# %% ../../nbs/imagine/40_panels.ipynb #7358cd7b
+def cosines_and_scores(vectors: ImagineVectors,
+                      ) -> dict[str, dict[str, np.ndarray]]: # "before", "after" -> name -> (N, S)
     "Both IMAGINE scores before and after they are stretched."
-    after = {"imagine-image": vectors.image_scores().numpy(), "imagine-text-image": vectors.text_image_scores().numpy()}
+    image, text_image = vectors.image_scores(), vectors.text_image_scores()
+    after = {"imagine-image": image.numpy(), "imagine-text-image": text_image.numpy()}
     ends = {"imagine-image": IMAGE_RANGE, "imagine-text-image": TEXT_IMAGE_RANGE}
     before = {name: low + (high - low)*after[name] for name, (low, high) in ends.items()}
     return {"before": before, "after": after}
 
 def draw_histograms(panels: Mapping[str, pd.DataFrame], # title -> `count_scores`
                    ) -> Figure:
-    "Histograms side by side, a panel for each title and a line for each score; what lies outside is told in numbers."
+    "Histograms side by side, a panel for each title; how many values lie outside is told in numbers."
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(0.6 + 2.6*len(panels), 2.3), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -61,30 +66,34 @@ def draw_histograms(panels: Mapping[str, pd.DataFrame], # title -> `count_scores
             inside = part[np.isfinite(part["low"]) & np.isfinite(part["high"])]
             outside = part["count"].sum() - inside["count"].sum()
             label = f"{name} ({outside} outside)" if outside else name
-            ax.stairs(inside["count"], [*inside["low"], inside["high"].iloc[-1]], color=HUES[k], fill=True, alpha=0.3)
-            ax.stairs(inside["count"], [*inside["low"], inside["high"].iloc[-1]], color=HUES[k], label=label)
+            edges = [*inside["low"], inside["high"].iloc[-1]]
+            ax.stairs(inside["count"], edges, color=HUES[k], fill=True, alpha=0.3)
+            ax.stairs(inside["count"], edges, color=HUES[k], label=label)
         ax.set_title(title, fontsize=9)
         ax.legend(frameon=False, fontsize=6)
     axes[0].set_ylabel("count")
     return figure
 
-# %% ../../nbs/imagine/40_panels.ipynb #1427d2be
-def frequent_words(words: pd.DataFrame,                            # of `tag_texts`, or the `words` of a `WordImportance`
+# %% ../../nbs/imagine/40_panels.ipynb #f67bf48f
+def frequent_words(words: pd.DataFrame,                 # of `tag_texts`, or the `words` of a `WordImportance`
                    tags: Sequence[str] = ("NOUN", "PROPN", "ADJ"),
-                   top: int = 10,                                  # words of each tag
-                   drops: pd.DataFrame | None = None,              # the `rows` of a `WordImportance`: adds how far the picture moves without the word
-                  ) -> pd.DataFrame: # tag, rank, word, count, share (of the words of this tag), and with drops: drop, masked (how often it was)
-    "The most frequent words of each part of speech (Zhu et al. 2023, Table 6), names as they are written, others in small letters."
+                   top: int = 10,                       # words of each tag
+                   drops: pd.DataFrame | None = None,   # `rows` of a `WordImportance`: adds drop and masked
+                  ) -> pd.DataFrame: # tag, rank, word, count, share (of its tag); drop, masked (how often)
+    "The most frequent words of each tag (Zhu et al. 2023, Table 6), in small letters but for names."
     def folded(frame): return frame["word"].where(frame["tag"] == "PROPN", frame["word"].str.lower())
     parts = []
     for tag in tags:
         counts = folded(words[words["tag"] == tag]).value_counts()
         counts = counts.sort_index().sort_values(ascending=False, kind="stable") # ties by alphabet
-        part = pd.DataFrame({"tag": tag, "rank": range(1, len(counts) + 1), "word": counts.index, "count": counts.to_numpy(), "share": counts.to_numpy()/max(counts.sum(), 1)})
+        part = pd.DataFrame({"tag": tag, "rank": range(1, len(counts) + 1), "word": counts.index})
+        part["count"] = counts.to_numpy()
+        part["share"] = part["count"]/max(counts.sum(), 1)
         parts.append(part.head(top))
     found = pd.concat(parts, ignore_index=True)
     if drops is None: return found
-    moved = drops.assign(word=folded(drops)).groupby(["tag", "word"])["drop"].agg(drop="mean", masked="size").reset_index()
+    by_word = drops.assign(word=folded(drops)).groupby(["tag", "word"])["drop"]
+    moved = by_word.agg(drop="mean", masked="size").reset_index()
     found = found.merge(moved, on=["tag", "word"], how="left")
     return found.assign(masked=found["masked"].fillna(0).astype(int))
 
@@ -104,7 +113,7 @@ def draw_frequent_words(found: pd.DataFrame, # of `frequent_words`
         ax.tick_params(axis="y", length=0, labelsize=7)
     return figure
 
-# %% ../../nbs/imagine/40_panels.ipynb #66a70c17
+# %% ../../nbs/imagine/40_panels.ipynb #70f56342
 def seconds_per_picture(generator: Generator,
                         texts: Sequence[str],
                         runs: int = 3,          # by the clock, after one that is not counted
@@ -117,11 +126,13 @@ def seconds_per_picture(generator: Generator,
         found.append((time.perf_counter() - start)/len(texts))
     return min(found[1:])
 
-def _correlations(model: ImagineModel, pred, target, human: np.ndarray, values: Mapping, added: str, how: Mapping) -> pd.DataFrame:
+def _correlations(model: ImagineModel, pred: Sequence[str], target: Sequence, human: np.ndarray,
+                  values: Mapping, added: str, how: Mapping) -> pd.DataFrame: # of sums, and of IMAGINE alone
     made = imagine_vectors(model, pred, target, texts=added == "text-image")
     scores = (made.image_scores() if added == "image" else made.text_image_scores()).numpy()
     if np.ptp(scores, axis=0).min() < 1e-9: # nothing can be said of a score that is the same for all items
-        return pd.DataFrame({"metric": ["IMAGINE", *values], "mean": np.nan, "deviation": np.nan, "verdict": "all scores are equal"})
+        lost = dict(mean=np.nan, deviation=np.nan, verdict="all scores are equal")
+        return pd.DataFrame({"metric": ["IMAGINE", *values]}).assign(**lost)
     frame = table_of_scores(human, values, {added: scores}, **how).frame
     alone = frame[frame["added"] == ""].set_index("metric")["mean"]
     sums = frame[frame["added"] != ""]
@@ -132,15 +143,16 @@ def backend_table(models: Mapping[str, ImagineModel],       # name of a generato
                   human: np.ndarray,                        # (N,) what people said, or the truth
                   metrics="rouge-1-p,rouge-2-p,rouge-l",    # names with commas, or a list
                   added: str = "image",                     # or "text-image"
-                  questions: pd.DataFrame | None = None,    # of `scene_questions` or `text_questions`: adds the recall of entities
+                  questions: pd.DataFrame | None = None,    # of `scene_questions`, say: adds the recall
                   judge: str = "clip",                      # of ENTITY_JUDGES
                   timed: int = 8,                           # pictures drawn by the clock; 0: none
-                  **how,                                    # statistic, tops, cider, reps, …: as `table_of_scores` takes them
-                 ) -> pd.DataFrame: # generator, metric, mean, deviation, original, gain, gain_low, gain_high, verdict, recall, recall_low, recall_high, seconds
+                  **how,                                    # statistic, tops, reps, …: of `table_of_scores`
+                 ) -> pd.DataFrame: # generator, metric, mean, deviation, original, gain…, verdict, recall…, seconds
     "A row for each generator and metric, IMAGINE alone among them (Zhu et al. 2023, Tables 4 and 5)."
     if added not in ADDITIONS[:2]: raise unknown("score of IMAGINE", added, ADDITIONS[:2])
     pred, target = check_sides(pred, target)
-    if len(human) != len(pred): raise InputError(f"{len(human)} human scores for {len(pred)} hypotheses; give one for each")
+    if len(human) != len(pred):
+        raise InputError(f"{len(human)} human scores for {len(pred)} hypotheses; give one for each")
     built = [get_metric(name) for name in listed_metrics(metrics)]
     found = extract(built, pred, target)
     values = {m.name: m.values(found[m.name].pred).numpy() for m in built}
@@ -154,44 +166,56 @@ def backend_table(models: Mapping[str, ImagineModel],       # name of a generato
         parts.append(part)
     return pd.concat(parts, ignore_index=True).reindex(columns=_BACKEND_COLUMNS)
 
-_BACKEND_COLUMNS = ["generator", "metric", "mean", "deviation", "original", "gain", "gain_low", "gain_high", "verdict",
-                    "recall", "recall_low", "recall_high", "seconds"]
+_BACKEND_COLUMNS = ["generator", "metric", "mean", "deviation", "original", "gain", "gain_low", "gain_high",
+                    "verdict", "recall", "recall_low", "recall_high", "seconds"]
 
-# %% ../../nbs/imagine/40_panels.ipynb #c8a69672
-def published_backends(paper: pd.DataFrame, # table, dataset, metric, generator, added, mean, deviation, in percent, as printed
+# %% ../../nbs/imagine/40_panels.ipynb #e8057293
+def published_backends(paper: pd.DataFrame, # table, metric, generator, added, mean, deviation, in percent
                       ) -> pd.DataFrame:    # as `backend_table`
-    "The numbers of the paper's Tables 4 and 5: other texts, other people, so never to be compared with rows of one's own."
-    sums, visible = paper[(paper["table"] == 4) & (paper["added"] != "")], paper[paper["table"] == 5].set_index("generator")["mean"]
-    alone = paper[(paper["table"] == 4) & (paper["added"] == "")].set_index("metric")["mean"]
-    frame = pd.DataFrame({"generator": sums["generator"], "metric": sums["metric"], "mean": sums["mean"]/100, "deviation": sums["deviation"]/100,
-                          "original": sums["metric"].map(alone)/100, "recall": sums["generator"].map(visible)/100, "verdict": "published"})
-    return frame.assign(gain=frame["mean"] - frame["original"]).reset_index(drop=True).reindex(columns=_BACKEND_COLUMNS)
+    "The numbers of the paper's Tables 4 and 5: other texts and people, never to be compared with your own."
+    fourth, fifth = paper[paper["table"] == 4], paper[paper["table"] == 5]
+    alone = fourth[fourth["added"] == ""].set_index("metric")["mean"]/100
+    visible = fifth.set_index("generator")["mean"]/100
+    columns = ["generator", "metric", "mean", "deviation"]
+    frame = fourth.loc[fourth["added"] != "", columns].reset_index(drop=True)
+    frame[["mean", "deviation"]] /= 100
+    frame["original"] = frame["metric"].map(alone)
+    frame["gain"] = frame["mean"] - frame["original"]
+    frame["recall"] = frame["generator"].map(visible)
+    return frame.assign(verdict="published").reindex(columns=_BACKEND_COLUMNS)
+
+_MARKS = {"a gain": "*", "a loss": "!"}
+
+def _printed(mean: float, deviation: float = np.nan, verdict: str = "") -> str: # of one correlation
+    if np.isnan(mean): return "–"
+    over = "" if np.isnan(deviation) else f"±{100*deviation:.1f}"
+    return f"{100*mean:.1f}{over}{_MARKS.get(verdict, '')}"
+
+def _shown(row: pd.Series) -> dict[str, str]: # recall and seconds, where they are known
+    low, high = 100*row["recall_low"], 100*row["recall_high"]
+    span = "" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]"
+    cells = {"entities": f"{100*row['recall']:.1f}{span}", "seconds": f"{row['seconds']:.3f}"}
+    known = {"entities": row["recall"], "seconds": row["seconds"]}
+    return {name: text for name, text in cells.items() if not np.isnan(known[name])}
 
 def format_backends(frame: pd.DataFrame, # of `backend_table` or `published_backends`
-                   ) -> pd.DataFrame:    # of texts: a row for each generator
-    "As papers print it, times 100: mean±deviation, * for a gain over the metric alone, ! for a loss; the metrics alone in the first row."
-    marks = {"a gain": "*", "a loss": "!"}
-    def said(mean, deviation, mark=""): return "–" if np.isnan(mean) else f"{100*mean:.1f}" + ("" if np.isnan(deviation) else f"±{100*deviation:.1f}") + mark
-    metrics, rows = list(dict.fromkeys(frame["metric"])), {}
-    alone = frame.groupby("metric", sort=False)["original"].first()
-    rows["none"] = {m: said(alone[m], np.nan) if m != "IMAGINE" else "" for m in metrics}
+                   ) -> pd.DataFrame:    # of texts: a row for each generator, the first for metrics alone
+    "As papers print it, times 100: mean±deviation, * for a gain over the metric alone, ! for a loss."
+    metrics = sorted(dict.fromkeys(frame["metric"]), key=lambda name: name != "IMAGINE")
+    alone = frame.groupby("metric", sort=False)["original"].first().drop("IMAGINE", errors="ignore")
+    rows = {"none": {name: _printed(value) for name, value in alone.items()}}
     for name, part in frame.groupby("generator", sort=False):
-        rows[name] = {row.metric: said(row.mean, row.deviation, marks.get(row.verdict, "")) for row in part.itertuples()}
-        first = part.iloc[0]
-        if not np.isnan(first["recall"]): rows[name]["entities"] = f"{100*first['recall']:.1f}" + _span(first)
-        if not np.isnan(first["seconds"]): rows[name]["seconds"] = f"{first['seconds']:.3f}"
-    wanted = [m for m in metrics if m == "IMAGINE"] + [m for m in metrics if m != "IMAGINE"] + ["entities", "seconds"]
+        cells = {row.metric: _printed(row.mean, row.deviation, row.verdict) for row in part.itertuples()}
+        rows[name] = cells | _shown(part.iloc[0])
     made = pd.DataFrame.from_dict(rows, orient="index")
-    return made.reindex(columns=[c for c in wanted if c in made]).fillna("")
+    return made.reindex(columns=[c for c in (*metrics, "entities", "seconds") if c in made]).fillna("")
 
-def _span(row: pd.Series) -> str:
-    return "" if np.isnan(row["recall_low"]) else f" [{100*row['recall_low']:.0f}, {100*row['recall_high']:.0f}]"
-
-# %% ../../nbs/imagine/40_panels.ipynb #18b126c3
+# %% ../../nbs/imagine/40_panels.ipynb #d3505388
 def draw_backends(frame: pd.DataFrame, # of `backend_table`
                  ) -> Figure:
-    "Gain of each sum over its metric, with its interval, and the recall of entities, a row for each generator."
-    names, metrics = list(dict.fromkeys(frame["generator"])), [m for m in dict.fromkeys(frame["metric"]) if m != "IMAGINE"]
+    "The gain of each sum over its metric, and the recall of entities, a row for each generator."
+    names = list(dict.fromkeys(frame["generator"]))
+    metrics = [m for m in dict.fromkeys(frame["metric"]) if m != "IMAGINE"]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1 + 0.42*len(names)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
@@ -202,13 +226,15 @@ def draw_backends(frame: pd.DataFrame, # of `backend_table`
         left.errorbar(part["gain"], y, xerr=reach, fmt="o", color=HUES[k], elinewidth=1, label=metric)
     shown = frame.drop_duplicates("generator").dropna(subset=["recall"])
     reach = _reach(shown["recall"], shown["recall_low"], shown["recall_high"])
-    right.errorbar(shown["recall"], [names.index(name) for name in shown["generator"]], xerr=reach, fmt="o", color=HUES[6], elinewidth=1)
+    places = [names.index(name) for name in shown["generator"]]
+    right.errorbar(shown["recall"], places, xerr=reach, fmt="o", color=HUES[6], elinewidth=1)
     left.axvline(0, color=INK, linewidth=0.6)
     left.set_yticks(range(len(names)), names)
     left.set(ylim=(len(names) - 0.5, -0.5), xlabel="gain in correlation")
     right.set(xlim=(0, 1.02), xlabel="entities that are visible")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=len(metrics), frameon=False, fontsize=7)
+    looks = dict(loc="outside upper left", ncols=len(metrics), frameon=False, fontsize=7)
+    figure.legend(*left.get_legend_handles_labels(), **looks)
     return figure
 
-def _reach(value: pd.Series, low: pd.Series, high: pd.Series) -> list[pd.Series]: # of error bars; none where there is no interval
+def _reach(value: pd.Series, low: pd.Series, high: pd.Series) -> list[pd.Series]: # 0 without interval
     return [(value - low).clip(lower=0).fillna(0), (high - value).clip(lower=0).fillna(0)]

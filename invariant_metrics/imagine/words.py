@@ -26,7 +26,7 @@ from ..metrics.imagine import ImagineModel, imagined_vectors
 from ..plots import HUES, INK, STYLE
 from ..stats import check_level, student_interval
 
-# %% ../../nbs/imagine/20_words.ipynb #2aa377cb
+# %% ../../nbs/imagine/20_words.ipynb #343f7130
 class TaggedWord(NamedTuple):
     "A word of a text and what it is there."
     word: str   # as it is written
@@ -37,7 +37,8 @@ class TaggedWord(NamedTuple):
 def _pattern_words(text: str, model: str = "") -> list[TaggedWord]:
     spans, tags = marked(text).spans, [token.pos for token in pattern_parse(text).tokens]
     names = {(start, stop) for start, stop, _ in names_of_text(text)}
-    return [TaggedWord(text[a:b], a, b, "PROPN" if (a, b) in names else tag) for (a, b), tag in zip(spans, tags)]
+    tags = ["PROPN" if span in names else tag for span, tag in zip(spans, tags)]
+    return [TaggedWord(text[a:b], a, b, tag) for (a, b), tag in zip(spans, tags)]
 
 def _spacy_words(text: str, model: str = "") -> list[TaggedWord]:
     tokens, out, at = spacy_parse(text, *([model] if model else [])).tokens, [], 0
@@ -49,37 +50,43 @@ def _spacy_words(text: str, model: str = "") -> list[TaggedWord]:
 
 @lru_cache(2)
 def _stanza_pipeline(language: str):
+    instead = "or use the tagger pattern"
     try: import stanza
-    except ImportError as error: raise InputError("stanza is not installed; run: pip install stanza, or use the tagger pattern") from error
+    except ImportError as error: 
+        raise InputError(f"stanza is not installed; run: pip install stanza, {instead}") from error
     try: return stanza.Pipeline(language, processors="tokenize,pos", download_method=None, verbose=False)
     except Exception as error: # each kind of missing file has an error of its own there
-        remedy = f"run: python -c \"import stanza; stanza.download('{language}')\", or use the tagger pattern"
+        remedy = f"run: python -c \"import stanza; stanza.download('{language}')\", {instead}"
         raise InputError(f"stanza has no model of {language!r} here; {remedy}") from error
 
 def _stanza_words(text: str, model: str = "") -> list[TaggedWord]: # model: a language
-    tokens = [token for sentence in _stanza_pipeline(model or "en")(text).sentences for token in sentence.tokens]
-    return [TaggedWord(text[t.start_char:t.end_char], t.start_char, t.end_char, t.words[0].upos) for t in tokens]
+    read = _stanza_pipeline(model or "en")(text)
+    tokens = [token for sentence in read.sentences for token in sentence.tokens]
+    spans = [(t.start_char, t.end_char) for t in tokens]
+    return [TaggedWord(text[a:b], a, b, t.words[0].upos) for (a, b), t in zip(spans, tokens)]
 
 TAGGERS = {"pattern": _pattern_words, "spacy": _spacy_words, "stanza": _stanza_words}
 
 def tagged_words(text: str,
-                 tagger: str | Callable = "pattern", # "spacy", "spacy:MODEL", "stanza", "stanza:LANGUAGE", or a function: text -> TaggedWords
-                ) -> list[TaggedWord]:               # in their order
-    "The words of a text with their parts of speech; raises InputError on an unknown tagger and one that is not installed."
+                 tagger: str | Callable = "pattern", # "spacy[:MODEL]", "stanza[:LANGUAGE]", or a function
+                ) -> list[TaggedWord]:               # in their order, which is what the function gives
+    "The words of a text with their parts of speech; raises InputError on a tagger that is not there."
     if callable(tagger): return list(tagger(text))
     name, _, model = tagger.partition(":")
     if name not in TAGGERS: raise unknown("tagger", tagger, TAGGERS)
     return TAGGERS[name](text, model)
 
-# %% ../../nbs/imagine/20_words.ipynb #850aca8f
+# %% ../../nbs/imagine/20_words.ipynb #a2371c6d
 def tag_texts(texts: Sequence[str],
               tagger: str | Callable = "pattern", # as in `tagged_words`
              ) -> pd.DataFrame: # item, place, word, tag, start, stop
     "A row for each word of each text; `place` counts the words of a text from 0."
-    rows = [(item, place, *word) for item, text in enumerate(texts) for place, word in enumerate(tagged_words(text, tagger))]
-    return pd.DataFrame(rows, columns=["item", "place", "word", "start", "stop", "tag"])[["item", "place", "word", "tag", "start", "stop"]]
+    read = [tagged_words(text, tagger) for text in texts]
+    rows = [(item, place, *word) for item, words in enumerate(read) for place, word in enumerate(words)]
+    frame = pd.DataFrame(rows, columns=["item", "place", "word", "start", "stop", "tag"])
+    return frame[["item", "place", "word", "tag", "start", "stop"]]
 
-# %% ../../nbs/imagine/20_words.ipynb #5bb21c03
+# %% ../../nbs/imagine/20_words.ipynb #b55d3ca5
 def mask_word(text: str, start: int, stop: int, # its letters, as of a `TaggedWord`
               mask: str = "",                   # "": the word is deleted, and one space with it
              ) -> str:
@@ -87,17 +94,17 @@ def mask_word(text: str, start: int, stop: int, # its letters, as of a `TaggedWo
     before, after = text[:start], text[stop:]
     if mask: return before + mask + after
     if not before.strip(): return after.lstrip()
-    if before.endswith(" ") and not after[:1].isalnum(): before = before[:-1] # a space, a mark, or nothing follows
-    return before + after
+    joins = after[:1].isalnum() # else a space, a mark, or nothing follows
+    return before + after if joins else before.removesuffix(" ") + after
 
 def mask_texts(texts: Sequence[str],
                words: pd.DataFrame,                # of `tag_texts`
                tags: Sequence[str] | None = None,  # which parts of speech; None: all
                mask: str = "",                     # as in `mask_word`
-               each: int | None = 1,               # words of one tag that are masked in turn in each text, drawn by chance; None: all
+               each: int | None = 1,               # words of a tag masked in turn, drawn by chance; None: all
                seed: int = 0,                      # of the draw
               ) -> pd.DataFrame:                   # item, tag, word, place, text: with the one word masked
-    "Each text with one word masked, once for each of its parts of speech; a text of which nothing is left is no row."
+    "Each text with one word masked, once for each part of speech; where nothing is left there is no row."
     rows = []
     for (item, tag), part in words.groupby(["item", "tag"], sort=False):
         if tags is not None and tag not in tags: continue
@@ -116,7 +123,7 @@ def picture_similarity(a: Tensor, # (…, S, d) unit vectors of pictures from S 
     own = cosines.diagonal(dim1=-2, dim2=-1).sum(-1)
     return (cosines.sum((-1, -2)) - own)/(seeds*(seeds - 1))
 
-# %% ../../nbs/imagine/20_words.ipynb #cbb95389
+# %% ../../nbs/imagine/20_words.ipynb #1c8ba933
 @dataclass(frozen=True, eq=False, repr=False)
 class WordImportance:
     "How far pictures move if a word is masked."
@@ -127,7 +134,7 @@ class WordImportance:
 
     def table(self, level: float = 0.95,
               least: int = 2,            # texts with a word of a tag, else it has no row
-             ) -> pd.DataFrame:          # tag, drop, low, high, n (texts), share (of all words); the largest drop first
+             ) -> pd.DataFrame:          # tag, drop, low, high, n (texts), share (of words), sorted by drop
         "The relative decrease of similarity for each tag, with Student's interval over texts."
         check_level(level)
         share, out = self.words["tag"].value_counts(normalize=True), []
@@ -146,17 +153,19 @@ class WordImportance:
 
     def _repr_html_(self) -> str: return self.table().round(3).to_html(border=0)
 
-# %% ../../nbs/imagine/20_words.ipynb #a55b7ed0
-def word_importance(model: ImagineModel,                # its generator draws, its judge looks; two seeds or more
+# %% ../../nbs/imagine/20_words.ipynb #e2988bf6
+def word_importance(model: ImagineModel,                 # with two seeds or more
                     texts: Sequence[str],
-                    tags: Sequence[str] | None = None,  # which parts of speech; None: all
-                    mask: str = "", tagger: str | Callable = "pattern", # as in `mask_texts` and `tagged_words`
+                    tags: Sequence[str] | None = None,   # which parts of speech; None: all
+                    mask: str = "",                      # as in `mask_word`
+                    tagger: str | Callable = "pattern",  # as in `tagged_words`
                     each: int | None = 1, seed: int = 0, # as in `mask_texts`
                    ) -> WordImportance:
-    "Mask a word of each part of speech and compare the pictures (Zhu et al. 2023, Figure 5); raises InputError on a single seed and on texts without words."
+    "What masking a word does to pictures (Zhu et al. 2023, Figure 5); raises InputError on one seed."
     check_type("texts", texts, Sequence[str])
     if isinstance(texts, str): raise InputError(f"give a list of texts, not one text ({texts!r:.40})")
-    if model.seeds < 2: raise InputError("the baseline compares pictures of different seeds; give a model with seeds=2 or more")
+    if model.seeds < 2:
+        raise InputError("the baseline compares different seeds; give a model with seeds=2 or more")
     texts = list(texts)
     words = tag_texts(texts, tagger)
     rows = mask_texts(texts, words, tags, mask, each, seed)
@@ -164,24 +173,28 @@ def word_importance(model: ImagineModel,                # its generator draws, i
     vectors = imagined_vectors(model, [*texts, *rows["text"]]) # (N + R, S, d)
     whole, less = vectors[:len(texts)], vectors[len(texts):]
     base = picture_similarity(whole, whole).numpy()[rows["item"]]
-    if base.mean() <= 0: raise InputError("pictures of one text are not alike at all (their mean cosine is not positive), so there is nothing that could decrease")
+    if base.mean() <= 0:
+        raise InputError("pictures of one text are not alike at all: their mean cosine is not above 0")
     masked = picture_similarity(whole[rows["item"].tolist()], less).numpy()
     rows = rows.assign(base=base, masked=masked, drop=(base - masked)/base)
     name = tagger if isinstance(tagger, str) else getattr(tagger, "__name__", "own")
-    settings = dict(analysis="masked-words", mask=mask or "deleted", tagger=name, each="all" if each is None else str(each), draw=str(seed))
-    return WordImportance(rows, words, Signature.of(**settings, **model.describe()), _notes(texts, words, tags))
+    settings = dict(mask=mask or "deleted", tagger=name, each=str(each or "all"), draw=str(seed))
+    signature = Signature.of(analysis="masked-words", **settings, **model.describe())
+    return WordImportance(rows, words, signature, _notes(texts, words, tags))
 
 def _notes(texts: Sequence[str], words: pd.DataFrame, tags: Sequence[str] | None) -> tuple[str, ...]:
     alone = int((words.groupby("item").size() == 1).sum())
     silent = len(texts) - words.loc[words["tag"].isin(tags) if tags else slice(None), "item"].nunique()
-    counted = ((alone, "have one word only, and nothing is left without it"), (silent, "have no word of these tags"))
-    return tuple(f"{n} of {len(texts)} texts {what}" for n, what in counted if n)
+    counted = {"have one word only, and nothing is left without it": alone,
+               "have no word of these tags": silent}
+    return tuple(f"{n} of {len(texts)} texts {what}" for what, n in counted.items() if n)
 
-# %% ../../nbs/imagine/20_words.ipynb #47c6090f
+# %% ../../nbs/imagine/20_words.ipynb #3fa62110
 def draw_word_importance(found: WordImportance,
-                         top: int = 10, level: float = 0.95, # tags, those with the largest drops; of the intervals
+                         top: int = 10,        # tags, those with the largest drops
+                         level: float = 0.95,  # of the intervals
                         ) -> Figure:
-    "Share of each tag among all words, above the relative decrease of similarity without one (as Zhu et al. 2023, Figure 5)."
+    "The share of each tag among all words, above the decrease without one (as Zhu et al. 2023, Figure 5)."
     table = found.table(level).head(top)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 3.2), layout="constrained")
@@ -189,7 +202,8 @@ def draw_word_importance(found: WordImportance,
     upper.bar(table["tag"], 100*table["share"], color=HUES[6], width=0.7)
     lower.bar(table["tag"], 100*table["drop"], color=HUES[0], width=0.7)
     reach = np.abs(table[["low", "high"]].to_numpy().T - table["drop"].to_numpy())
-    lower.errorbar(table["tag"], 100*table["drop"], 100*reach, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    bars = dict(fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+    lower.errorbar(table["tag"], 100*table["drop"], 100*reach, **bars)
     lower.axhline(0, color=INK, linewidth=0.6)
     upper.set_ylabel("% of words")
     lower.set_ylabel("decrease of\nsimilarity, %")
