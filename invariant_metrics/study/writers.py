@@ -88,7 +88,8 @@ GRAPH_CONTROLS: dict[str, Callable[[list], list]] = { # what a control does to t
 WEIGHTED = "scene-graph-weighted" # the graph as a weight of each text's likelihood, instead of a reward
 SAMPLES = 5                       # texts drawn for each item of a self-critical step
 
-def system_loss(task: "WritingTask", invariants: Sequence[str], alpha: float) -> tuple[Callable, AugmentedLoss]:
+def system_loss(task, # a WritingTask, defined below
+                invariants: Sequence[str], alpha: float) -> tuple[Callable, AugmentedLoss]:
     "The task loss, soft invariants and rewards of a system, as one loss for `fit`; and its soft part."
     words = task.words[1]
     if WEIGHTED in invariants:
@@ -104,7 +105,8 @@ def system_loss(task: "WritingTask", invariants: Sequence[str], alpha: float) ->
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", SAMPLES, task.longest), soft
 
 # %% ../../nbs/study/050_writers.ipynb #d6ee4312
-def text_unit_batches(task: "WritingTask", soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable:
+def text_unit_batches(task, # a WritingTask, defined below
+                      soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable:
     "The batches of a seed by their number, with what the system needs."
     tokens, owner = task.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
