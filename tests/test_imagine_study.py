@@ -147,7 +147,7 @@ def test_the_page_escapes_what_comes_from_texts(finished, tmp_path):
 
 def test_a_run_folder_is_one_run(tmp_path, monkeypatch):
     monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
-    monkeypatch.setitem(room.IMAGINE_SIZES, "quick", ImagineSize(5, 1))
+    monkeypatch.setitem(room.IMAGINE_SIZES, "quick", ImagineSize(4, 1))
     given = dict(out=tmp_path/"run", generator="exact", scale="quick", workers=0)
     run = imagine_study(**given)
     assert run.meta["status"] == "finished" and set(run.meta["parts"]) == {"imagine"} and "imagine" in run.summary()
@@ -157,8 +157,6 @@ def test_a_run_folder_is_one_run(tmp_path, monkeypatch):
     assert "imagine study --generator exact --scale quick --out" in page and all(line["what"][:20] in page for line in imagine_answers(read_imagine(tmp_path/"run")[1])[:1])
     files = save_study_csv(tmp_path/"run", tmp_path/"csv")
     assert [f.name for f in files] == ["study_auc.csv", "study_gains.csv", "study_dose.csv"] and len(pd.read_csv(files[0])) > 50
-    again = imagine_study(**given, overwrite=True)
-    pd.testing.assert_frame_equal(ImagineStudy.load(again.folder/"imagine").auc, read_imagine(tmp_path/"run")[1].auc)
 
 
 def test_pictures_are_written_with_what_was_understood(tmp_path):
