@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['imagine', 'LONG_TEXTS', 'LANGUAGES', 'GeneratorName', 'GeneratorWeights', 'Judge', 'GeneratorOptions', 'Language',
-           'imagine_draw_command', 'imagine_study_command']
+           'imagine_draw_command', 'imagine_table_command', 'imagine_study_command']
 
 # %% ../../nbs/commands/50_imagine.ipynb #18caeaf9
 from pathlib import Path
@@ -58,6 +58,39 @@ def imagine_draw_command(
                        device=device, seed=seed, overwrite=overwrite)
     payload = {"folder": out, "sheet": out/"sheet.png", "pictures": records(frame)}
     print_result(form, "draw", payload, [ResultTable(records(frame))], [f"sheet: {out/'sheet.png'}"])
+
+# %% ../../nbs/commands/50_imagine.ipynb #194efe08
+@imagine.command("table", epilog="Example: invariant-metrics imagine table flickr8k/judgments.jsonl --metrics bleu-1,rouge-l --items 20 --seeds 2\n\n"
+                                 "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion --generator-weights stable-diffusion-v1-1/ "
+                                 "--judge clip-vit-b-32 --device cuda")
+def imagine_table_command(
+        judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: a known collection, or a table.", show_default=False)],
+        kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
+        aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
+        items: Annotated[Optional[int], option("--items", "How many texts, drawn at random; default all.", INPUT, min=8)] = None,
+        long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, cut them, or draw their parts.", INPUT)] = "refuse",
+        language: Language = "warn",
+        metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, summarization and continuation.", METRICS)] = ["translation"],
+        generator: GeneratorName = "exact", generator_weights: GeneratorWeights = None, option_: GeneratorOptions = [], judge: Judge = "embedded-clip",
+        seeds: Annotated[int, option("--seeds", "Pictures of each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
+        statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, tau-c.", INTERVALS, show_default=True)] = "pearson",
+        reps: Reps = 1000, confidence: Confidence = 0.95, form: Format = "table",
+        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+    "Metrics alone and with imagination added, beside what people said: the paper's table of your own texts."
+    from invariant_metrics.core import few_threads
+    from invariant_metrics.data.judgments import load_judgments
+    from invariant_metrics.imagine.real_texts import judged_pairs
+    from invariant_metrics.imagine.tables import imagine_table
+    few_threads()
+    found = judged_pairs(load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {})), items, seed)
+    weights = {"judge": judge} | ({"generator": generator_weights} if generator_weights else {})
+    table = imagine_table(list(found["output"]), list(found["references"]), found["score"].to_numpy(), ",".join(metrics), generator=generator,
+                          generator_options=parse_options(option_), weights=weights, seeds=seeds, seed=seed, long=long, language=language,
+                          device=device, statistic=statistic.replace("-", "_"), reps=reps, confidence=confidence, group=list(found["group"]))
+    printed = table.printed().rename_axis("metric").reset_index()
+    rows = ResultTable(records(printed), f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over seeds")
+    payload = {"table": records(table.frame), "signatures": dict(table.signatures or {}), "notes": list(table.notes)}
+    print_result(form, "table", payload, [rows if form == "table" else ResultTable(records(table.frame), confidence=confidence)], [], table.notes)
 
 # %% ../../nbs/commands/50_imagine.ipynb #2621b8a9
 @imagine.command("study", epilog="Example: invariant-metrics imagine study --out runs/imagine-study\n\n"
