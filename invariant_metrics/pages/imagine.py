@@ -134,13 +134,21 @@ def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
 
 _MARKS = {"a gain": " ▲", "a loss": " ▼", "no difference shown": ""}
 
+def _gain_cell(row: pd.Series) -> dict:
+    text = f"{100*row['gain']:+.0f}{_MARKS[row['verdict']]}".replace("-", "−")
+    return plots.cell(text, f"[{100*row['ci_low']:.0f}, {100*row['ci_high']:.0f}]")
+
+def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of words
+    pairs = zip(study.gains["a"], study.gains["b"])
+    return list(dict.fromkeys(a.split(" + ")[1] for a, b in pairs if b in metrics_of(study)))
+
 def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plain`
     "By how many points each addition changes each metric of words."
     metrics, rows = metrics_of(study), []
-    additions = dict.fromkeys(a.split(" + ")[1] for a, b in zip(study.gains["a"], study.gains["b"]) if b in metrics)
+    additions = _additions(study)
     for m in metrics:
         found = [_gain(study, f"{m} + {x}", m, view) for x in additions]
-        cells = [plots.cell(f"{100*row['gain']:+.0f}{_MARKS[row['verdict']]}".replace("-", "−"), f"[{100*row['ci_low']:.0f}, {100*row['ci_high']:.0f}]") for row in found]
+        cells = [_gain_cell(row) for row in found]
         rows.append([plots.cell(m), *cells])
     return {"title": f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}", "columns": ["metric", *additions], "rows": rows}
 
@@ -151,14 +159,18 @@ def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
     for m in ("", *metrics_of(study)):
         start = f"{m} + " if m else ""
         found = [_gain(study, f"{start}{x}", f"{start}{TEXT_ONLY}", view) for x, view in columns]
-        cells = [plots.cell(f"{100*row['gain']:+.0f}{_MARKS[row['verdict']]}".replace("-", "−"), f"[{100*row['ci_low']:.0f}, {100*row['ci_high']:.0f}]") for row in found]
+        cells = [_gain_cell(row) for row in found]
         rows.append([plots.cell(m or "alone"), *cells])
     return {"title": "Pictures against the text encoder without a picture, points of AUC", "columns": ["with", *(f"{x}, {VIEW_NAMES[v]}" for x, v in columns)], "rows": rows}
 
 # %% ../../nbs/pages/50_imagine.ipynb #ed3a85d9
+def _curves(study: ImagineStudy) -> list[str]: # the metrics that have one, in the order of the hues
+    wanted = ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0], imagine_names("exact")[0])
+    return [m for m in wanted if m in set(study.dose["metric"])]
+
 def place_figures(study: ImagineStudy) -> list[dict]: # title, svg
     "Places of captions by false facts, and of paraphrases by how far their words are."
-    shown = [m for m in ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0], imagine_names("exact")[0]) if m in set(study.dose["metric"])]
+    shown = _curves(study)
     heads = {"false facts": "false facts in a caption", "other words": "words of a paraphrase: near, farther, far"}
     figures = []
     for kind, label in heads.items():
@@ -176,13 +188,12 @@ def place_figures(study: ImagineStudy) -> list[dict]: # title, svg
 
 def dose_keys(study: ImagineStudy) -> list[dict]: # for the macro `keys`
     "What the curves are."
-    shown = [m for m in ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0], imagine_names("exact")[0]) if m in set(study.dose["metric"])]
-    return plots.legend(shown)
+    return plots.legend(_curves(study))
 
 def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
     "How many metrics of words each addition surely helps or hurts, in both views."
     metrics, rows = metrics_of(study), []
-    additions = dict.fromkeys(a.split(" + ")[1] for a, b in zip(study.gains["a"], study.gains["b"]) if b in metrics)
+    additions = _additions(study)
     controls = {imagine_names(c.name)[0] for c in STUDY_CONTROLS}
     for x in additions:
         found = [_gain(study, f"{m} + {x}", m, view)["verdict"] for m in metrics for view in STUDY_VIEWS]
