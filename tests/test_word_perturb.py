@@ -14,6 +14,7 @@ from invariant_metrics.data.wordnet import antonyms, sense_numbers, wordnet
 from invariant_metrics.invariants.caption_words import noun_lemma, verb_lemma
 from invariant_metrics.edits import attributes  # noqa: F401 (its families are registered, and tested here)
 from invariant_metrics.edits import word_lists as lists
+from invariant_metrics.edits.colors import AXES, EDIT_KINDS
 from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, sentences_of
 from invariant_metrics.edits.word_families import verbs_of_text
 from invariant_metrics.edits.words import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, flat, names_of_text
@@ -66,7 +67,7 @@ def test_verbs_come_back_from_their_forms():
 @pytest.mark.parametrize("name", word_edits.names())
 def test_every_edit_says_what_it_is_and_is_proved_somewhere(name):
     edit, made = word_edits[name], [m for level in EDIT_LEVELS for _, m in edited(name, level)]
-    assert edit.kind in ("violation", "valid") and edit.severity in SEVERITIES and edit.strength and set(edit.tasks) <= set(EDIT_TASKS)
+    assert edit.kind in EDIT_KINDS and edit.severity in SEVERITIES and edit.strength and set(edit.tasks) <= set(EDIT_TASKS)
     if name in ("reference-itself",): return # has no other right answers here
     assert made, f"{name} applies to no text"
     assert sum(m.proved for m in made) >= 0.7 * len(made), [m for m in made if not m.proved][:3]
@@ -207,8 +208,18 @@ def test_tasks_and_users_own_edits():
     assert {"noun-swapped", "color-replaced"} <= {*edits_of("captioning", "violation")} and "color-replaced" not in edits_of("translation")
     assert {"synonym", "contraction", "expansion", "number-as-word", "list-reordered"} <= {*edits_of("translation", "valid")}
     with pytest.raises(InputError, match="unknown task"): edits_of("captions")
+    with pytest.raises(InputError, match="unknown kind of edit"): edits_of("captioning", "violations")
+    assert {"hypernym", "object-dropped"} <= {*edits_of("captioning", "less")} and {"misspelling", "shuffle"} <= {*edits_of("captioning", "form")}
+    assert "tense-changed" in edits_of("captioning", "form") and "tense-changed" in edits_of("translation", "violation")
+    for task in EDIT_TASKS:
+        assert sorted(edits_of(task)) == sorted(name for kind in EDIT_KINDS for name in edits_of(task, kind))
+        assert {*edits_of(task, AXES)} | {*edits_of(task, "valid")} == {*edits_of(task)}
     @word_edit("test-shout", "minor", "marks", lambda case, after, level: after.endswith("!" * level))
     def shout(case, level, generator): return case.text + "!" * level
+    with pytest.raises(InputError, match="unknown kind of edit 'wrong'"): word_edit("test-wrong", "minor", "marks", None, kind="wrong")(shout)
+    with pytest.raises(InputError, match="unknown kind of edit"):
+        word_edit("test-wrong", "minor", "marks", None, elsewhere={"captioning": "wrong"})(shout)
+    assert "test-wrong" not in word_edits
     try: assert word_edits["test-shout"](case(0), 2, rng(0)).proved
     finally: del word_edits.entries["test-shout"]
 

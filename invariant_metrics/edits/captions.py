@@ -103,7 +103,7 @@ def stepped(case: Case, makers: Sequence, generator: np.random.Generator) -> Foi
         texts, facts = [exchanged(t, step.swap) for t in texts], one_sided(expected(facts, step))
     return Foil(*texts, all(claims(t) == facts for t in texts) and facts != claims(case.reference))
 
-_of = lambda name, severity: text_family(name, "captioning", severity)
+_of = lambda name, severity, kind="violation": text_family(name, "captioning", severity, kind)
 
 @_of("object-replaced", "things replaced by things the picture has not")
 def object_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None: return stepped(case, [new_noun] * level, generator)
@@ -133,7 +133,7 @@ def two_colors(facts: SceneTruth, truth: SceneTruth, generator: np.random.Genera
 def swap_attributes(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return stepped(case, [two_colors], generator) if level == 1 else None
 
-@_of("object-dropped", "one of two things left out")
+@_of("object-dropped", "one of two things left out", "less")
 def drop_object(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     content = case.content
     if level > 1 or content.second in content.first: return None
@@ -158,11 +158,11 @@ def add_object(case: Case, level: int, generator: np.random.Generator) -> Foil |
 # %% ../../nbs/edits/30_captions.ipynb #7a927f55
 def _right(case: Case): return lambda text: text in case.content.captions
 
-@_of("word-repeated", "words that stand twice")
+@_of("word-repeated", "words that stand twice", "form")
 def word_repeated(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, repeated, level, generator, _right(case), lambda text: (set(text.split()), claims(text)))
 
-@_of("order-broken", "neighboring words in the wrong order")
+@_of("order-broken", "neighboring words in the wrong order", "form")
 def order_broken(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, swapped, level, generator, _right(case), lambda text: sorted(text.split()))
 

@@ -62,15 +62,15 @@ class Foil(NamedTuple):
     proved: bool       # that in both the edit did what its family says, and no more
 
 # %% ../../nbs/edits/20_sentences.ipynb #ae8211e0
-def text_family(name: str, task: str, severity: str) -> Callable:
-    "Decorator: registers (case, level, generator) -> Foil or None as the violation `name` of a task."
+def text_family(name: str, task: str, severity: str, kind: str = "violation") -> Callable: # kind: of `colors.EDIT_KINDS`
+    "Decorator: registers (case, level, generator) -> Foil or None as the family `name` of a task."
     def add(edit: Callable) -> Callable:
         def function(items: TextItems, generator: np.random.Generator) -> tuple[Callable, np.ndarray]:
             seeds = generator.integers(2**62, size=len(items)).tolist()
             def dose(level: int) -> list:
                 return [edit(case, level, rng(seed)) if case.valid else None for case, seed in zip(items.cases, seeds)]
             return dose, np.array([case.valid != "" for case in items.cases])
-        perturbation(name, task=task, kind="violation", severity=severity, steps=len(LEVELS), sources=(task,))(function)
+        perturbation(name, task=task, kind=kind, severity=severity, steps=len(LEVELS), sources=(task,))(function)
         return edit
     return add
 
@@ -141,7 +141,7 @@ def meaning_foil(case: Case, other: Meaning | None, breaks: set[str]) -> Foil | 
     return Foil(*made, read and not {*made} & {*right_answers(case.content)} and broken_facts(case.content, other) == breaks)
 
 # %% ../../nbs/edits/20_sentences.ipynb #83a75612
-_of = lambda name, severity: text_family(name, "translation", severity)
+_of = lambda name, severity, kind="violation": text_family(name, "translation", severity, kind)
 
 @_of("entity-replaced", "persons and organizations replaced by others of their class")
 def replace_entity(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -194,7 +194,7 @@ def without_name(text: str, name: str) -> str:
     "A sentence without a name, and without the preposition of a place."
     return tidy_text(re.sub(rf"(\b[Ii]n )?(?<!\w){re.escape(name)}('s)?(?!\w),?", "", text, count=1))
 
-@_of("entity-dropped", "names missing")
+@_of("entity-dropped", "names missing", "less")
 def entity_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     names = [n for n, _ in meaning_entities(case.content)]
     if len(names) < level: return None
@@ -235,15 +235,15 @@ def _once(text: str) -> tuple: # a name, a number, a *not* said twice may say so
 # %% ../../nbs/edits/20_sentences.ipynb #d0c7cc7c
 def _right(case: Case) -> Callable: return lambda text: text in right_answers(case.content)
 
-@_of("repetition", "words that stand twice")
+@_of("repetition", "words that stand twice", "form")
 def repeat_words(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, repeated, level, generator, _right(case), _once)
 
-@_of("words-swapped", "neighboring words in the wrong order")
+@_of("words-swapped", "neighboring words in the wrong order", "form")
 def words_swapped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, swapped, level, generator, _right(case), _words)
 
-@_of("case-lost", "names without their capitals")
+@_of("case-lost", "names without their capitals", "form")
 def case_lost(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     names = [n for n, _ in meaning_entities(case.content)]
     if len(names) < level: return None

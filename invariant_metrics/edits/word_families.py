@@ -13,7 +13,7 @@ __all__ = ['is_word', 'misspelling', 'character_replaced', 'case_changed', 'punc
 # %% ../../nbs/edits/60_word_families.ipynb #d46bfe92
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..core import unknown
 from ..files import word_groups
 from ..data.wordnet import base_forms, sense_numbers, wordnet
 from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma
+from .colors import chosen_kinds
 from .sentences import swapped
 from .word_lists import ALIKE, CONTRACTIONS, FORM_OF, GENDERS, KIND_OF, NAMES
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
@@ -54,19 +55,19 @@ def _spelled_alike(case: TextCase, after: str, level: int) -> bool:
     near = all(sum((Counter(x) - Counter(y)).values()) <= 1 for x, y in pairs)
     return near and len(case.text.split()) == len(after.split()) and len(pairs) == level
 
-@word_edit("misspelling", "minor", "words with two neighboring letters exchanged", _spelled_alike)
+@word_edit("misspelling", "minor", "words with two neighboring letters exchanged", _spelled_alike, "form")
 def misspelling(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     def change(w, r): k = 1 + r % (len(w) - 3); return w[:k] + w[k + 1] + w[k] + w[k + 2:]
     return _respelled(case, level, generator, change, 4)
 
-@word_edit("character-replaced", "minor", "words with a wrong letter", _spelled_alike)
+@word_edit("character-replaced", "minor", "words with a wrong letter", _spelled_alike, "form")
 def character_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     def change(w, r): k = 1 + r % (len(w) - 1); return w[:k] + "abcdefghijklmnopqrstuvwxyz"[(r // 64) % 26] + w[k + 1:]
     return _respelled(case, level, generator, change, 3)
 
 # %% ../../nbs/edits/60_word_families.ipynb #3295c5b7
 @word_edit("case-changed", "minor", "words in capitals",
-           lambda case, after, level: after.lower() == case.text.lower() and sum(x != y for x, y in zip(case.text.split(), after.split())) == level)
+           lambda case, after, level: after.lower() == case.text.lower() and sum(x != y for x, y in zip(case.text.split(), after.split())) == level, "form")
 def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
     chosen = draw_places([k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w], level, generator)
@@ -77,7 +78,7 @@ def _before_end(text: str) -> str: return text.rstrip(" .!?")
 
 @word_edit("punctuation", "minor", "marks put in or left out", lambda case, after, level: _letters(after) == _letters(case.text) and
            _before_end(after) != _before_end(case.text) and
-           abs(len(re.findall(r"[^\w\s]", after)) - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1))
+           abs(len(re.findall(r"[^\w\s]", after)) - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1), "form")
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     gaps = [(m.start(), m.start(), ",") for m in re.finditer(r"(?<=\w) (?=\w)", case.text)]
@@ -88,7 +89,7 @@ def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> s
     return out
 
 @word_edit("tokenization", "minor", "spaces inside words or before marks",
-           lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after) - len(case.text) == level)
+           lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after) - len(case.text) == level, "form")
 def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text)]
     before = [m.start() for m in re.finditer(r"(?<=\w)[.,;:!?]", case.text)]
@@ -98,7 +99,7 @@ def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> 
     return " ".join(case.text[a:b] for a, b in zip(cuts, cuts[1:]))
 
 # %% ../../nbs/edits/60_word_families.ipynb #6375ddf4
-@word_edit("shuffle", "critical", "fifths of the words in another order", moved_only)
+@word_edit("shuffle", "critical", "fifths of the words in another order", moved_only, "form")
 def shuffle(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.rstrip(".").split()
     count = max(3, round(level / 5 * len(words)))
@@ -111,14 +112,14 @@ def shuffle(case: TextCase, level: int, generator: np.random.Generator) -> str |
     return " ".join(out) + "." * case.text.endswith(".")
 
 @word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged", lambda case, after, level: moved_only(case, after, level)
-           and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2 * level)
+           and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2 * level, "form")
 def adjacent_swap(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return swapped(case.text, level, generator) if len(case.text.split()) > 2 * level + 1 else None
 
 def _once(words: Sequence[str]) -> list[str]: return [w for k, w in enumerate(words) if not k or w != words[k - 1]]
 
 @word_edit("repetition", "minor", "words that stand twice", lambda case, after, level:
-           _once(after.lower().split()) == _once(case.text.lower().split()) and len(after.split()) - len(case.text.split()) == level)
+           _once(after.lower().split()) == _once(case.text.lower().split()) and len(after.split()) - len(case.text.split()) == level, "form")
 def repetition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
     twice = draw_places(range(len(words) - 1), level, generator)
@@ -275,7 +276,7 @@ def object_added(case: TextCase, level: int, generator: np.random.Generator) -> 
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
     return within(after, case.text) and bool({*flat(case.text)} - {*flat(after)})
 
-@word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, tasks=_CAPTIONS)
+@word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
 def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = draw_places([cut(case.text, a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXG])")], level, generator)
     return None if spots is None else put(case.text, spots)
@@ -298,7 +299,7 @@ def sentences_of(text: str) -> list[str]:
     return re.split(r"(?<=[.!?])\s+(?=[\"“A-Z0-9])", text.strip())
 
 @word_edit("sentence-reordered", "critical", "pairs of neighboring sentences exchanged",
-           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text, tasks=_SUMMARIES)
+           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text, "form", tasks=_SUMMARIES)
 def sentence_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     parts = sentences_of(case.text)
     if len(parts) < level + 1: return None
@@ -309,7 +310,7 @@ def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
     a, b = sentences_of(case.text), sentences_of(after)
     return {*a} == {*b} and len(b) - len(a) == level
 
-@word_edit("sentence-repeated", "critical", "sentences that come twice", _more_of_the_same, tasks=_SUMMARIES)
+@word_edit("sentence-repeated", "critical", "sentences that come twice", _more_of_the_same, "form", tasks=_SUMMARIES)
 def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     parts = sentences_of(case.text)
     twice = draw_places(range(len(parts)), level, generator)
@@ -485,8 +486,10 @@ def list_reordered(case: TextCase, level: int, generator: np.random.Generator) -
     return _swap_ends(case, generator, r"(D?[AN]*N)C(D?[AN]*N)(?=\.?$|[XV])", alike)
 
 # %% ../../nbs/edits/60_word_families.ipynb #23ba1be3
-def edits_of(task: str, kind: str | None = None, # "violation", "valid", or None for both
+def edits_of(task: str,
+             kind: str | Iterable[str] | None = None, # of `colors.EDIT_KINDS`, one or several; None for all
             ) -> list[str]:
-    "Names of the registered edits of a task; raises InputError on an unknown one."
+    "Names of the registered edits of a task; raises InputError on an unknown task or kind."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
-    return [n for n in word_edits.names() if task in word_edits[n].tasks and kind in (None, word_edits[n].kind)]
+    kinds, found = chosen_kinds(kind), [word_edits[name] for name in word_edits.names()]
+    return [edit.name for edit in found if task in edit.tasks and edit.kind_in(task) in kinds]

@@ -14,8 +14,8 @@ __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'T
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,6 +24,7 @@ import numpy as np
 
 from ..core import Registry
 from ..invariants.caption_words import noun_lemma, tag_words, words_of
+from .colors import chosen_kinds
 from .word_lists import ALIKE, COMPOUNDS, DETAILS, FORM_OF, GENDERS, GERMAN, MODALS
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
@@ -52,13 +53,15 @@ class WordEdit:
     name: str
     function: Callable     # (case, level, generator) -> text, or None where it does not apply
     proof: Callable        # (case, edited text, level) -> bool
-    kind: str              # "violation", or "valid": still a right answer
+    kind: str              # one of `colors.EDIT_KINDS`
     severity: str          # one of SEVERITIES
     strength: str          # what the level counts
     steps: int = 5         # the highest level
     tasks: tuple[str, ...] = EDIT_TASKS
+    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False) # task -> its kind there, where that is another
 
     def __post_init__(self): # known by its function, so that a notebook's own definition can stand in for its module's
+        chosen_kinds((self.kind, *self.elsewhere.values()))
         for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
     def __call__(self, case: TextCase, level: int, generator: np.random.Generator) -> Edited | None:
@@ -66,10 +69,14 @@ class WordEdit:
         text = self.function(case, level, generator)
         return None if text is None or text == case.text else Edited(text, bool(self.proof(case, text, level)))
 
+    def kind_in(self, task: str) -> str: # one of `colors.EDIT_KINDS`
+        "What the edit is in texts of a task."
+        return self.elsewhere.get(task, self.kind)
+
 word_edits = Registry("edit of texts", group="invariant_metrics.word_edits")
 
 def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation", **fields) -> Callable:
-    "Decorator: registers a function as the edit `name`."
+    "Decorator: registers a function as the edit `name`; raises InputError on an unknown kind."
     def add(function: Callable) -> Callable:
         word_edits.add(name, WordEdit(name, function, proof, kind, severity, strength, **fields))
         return function
@@ -200,11 +207,12 @@ def by_tag(tables: dict) -> Callable: # tag -> word -> options
         return next((tables[t][word] for t in {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag) if word in tables.get(t, ())), ())
     return table
 
-def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation", tasks: tuple = EDIT_TASKS, **options) -> None:
+def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation", tasks: tuple = EDIT_TASKS,
+               elsewhere: Mapping = {}, **options) -> None:
     "Registers the exchange of words by a table."
     def function(case, level, generator): return exchange(case, level, generator, table, **options)
     function.__qualname__ = f"table_edit.{name}"
-    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks)(function)
+    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks, elsewhere=elsewhere)(function)
 
 # %% ../../nbs/edits/50_words.ipynb #0be72fd2
 _BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",), "had": ("has",), "am": ("was",)}
@@ -231,13 +239,13 @@ def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, 
     return m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",)) and m.tags[i + 1:i + 2] not in tuple("VIR")
 
 table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable)
-table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if GERMAN.get(w, w).lower() != w else (), new=False)
+table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if GERMAN.get(w, w).lower() != w else (), "form", new=False)
 table_edit("unit-changed", "critical", "units replaced without converting the number", lambda w, t: UNITS.get(w, ()), where=_measured)
 table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False)
 table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False)
 table_edit("hypernym", "major", "nouns replaced by the name of their kind", lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (),
-           where=lambda m, i: m.tags[i + 1:i + 2] != "N")
-table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False)
+           "less", where=lambda m, i: m.tags[i + 1:i + 2] != "N")
+table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, elsewhere={"captioning": "form"})
 table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid", new=False, where=_no_compound)
 
 def _sexes_differ(case: TextCase, after: str, level: int) -> bool:
@@ -386,25 +394,25 @@ def _names_gone(case: TextCase, after: str, level: int) -> bool:
     lost = Counter(flat(case.text)) - Counter(flat(after))
     return lost.total() == level and lost <= gone and within(after, case.text)
 
-@word_edit("entity-removed", "critical", "names left out", _names_gone)
+@word_edit("entity-removed", "critical", "names left out", _names_gone, "less")
 def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = draw_places([(a, b, "") for a, b, _ in names_of_text(case.text)], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #cc580285
-def _remover(name: str, severity: str, strength: str, tags: str) -> None:
+def _remover(name: str, severity: str, strength: str, tags: str, kind: str) -> None:
     def function(case, level, generator):
         m = marked(case.text)
         alone = [(*s, "") for s, t in zip(m.spans, m.tags) if t in tags and case.text[s[1]:s[1] + 1] not in ("'", "’", "-")]
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
-    word_edit(name, severity, strength, taken_out(tags))(function)
+    word_edit(name, severity, strength, taken_out(tags), kind)(function)
 
-_remover("verb-removed", "critical", "verbs and participles left out", "VGE")
-_remover("noun-removed", "critical", "nouns left out", "N")
-_remover("modifier-removed", "critical", "adjectives and adverbs left out", "AR")
-_remover("function-word-removed", "minor", "articles, prepositions, auxiliaries left out", "DIXCPT")
+_remover("verb-removed", "critical", "verbs and participles left out", "VGE", "less")
+_remover("noun-removed", "critical", "nouns left out", "N", "less")
+_remover("modifier-removed", "critical", "adjectives and adverbs left out", "AR", "less")
+_remover("function-word-removed", "minor", "articles, prepositions, auxiliaries left out", "DIXCPT", "form")
 
 # %% ../../nbs/edits/50_words.ipynb #95e8739e
 PHRASE = r"(?:[DPM]*[ARNM]*N)" # a noun phrase, in tags
@@ -425,7 +433,7 @@ def plain_words(text: str) -> list[str]: # in lower case
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
     return within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text)) and not unsaid(flat(after), case._replace(others=()))
 
-@word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out)
+@word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
 def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if m.words[a] != "of" and a > 0]
@@ -437,7 +445,7 @@ def _without_subject(case: TextCase, after: str, level: int) -> bool:
     kept = len(flat(after))
     return flat(case.text)[-kept:] == flat(after) and any(t in "NW" for t in marked(case.text).tags[:-kept])
 
-@word_edit("subject-removed", "critical", "the subject left out", _without_subject, steps=1)
+@word_edit("subject-removed", "critical", "the subject left out", _without_subject, "less", steps=1)
 def subject_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = re.match(f"(?:{PHRASE}|W)(?=[VXG])", marked(case.text).tags)
     return None if not found else put(case.text, [cut(case.text, 0, found.end() - 1)])
@@ -446,7 +454,7 @@ def _end_gone(case: TextCase, after: str, level: int) -> bool:
     whole, rest = plain_words(case.text), plain_words(after)
     return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
 
-@word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone)
+@word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone, "less")
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     stops = [stop for word, (_, stop) in zip(m.words, m.spans) if word[0].isalnum()]
@@ -488,7 +496,7 @@ def _from_source(case: TextCase, after: str, level: int) -> bool:
     kept = case.text.split()[:len(case.text.split()) - round(level / 5 * len(case.text.split()))]
     return after.split()[:len(kept)] == kept and " ".join(after.split()[len(kept):]) in " ".join(case.source.split()) and after != case.text
 
-@word_edit("untranslated", "critical", "fifths of the text in the language of the source", _from_source, tasks=("translation",))
+@word_edit("untranslated", "critical", "fifths of the text in the language of the source", _from_source, "form", tasks=("translation",))
 def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     own, source = case.text.split(), case.source.split()
     if not source or set(own) == set(source): return None
@@ -499,7 +507,7 @@ def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> 
 def unrelated_text(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return case.foreign[int(generator.integers(len(case.foreign)))] if case.foreign else None
 
-@word_edit("empty", "base", "nothing at all", lambda case, after, level: after == "" != case.text.strip(), steps=1)
+@word_edit("empty", "base", "nothing at all", lambda case, after, level: after == "" != case.text.strip(), "less", steps=1)
 def empty(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return ""
 
 @word_edit("reference-itself", "base", "one of the references, word for word", lambda case, after, level: after in case.others, kind="valid", steps=1)

@@ -28,6 +28,7 @@ from ..core import InputError, Signature, few, few_threads, import_object, rng, 
 from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
+from ..edits.colors import AXES
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, EDIT_TASKS, TextCase, word_edits
 from .profile import Verdicts, profile
@@ -225,7 +226,7 @@ def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
                 status[f, l, i] = MATCHED if proved else UNMATCHED
                 if proved: found.append((i, text))
             edits[f, l] = np.array([i for i, _ in found], int), [t for _, t in found]
-    kinds = [word_edits[n].kind for n in names]
+    kinds = [word_edits[n].kind_in(task) for n in names]
     return _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #10bc5608
@@ -280,7 +281,7 @@ def gap_profile(texts: EditedTexts, metric: Metric, systems: Sequence[str], reps
     base, = texts.item_scores(metric, [("base", -1, -1)])
     there, levels = texts.at(("base", -1, -1)), range(len(texts.levels))
     edits = {f: texts.item_scores(metric, [("edit", f, l) for l in levels]) for f, kind in enumerate(texts.kinds)
-             if kind == "violation" and (texts.status[f] == MATCHED).any()}
+             if kind in AXES and (texts.status[f] == MATCHED).any()}
     scores = {s: texts.scores.items(metric, ("system", s, -1)) for s in systems}
     frames = []
     for a, b in [(a, b) for i, a in enumerate(systems) for b in systems[i + 1:]]:

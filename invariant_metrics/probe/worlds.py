@@ -24,7 +24,7 @@ from ..core import progress as progress_bar
 from ..runs import per_scale, share_out
 from ..encoders.text import RememberingEncoder, bert
 from ..edits.captions import caption_items, caption_wrongness
-from ..edits.colors import families, perturbations
+from ..edits.colors import AXES, families, perturbations
 from ..edits.sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
 from ..edits.sentences import sentence_wrongness
 from .contrast import wins
@@ -122,7 +122,7 @@ Groups = Mapping[tuple, tuple] # (side, f, l) -> (at (n,), texts)
 class EditedTexts:
     "All texts of one source, and what became of each item."
     families: list[str]
-    kinds: list[str]              # of each family: "violation" or "valid"
+    kinds: list[str]              # of each family, of `colors.EDIT_KINDS`
     levels: tuple[float, ...]     # how many edits
     cluster: np.ndarray           # (N,)
     status: np.ndarray            # (F, L, N), of the codes in `tables`
@@ -142,7 +142,7 @@ class EditedTexts:
 
 # %% ../../nbs/probe/070_worlds.ipynb #97adf2c8
 def edit_world(items: TextItems,
-               names: Sequence[str], # families of violations
+               names: Sequence[str], # families that make a text worse
                seed: int = 0,
               ) -> EditedTexts:
     "Every family at every level: references and other right answers, both edited."
@@ -309,7 +309,7 @@ def examples(self: EditedTexts) -> dict: # name -> (k,) strings or pictures
 _WORLDS = {"translation": (sentence_items, sentence_wrongness), # how items are made, and how wrong texts are
            "captioning": (caption_items, caption_wrongness)}
 
-def _violations(task: str) -> list[str]: return families(task, kind="violation")
+def _worsening(task: str) -> list[str]: return families(task, AXES) # of three kinds
 
 def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size: ProbeSize, seed: int, networks: Mapping,
                  show: bool, here: bool) -> tuple[list[ProbeResult], dict[str, str]]: # signatures of the metrics; networks: device, weights; here: with the sentinels
@@ -318,7 +318,7 @@ def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size
     make, wrongness = _WORLDS[task]
     items = make(size.items, seed)
     judged = text_metrics(task, metrics, items.reference, **networks) + (text_sentinels() if here else [])
-    texts = edit_world(items, [f for f in _violations(task) if asked is None or f in asked], seed)
+    texts = edit_world(items, [f for f in _worsening(task) if asked is None or f in asked], seed)
     scores = score_texts(judged, texts, show and here)
     signatures = {m.name: str(m.signature) for m in judged}
     if here and items.source: scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"]) # shown to nobody else
@@ -329,7 +329,7 @@ def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size
 # %% ../../nbs/probe/070_worlds.ipynb #b55d3712
 def text_probe(task: str,                      # "translation" or "captioning"
                metrics: Sequence | None = None, # names, "package.module:object" or Metric objects; None for the task's default ones
-               *, families: Sequence[str] | None = None, # violations to try; None for all
+               *, families: Sequence[str] | None = None, # edits to try; None for all of the task
                scale: str = "default",         # "quick", "default" or "full": size only
                seed: int = 0,
                device: str | None = None,
@@ -340,7 +340,7 @@ def text_probe(task: str,                      # "translation" or "captioning"
     "How often each metric finds a wrong text worse than a right one; raises InputError on anything unknown and where weights are missing."
     if task not in TEXT_TASKS: raise unknown("task", task, TEXT_TASKS)
     if scale not in WORLD_SIZES: raise unknown("scale", scale, WORLD_SIZES)
-    check_families(families, _violations(task), f"violation of {task}")
+    check_families(families, _worsening(task), f"edit of {task}")
     specs = list(DEFAULT_TEXT_METRICS[task] if metrics is None else metrics)
     names = [m.name for m in text_metrics(task, specs, device=device, weights=weights)] # before anything else: what is wrong with them is said at once
     networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics
