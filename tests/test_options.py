@@ -101,7 +101,7 @@ def test_several_folders_after_one_option_are_understood_or_explained(line, tmp_
 def test_help_shows_choices_exit_codes_and_completion(tmp_path):
     text = " ".join(cli("--help", cwd=tmp_path).stdout.split())
     assert "Exit codes: 0 done; 2 refused or failed" in text and "130 interrupted" in text and "--install-completion" in text
-    assert "[quick|default|full]" in cli("probe", "--help", cwd=tmp_path).stdout
+    assert "[quick|default|full]" in cli("probe", "metrics", "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("words, offers", [("score --ci b", "bootstrap"), ("study colorization --scale f", "full"), ("ag", "agree")])
