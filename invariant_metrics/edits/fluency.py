@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, rng
-from ..stats import bootstrap_weights, cluster_interval, cluster_means
+from ..stats import bootstrap_weights, cluster_interval, cluster_means, wilson
 from .language_models import TaggedNGrams, causal_scorer
 from .words import TextCase, word_edits
 
@@ -96,32 +96,34 @@ def fluency_auc(base: np.ndarray,     # (n,) scores of the bases
     means = cluster_means(np.asarray(win, float), np.arange(len(win)) if clusters is None else np.asarray(clusters))
     if not len(win): return FormAuc(np.nan, np.nan, np.nan, 0)
     value, low, high = cluster_interval(means, bootstrap_weights(len(means), REPLICATES, rng(seed, "fluency")))
+    if value in (0, 1): _, low, high = wilson(value, len(means)) # all items agree, and no replicate can differ
     return FormAuc(value, max(low, 0.0), min(high, 1.0), len(win))
 
 # %% ../../nbs/edits/90_fluency.ipynb #a61c3516
-TOLERANCE = 0.15 # nats per token
+TOLERANCE = 0.2  # nats per token
 DRAWS = 8        # edits of each text
 
-def keep_matched(gaps: Sequence[np.ndarray], # of each item: its edits' scores minus the base's
+def _fit_cells(gap: np.ndarray, tolerance: float) -> dict: # (k, 2) -> signs of a fit edit: (how far it is, which)
+    far, cells = np.abs(gap).max(1), {}
+    for k in np.argsort(far, kind="stable"):
+        if far[k] <= tolerance: cells.setdefault(tuple(np.sign(gap[k]).astype(int).tolist()), (float(far[k]), int(k)))
+    return cells
+
+def keep_matched(gaps: Sequence[np.ndarray], # of each item (k, 2): its edits' scores minus the base's, by words and by tags
                  tolerance: float = TOLERANCE,
                 ) -> np.ndarray:             # (N,) which edit of each item is kept, -1 for none
-    "Foils within the tolerance, as many above their bases as below; an edit as likely as its base is always kept."
-    def nearest(gap: np.ndarray, side: np.ndarray) -> int: # of one side, -1 where there is none
-        fit = (side & (np.abs(gap) <= tolerance)).nonzero()[0]
-        return int(fit[np.abs(gap[fit]).argmin()]) if len(fit) else -1
-    even, up, down = (np.array([nearest(g, side(g)) for g in gaps], int) for side in (lambda g: g == 0, lambda g: g > 0, lambda g: g < 0))
-    chosen = even.copy()
-    open_ = even < 0
-    size = lambda which, items: np.array([abs(gaps[i][which[i]]) for i in items])
-    only_up, only_down = ((open_ & (a >= 0) & (b < 0)).nonzero()[0] for a, b in ((up, down), (down, up)))
-    both = (open_ & (up >= 0) & (down >= 0)).nonzero()[0]
-    raised = int(np.clip(round((len(only_down) + len(both) - len(only_up)) / 2), 0, len(both)))
-    order = both[np.argsort(size(up, both) - size(down, both), kind="stable")] if len(both) else both
-    ups, downs = np.concatenate([only_up, order[:raised]]), np.concatenate([only_down, order[raised:]])
-    most = min(len(ups), len(downs))
-    for which, items in ((up, ups), (down, downs)):
-        kept = items[np.argsort(size(which, items), kind="stable")[:most]] if len(items) else items
-        chosen[kept] = which[kept]
+    "Foils within the tolerance, as many of each pair of signs as of its opposite; an edit as likely as its base is always kept."
+    found = [_fit_cells(gap, tolerance) for gap in gaps]
+    items = {} # signs -> items
+    def opposite(cell: tuple) -> list: return items.get((-cell[0], -cell[1]), [])
+    def wanted(i: int) -> tuple: # the signs that item i is taken with
+        if (0, 0) in found[i]: return 0, 0
+        return max(found[i], key=lambda cell: (len(opposite(cell)) - len(items.get(cell, [])), -found[i][cell][0]))
+    for i in sorted(range(len(found)), key=lambda i: len(found[i])): # those without a choice come first
+        if found[i]: items.setdefault(wanted(i), []).append(i)
+    chosen = np.full(len(gaps), -1)
+    for cell, own in items.items():
+        for i in sorted(own, key=lambda i: found[i][cell][0])[:len(opposite(cell))]: chosen[i] = found[i][cell][1]
     return chosen
 
 # %% ../../nbs/edits/90_fluency.ipynb #dbc2a904
@@ -160,7 +162,9 @@ def matched_foils(name: str, cases: Sequence[TextCase], judge: FormJudge, level:
     made = draw_candidates(name, cases, range(len(cases)), level, first or (lambda i: rng(seed, "foil", name, i, 0)), draws, seed)
     at = np.array([i for i, texts in enumerate(made) if texts], int)
     place = np.repeat(at, [len(made[i]) for i in at])
-    gap = judge(place, [t for i in at for t in made[i]]) - judge(at, [cases[i].text for i in at])[np.searchsorted(at, place)]
+    bases, texts = [cases[i].text for i in at], [t for i in at for t in made[i]]
+    by = [judge(place, texts, tags) - judge(at, bases, tags)[np.searchsorted(at, place)] for tags in (False, True)]
+    gap = np.nan_to_num(np.stack(by, 1)) # a judge that knows no tags finds no difference there
     chosen = keep_matched(np.split(gap, np.cumsum([len(made[i]) for i in at])[:-1]), tolerance) if len(at) else at
     kept = at[chosen >= 0]
     return MatchedFoils(name, (at, [made[i][0] for i in at]), (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
@@ -182,16 +186,16 @@ def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJu
                   clusters: Sequence | None = None,
                   others: dict[str, FormJudge] | None = None, # name -> judges that do not choose, such as one fit on other data
                   draws: int = DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> pd.DataFrame:
-    "A row for each family: n, kept, and by each judge the AUC before and after with its interval."
+    "A row for each family: n, whether it is matched, kept, and by each judge the AUC before and after with its interval."
     clusters, bases, rows = np.arange(len(cases)) if clusters is None else np.asarray(clusters), [c.text for c in cases], []
     for name in names:
         found = matched_foils(name, cases, judge, level, draws=draws if is_matched(name) else 1, tolerance=tolerance, seed=seed)
         if not len(found.before[0]): continue
         if not is_matched(name): found = found._replace(after=found.before, told=found.told[:0])
-        row = {"family": name, "kind": word_edits[name].kind, "level": level, "n": len(found.before[0]), "kept": len(found.after[0])}
+        row = {"family": name, "kind": word_edits[name].kind, "level": level, "n": len(found.before[0]), "matched": is_matched(name), "kept": len(found.after[0])}
         judges = {"words": (judge, False), "tags": (judge, True), **{k: (j, False) for k, j in (others or {}).items()}}
         aucs = {k: found.aucs(j, bases, clusters, tags, seed) for k, (j, tags) in judges.items()}
         for k, pair in aucs.items():
             for when, a in zip(("before", "after"), pair): row |= {f"{k}_{when}": a.auc, f"{k}_{when}_low": a.low, f"{k}_{when}_high": a.high}
-        rows.append(row | {"told_before": is_told(aucs["words"][0]), "told_after": is_told(*(pair[1] for k, pair in aucs.items() if k != "words"))})
+        rows.append(row | {"told_before": is_told(aucs["words"][0], aucs["tags"][0]), "told_after": is_told(*(pair[1] for k, pair in aucs.items() if k in (others or ())))})
     return pd.DataFrame(rows)

@@ -72,9 +72,11 @@ def _numbered(texts: Iterable[str], words: dict, tags: dict) -> tuple[list, list
     found = [marked(text) for text in texts]
     return [[words.get(w, len(words)) for w in m.words] for m in found], [[tags.get(t, len(tags)) for t in m.tags] for m in found]
 
+def _spelled(words: Iterable[str], letters: dict) -> list[list[int]]: return [[letters.get(c, len(letters)) for c in word] for word in words]
+
 def _ended(rows: Sequence[Sequence[int]], end: int) -> np.ndarray: return np.concatenate([[*row, end] for row in rows]).astype(int)
 
-_TAG_ORDER = 4
+_TAG_ORDER = _LETTER_ORDER = 4
 
 # %% ../../nbs/edits/80_language_models.ipynb #8c2fce4a
 class TaggedNGrams:
@@ -101,6 +103,17 @@ class TaggedNGrams:
         both = np.zeros((W, T))
         np.add.at(both, (_ended(w, W - 1), _ended(t, T - 1)), 1)
         self.tag_of, self.word_of = _smoothed(both), _smoothed(both.T)
+        self.letters = {c: k for k, c in enumerate(sorted({c for word in words.tolist() for c in word}))}
+        once = words[often == 1].tolist()
+        self.of_letters = NGrams(_spelled(once if len(once) >= 20 else words.tolist(), self.letters), len(self.letters) + 2, _LETTER_ORDER)
+
+    def _spelling(self, texts: Sequence[str]) -> np.ndarray: # (T,) log-probability of the letters of unknown words, 0 for known ones and ends
+        said = [w for text in texts for w in (*marked(text).words, None)]
+        out = np.zeros(len(said))
+        unknown = [k for k, w in enumerate(said) if w is not None and w not in self.words]
+        rows = _spelled([said[k] for k in unknown], self.letters)
+        if rows: out[unknown] = np.add.reduceat(np.log(self.of_letters.probabilities(rows)), np.cumsum([0, *(len(r) + 1 for r in rows)])[:-1])
+        return out
 
     def _parts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: # by words, by tags, tags alone: (T,) each; length of each text
         w, t = _numbered(texts, self.words, self.tags)
@@ -118,7 +131,7 @@ class TaggedNGrams:
     def __call__(self, texts: Sequence[str]) -> np.ndarray: # (N,) nats per token
         "The mean log-probability of each text's words with their tags."
         words, tags, _, lengths = self._parts(texts)
-        return _per_token(np.log((1 - self.share) * words + self.share * tags), lengths)
+        return _per_token(np.log((1 - self.share) * words + self.share * tags) + self._spelling(texts), lengths)
 
     def by_tags(self, texts: Sequence[str]) -> np.ndarray: # (N,) nats per token
         "The mean log-probability of each text's tags alone."

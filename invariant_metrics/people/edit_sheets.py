@@ -153,6 +153,6 @@ def edit_cards(task: str,
         if name in known.index:
             r = known.loc[name]
             row |= {"wrong_labels": _share(r.wrong, r.wrong_low, r.wrong_high), "bad_english": _share(r.bad, r.bad_low, r.bad_high),
-                    "read": f"{r.edits} edits, {r.readers} readers" + ("" if r.signature == now else f"; {OLD}")}
+                    "read": f"{r.edits} edits, read by {r.readers}" + ("" if r.signature == now else f"; {OLD}")}
         rows.append(row)
     return pd.DataFrame(rows)
