@@ -244,7 +244,7 @@ DATA = { # what an example names -> how it is made
     "teacher/": teacher_folder, "captions.json": photo_captions}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
-    "score fid,fdd,cmmd,kid": "weights fetch inception", "score clipscore": "weights fetch clip-vit-b-32",
+    "score fid,fdd,cmmd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
     "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}

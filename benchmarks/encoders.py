@@ -1,0 +1,157 @@
+"""Encoders as the variable: one network, trained to different ends, and what distances on it say of misplaced color.
+
+Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/encoders.py train     [NAME ...]   each network of the series, weights into the cache
+                                     python benchmarks/encoders.py measure   [SOURCE ...] responses and verdicts, into the cache
+                                     python benchmarks/encoders.py --store                from there into nbs/results and the package
+FOLDER holds bsds500/images, bsds500/segmentations and imagenet_sample/images. A network or a source that is in the cache
+is not made again, and an interrupted training goes on; remove the folder encoder-series there to begin anew.
+Writes nbs/results/encoder_series.csv, nbs/results/encoder_responses.csv and invariant_metrics/assets/encoder_rule.csv."""
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from invariant_metrics.core import few_threads, rng
+from invariant_metrics.data.photos import Photo, folder_photos, packaged_photos, split_photos
+from invariant_metrics.encoders.base import Encoder, get_encoder
+from invariant_metrics.encoders.cache import cache_folder
+from invariant_metrics.encoders.weights import Card, save_embedded
+from invariant_metrics.files import assets_folder, atomic_write
+from invariant_metrics.probe.encoders import encoder_responses, fit_steepness, metrics_on, moved_colors, predicted_auc
+from invariant_metrics.probe.images import COLOR_SIZES, color_items, color_probe
+from invariant_metrics.training.image_encoder import train_image_encoder, train_photo_encoder
+
+RESULTS, CACHE = Path(__file__).parent.parent/"nbs"/"results", cache_folder()/"encoder-series"
+STEPS = 600 # as the encoder that ships
+SERIES = { # name -> how it is trained; hue-0 is the encoder that ships, trained by the same call
+    "hue-30": dict(hue=30), "hue-90": dict(hue=90), "hue-180": dict(hue=180), "classes": dict(targets="classes"),
+    "photographs": dict(photos=True), "photographs-hue-180": dict(photos=True, hue=180)}
+OTHERS = {"mean-color": dict(name="mean-color"), "embedded-clip": dict(name="clip", weights="embedded-clip"),
+          "embedded-lclip": dict(name="lclip", weights="embedded-lclip")} # not of the series: the rule is tested on them, never fitted
+FAMILIES, LEVELS = ("misregistration", "bleeding", "edge-leakage"), (34.0, 31.0, 28.0)
+FEATURES_OF = {"fd": "vector", "cmmd": "vector", "lpips": "maps"}
+FIT, TESTS = "photographs A", ("photographs B", "bsds", "scenes")
+PHOTOGRAPHS = TESTS[:2] # what the rule is for; on scenes, where a valid recoloring stays inside the world's distribution, it does not hold
+
+
+def train(name: str) -> None:
+    "One network of the series, stored with a card."
+    how = dict(SERIES[name])
+    photos = how.pop("photos", False)
+    root = os.environ.get("INVARIANT_METRICS_DATA")
+    own = folder_photos(Path(root)/"imagenet_sample"/"images") if photos and root else None
+    began, make = time.time(), train_photo_encoder if photos else train_image_encoder
+    options = {**how, **({"photos": own} if photos else {})}
+    model, log = make(steps=STEPS, folder=CACHE/f"{name}-checkpoint", **options)
+    data = f"{len(own) if own else 'packaged'} photographs" if photos else "scenes"
+    loss = float(log.loc[log["term"] == "contrast", "value"].tail(20).mean())
+    card = Card(name, f"the network of embedded-image, {how}", command="python benchmarks/encoders.py", data=f"{data}, {STEPS} steps",
+                scores={"loss": round(loss, 3)})
+    save_embedded(name, model.net.state_dict(), card, CACHE)
+    print(name, f"loss {loss:.3f}, {time.time() - began:.0f} s", flush=True)
+
+
+def series() -> dict[str, Encoder]:
+    "All encoders, those of the series first."
+    found = {"hue-0": get_encoder("embedded")}
+    found |= {name: get_encoder("embedded", CACHE/f"{name}.safetensors") for name in SERIES if (CACHE/f"{name}.safetensors").exists()}
+    found |= {"untrained": get_encoder("embedded", untrained=True)}
+    return found | {name: get_encoder(**how) for name, how in OTHERS.items()}
+
+
+def halves() -> dict[str, list[Photo]]:
+    "The packaged photographs in two parts, one of each cluster."
+    photos = list({p.cluster: p for p in packaged_photos()}.values())
+    return split_photos(photos, {"photographs A": 1, "photographs B": 1}, seed=0)
+
+
+def some(folder: Path, count: int, place: Path) -> Path:
+    "A folder with so many of the photographs, drawn at random."
+    files = sorted(p for p in folder.iterdir() if p.suffix == ".jpg")
+    for i in rng(0, "encoder series").choice(len(files), count, replace=False): (place/files[i].name).symlink_to(files[i].resolve())
+    return place
+
+
+def opened(source: str, place: Path) -> tuple: # what `color_probe` takes, and its label maps
+    if source == "scenes": return "scenes", None
+    if source == "bsds":
+        root = Path(os.environ["INVARIANT_METRICS_DATA"])/"bsds500"
+        return some(root/"images", 60, place), root/"segmentations"
+    for photo in halves()[source]: Image.fromarray(photo.rgb).save(place/f"{photo.name}.png")
+    return place, None
+
+
+def measure(source: str, encoders: dict[str, Encoder]) -> None:
+    "Responses and verdicts of all encoders on one source."
+    with tempfile.TemporaryDirectory() as folder:
+        place, regions = opened(source, Path(folder))
+        items, _ = color_items(place, COLOR_SIZES["default"], 0, regions)
+        moved = moved_colors(items)
+        told = {"source": source, "n": len(moved), "of": moved.of}
+        parts = [encoder_responses(e, moved).assign(encoder=name, **told) for name, e in encoders.items()]
+        judged = [metric for name, e in encoders.items() for metric in metrics_on(e, name)]
+        found = color_probe(place, judged, families=FAMILIES, levels=LEVELS, regions=regions, progress=False)
+    auc = found.auc[found.auc["level"] == "all"]
+    names = auc["metric"].str.split("@", expand=True)
+    auc = auc.assign(source=source, metric=names[0], encoder=names[1])
+    auc = auc[(auc["view"] == "item") == (auc["metric"] == "lpips")]
+    matched = found.ledger.groupby("family")[["matched", "n"]].sum().eval("matched / n")
+    auc = auc[auc["metric"].isin(FEATURES_OF)].assign(matched=auc["family"].map(matched))
+    columns = ["source", "encoder", "metric", "family", "view", "auc", "ci_low", "ci_high", "n", "n_clusters", "matched"]
+    for name, frame in (("responses", pd.concat(parts)), ("series", auc[columns])):
+        with atomic_write(CACHE/f"{source}-{name}.csv") as path: frame.to_csv(path, index=False, float_format="%.5g")
+    print(source, len(items), "items", found.seconds, flush=True)
+
+
+def with_ratio(verdicts: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+    "Verdicts beside the ratio that was measured on the photographs of the fit, and the one of their own pictures."
+    ratios = responses[responses["response"] == "ratio"].set_index(["source", "encoder", "features"])["value"]
+    features = verdicts["metric"].map(FEATURES_OF)
+    def of(sources) -> list: return [ratios.get(key) for key in zip(sources, verdicts["encoder"], features)]
+    return verdicts.assign(ratio=of([FIT]*len(verdicts)), own_ratio=of(verdicts["source"]))
+
+
+def rules(table: pd.DataFrame) -> pd.DataFrame:
+    "The steepness of each distance, fitted on the series and the photographs of the fit, with its error elsewhere."
+    rows, in_series = [], ~table["encoder"].isin(OTHERS)
+    for metric, part in table[in_series].groupby("metric", sort=False):
+        fit, names = part[part["source"] == FIT], part["encoder"].unique()
+        k, draw = fit_steepness(fit["ratio"], fit["auc"]), rng(0, "steepness", metric)
+        again = [fit_steepness(some["ratio"], some["auc"]) for some in
+                 (pd.concat([fit[fit["encoder"] == names[i]] for i in draw.integers(len(names), size=len(names))]) for _ in range(400))]
+        low, high = pd.Series(again).quantile([0.025, 0.975])
+        tested = table[(table["metric"] == metric) & table["source"].isin(PHOTOGRAPHS)]
+        error = (tested["auc"] - predicted_auc(tested["ratio"], k)).abs().mean()
+        sure = tested[(tested["ci_low"] > 0.5) | (tested["ci_high"] < 0.5)]
+        rows.append({"metric": metric, "features": FEATURES_OF[metric], "steepness": k, "ci_low": low, "ci_high": high, "error": error,
+                     "constant": fit["auc"].mean(), "sure": len(sure), "above": int((sure["auc"] > 0.5).sum()),
+                     "fitted_on": f"{len(names)} encoders and half of the packaged photographs", "tested_on": "the other half and 60 photographs of BSDS"})
+    return pd.DataFrame(rows)
+
+
+def store() -> None:
+    "From the cache into the results, and the rule into the package."
+    sources = [FIT, *TESTS]
+    responses = pd.concat([pd.read_csv(CACHE/f"{s}-responses.csv") for s in sources], ignore_index=True)
+    table = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-series.csv") for s in sources], ignore_index=True), responses)
+    rule = rules(table)
+    table["predicted"] = predicted_auc(table["ratio"], table["metric"].map(rule.set_index("metric")["steepness"]))
+    for frame, path in ((table, RESULTS/"encoder_series.csv"), (responses, RESULTS/"encoder_responses.csv"), (rule, assets_folder()/"encoder_rule.csv")):
+        with atomic_write(path) as tmp: frame.to_csv(tmp, index=False, float_format="%.4g")
+    print(rule.to_string())
+
+
+if __name__ == "__main__":
+    few_threads()
+    what, names = (sys.argv[1] if len(sys.argv) > 1 else "--store"), sys.argv[2:]
+    if what == "train":
+        for name in names or SERIES:
+            if not (CACHE/f"{name}.safetensors").exists(): train(name)
+    elif what == "measure":
+        for source in names or [FIT, *TESTS]:
+            if not (CACHE/f"{source}-series.csv").exists(): measure(source, series())
+    else: store()
