@@ -1,5 +1,6 @@
 "What all tests share: one way to draw examples, things that are made once, and two ways to run a part of the tests."
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -55,6 +56,16 @@ def only_registered_here():
         new = set(registry.entries) - before.get(id(registry), set())
         for name in new:
             if not str(getattr(registry.entries[name], "__module__", "")).startswith("invariant_metrics."): del registry.entries[name]
+
+
+def pytest_collection_finish(session):
+    "All that the tests import is there to stay: the collector of garbage need not look through it again."
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5000, 20, 20)
+
+
+def pytest_sessionfinish(session): gc.unfreeze() # else extension modules tell of leaks at the end
 
 
 def pytest_addoption(parser):

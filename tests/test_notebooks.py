@@ -1,4 +1,5 @@
 "Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
+import atexit
 import gc
 import os
 import pkgutil
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import invariant_metrics
-from invariant_metrics.core import Registry
+from conftest import open_registries
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
@@ -17,20 +18,35 @@ NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
 
 
 @pytest.fixture(scope="module")
-def every_module():
-    "All modules, imported and with their entries registered; else those a notebook is the first to import would leave with it."
+def registries():
+    "Of all modules, imported and with their entries registered; else those a notebook is the first to import would leave with it."
     for module in pkgutil.walk_packages(invariant_metrics.__path__, "invariant_metrics."):
         if not module.name.endswith("__main__"): import_module(module.name)
-    for registry in (r for r in gc.get_objects() if issubclass(type(r), Registry)): registry.names()
+    found = open_registries()
+    for registry in found: registry.names()
+    gc.freeze() # half a million objects that stay; looking through them again and again took a sixth of the time
+    return found
 
 
 @pytest.fixture(autouse=True)
-def registries_as_they_were(every_module):
+def registries_as_they_were(registries):
     "A notebook's definitions stand in for its module's while it runs, and not for the tests after it."
-    registries = [r for r in gc.get_objects() if issubclass(type(r), Registry)]
     before = [(r, {name: r.entries[name] for name in r.names() if name in r.entries}) for r in registries]
     yield
     for registry, entries in before: registry.entries = entries
+
+
+@pytest.fixture
+def shells(monkeypatch):
+    "What runs notebooks is let go; IPython would keep each with all its variables until the process ends."
+    from nbdev import test as runner
+    made, CaptureShell = [], runner.CaptureShell
+    def remembered(*args, **kwargs):
+        made.append(CaptureShell(*args, **kwargs))
+        return made[-1]
+    monkeypatch.setattr(runner, "CaptureShell", remembered)
+    yield made
+    for shell in made: atexit.unregister(shell.atexit_operations)
 
 
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
@@ -40,7 +56,7 @@ SLOW = [pytest.param(path, marks=pytest.mark.slow, id=f"{named(path)}-slow") for
 
 
 @pytest.mark.parametrize("path", [*(pytest.param(path, id=named(path)) for path in NOTEBOOKS), *SLOW])
-def test_notebook(path, monkeypatch, capsys, request):
+def test_notebook(path, monkeypatch, capsys, request, shells):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("TQDM_DISABLE", "1")
