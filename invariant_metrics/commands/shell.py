@@ -20,9 +20,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Optional
@@ -310,10 +311,17 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
 # %% ../../nbs/commands/00_shell.ipynb #ee3be754
 COMMANDS = ("score", "judge", "rank", "lclip", "imagine") # modules whose commands the application has
 
+def _entered(group: typer.Typer) -> int: # how many commands and groups it has by now, those of its groups too
+    return len(group.registered_commands) + sum(1 + _entered(g.typer_instance) for g in group.registered_groups)
+
+@lru_cache(1)
+def _built(entered: int) -> Callable: # the application, as it is with that many; building it takes a tenth of a second
+    return typer.main.get_command(app)
+
 def _run(args: list[str], pressed: list) -> int:
     try:
         for room in COMMANDS: import_module(f"invariant_metrics.commands.{room}")
-        return app(args, standalone_mode=False, prog_name="invariant-metrics") or 0
+        return _built(_entered(app))(args, standalone_mode=False, prog_name="invariant-metrics") or 0
     except (KeyboardInterrupt, typer.Abort): return 130
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError": return 0 # the help has been printed
