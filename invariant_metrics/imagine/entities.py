@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from scipy.stats import norm, t as student
 
 from ..core import InputError, few, rng, unknown
 from ..generators.base import derived_seeds
@@ -26,7 +25,7 @@ from ..invariants.caption_words import noun_lemma
 from ..invariants.parse import pattern_parse
 from ..metrics.imagine import ImagineModel, imagined_vectors
 from ..plots import HUES, INK, STYLE
-from ..stats import bootstrap_weights, check_level, interval, wilson
+from ..stats import bootstrap_weights, check_level, interval, normal, student, wilson
 from ..training.text_to_image import found_things
 from ..worlds.classes import CLASSES
 from ..worlds.scene_captions import read_pieces
@@ -215,7 +214,7 @@ def clustered_share(hits: np.ndarray,      # (n,) bool
     if clusters == 1: return value, 0.0, 1.0 # nothing is known about others
     variance = moved.var(ddof=1)/clusters
     worth = value*(1 - value)/variance if variance > 0 else clusters
-    wide = 2*norm.cdf(student.ppf((1 + level)/2, clusters - 1)) - 1 # the spread is an estimate
+    wide = 2*normal.cdf(student.ppf((1 + level)/2, clusters - 1)) - 1 # the spread is an estimate
     return wilson(value, worth, min(wide, 1 - 1e-12))
 
 def entity_recall(answers: Mapping[str, pd.DataFrame], # name of a generator -> its `entity_answers`

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import rankdata
 
 from ..core import InputError, Signature, progress, rng, unknown
 from ..edits.captions import caption_items, claims
@@ -268,6 +267,7 @@ def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales 
 
 # %% ../../nbs/imagine/50_study.ipynb #c9586420
 def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray: # (R,) of draws; (R, n) multiplicities
+    from scipy.stats import rankdata
     a, b = (rankdata(v) for v in (x, y))
     w = weights/weights.sum(1, keepdims=True)
     def moment(p: np.ndarray, q: np.ndarray) -> np.ndarray: return w @ (p*q) - (w @ p)*(w @ q)
@@ -275,6 +275,7 @@ def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray: 
     return np.where(spread > 0, moment(a, b)/np.where(spread > 0, spread, 1), 0)
 
 def _thirds(captions: StudyCaptions, closeness: np.ndarray) -> np.ndarray: # (P,) 0 for no paraphrase, 1 closest, 3 farthest
+    from scipy.stats import rankdata
     at = (captions.rows["side"] == "paraphrase").to_numpy()
     out, share = np.zeros(len(at), int), (rankdata(-closeness[at]) - .5)/at.sum()
     out[at] = 1 + (3*share).astype(int)

@@ -14,9 +14,8 @@ from string import ascii_letters
 
 import numpy as np
 import pandas as pd
-from scipy.stats import beta, binomtest
-from scipy.stats import t as student
 
+from ..stats import student
 from ..core import InputError, Interval, Signature, few, unknown
 from .draws import Draws, FISHER, SHARES, draw_replicates, find_unmoved
 from .draws import least_p, p_value, standard_errors, straighten
@@ -72,6 +71,7 @@ class MetricAgreement:
 # %% ../../nbs/people/060_agreement.ipynb #d17d01ff
 def binomial_interval(share: float, n: int, confidence: float = 0.95) -> Interval:
     "The exact interval of a share of n (Clopper and Pearson 1934)."
+    from scipy.stats import beta
     count = share*n
     tail = (1 - confidence)/2
     low = beta.ppf(tail, count, n - count + 1) if count > 0 else 0.0
@@ -79,6 +79,7 @@ def binomial_interval(share: float, n: int, confidence: float = 0.95) -> Interva
     return Interval(float(low), float(high), confidence, "clopper-pearson")
 
 def _binomial_p(share: float, n: int) -> float: # of a fair coin; the count is rounded toward it
+    from scipy.stats import binomtest
     if share == 0.5: return 1.0
     count = int(np.floor(max(share, 1 - share)*n + 1e-9))
     return float(binomtest(count, n).pvalue)

@@ -12,8 +12,8 @@ from math import factorial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
+from ..stats import student
 from ..core import InputError, few, rng, unknown
 from .score_table import ScoreTable, chance_level, replicate_statistic
 from .statistics import Agreement, agreement_named

@@ -9,8 +9,8 @@ __all__ = ['EXCHANGES', 'swap_test', 'williams']
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import t as student
 
+from ..stats import student
 from ..core import InputError, rng, unknown
 from .score_table import BLOCK_SIZE, ScoreTable, replicate_statistic
 from .statistics import Agreement, agreement_named

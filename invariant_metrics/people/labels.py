@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t as student
 
 from ..core import InputError, few, unknown
 from ..data.judgment_tables import Choices, Judgments, load_table, plain_cell, safe_cell
-from ..stats import wilson
+from ..stats import normal, student, wilson
 from .labeling import BINARY, RATING, RATINGS, SCHEMA
 
 # %% ../../nbs/people/150_labels.ipynb #54cd863e
@@ -253,7 +252,7 @@ def rater_rate(groups: Sequence[tuple],  # (wrong, rater): arrays of equal lengt
     if R < 2: return p, 0.0, 1.0
     v = R / (R - 1) * (np.mean(parts, axis=0) ** 2).sum()
     worth = np.clip(p * (1 - p) / v, 1, N) if v > 0 else N if 0 < p < 1 else R
-    return wilson(p, worth * (norm.ppf((1 + confidence) / 2) / student.ppf((1 + confidence) / 2, R - 1)) ** 2, confidence)
+    return wilson(p, worth * (normal.ppf((1 + confidence) / 2) / student.ppf((1 + confidence) / 2, R - 1)) ** 2, confidence)
 
 # %% ../../nbs/people/150_labels.ipynb #85aefde9
 def hype(labels: Labels, confidence: float = 0.95) -> pd.DataFrame: # system, of, error, ci_low, ci_high, answers, raters

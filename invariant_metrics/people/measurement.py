@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from ..stats import student
 from ..core import InputError, Signature, check_range, check_type, checked_arguments, few, unknown
 from ..data.judgment_tables import Judgments, load_table, metric_table
 from ..data.judgments import judgment_files, load_judgments

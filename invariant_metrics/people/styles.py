@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from ..core import InputError, Interval, Signature, checked_arguments, few
@@ -264,6 +263,7 @@ def row_correlation(a: np.ndarray,          # (..., S)
                     kind: str = "pearson",  # or "spearman"
                    ) -> np.ndarray:         # (...) NaN where one of the two does not vary
     "Correlation along the last axis."
+    from scipy.stats import rankdata
     if kind not in ("pearson", "spearman"): raise unknown("correlation", kind, ["pearson", "spearman"])
     if kind == "spearman": a, b = rankdata(a, axis=-1), rankdata(b, axis=-1)
     flat = (np.ptp(a, -1) == 0) | (np.ptp(b, -1) == 0) # told before a mean is taken, which may be off by a rounding
@@ -281,6 +281,7 @@ def corrected_replicates(a: np.ndarray, # (1 + R, S) in row 0 on the data, then 
                          kind: str = "pearson",
                         ) -> np.ndarray: # (1 + R,) NaN where no variance is left
     "The correlation less the noise of few inputs, and its replicates."
+    from scipy.stats import rankdata
     if kind == "spearman": a, b = rankdata(a, axis=1), rankdata(b, axis=1)
     c = _moments(a, b)
     step = c[:, :1] - c[:, 1:].mean(1, keepdims=True)
@@ -463,6 +464,7 @@ def style_scatter(found: StyleAgreement, metric: str, layer: str, ax,
                   ranks: bool = False,   # ranks instead of values: 1 is the most real
                  ) -> None:
     "Figure 2 of Zhou et al. (2020): a point per style, the score against what people say."
+    from scipy.stats import rankdata
     if (metric, layer) not in found.scores: raise unknown("score", f"{metric} {layer}", [" ".join(key) for key in found.scores])
     x, y = found.scores[metric, layer], found.hype
     if ranks: x, y = rankdata(-x), rankdata(-y)

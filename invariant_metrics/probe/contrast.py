@@ -7,7 +7,6 @@ __all__ = ['wins', 'draw_sets', 'verdict_interval', 'share_interval', 'trend']
 
 # %% ../../nbs/probe/000_contrast.ipynb #798f5b6f
 import numpy as np
-from scipy.stats import rankdata
 
 from ..stats import wilson
 
@@ -53,6 +52,7 @@ def share_interval(verdicts: np.ndarray, # (B,) in [0, 1], NaN where a set was t
 def trend(values: np.ndarray, # (L, M) scores at L rising severities, NaN where missing
          ) -> np.ndarray:     # (M,) in [-1, 1], NaN where fewer than three levels are there
     "Spearman correlation of the scores with severity, item by item; 0 where all scores of an item are equal."
+    from scipy.stats import rankdata
     there, out = np.isfinite(values), np.full(values.shape[1], np.nan)
     for pattern in np.unique(there, axis=1).T:
         if pattern.sum() < 3: continue

@@ -13,10 +13,9 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t as student
 
 from ..core import InputError, rng
-from ..stats import bootstrap_weights
+from ..stats import bootstrap_weights, normal, student
 from .contrast import trend, wins
 from ..stats import wilson
 
@@ -91,7 +90,7 @@ def _quantile(p: float, clusters: int) -> float: # of Student's law
 
 @cache
 def _wide(level: float, clusters: int) -> float: # the level at which percentiles of replicates cover `level` with so few clusters
-    return float(2 * norm.cdf(_quantile((1 + level) / 2, clusters)) - 1)
+    return float(2 * normal.cdf(_quantile((1 + level) / 2, clusters)) - 1)
 
 def _ends(value: float, found: np.ndarray, clusters: int, level: float = 0.95, share: bool = False) -> tuple[float, float]:
     found = found[~np.isnan(found)]

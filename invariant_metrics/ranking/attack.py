@@ -15,12 +15,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy import sparse
-from scipy.stats import t as student
 
 from ..core import InputError, Signature, few, progress, rng, unknown
 from ..plots import HUES, small_figure
 from ..scoring.inference import FEWEST
-from ..stats import check_level, cluster_labels, holm, student_interval, wilson
+from ..stats import check_level, cluster_labels, holm, student, student_interval, wilson
 from ..worlds.classes import CLASSES, COLORS
 from ..worlds.scene_captions import read_claims
 from ..invariants.caption_words import noun_lemma

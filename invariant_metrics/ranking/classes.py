@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from ..core import InputError, spans, unknown
 from ..data.annotations import Annotations
@@ -31,7 +30,7 @@ from ..invariants.scene_graph import PHRASAL, SAME, graph_of
 from ..people.labels import rater_rate
 from .explain import match_groups, relative_difference
 from .task import RankingTask
-from ..stats import check_level, student_interval
+from ..stats import check_level, student, student_interval
 from ..worlds.scene_captions import MIRROR, WORDS
 
 # %% ../../nbs/ranking/060_classes.ipynb #ddfb4adb

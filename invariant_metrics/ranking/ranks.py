@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy import sparse
-from scipy.stats import binom, binomtest, norm, t as student
 
 from ..core import InputError, Interval, Score, Signature, check_range, check_type, few
 from ..core import progress, rng, unknown
 from ..plots import HUES, small_figure
 from ..scoring.inference import FEWEST
-from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval
+from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval, normal, student
 from ..stats import student_interval, wilson
 
 # %% ../../nbs/ranking/030_ranks.ipynb #96aa75ba
@@ -244,10 +243,11 @@ def _mean_interval(values: np.ndarray, units: np.ndarray, confidence: float) -> 
     return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0)), ""
 
 def _median_interval(rank: np.ndarray, units: np.ndarray, confidence: float) -> tuple[Interval | None, str]:
+    from scipy.stats import binom
     ordered, n = np.sort(rank), len(rank)
     worth = _worth(rank <= np.median(rank), units)
     k = int(binom.ppf((1 - confidence)/2, n, 0.5)) # P(fewer than k below the median) < (1 - confidence)/2
-    if worth < n: k = int(np.floor(n/2 - norm.ppf((1 + confidence)/2)*n/2/np.sqrt(worth))) # Woodruff 1952
+    if worth < n: k = int(np.floor(n/2 - normal.ppf((1 + confidence)/2)*n/2/np.sqrt(worth))) # Woodruff 1952
     if k < 1: return None, f"no interval: {n} queries are too few for two order statistics"
     return Interval(float(ordered[k - 1]), float(ordered[n - k]), confidence, "order-statistics"), ""
 
@@ -300,12 +300,13 @@ def _differing_means(a, b, units: np.ndarray, confidence: float) -> tuple: # (Q,
     return found.low, found.high, _student_test(center, moved), "student"
 
 def _differing_shares(a, b, units: np.ndarray, confidence: float) -> tuple:
+    from scipy.stats import binomtest
     won, lost, n = int((a > b).sum()), int((a < b).sum()), len(a)
     if units.max() + 1 < n: return _differing_means(a, b, units, confidence)
     p = binomtest(won, won + lost).pvalue if won + lost else 1.0
     center = (won - lost)/(n + 2) # half a query more in each of the four cells
     error = np.sqrt(((won + lost + 1)/(n + 2) - center**2)/(n + 2))
-    reach = norm.ppf((1 + confidence)/2)*error
+    reach = normal.ppf((1 + confidence)/2)*error
     return max(center - reach, -1.0), min(center + reach, 1.0), float(p), "mcnemar"
 
 def _differing_medians(a, b, units: np.ndarray, confidence: float, reps: int = 1000) -> tuple:

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 from scipy.special import gammaln
-from scipy.stats import norm
 
+from ..stats import normal
 from ..core import InputError, check_range, check_type, few, unknown
 from ..stats import benjamini_hochberg, check_level, holm, wilson
 
@@ -179,7 +179,7 @@ def _with_measures(cuts: dict[str, np.ndarray], rows: int, confidence: float) ->
     lift = count*rows/(n*n_then)
     share, low, high = wilson(count/n, n, confidence)
     variance = 1/count - 1/n - 1/n_then + (2*lift - 1)/rows
-    reach = norm.ppf((1 + confidence)/2)*np.sqrt(np.maximum(variance, 0))
+    reach = normal.ppf((1 + confidence)/2)*np.sqrt(np.maximum(variance, 0))
     return cuts | {"support": count/rows, "confidence": share, "lift": lift, "ci_low": low, "ci_high": high,
                    "lift_low": lift*np.exp(-reach), "lift_high": lift*np.exp(reach)}
 

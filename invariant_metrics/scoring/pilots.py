@@ -15,12 +15,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy.special import owens_t
-from scipy.stats import norm
 
 from ..core import InputError, checked_arguments, few, rng
 from ..files import load_results
 from ..plots import HUES, INK, STYLE, small_figure
-from ..stats import cluster_labels
+from ..stats import cluster_labels, normal
 from .power import Pilot, Power, Stabilizer, influence_pilot, mean_pilot, power, round_digits, system_pilot
 from .score import score
 
@@ -57,11 +56,11 @@ def correlation_pilot(x: np.ndarray,             # (N,) human scores
 # %% ../../nbs/scoring/40_pilots.ipynb #93c2ab6e
 def auc_variance(a): # of an AUC or an array of them
     "Variance of either group's part of an AUC, for normal groups of equal spread."
-    return a*(1 - a) - 2*owens_t(norm.ppf(a), 3**-0.5)
+    return a*(1 - a) - 2*owens_t(normal.ppf(a), 3**-0.5)
 
 def _auc_scale() -> Stabilizer:
     h = np.linspace(0, 6, 6001)
-    a, steps = norm.cdf(h), norm.pdf(h)/np.sqrt(auc_variance(norm.cdf(h)))
+    a, steps = normal.cdf(h), normal.pdf(h)/np.sqrt(auc_variance(normal.cdf(h)))
     to = np.r_[0, np.cumsum((steps[1:] + steps[:-1])/2)*(h[1] - h[0])]
     return Stabilizer(lambda x: np.sign(x - 0.5)*np.interp(np.maximum(x, 1 - x), a, to), lambda v: np.interp(v, to, a, right=np.nan),
                  lambda x: 1/auc_variance(min(max(x, 1e-9), 1 - 1e-9))**0.5, 0.5, 0.5)

@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.special import nctdtrinc
-from scipy.stats import norm, t as student
 
 from ..core import InputError, Signature, rng
 from ..metrics.base import Estimate, Metric, Rows
 from .inference import bootstrap_counts, shuffle_sides
-from ..stats import cluster_labels
+from ..stats import cluster_labels, normal, student
 from ..metrics.estimate import standard_error
 from .score import Scores
 from .sides import StatsPair
@@ -39,10 +38,10 @@ def detectable_errors(power: float,
           df=None,                    # Student's degrees of freedom, a number or an array; None: the normal law
          ):                           # of the shape of df
     "How many standard errors a difference must measure to be found with this power (noncentral t)."
-    normal = norm.ppf(1 - alpha/2) + norm.ppf(power)
-    if df is None: return normal
+    z = normal.ppf(1 - alpha/2) + normal.ppf(power)
+    if df is None: return z
     df = np.maximum(np.asarray(df, float), 1.0)
-    return np.where(df > 1e5, normal, nctdtrinc(df, 1 - power, student.ppf(1 - alpha/2, df)))
+    return np.where(df > 1e5, z, nctdtrinc(df, 1 - power, student.ppf(1 - alpha/2, df)))
 
 # %% ../../nbs/scoring/30_power.ipynb #40117fb1
 class Stabilizer(NamedTuple):
@@ -165,7 +164,7 @@ def mean_pilot(a,                                 # (N,) values per item of the 
 def _from_equality(pilot: Pilot, power: float, alpha: float) -> float: # detectable distance × n; the test is one-sided
     ordered, allowed = np.sort(pilot.null)[::-1], int(alpha*(len(pilot.null) + 1))
     if not allowed: raise InputError(f"{pilot.statistic}: a level of {alpha:g} needs {int(np.ceil(1/alpha))} relabelings, and there are {len(ordered)}")
-    q, z = ordered[allowed - 1], norm.ppf(power)
+    q, z = ordered[allowed - 1], normal.ppf(power)
     half = q + z**2*pilot.rate/2
     root = max(half**2 - q**2 + z**2*float((ordered**2).mean()), 0.0)**0.5
     return float(half + np.sign(z)*root)

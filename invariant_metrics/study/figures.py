@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import matplotlib
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from ..stats import student
 from ..plots import HUES, INK, STYLE, cell, inline_svg, percent, percent_range, picture, short
 from ..plots import small_figure
 from ..probe.figures import line_look

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
-from scipy.stats import norm
-from scipy.stats import t as student
 
+from ..stats import normal, student
 from ..core import InputError, Interval, unknown
 from ..stats import holm
 
@@ -38,7 +36,7 @@ def _spreads(stat: np.ndarray) -> tuple[np.ndarray, float, float]: # (S, 1 + R);
     return stat, ((high - low)/2)**2, stat[:, 0].var(ddof=1)/len(stat) if len(stat) > 1 else 0.0
 
 def _half(pictures: float, between: float, seeds: int, level: float) -> float: # half-width
-    return math.sqrt(norm.ppf((1 + level)/2)**2*pictures + student.ppf((1 + level)/2, max(seeds - 1, 1))**2*between)
+    return math.sqrt(normal.ppf((1 + level)/2)**2*pictures + student.ppf((1 + level)/2, max(seeds - 1, 1))**2*between)
 
 def mean_over_seeds(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 0 the value, then replicates over pictures
                     level: float = 0.95,
@@ -52,6 +50,7 @@ def mean_over_seeds(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 
 def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvement
                    ) -> float:        # in (0, 1]; NaN for one seed
     "Two-sided p-value that the mean over seeds and pictures is 0, which inverts the interval of `pooled`."
+    from scipy.optimize import brentq
     stat, pictures, between = _spreads(stat)
     value = abs(float(stat[:, 0].mean()))
     if len(stat) < 2: return math.nan
@@ -61,7 +60,7 @@ def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvem
     return math.exp(least if excess(least) < 0 else 0.0 if excess(-1e-12) > 0 else brentq(excess, least, -1e-12))
 
 def _half_tail(pictures: float, between: float, seeds: int, p: float) -> float: # half-width at level 1 − p, exact for tiny p
-    return math.hypot(norm.isf(p/2)*math.sqrt(pictures), student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
+    return math.hypot(normal.isf(p/2)*math.sqrt(pictures), student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
 
 def trained_pair_test(a: np.ndarray,        # (S, 1 + R) of one recipe: a row per seed, value and replicates over items
                       b: np.ndarray,        # (S, 1 + R) of another, with the same item weights; row s shares its seed with row s of a
