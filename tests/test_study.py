@@ -18,14 +18,15 @@ from invariant_metrics.invariants.base import Invariant
 from invariant_metrics.study.improvement import relative_improvement
 from invariant_metrics.study import search
 from invariant_metrics.study.search import StudyResult, steps_done, train_systems
-from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges
+from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
 from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
 from invariant_metrics.study.colorizers import scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 
 TINY = StudySize(side=32, train=48, validation=16, test=24, pretrain=8, steps=24, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
-TABLES = ("results", "validation", "improvements")
+TABLES = ("results", "validation", "improvements", "safe_columns")
+TRICKS = ("gray", "blurred-color", "constant-color")
 OWN = '''
 from invariant_metrics.core import Signature
 from invariant_metrics.invariants.base import Invariant
@@ -71,16 +72,16 @@ def equal(a: Path, b: Path) -> None:
 
 
 def test_a_study_holds_every_system_control_metric_and_reading(study):
-    systems = ["baseline", "saturation", "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+segmentation-random"]
+    systems = ["baseline", "saturation", *TRICKS, "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+segmentation-random"]
     assert set(study.results["system"]) == set(systems)
     measured = set(study.results["metric"])
     assert {"fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "colorfulness-gap", "fd-untrained", "oracle",
             "violation-segmentation", "violation-segmentation-judge", "violation-depth", "violation-depth-judge",
-            "violation-roundness", "darkness-gap"} <= measured
+            "violation-roundness", "violation-edges", "outlines", "darkness-gap"} <= measured
     rows = study.results.groupby(["system", "alpha", "metric"])["seed"].nunique()
     assert (rows == 2).all() and (study.results["n"] == TINY.test).all()
     assert (study.results["ci_low"] <= study.results["value"] + 1e-9).mean() > 0.95
-    assert set(study.improvements["reading"]) == {"selected", "best", "beyond saturation"}
+    assert set(study.improvements["reading"]) == {"selected", "best", "beyond saturation", "beyond desaturation", "at equal colorfulness"}
     assert not study.improvements["metric"].isin(["colorfulness"]).any()
     assert study.meta["chosen"]["+segmentation-random"] == study.meta["chosen"]["+segmentation"] == 1.0
 
@@ -102,7 +103,43 @@ def test_the_saturation_curve_passes_through_the_baseline(study):
     value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
     assert value["saturation", 1.0, 1, "fd"] == value["baseline", 0.0, 1, "fd"]
     curve = study.curve
-    assert curve["colorfulness"].is_monotonic_increasing and len(curve) == 5
+    assert curve["colorfulness"].is_monotonic_increasing and len(curve) == 10 and curve.index[0] == 0
+
+
+def test_gray_is_the_pale_end_of_the_curve_and_the_same_for_every_seed(study):
+    value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
+    for metric in ("fd", "oracle", "violation-segmentation-judge", "outlines"):
+        assert value["gray", 0.0, 0, metric] == value["gray", 0.0, 1, metric] == pytest.approx(value["saturation", 0.0, 0, metric], rel=1e-9)
+    assert value["gray", 0.0, 0, "colorfulness"] == pytest.approx(0, abs=0.05) and value["gray", 0.0, 0, "outlines"] == pytest.approx(0.5, abs=0.01)
+    assert value["blurred-color", 0.0, 0, "fd"] != value["blurred-color", 0.0, 1, "fd"] # made from each seed's baseline
+
+
+def test_a_system_is_held_against_both_ends_of_the_curve(study):
+    value = study.results.set_index(["system", "alpha", "metric", "seed"])["value"].sort_index()
+    rows = study.improvements.set_index(["reading", "system", "metric"])["base"]
+    for metric in ("violation-depth-judge", "fd"):
+        base = value["baseline", 0.0, metric].mean()
+        for reading in ("beyond saturation", "beyond desaturation"): assert rows[reading, "+depth", metric] <= base + 1e-12
+    at = value["saturation"].unstack("metric").groupby("alpha").mean()
+    own = value["+depth", 1.0, "colorfulness"].mean()
+    assert np.interp(own, at["colorfulness"], at["psnr"]) == pytest.approx(rows["at equal colorfulness", "+depth", "psnr"], rel=2e-3)
+
+
+def test_safe_columns_say_whether_a_trick_does_as_well(study):
+    safe = study.safe.set_index(["metric", "system"])
+    gains = study.improvements[study.improvements["reading"] == "best"].set_index(["metric", "system"])
+    assert not study.safe["system"].str.contains("random").any() and set(study.safe["verdict"]) <= {"safe", "beyond every trick", "not safe"}
+    for (metric, system), row in safe.iterrows():
+        tricks = gains.loc[metric].loc[[*TRICKS, "saturation"]]
+        assert row["trick_improvement"] == pytest.approx(tricks["improvement"].max()) and row["trick"].split(" at ")[0] in tricks.index
+        assert (row["verdict"] == "safe") == (tricks["ci_high"] <= 0).all()
+        if row["verdict"] == "beyond every trick": assert row["margin_low"] > 0 and row["improvement"] > row["trick_improvement"]
+    assert study.meta["safe"] and set(study.meta["optimum"].values()) <= {"interior", "lower edge", "upper edge", "none"}
+
+
+def test_a_random_control_pulls_as_hard_as_the_real_one(study):
+    pull = json.loads(json.dumps(study.meta["pulls"]["+segmentation-random"]))
+    assert pull["alpha"]*pull["random_gradient"] == pytest.approx(pull["real_gradient"], rel=0.05) and pull["task_gradient"] > 0
 
 
 def test_panels_belong_together(study):
@@ -186,6 +223,8 @@ def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
     names = [set(v) for v in found.meta["splits"].values()]
     assert sum(map(len, names)) == len(set.union(*names)) == 6
     assert set(found.results["dataset"]) == {"photos/test"} and "oracle" not in set(found.results["metric"])
+    assert "regions:felzenszwalb" in found.results.set_index("metric")["signature"]["outlines"].iloc[0] and set(TRICKS) < set(found.results["system"])
+    assert len(found.meta["safe"][0]) > 20 and set(found.safe["metric"]) >= {"outlines", "violation-edges"}
     for extra in (4, 5): (tmp_path/"photos"/f"{extra}.png").unlink()
     with pytest.raises(InputError, match="4 photographs are fewer than the split needs: 2 to train on"):
         train_systems(tmp_path/"other", settings, size=size, workers=0)
@@ -203,15 +242,26 @@ class Total(Invariant):
     def distance(self, prediction, target): return (prediction - target).abs().mean(1)
 
 
+class Weighted(Total):
+    "A sum with weights drawn at random."
+    def __init__(self, seed):
+        super().__init__()
+        self.weights = 3*torch.randn(2, 1, generator=torch_rng(seed, "weights"))
+    def forward(self, numbers): return numbers @ self.weights
+
+
 class Doubling(StudyTask):
     "A fourth task: two numbers in, twice the numbers out."
     design = StudyDesign("doubling", "linear", "error", {"default": StudySize(0, 32, 8, 16, 20, 10, 8, 20)},
-                         {"default": StudyGrid((0.5, 5.0), 2, (("total",),))}, {}, ControlCurve("shrinking", 1.0, (0.5, 1.0)), ("numbers", "own"))
+                         {"default": StudyGrid((0.5, 5.0), 2, (("total",),))}, {"+total": ("total-random",)}, ControlCurve("shrinking", 1.0, (0.5, 1.0)),
+                         ("numbers", "own"), {"gray": False, "repeated": True})
+    more_controls = ("total-random",)
 
     def numbers(self, part): return torch.rand(item_ranges(self.plan.size)[part][1], 2, generator=torch_rng(7, part))
     def check(self): return {"error": False, "exact": True}
     def shares(self): return ("exact",)
-    def invariant(self, spec): return Total()
+    def invariant(self, spec): return Weighted(self.form(spec)[1].get("seed", 0)) if "random" in spec else Total()
+    def trick(self, name, part, pred): return 2*pred if name == "repeated" else torch.ones_like(pred)
 
     def network(self, seed):
         layer = torch.nn.Linear(2, 2)
@@ -248,9 +298,25 @@ def doubling(monkeypatch):
 def test_a_fourth_task_is_registered_and_studied(doubling, tmp_path):
     assert {"colorization", "translation", "captioning", "doubling"} <= set(study_tasks.names())
     here, beside = (train_systems(tmp_path/str(workers), {"task": "doubling"}, workers=workers) for workers in (0, 2))
-    assert set(here.results["system"]) == {"baseline", "shrinking", "+total"} and set(here.results["dataset"]) == {"numbers/test"}
+    assert set(here.results["system"]) == {"baseline", "shrinking", "gray", "repeated", "+total", "+total-random"} and set(here.results["dataset"]) == {"numbers/test"}
     assert list(here.curve.index) == [0.5, 1.0] and here.meta["chosen"]["+total"] in (0.5, 5.0)
     assert set(here.improvements.loc[here.improvements["metric"] == "exact", "unit"]) == {"points"}
     equal(here.folder, beside.folder)
+    assert not len(here.chance) and set(here.results.loc[here.results["system"] == "+total-random", "alpha"]) == {here.meta["chosen"]["+total"]}
     with pytest.raises(InputError, match="registered already"): register_task(type("Other", (Doubling,), {"__module__": "elsewhere"}))
     with pytest.raises(InputError, match="did you mean doubling"): make_plan({"task": "doublign"})
+
+
+def test_several_random_networks_give_the_distribution_of_chance(doubling, tmp_path):
+    found = train_systems(tmp_path/"run", {"task": "doubling", "random_networks": 4}, workers=0)
+    draws = [f"+total-random{k}" for k in ("", "-2", "-3", "-4")]
+    results = found.results.set_index(["system", "alpha", "seed", "metric"])["value"]
+    assert {(s, a) for s, a, _, _ in results.index if s in draws} == {(s, a) for s in draws for a in (0.5, 5.0)} # over the whole grid
+    for draw in draws:
+        for seed in (0, 1):
+            about = read_unit(tmp_path/"run"/"runs"/f"{draw}@5-s{seed}"/"result.safetensors")[1]["pull"]
+            assert about["alpha"]*about["random_gradient"] == pytest.approx(5*about["real_gradient"], rel=1e-5)
+    best = found.improvements[(found.improvements["reading"] == "best") & (found.improvements["metric"] == "error")].set_index("system")["improvement"]
+    row = found.chance.set_index(["reading", "metric"]).loc[("best", "error")]
+    assert row["improvement"] == pytest.approx(best["+total"]) and row["draws"] == 4 and row["q50"] == pytest.approx(best[draws].median())
+    assert row["p"] == (1 + (best[draws] >= best["+total"]).sum())/5

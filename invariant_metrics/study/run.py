@@ -6,6 +6,7 @@
 __all__ = ['STUDY_PARTS', 'GRID_NAMES', 'check_choices', 'StudyRun', 'study']
 
 # %% ../../nbs/study/100_run.ipynb #c07889e2
+import json
 import os
 import sys
 import time
@@ -43,6 +44,14 @@ class StudyRun:
     def summary(self) -> str:
         "One line for a person: parts, time, memory."
         return f"{self.meta['settings']['task']}: {parts_summary(self.meta)}"
+
+    def controls(self) -> dict: # {} without a training part; safe, safe_columns, optimum, pulls, chance
+        "What cheap tricks and random networks say about the training part: sentences, and rows of its tables."
+        if "training" not in self.meta["parts"]: return {}
+        from invariant_metrics.study.search import StudyResult
+        found = StudyResult.load(self.folder/"training")
+        tables = {name: json.loads(frame.to_json(orient="records")) for name, frame in (("safe_columns", found.safe), ("chance", found.chance))}
+        return {key: found.meta.get(key, empty) for key, empty in (("safe", []), ("optimum", {}), ("pulls", {}))} | tables
 
 # %% ../../nbs/study/100_run.ipynb #fa4b4bbf
 def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
@@ -135,6 +144,7 @@ def study(task: str = "colorization",
           grid: str = "default",                   # "default" or "full": which systems, alphas and seeds
           alphas: Sequence[float] | None = None,   # weights of the invariants; default by grid
           seeds: int | None = None,                # training seeds; default by grid
+          random_networks: int | None = None,      # behind each random control; from 2 on trained at all alphas; default by grid
           model: str | None = None,                # network; default by task
           systems: Sequence[str] | None = None,    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
           weights=None,                            # {name: weights}: see `WeightChoice`
@@ -159,7 +169,7 @@ def study(task: str = "colorization",
     if encoder and task != "colorization" and "training" not in parts: raise InputError(f"--encoder has no effect on the probe of {task}; leave it out")
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity, recursive=recursive,
                     regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions), scale=scale, grid=grid,
-                    alphas=alphas and list(alphas), seeds=seeds, model=model or design.model, metrics=list(metrics),
+                    alphas=alphas and list(alphas), seeds=seeds, random_networks=random_networks, model=model or design.model, metrics=list(metrics),
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed, device=device or "cpu", version=package_version(),
                     systems=systems and list(systems), weights=chosen, encoder=encoder)
     held = None if overwrite else read_run(out)

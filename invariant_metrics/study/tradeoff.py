@@ -15,7 +15,7 @@ from ..probe.figures import line_keys, line_look
 from .figures import in_order, is_control
 from .figures import over_seeds
 from ..plots import small_figure
-from .improvement import BASE, NULLS
+from .improvement import BASE, NULLS, UNTRAINED
 
 # %% ../../nbs/study/090_tradeoff.ipynb #31dfd67c
 TRADEOFFS = {"colorization": (("psnr", "violation-segmentation"), ("psnr", "violation-segmentation-judge"), ("psnr", "violation-depth")),
@@ -32,7 +32,7 @@ def _path(axes, part: pd.DataFrame, metrics: tuple[str, str], **look) -> None: #
 
 def _window(cells: pd.DataFrame, metric: str) -> tuple[float, float]: # the range of one axis: all systems, the trick as far as it fits
     held = cells.xs(metric, level="metric")
-    held = held[~held.index.get_level_values("system").isin(list(NULLS))]
+    held = held[~held.index.get_level_values("system").isin([*NULLS, *UNTRAINED])]
     low, high = held["low"].min(), held["high"].max()
     return low - 0.05*(high - low), high + 0.05*(high - low)
 
@@ -53,7 +53,7 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
     for trick in [s for s in systems if s in NULLS]:
         x, y = (cells.xs((trick, m), level=("system", "metric"))["value"].sort_index() for m in pair)
         axes.plot(x, y.reindex(x.index), color=INK, ls="--", marker=".", lw=1, zorder=1)
-    for k, system in enumerate([s for s in systems if s not in (BASE, *NULLS)]):
+    for k, system in enumerate([s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]):
         part, color = cells.xs(system), "#8a919c" if is_control(system) else HUES[k % len(HUES)]
         start, first = [base.xs(m, level="metric")["value"].iloc[0] for m in pair], part.sort_index().index[0][0]
         axes.plot(*zip(start, [part.loc[(first, m), "value"] for m in pair]), color=color, lw=1, zorder=2)
@@ -73,7 +73,7 @@ def tradeoff_figures(results: pd.DataFrame) -> list[dict]: # title, svg
 def tradeoff_legend(results: pd.DataFrame) -> list[dict]: # name, svg
     "The keys of these figures."
     systems = in_order(results["system"])
-    own = [s for s in systems if s not in (BASE, *NULLS)]
+    own = [s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]
     looks = {"baseline": {"color": INK, "marker": "D", "ls": "none"}}
     looks |= {s: line_look(k) | {"ls": "-"} | ({"color": "#8a919c"} if is_control(s) else {}) for k, s in enumerate(own)}
     return line_keys(looks | {s: {"color": INK, "marker": ".", "ls": "--"} for s in systems if s in NULLS}, "in trade-offs")
