@@ -13,14 +13,17 @@ import pytest
 import torch
 from PIL import Image
 
+from real_data import data_path
+from invariant_metrics.color import scale_chroma
 from invariant_metrics.core import InputError, Signature, progress, torch_rng
+from invariant_metrics.data.photos import cut_tiles, folder_photos
 from invariant_metrics.invariants.base import Invariant
 from invariant_metrics.study.improvement import relative_improvement
 from invariant_metrics.study import search
 from invariant_metrics.study.search import StudyResult, steps_done, train_systems
 from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
 from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
-from invariant_metrics.study.colorizers import scene_pictures
+from invariant_metrics.study.colorizers import blurred_color, outline_auc, scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 
 TINY = StudySize(side=32, train=48, validation=16, test=24, pretrain=8, steps=24, batch=4, reps=20)
@@ -228,6 +231,16 @@ def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
     for extra in (4, 5): (tmp_path/"photos"/f"{extra}.png").unlink()
     with pytest.raises(InputError, match="4 photographs are fewer than the split needs: 2 to train on"):
         train_systems(tmp_path/"other", settings, size=size, workers=0)
+
+
+def test_outlines_that_people_drew_are_where_color_changes():
+    root = data_path("bsds500/images").parent
+    photos = folder_photos(root/"images", False, root/"segmentations")[:12]
+    tiles = cut_tiles(photos, 32, 4, 0, root/"segmentations")
+    made = {"truth": tiles.rgb, "pale": scale_chroma(tiles.rgb, 0.6), "blurred": blurred_color(tiles.rgb), "gray": scale_chroma(tiles.rgb, 0.0)}
+    found = {name: outline_auc(rgb, tiles.regions).mean().item() for name, rgb in made.items()}
+    assert found["truth"] == pytest.approx(found["pale"], abs=0.01) and found["gray"] == pytest.approx(0.5, abs=0.01)
+    assert found["truth"] > found["blurred"] + 0.02 > 0.52
 
 
 def test_settings_are_on_record(study):

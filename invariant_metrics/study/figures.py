@@ -235,7 +235,7 @@ def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
         said = "no trick improves it" if first["verdict"] == SAFE else ""
         proud = {s: row["verdict"] in (SAFE, BEYOND) and row["ci_low"] > 0 for s, row in by.items()}
         rows.append([cell(metric, said), at(first, "trick_", False), *(at(by[s], "", proud[s]) if s in by else cell("–") for s in systems)])
-    return {"title": "Improvement over the baseline, selected models, beside the cheap trick that gains most; bold: more than any trick",
+    return {"title": "Improvement over the baseline, selected models, beside the cheap trick that gains most; bold: more than any trick or random network, or no trick improves it",
             "columns": ["metric", "best cheap trick", *map(breakable_name, systems)], "rows": rows}
 
 def optimum_lines(meta: Mapping) -> list[str]: # of a study

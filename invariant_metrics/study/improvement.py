@@ -210,11 +210,11 @@ def trick_gains(test: Bank, validation: Bank, metric: str, higher: bool, share: 
     name = lambda trick, k: f"{trick} at {k:g}" if trick in NULLS else trick
     return {name(trick, k): gain_over(base, stacked(test, trick, k, metric), higher, share) for trick, k in points.items()}
 
-def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.ndarray]) -> dict: # a row
+def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.ndarray], controls: Sequence[np.ndarray]) -> dict: # a row
     value, ci = mean_over_seeds(own)
     found = {trick: mean_over_seeds(gain) for trick, gain in tricks.items()}
     best = max(found, key=lambda trick: found[trick][0])
-    margins = [mean_over_seeds(own - gain) for gain in tricks.values()]
+    margins = [mean_over_seeds(own - gain) for gain in [*tricks.values(), *controls]]
     least = min(margins, key=lambda m: m[1].low)
     calm, ahead = all(i.high <= 0 for _, i in found.values()), ci.low > 0 and least[1].low > 0
     return {"metric": metric, "system": system, "verdict": SAFE if calm else BEYOND if ahead else NOT_SAFE,
@@ -229,6 +229,7 @@ def safe_columns(test: Bank, validation: Bank,
                  directions: Mapping[str, bool],  # metric -> higher is better
                  chosen: Mapping[str, float],     # trained system -> its weight
                  shares: Sequence[str] = (),      # metrics that are shares, compared by difference
+                 controls: Mapping[str, float] = {}, # systems trained without knowledge -> their weight
                 ) -> pd.DataFrame:                # of SAFE_COLUMNS; no row where a baseline is 0 or there is no trick
     "For each metric and trained system: whether a cheap trick improves the metric, and whether the system improves it more."
     rows = []
@@ -237,8 +238,8 @@ def safe_columns(test: Bank, validation: Bank,
         if (base == 0).any() and not share: continue
         tricks = trick_gains(test, validation, metric, higher, share)
         if not tricks: continue
-        own = {s: gain_over(base, stacked(test, s, alpha, metric), higher, share) for s, alpha in chosen.items()}
-        rows += [_safety(s, metric, gain, tricks) for s, gain in own.items()]
+        gains = {s: gain_over(base, stacked(test, s, alpha, metric), higher, share) for s, alpha in {**chosen, **controls}.items()}
+        rows += [_safety(s, metric, gains[s], tricks, [gains[c] for c in controls]) for s in chosen]
     return pd.DataFrame(rows, columns=list(SAFE_COLUMNS))
 
 # %% ../../nbs/study/000_improvement.ipynb #ce54d5f0
@@ -250,7 +251,7 @@ def safe_sentences(table: pd.DataFrame) -> list[str]: # of `safe_columns`; one a
     if not calm and not ahead: return ["No safe column: before every metric a cheap trick does as well as every trained system, or may."]
     said = [f"Safe columns, which no cheap trick improves: {', '.join(calm)}."] if calm else ["No column is safe from every cheap trick."]
     further = "; ".join(f"{m} for {', '.join(systems)}" for m, systems in ahead.items())
-    return said + ([f"Improved more than by any cheap trick: {further}."] if ahead else [])
+    return said + ([f"Improved more than by any cheap trick or network without knowledge: {further}."] if ahead else [])
 
 # %% ../../nbs/study/000_improvement.ipynb #488c3a03
 CHANCE_COLUMNS = ("reading", "system", "metric", "improvement", "draws", "q05", "q50", "q95", "p")

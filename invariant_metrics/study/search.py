@@ -286,11 +286,12 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
     systems = [s for s in plan.systems if s != BASE]
     chosen = {s: best_alpha(validation, s, select, higher[select]) for s in [*systems, *controls]}
     own, shares = {s: chosen[s] for s in systems}, task.shares()
+    ignorant = {s: chosen[s] for s in controls if is_random(s) or s.endswith("-shuffled")}
     draws = {s: [f"+{c}" for c in names if is_random(c)] for s, names in control_names(task).items()}
     tables = {"results": result_rows(test, plan, about, f"{dataset}/test", higher),
               "validation": result_rows(validation, plan, about, f"{dataset}/validation", higher),
               "improvements": improvement_table(test, validation, higher, select, shares),
-              "safe_columns": safe_columns(test, validation, higher, own, shares)}
+              "safe_columns": safe_columns(test, validation, higher, own, shares, ignorant)}
     chance = chance_table(test, validation, higher, select, draws, shares)
     if len(chance): tables["chance"] = chance
     for name, table in tables.items(): save_results(table, folder/f"{name}.parquet")
