@@ -123,6 +123,7 @@ def test_own_weights_in_a_folder_are_an_encoder(photographs, tmp_path):
     assert own.revision in found.signature and list(found.predictions["metric"]) == ["fd", "cmmd", "lpips"]
     again = probe_encoder(own, photographs, scale="quick")
     assert np.array_equal(found.responses["value"], again.responses["value"])
+    assert named_encoder("embedded-clip").name == "clip" and named_encoder("embedded-lclip").name == "lclip"
     (tmp_path/"none").mkdir()
     for wrong, says in ((tmp_path/"none", "no weights in"), ("all-of-it", "unknown encoder 'all-of-it'")):
         with pytest.raises(InputError, match=says): named_encoder(wrong)

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['VIEWS', 'SHOWN', 'split_profile', 'source_views', 'source_headline', 'who_of', 'probe_sentence', 'metric_panel',
            'best_clause', 'probe_figure', 'count_table', 'families_as_rows', 'heat_maps', 'right_map', 'gap_tables',
-           'profile_cards', 'edit_blocks', 'picture_strips', 'probe_limits', 'scene_note', 'probe_notes',
-           'source_section', 'render_probe']
+           'profile_cards', 'edit_blocks', 'picture_strips', 'probe_limits', 'scene_note', 'encoder_note',
+           'embedded_metrics', 'probe_notes', 'source_section', 'render_probe']
 
 # %% ../../nbs/pages/10_probe.ipynb #96792203
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from ..probe import tables
 from ..probe.tables import LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary, join_names, reliable_metrics
 from ..probe.tables import summarize_probe, valid_kinds
 from ..probe.figures import QUANTITY_NAMES, profile_card, profile_heat
+from ..metrics.base import metrics, takes_encoder, weight_names
 from .page import count_panel, page_frame, render_page, run_facts
 
 # %% ../../nbs/pages/10_probe.ipynb #869ce74e
@@ -249,13 +250,28 @@ def scene_note(names: Sequence[str]) -> str: # invariants
            "labels: they are fixed functions of a picture, not its classes and distances. For labels that mean something give a public network, " \
            "e.g. --weights segmentation=segformer --weights depth=midas."
 
+# %% ../../nbs/pages/10_probe.ipynb #27801a61
+def encoder_note(names: Sequence[str]) -> str: # metrics
+    "What must be said of metrics that look through the encoder of the package."
+    one = len(names) == 1
+    return f"{join_names(names)} {'looks' if one else 'look'} through the embedded encoder, which was trained to tell colors apart and minds another color more than a " \
+           f"misplaced one. On another encoder {'its' if one else 'their'} verdicts can be the opposite: invariant-metrics probe encoder NAME says what an encoder responds to."
+
+def embedded_metrics(names: Iterable[str], settings: Mapping) -> list[str]: # settings: of the run
+    "Which of the metrics look through the package's own image encoder, with the weights that ship."
+    own = {"embedded", "embedded-image"}
+    if own & {*(settings.get("weights") or {})}: return []
+    known = [n for n in names if n in metrics and not (settings.get("encoder") and takes_encoder(n))]
+    return [n for n in known if own & {*weight_names(n)}]
+
+# %% ../../nbs/pages/10_probe.ipynb #7c6375ab
 def probe_notes(run: Mapping, probe: ProbeResult) -> list[str]:
     "What a reader of a probe must know first."
-    settings = run.get("settings", {})
-    if not settings.get("target") or settings.get("task") not in ("colorization", "images"): return []
-    asked = " ".join(dict.fromkeys(probe.auc["metric"]))
-    names = [n for n in ("segmentation", "depth") if f"violation-{n}" in asked and n not in (settings.get("weights") or {})]
-    return [scene_note(names)] if names else []
+    settings, asked = run.get("settings", {}), [*dict.fromkeys(probe.auc["metric"])]
+    if settings.get("task") not in ("colorization", "images"): return []
+    seen, chosen = embedded_metrics(asked, settings), settings.get("weights") or {}
+    painted = [n for n in ("segmentation", "depth") if any(f"violation-{n}" in m for m in asked) and n not in chosen]
+    return [*([encoder_note(seen)] if seen else []), *([scene_note(painted)] if painted and settings.get("target") else [])]
 
 # %% ../../nbs/pages/10_probe.ipynb #665837ea
 def source_section(probe: ProbeResult, source: str, task: str) -> dict:
