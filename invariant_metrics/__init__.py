@@ -6,7 +6,7 @@ from types import ModuleType as _ModuleType
 __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run", "rank": "ranking.run",
-            "probe_encoder": "probe.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems", "styles": "people.styles:style_study",
+            "probe_encoder": "probe.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems", "advise": "advice.run", "styles": "people.styles:style_study",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.base", "metric_cards": "metrics.base",
             "paired_metric": "metrics.base", "single_metric": "metrics.base", "set_metric": "metrics.base",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",

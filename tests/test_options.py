@@ -37,6 +37,7 @@ def test_an_option_of_one_name_has_one_kind_of_value_and_one_group():
                   "--layer": "one, or several of styles", "--aspect": "collect and measurement take several, agree reads one",
                   "--metrics": "tables of scores in agree", "--out": "a folder or a file",
                   "--parts": "each study has its own", "--seeds": "study takes them from its scale", "--long": "a study may drop pairs; drawing refuses or cuts", "--teacher": "several in lclip distill",
+                  "--items": "texts that imagine draws, items of a comparison that advise plans",
                   "--least-right": "asked for in collect, another one in labels", "--least-seconds": "likewise"}
     found = {}
     for path, name, kind, info in OPTIONS: found.setdefault(name, {}).setdefault((str(kind), info.rich_help_panel, values(info)), []).append(path)

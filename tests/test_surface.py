@@ -39,7 +39,7 @@ def test_what_a_notebook_shows_is_escaped():
 def test_dir_shows_what_is_for_users():
     shown = [name for name in dir(im) if not (name.startswith("__") and name.endswith("__"))]
     assert not [name for name in shown if name.startswith("_")] and set(im.__all__) <= set(shown)
-    assert {"score", "probe", "study", "agree", "power", "styles", "rank", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
+    assert {"score", "probe", "study", "agree", "power", "advise", "styles", "rank", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
             "single_metric", "set_metric", "Score", "Scores"} <= set(im.__all__)
     rooms = {name: getattr(im, name) for name in im._ROOMS}
     entries = {name: getattr(im, name) for name in im.__all__ if name not in rooms}

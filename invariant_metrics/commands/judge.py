@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['probe', 'agree', 'AGREEMENT_COLUMNS', 'probe_command', 'probe_encoder_command', 'agree_people', 'print_label_page',
-           'agree_collect', 'agree_labels', 'agree_protocol', 'agree_measurement', 'power_command', 'styles_command']
+           'agree_collect', 'agree_labels', 'agree_protocol', 'agree_measurement', 'power_command', 'styles_command',
+           'advise_command']
 
 # %% ../../nbs/commands/20_judge.ipynb #66797895
 from pathlib import Path
@@ -448,3 +449,52 @@ def styles_command(
     tables = [ResultTable(records(found.table))] if form == "csv" else shown
     print_result(form, "styles", {"table": records(found.table), "hype": hype, "signature": str(found.signature)}, tables,
                  [str(found.signature)], found.notes if form != "json" else ())
+
+# %% ../../nbs/commands/20_judge.ipynb #992cb8c8
+def _advice_tables(found, confidence: float) -> list[ResultTable]: # one for each axis: a row per family, a column per metric
+    tables = []
+    for axis, part in found.table.groupby("axis", sort=False):
+        rows = []
+        for family, own in part.groupby("family", sort=False):
+            cells = {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]" for row in own.itertuples()}
+            rows.append({"family": family, **cells})
+        best = f"; for the mix: {found.best[axis]}" if axis in found.best else ""
+        title = f"{axis}: in how many of 100 comparisons B is seen to be worse [{100*confidence:g} % interval]{best}"
+        tables.append(ResultTable(rows, title, found.signature, confidence))
+    return tables
+
+@app.command("advise", epilog="Example: invariant-metrics advise translation --metrics chrf,bleu --families entity-replaced,number-changed --scale quick\n\n"
+                              "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json --metrics chrf,cider-d --items 500 --more 0.05")
+def advise_command(
+        task: Annotated[str, typer.Argument(help="translation, captioning, summarization or images", show_default=False)],
+        target: Annotated[list[Path], option("--target", "Your references or true pictures; without it the package's own world.", INPUT)] = [],
+        pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system; the first two say in what systems differ besides errors.", INPUT)] = [],
+        source: Source = None,
+        base: Annotated[str, choice("--base", ("auto", "references", "predictions"), "Texts that are edited: references (another one is a valid "
+                                    "alternative) or predictions; auto: references where there are several.", INPUT)] = "auto",
+        mix: Annotated[Optional[str], option("--mix", "What your systems do wrong: entity-replaced=3,number-changed=1, or a table with columns family and count.", INPUT)] = None,
+        differ: Annotated[str, choice("--differ", ("auto", "systems", "references", "nothing"), "In what two systems differ besides errors: as yours do, as two "
+                                      "references do, or in nothing; auto: the first that your data allow.", INPUT, "difference of systems")] = "auto",
+        regions: Regions = None, recursive: Recursive = False,
+        metrics: Metrics = [],
+        families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
+        weights: Weights = [],
+        items: Annotated[int, option("--items", "Items of the comparison that you plan.", INTERVALS, min=4, max=1_000_000, show_default=True)] = 500,
+        more: Annotated[float, option("--more", "Share of items that one system has broken and the other has not.", INTERVALS, min=1e-6, max=1, show_default=True)] = 0.05,
+        cases: Annotated[int, option("--cases", "Comparisons that are simulated.", INTERVALS, min=20, max=1_000_000, show_default=True)] = 400,
+        chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
+        level: Annotated[Optional[int], option("--level", "Severity of an error, 1 to 5; default 1 for texts, 3 for pictures.", INTERVALS, min=1, max=5)] = None,
+        confidence: Confidence = 0.95,
+        out: Annotated[Optional[Path], option("--out", "Also write advice.csv and advice.txt into this folder.", OUTPUT)] = None,
+        form: Format = "table",
+        scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+    "Which metric would show it? In how many of 100 comparisons B is seen to be worse, for each kind of error and for your mix of them."
+    import numpy as np
+    from invariant_metrics.advice.run import advise
+    found = advise(task, _one_or_all(target), pred, parse_lists(metrics) or None, source=source, families=parse_lists(families) or None, mix=mix,
+                   items=items, more=more, cases=cases, power=chance, differ=differ, base=base, level=level, regions=regions, recursive=recursive,
+                   scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None, out=out)
+    rows = records(found.table.replace(np.inf, np.nan))
+    tables = [ResultTable(rows, confidence=confidence)] if form == "csv" else _advice_tables(found, confidence)
+    payload = {"table": rows, "best": found.best, "sentences": list(found.sentences), "notes": list(found.notes), "signature": found.signature}
+    print_result(form, "advice", payload, tables, [*found.sentences, found.signature], found.notes if form != "json" else ())
