@@ -94,7 +94,7 @@ def measure(source: str, encoders: dict[str, Encoder]) -> None:
         told = {"source": source, "n": len(moved), "of": moved.of}
         parts = [encoder_responses(e, moved).assign(encoder=name, **told) for name, e in encoders.items()]
         judged = [metric for name, e in encoders.items() for metric in metrics_on(e, name)]
-        found = color_probe(place, judged, families=FAMILIES, levels=LEVELS, regions=regions, progress=False)
+        found = color_probe(place, judged, families=FAMILIES, valid=None if source == "scenes" else "wide-recoloring", levels=LEVELS, regions=regions, progress=False)
     auc = found.auc[found.auc["level"] == "all"]
     names = auc["metric"].str.split("@", expand=True)
     auc = auc.assign(source=source, metric=names[0], encoder=names[1])

@@ -35,7 +35,7 @@ def test_every_option_stands_in_one_of_the_groups_of_the_help():
 def test_an_option_of_one_name_has_one_kind_of_value_and_one_group():
     ON_PURPOSE = {"--ci": "the ways of score, and those of a correlation with people", "--statistic": "any of agree's, two of styles, three of measurement",
                   "--layer": "one, or several of styles", "--aspect": "collect and measurement take several, agree reads one",
-                  "--metrics": "tables of scores in agree", "--out": "a folder or a file",
+                  "--metrics": "tables of scores in agree", "--pairs": "how many in contested, whether they are printed in agree", "--out": "a folder or a file",
                   "--parts": "each study has its own", "--seeds": "study takes them from its scale", "--long": "a study may drop pairs; drawing refuses or cuts", "--teacher": "several in lclip distill",
                   "--items": "texts that imagine draws, items of a comparison that advise plans",
                   "--least-right": "asked for in collect, another one in labels", "--least-seconds": "likewise"}

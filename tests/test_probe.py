@@ -11,7 +11,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.edits import colors as perturb
 from invariant_metrics.stats import cluster_interval
 from invariant_metrics.probe.contrast import draw_sets, share_interval, trend
-from invariant_metrics.edits.colors import Items, at_strength, families, match_psnr, perturbations, psnr_to
+from invariant_metrics.edits.colors import Items, at_strength, families, match_dose, perturbations, psnr_to
 from invariant_metrics.edits.colors import scene_wrongness
 from invariant_metrics.probe.images import color_probe, probe_metrics
 from invariant_metrics.probe.task import ProbeResult, combine_results
@@ -116,11 +116,11 @@ def test_recoloring_keeps_regions_whole_and_leaves_one(photos):
 
 def test_matching_is_exact_where_it_can_be_and_says_so_where_not(photos):
     target = torch.full((len(photos),), 31.0)
-    match = match_psnr(photos, perturb.chroma_shift(photos, rng(0))[0], target)
-    assert (match.psnr - target).abs().max() < 0.1
-    assert torch.allclose(match.psnr, psnr_to(photos.rgb, match.rgb))
-    hopeless = match_psnr(photos, perturb.desaturation(photos, rng(0))[0], torch.full((len(photos),), 3.0))
-    assert (hopeless.psnr > 4).all() and (hopeless.strength == 1).all()
+    match = match_dose(photos, perturb.chroma_shift(photos, rng(0))[0], target)
+    assert (match.decibels - target).abs().max() < 0.1
+    assert torch.allclose(match.decibels, psnr_to(photos.rgb, match.rgb))
+    hopeless = match_dose(photos, perturb.desaturation(photos, rng(0))[0], torch.full((len(photos),), 3.0))
+    assert (hopeless.decibels > 4).all() and (hopeless.strength == 1).all()
 
 
 @pytest.mark.parametrize("source", ["photos", "scenes"])
@@ -188,6 +188,50 @@ def test_the_profile_of_a_probe_knows_its_sentinels(result):
     assert gray["luminance-drift"] > 0.9 and gray.drop("luminance-drift").between(0.3, 0.7).all()  # it sees no color
 
 
+def test_matching_in_color_differences_and_a_harsher_alternative():
+    """CIEDE2000 is blind by construction where pairs are matched in it; the wide recoloring reaches further than the moderate one."""
+    found = {name: color_probe("photos", ["ciede2000"], families=["chroma-shift", "desaturation"], levels=(1.4, 2.8), matched="ciede2000", valid=name,
+                               scale="quick", progress=False) for name in ("recoloring", "wide-recoloring")}
+    for result in found.values():
+        rows = result.auc.query("metric == 'ciede2000' and view == 'item' and level == 'all'")
+        assert rows.auc.between(0.35, 0.65).all() and set(result.auc.level) == {"1.4", "2.8", "all"} and result.ledger.largest_gap_db.max() <= 0.2
+        worth = result.profile.query("metric == 'ciede2000' and view == 'item' and level == 'all' and family != 'all'")
+        assert (abs(worth.exchange - 1) < 0.02).all() and ((worth.exchange_low <= 1.005) & (worth.exchange_high >= 0.995)).all()
+        assert (worth.exchange_n > 0).all() and "matched:ciede2000" in result.signatures["photos"]
+    matched = [r.ledger.query("family == 'desaturation'").matched.sum() for r in found.values()]
+    assert matched[0] < matched[1]
+    with pytest.raises(InputError, match="did you mean ciede2000"): color_probe("photos", [PSNR], matched="ciede200", progress=False)
+    with pytest.raises(InputError, match="smallest"): color_probe("photos", [PSNR], matched="ciede2000", levels=(4, 1), progress=False)
+    with pytest.raises(InputError, match="did you mean wide-recoloring"): color_probe("photos", [PSNR], valid="wide-recolorin", progress=False)
+
+
+def test_moderate_recolorings_stay_among_the_colors_of_the_photograph(photos):
+    dose, applies = perturb.recoloring(photos, rng(0))
+    ab, reach = dose(torch.ones(len(photos))), perturb.color_reach(photos.ab, photos.cluster)
+    out = torch.einsum("kc,nchw->nkhw", torch.from_numpy(perturb._outward()).float(), ab) - reach[:, :, None, None]
+    before = torch.einsum("kc,nchw->nkhw", torch.from_numpy(perturb._outward()).float(), photos.ab) - reach[:, :, None, None]
+    assert ((out <= 0.1) | (out <= before + 0.1)).all()                      # nothing goes further than it was, or than the photograph's colors
+    mean = lambda x, labels, r: x[:, labels == r].mean(1)
+    for i in applies.nonzero()[:, 0].tolist():
+        labels = photos.regions[i]
+        for r in labels.unique():
+            a, b = mean(photos.ab[i], labels, r), mean(ab[i], labels, r)
+            turn = torch.atan2(a[0] * b[1] - a[1] * b[0], a @ b).rad2deg().abs()
+            assert turn < 61 or a.norm() < 3, (i, r, turn)                   # a gray region has no hue to keep
+
+
+def test_no_tile_drops_out_of_the_exchange_rate(result):
+    """Bleeding is matched in few tiles; its rate is taken from all that it applies to, and those that are only bounded are counted."""
+    profile = result["photos"].profile.query("level == 'all' and view == 'item' and metric == 'pixel-psnr' and family != 'all'").set_index("family")
+    ledger = result["photos"].ledger
+    for family in ("bleeding", "edge-leakage", "blotches"):
+        applies = 44 - ledger[ledger.family == family].not_applicable.max()
+        assert profile.exchange_n[family] >= applies and 0 < profile.exchange_bounded[family] < profile.exchange_n[family]
+        assert abs(profile.exchange[family] - 1) < 0.02 and profile.exchange_low[family] <= 1.01 and profile.exchange_high[family] >= 0.99
+    constant = result["photos"].profile.query("metric == 'constant' and level == 'all' and family != 'all'")
+    assert constant.exchange.isna().all() and (constant.exchange_low == 0).all() and np.isinf(constant.exchange_high).all()
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="did you mean bleeding"): color_probe("photos", [PSNR], families=["bleding"], progress=False)
     with pytest.raises(InputError, match="did you mean quick"): color_probe("photos", [PSNR], scale="quik", progress=False)
@@ -211,7 +255,19 @@ def test_intervals_over_clusters():
     assert np.isnan(trend(np.array([[1.0], [2.0], [np.nan]]))).all()
 
 
+def test_intervals_over_sets_hold_one_half_of_random_numbers():
+    """Fresh collections of random numbers: the 95 % interval holds one half about as often as it says (before, 87 to 91 %)."""
+    held = []
+    for seed in range(200):
+        cluster, numbers = np.repeat(np.arange(40), 2), rng(seed, "numbers")
+        counts, draws = draw_sets(cluster, 60, rng(seed, "sets"))
+        gap = ((numbers.random((5, 80)) - numbers.random((5, 80))) @ counts.T)
+        _, low, high = share_interval((gap > 0).mean(0), draws)
+        held.append(low <= 0.5 <= high)
+    assert 0.915 <= np.mean(held) <= 0.995
+
+
 def test_own_photographs_with_human_regions():
     labels, images = data_path("bsds500/segmentations"), data_path("bsds500/images")
     found = color_probe(images, [PSNR, CHROMA], families=["bleeding", "desaturation"], levels=(34, 31, 28), scale="quick", regions=labels, progress=False)
-    assert found.auc.n_clusters.max() > 30 and "labels-0" in found.signatures["images"]
+    assert found.auc.n_clusters.max() > 20 and "labels-0" in found.signatures["images"]

@@ -131,7 +131,7 @@ def test_own_weights_in_a_folder_are_an_encoder(photographs, tmp_path):
 
 def test_metrics_of_any_encoder_go_through_the_probe(photographs):
     judged = [m for name in ("embedded", "mean-color") for m in metrics_on(get_encoder(name), name)]
-    found = color_probe(photographs, judged, families=["misregistration"], levels=[31.0], scale="quick", progress=False)
+    found = color_probe(photographs, judged, families=["misregistration"], levels=[31.0], valid="wide-recoloring", scale="quick", progress=False)
     assert {f"{m}@{e}" for m in ("fd", "cmmd", "lpips") for e in ("embedded", "mean-color")} <= set(found.auc["metric"])
 
 

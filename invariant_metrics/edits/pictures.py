@@ -234,14 +234,14 @@ def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     return lambda s: dose(s).clamp(0, 1), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #66b6e404
-@perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 90 degrees of hue and moved by 25", steps=5)
+@perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 60 degrees of hue, among the photograph's own colors", steps=5)
 def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Whole regions in another color; of scenes in allowed ones, of photographs half as strongly as the probe of colors does."
+    "Whole regions in another color: of scenes in allowed ones, of photographs as the probe of colors does."
     if items.scenes is not None:
         drawn, applies = allowed_recoloring(items, generator)   # its first half changes little or nothing
         return lambda s: torch.where((s > 0).view(-1, 1, 1, 1), drawn(0.5 + s / 2), items.rgb), applies
     dose, applies = recoloring(items, generator)
-    return lambda s: put_color(items.L, items.ab, dose(s / 2)), applies
+    return lambda s: put_color(items.L, items.ab, dose(s)), applies
 
 @perturbation("mirror", task="images", kind="valid", severity="left and right exchanged", steps=1)
 def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:

@@ -22,7 +22,7 @@ from ..probe.task import ProbeResult
 from ..probe import tables
 from ..probe.tables import LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary, join_names, reliable_metrics
 from ..probe.tables import summarize_probe, valid_kinds
-from ..probe.figures import QUANTITY_NAMES, profile_card, profile_heat
+from ..probe.figures import MATCHED_BELOW, QUANTITY_NAMES, profile_card, profile_heat
 from ..metrics.base import metrics, takes_encoder, weight_names
 from .page import count_panel, page_frame, render_page, run_facts
 
@@ -137,7 +137,7 @@ def families_as_rows(table: dict, # from `profile_heat` or `heat_table`
     rows = [{"name": f, "sentinel": False, "cells": [row["cells"][k] for row in table["rows"]]} for k, f in enumerate(table["columns"])]
     for row, n in zip(rows, table["counts"]): row |= {"n": n} if n else {}
     quiet = [row["name"] for row in table["rows"] if row["sentinel"]]
-    return table | {"corner": "kind", "columns": [row["name"] for row in table["rows"]], "counts": [], "quiet": quiet, "dense": True, "rows": rows}
+    return table | {"corner": "kind", "columns": [row["name"] for row in table["rows"]], "counts": [], "shares": [], "quiet": quiet, "dense": True, "rows": rows}
 
 _AGAINST = {"paired": "the violation scored worse than the same item before the edit", "item": "the violation scored worse than {} of the same item",
             "set": "sets with the violation scored worse than sets with {}"}
@@ -146,8 +146,9 @@ def _titled(probe: ProbeResult, source: str, view: str, quantity: str) -> str:
     said = QUANTITY_NAMES[quantity] if quantity == "auc" else _AGAINST[view].format(OTHER[_pictured(probe)])
     return f"{charts.source_title(source)}, {VIEW_NAMES[view]}: {said}"
 
-def _map(profile: pd.DataFrame, source: str, view: str, quantity: str, **change) -> dict:
-    table = profile_heat(profile, source, view, quantity)
+def _map(profile: pd.DataFrame, source: str, view: str, quantity: str, ledger: pd.DataFrame | None = None, **change) -> dict:
+    table = profile_heat(profile, source, view, quantity, ledger)
+    if any(table["shares"]): change["title"] += MATCHED_BELOW
     for c in (c for row in table["rows"] for c in row["cells"] if c["interval"] == "–––"): c["interval"] = ""  # a mean has none
     return families_as_rows(table | change)
 
@@ -157,8 +158,8 @@ def heat_maps(probe: ProbeResult, source: str) -> list[dict]: # accuracy, auc: a
     profiled = set(bad.loc[bad["source"] == source, "view"])
     auc = probe.auc[~probe.auc["family"].isin(valid_kinds(probe.ledger))]
     def of(view: str) -> dict:
-        if view in profiled: return {q: _map(bad, source, view, q, title=_titled(probe, source, view, q)) for q in ("accuracy", "auc")}
-        table = charts.heat_table(auc, source, view, title=_titled(probe, source, view, "auc"), least=LEAST_ITEMS)
+        if view in profiled: return {q: _map(bad, source, view, q, probe.ledger, title=_titled(probe, source, view, q)) for q in ("accuracy", "auc")}
+        table = charts.heat_table(auc, source, view, title=_titled(probe, source, view, "auc"), least=LEAST_ITEMS, ledger=probe.ledger)
         return {"accuracy": None, "auc": families_as_rows(table)}
     return [of(view) for view in source_views(probe, source)]
 
@@ -174,7 +175,7 @@ def right_map(probe: ProbeResult, source: str) -> dict | None: # None where ther
 
 def _only_tried(table: dict) -> dict: # without the column "all"
     keep = [k for k, name in enumerate(table["columns"]) if name != "all"]
-    return table | {"columns": [table["columns"][k] for k in keep], "counts": [table["counts"][k] for k in keep],
+    return table | {"columns": [table["columns"][k] for k in keep], "counts": [table["counts"][k] for k in keep], "shares": [],
                     "rows": [row | {"cells": [row["cells"][k] for k in keep]} for row in table["rows"]]} if table["counts"] else table
 
 # %% ../../nbs/pages/10_probe.ipynb #ecada149
@@ -219,11 +220,15 @@ def edit_blocks(examples: Mapping[str, np.ndarray], # "source/name" -> (k,) stri
 def _marked(before: str, after: str, right: bool) -> list[dict]: # segments
     return [s | {"kind": "kept" if right and s["kind"] else s["kind"]} for s in texts.changed_words(before, after)]
 
+def _matched_in(probe: ProbeResult, source: str) -> tuple[str, str]: # the yardstick, and the unit of its levels
+    ciede = "matched:ciede2000" in str(probe.signatures.get(source, ""))
+    return ("CIEDE2000", " ΔE") if ciede else ("PSNR", " dB")
+
 def picture_strips(probe: ProbeResult, source: str, task: str) -> list[dict]: # caption, rows of pictures
     "Pictures as they were and after each violation, at a middle severity."
-    how = "all but the truth equally far from it in PSNR" if task == "colorization" else \
+    how = f"all but the truth equally far from it in {_matched_in(probe, source)[0]}" if task == "colorization" else \
         "the truth, a valid alternative, and each violation at a middle severity"
-    gone = "not reachable at this PSNR" if task == "colorization" else "does not apply here"
+    gone = "not reachable at this distance" if task == "colorization" else "does not apply here"
     strips = charts.example_strips(_broken_pictures(probe), [source], gone)
     return [s | {"caption": f"{charts.source_title(source)}: {how}."} for s in strips]
 
@@ -277,7 +282,7 @@ def probe_notes(run: Mapping, probe: ProbeResult) -> list[str]:
 def source_section(probe: ProbeResult, source: str, task: str) -> dict:
     "Everything one source shows."
     of = probe.ledger[probe.ledger["source"] == source]
-    unit, what = (" dB", "items matched at each distance, of those tried") if task == "colorization" else \
+    unit, what = (_matched_in(probe, source)[1], "items matched at each distance, of those tried") if task == "colorization" else \
         ("", "items on which each kind could be made, of those tried, by severity; the rest have nothing of the kind to break, "
          "or the edit could not be proved")
     answers = [{"what": what_, "sentence": said} for what_, said in source_headline(probe, source, task)]

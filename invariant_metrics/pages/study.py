@@ -315,7 +315,7 @@ def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: 
 def probe_context(probe: ProbeResult) -> dict:
     "Tables, examples and figures of the probe."
     sources = list(probe.auc["source"].unique())
-    tables = [charts.heat_table(probe.auc, s, view) for view in ("item", "set") for s in sources if len(charts.all_levels(probe.auc, s, view))]
+    tables = [charts.heat_table(probe.auc, s, view, ledger=probe.ledger) for view in ("item", "set") for s in sources if len(charts.all_levels(probe.auc, s, view))]
     return {"tables": tables, "examples": charts.example_strips(probe.examples, sources), "legend": charts.line_keys(charts.family_looks(probe.dose.loc[probe.dose["source"] == sources[0], "family"])),
             "dose": charts.dose_figures(probe.dose, sources[0]), "dose_source": charts.SOURCE_NAMES.get(sources[0], sources[0]),
             "ledgers": charts.ledger_tables(probe.ledger)}

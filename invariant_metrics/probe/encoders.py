@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, checked_arguments, few_threads, rng, unknown
 from ..color import turn_hue
-from ..edits.colors import Items, match_psnr, misregistration
+from ..edits.colors import Items, match_dose, misregistration
 from ..encoders.base import Encoder, encoders, get_encoder
 from ..encoders.lclip import RECORD
 from ..encoders.public import folder_config
@@ -61,8 +61,8 @@ def moved_colors(items: Items,
     target, made, usable = torch.full((len(items),), level), [], torch.ones(len(items), dtype=torch.bool)
     for name, edit in (("hue", hue_turn), ("slip", misregistration)):
         dose, applies = edit(items, rng(seed, "encoder", name))
-        match = match_psnr(items, dose, target)
-        usable &= applies & ((match.psnr - level).abs() <= TOLERANCE / 2)
+        match = match_dose(items, dose, target)
+        usable &= applies & ((match.decibels - level).abs() <= TOLERANCE / 2)
         made.append(match.rgb)
     cluster = items.cluster[usable.numpy()]
     if len(np.unique(cluster)) < 2:

@@ -30,8 +30,8 @@ from ..edits.colors import Items, Match, at_strength, families, perturbations, p
 from ..edits.colors import scene_wrongness
 from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, check_families, check_used
 from .task import ProbeResult, ProbeSize, combine_results, split_metrics
-from .images import PSNR_LEVELS, PictureScores, matched_pictures, picture_sentinels
-from .images import probe_metrics, score_pictures, tabulate_pictures
+from .images import PARTNERS, USUAL_VALID, PictureScores, color_yardstick, matched_pictures
+from .images import picture_sentinels, probe_metrics, score_pictures, tabulate_pictures
 from ..encoders.weights import WeightChoice
 from ..metrics.base import Metric
 
@@ -112,7 +112,7 @@ def damage_at(store: dict) -> Callable: # called as `images.matched_pictures` is
             status = torch.where(partner | (status != MATCHED), status, NO_PARTNER)
             share = ((rgb - items.rgb).abs().amax(1) > 1 / 510).float().mean((1, 2))
             store.setdefault((f, l), []).append(torch.where(status == MATCHED, share, torch.nan).numpy())
-            yield f, l, Match(rgb, psnr_to(items.rgb, rgb), strength), status.numpy()
+            yield f, l, Match(rgb, psnr_to(items.rgb, rgb), strength), status.numpy(), status == MATCHED
     return edit
 
 # %% ../../nbs/probe/060_own_images.ipynb #15fed157
@@ -141,14 +141,14 @@ IMAGE_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "violatio
                  "fd", "cmmd-embedded", "mmd-poly", "fd-untrained")
 
 def picture_families(task: str, kind: str, # "scenes" or "photos"
-                     asked: Sequence[str] | None = None, valid: str | None = None) -> list[str]: # the valid one first
+                     asked: Sequence[str] | None = None, valid: str | None = None) -> list[str]: # the valid one first, as often as it is drawn
     "The families of a task; raises InputError on an unknown task, violation or valid alternative."
     if task not in ("images", "colorization"): raise unknown("task", task, ["images", "colorization"])
     known, right = families(task, "violation", kind), families(task, "valid", kind)
     check_families(asked, known, f"violation of {task}")
-    first = valid or ("any-valid" if task == "images" else right[0])
+    first = valid or ("any-valid" if task == "images" else USUAL_VALID[kind])
     check_families([first], right, f"valid alternative of {task}")
-    return [first, *(n for n in known if asked is None or n in asked)]
+    return [first] * (PARTNERS if task == "colorization" else 1) + [n for n in known if asked is None or n in asked]
 
 # %% ../../nbs/probe/060_own_images.ipynb #b1b79a99
 @dataclass(frozen=True)
@@ -161,14 +161,16 @@ class _Job:
     label: str
     show: bool
     networks: Mapping # device, weights, encoder: see `probe_metrics`
+    matched: str = "psnr" # of the task colorization
 
 def _score_share(job: _Job, metrics: Sequence, here: bool) -> tuple[PictureScores, dict]: # and the shares of changed pixels; here: with the sentinels
     few_threads()
     judged = [*probe_metrics(metrics, **job.networks), *(picture_sentinels() if here else [])]
     store, of_scenes = {}, job.pictures.items.scenes is not None
-    levels, edit = (SEVERITIES, damage_at(store)) if job.task == "images" else (PSNR_LEVELS, matched_pictures)
+    yardstick, levels = (None, SEVERITIES) if job.task == "images" else color_yardstick(job.matched)
+    edit = damage_at(store) if yardstick is None else partial(matched_pictures, yardstick=yardstick)
     out = score_pictures(job.pictures.items, judged, job.names, levels, job.seed, target=job.pictures.target, edit=edit,
-                         oracle=picture_oracle if here and of_scenes else None, show=job.show and here, label=job.label)
+                         oracle=picture_oracle if here and of_scenes else None, show=job.show and here, label=job.label, yardstick=yardstick)
     return out, store
 
 def _score_shared(job: _Job, specs: Sequence, metrics: Sequence[Metric], workers: int) -> tuple[PictureScores, dict]: # metrics: of the specs, opened here
@@ -193,7 +195,7 @@ def _probe_system(job: _Job, asked: Sequence[str] | None, specs: Sequence, metri
     result = tabulate_pictures(out, [*metrics, *picture_sentinels()], size, job.seed, job.label, signature, began, job.show)
     if job.task == "images": # nothing is matched in PSNR; how strongly pictures were changed is kept instead
         pixels = [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]
-        psnr = out.psnr.reshape(len(pixels), -1)
+        psnr = out.decibels.reshape(len(pixels), -1)
         result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), _median_rows(psnr), _median_rows(pixels)], axis=1)
     return result
 
@@ -227,6 +229,7 @@ def image_probe(source="photos",                          # the truth: "photos",
                 *, task: str = "images",                  # or "colorization"
                 families: Sequence[str] | None = None,    # violations to try; None for all
                 valid: str | None = None,                 # the valid alternative; None for the task's usual one
+                matched: str = "psnr",                    # of colorization: what it is matched in, or "ciede2000"
                 scale: str = "default",                   # "quick", "default" or "full": size only
                 seed: int = 0,
                 regions: str | Path | None = None,        # folder of label maps <stem>_a<k>.png
@@ -242,11 +245,12 @@ def image_probe(source="photos",                          # the truth: "photos",
     if scale not in PICTURE_SIZES: raise unknown("scale", scale, PICTURE_SIZES)
     of_scenes, size = isinstance(source, str) and source == "scenes", PICTURE_SIZES[scale]
     names = picture_families(task, "scenes" if of_scenes else "photos", families, valid)
+    if task == "colorization": color_yardstick(matched)
     few_threads()
     specs = list(IMAGE_METRICS if metrics is None else metrics)
     networks = dict(device=device, weights=weights, encoder=encoder)
     judged = probe_metrics(specs, **networks) # before anything else: what is wrong with them is said at once
     opened = open_pictures(source, preds, size, seed, regions, recursive, side)
     networks["weights"] = replace(WeightChoice.of(weights), settled=True) # each process has some of the metrics
-    jobs = [_Job(pictures, task, names, seed, label, progress, networks) for label, pictures in opened.items()]
+    jobs = [_Job(pictures, task, names, seed, label, progress, networks, matched) for label, pictures in opened.items()]
     return combine_results([_probe_system(job, families, specs, judged, size, workers) for job in jobs])

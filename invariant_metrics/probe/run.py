@@ -30,8 +30,9 @@ def probe_kind(task: str,    # of PROBES
 
 # %% ../../nbs/probe/090_run.ipynb #d9349803
 HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",), "regions": ("photographs", "pictures"),
-              "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",)} # option -> kinds of probe
-UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto"}
+              "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",),
+              "valid": ("own world", "photographs", "pictures"), "matched": ("own world", "photographs", "pictures")} # option -> kinds of probe
+UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto", "valid": None, "matched": None}
 
 def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None: # options: of UNSET, as of `run_probe`
     "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
@@ -47,7 +48,8 @@ def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None:
     kind, without = probe_kind(task, target, pred), "" if target is not None else " without --target"
     for name, value in options.items():
         given = value is not UNSET[name] and value != UNSET[name] and value != []
-        if given and kind not in HAS_EFFECT[name]:
+        tasks = {"matched": PROBES[:1], "valid": PROBES[:2]}.get(name, PROBES)
+        if given and (kind not in HAS_EFFECT[name] or task not in tasks):
             raise InputError(f"--{name} has no effect on the probe of {task}{without}; leave it out")
 
 # %% ../../nbs/probe/090_run.ipynb #b876f46a
@@ -75,11 +77,12 @@ def _settings(places: Mapping, plain: Mapping) -> dict:
 def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping, side: int | None, common: Mapping) -> ProbeResult:
     from invariant_metrics.probe.images import color_probe
     from invariant_metrics.probe.own_images import image_probe
-    if kind == "photographs": return color_probe([target], **looks, **common)
-    sized = {} if side is None else {"side": side}
-    if kind == "pictures": return image_probe(target, pred or None, task=task, **looks, **sized, **common)
-    if task == "colorization": return color_probe(["photos", "scenes"], **common)
-    return combine_results([image_probe(place, task=task, **common) for place in ("photos", "scenes")])
+    sized, looks = {} if side is None else {"side": side}, dict(looks)
+    beside = {name: value for name in ("valid", "matched") if (value := looks.pop(name)) is not None}
+    if kind == "photographs": return color_probe([target], **beside, **looks, **common)
+    if kind == "pictures": return image_probe(target, pred or None, task=task, **beside, **looks, **sized, **common)
+    if task == "colorization": return color_probe(["photos", "scenes"], **beside, **common)
+    return combine_results([image_probe(place, task=task, **beside, **common) for place in ("photos", "scenes")])
 
 def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str, common: Mapping) -> ProbeResult:
     if target is None:
@@ -101,6 +104,8 @@ def run_probe(task: str,                             # of PROBES
               recursive: bool = False,
               side: int | None = None,               # pixels of the true pictures that are looked at
               base: str = "auto",                    # texts that are edited: "references", "predictions", or what the data allow
+              valid: str | None = None,              # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
+              matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
               out: str | Path | None = None,         # run folder; default runs/probe-<task>
               overwrite: bool = False,               # replace another run in the folder
               scale: str = "default",                # size only
@@ -113,12 +118,13 @@ def run_probe(task: str,                             # of PROBES
              ) -> tuple[Path, ProbeResult]:          # the run folder
     "A probe in a run folder, or the same one if it is there already; raises InputError on whatever is unknown or does not fit."
     foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
-    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base, encoder=encoder)
+    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base, encoder=encoder,
+                valid=valid, matched=matched)
     check_device(device or "cpu")
     systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils), "regions": regions}
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
-                 side=side, base=base, scale=scale, seed=seed, device=device or "cpu", encoder=encoder,
+                 side=side, base=base, valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu", encoder=encoder,
                  weights=chosen_record(weights))
     settings = _settings(places, plain)
     begun = time.perf_counter()
@@ -129,7 +135,7 @@ def run_probe(task: str,                             # of PROBES
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
         if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, common)
         else:
-            looks = dict(regions=regions, recursive=recursive)
+            looks = dict(regions=regions, recursive=recursive, valid=valid, matched=matched)
             common["encoder"] = encoder
             found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side, common)
     found.save(out/"probe")

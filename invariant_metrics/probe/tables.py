@@ -23,7 +23,7 @@ from ..core import InputError, Signature, unknown
 from ..stats import cluster_interval, cluster_means
 from ..metrics.base import Metric, PairedMetric
 from .contrast import verdict_interval, share_interval, trend, wins
-from .profile import Verdicts
+from .profile import DoseCurves, Verdicts
 
 # %% ../../nbs/probe/020_tables.ipynb #0ebedf89
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
@@ -98,6 +98,7 @@ class ViewComparison:
     untouched: np.ndarray | None = None  # (M,) or (L, M) before anything was done; None: the valid one
     draws: np.ndarray | None = None      # (M, C) how often each set drew each cluster
     win: np.ndarray | None = None        # (L, M) in [0, 1]; None: of violation against valid
+    curves: DoseCurves | None = None     # of probes whose edits have distances
 
     def __post_init__(self):
         if self.win is not None: return
@@ -116,7 +117,7 @@ class ViewComparison:
         K, where = len(levels), cluster if self.draws is None else np.unique(cluster)
         first = lambda x: x[:K] if x is not None and np.ndim(x) == 2 else x
         return Verdicts(self.metric, self.family, self.view, self.violation[:K], first(self.valid), where,
-                        first(self.untouched), self.draws, levels=levels)
+                        first(self.untouched), self.draws, levels, self.curves)
 
 # %% ../../nbs/probe/020_tables.ipynb #fe95d021
 ROUNDING = 1e-9 # of the largest difference
