@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from invariant_metrics.pages.probe import render_probe
+from invariant_metrics.commands.judge import _probe_payload, _probe_tables
+from invariant_metrics.pages.probe import heat_maps, render_probe
 from invariant_metrics.probe.profile import empty_profile
 from invariant_metrics.probe.tables import LEAST_ITEMS, count_kinds, interval_verdict, kind_verdicts, summarize_probe
 from invariant_metrics.probe.task import ProbeResult
@@ -101,3 +102,33 @@ def test_what_is_known_beforehand_stands_last_and_nothing_makes_nothing(probe):
     counts = summarize_probe(replace(probe, profile=probe.profile.replace({"metric": {"bleu": "psnr"}}), auc=probe.auc.iloc[:0]), "colorization").counts
     assert counts["known"].all()
     assert not len(count_kinds(kind_verdicts(replace(probe, profile=empty_profile(), auc=probe.auc.iloc[:0]))))
+
+
+def three_axes(probe: ProbeResult) -> ProbeResult:
+    "The same with five kinds that say less and four of form."
+    kinds = {**dict.fromkeys(KINDS[:5], "less"), **dict.fromkeys(KINDS[5:9], "form")}
+    return replace(probe, ledger=probe.ledger.assign(kind=[kinds.get(f, "violation") for f in probe.ledger["family"]]))
+
+
+def test_nothing_is_counted_over_kinds(probe):
+    apart = three_axes(probe)
+    said = summarize_probe(apart, "captioning")
+    counts = said.counts.set_index(["metric", "view", "kind"])
+    assert counts.loc[("bleu", "paired"), "of"].to_dict() == {"violation": 24, "less": 5, "form": 4}
+    assert counts.loc[("bleu", "paired"), "notices"].to_dict() == {"violation": 15, "less": 5, "form": 4}
+    sentences = dict(said.sentences["captioning"])
+    assert "of 5 families that leave something out and say nothing false, one edit apart are marked down by bleu 5" in sentences["Said less:"]
+    assert "of 4 families" in sentences["Said worse:"] and "of 24: bleu 15/2." in sentences["With one edit apart,"]
+    assert "notices 3 and prefers 0 of 24 kinds" in sentences["The sentinels:"]  # length, over sets: only what is false counts here
+
+
+def test_page_and_shell_keep_the_axes_apart(probe):
+    apart = three_axes(probe)
+    maps = heat_maps(apart, "captioning")
+    assert len(maps) == 9 and [m["auc"]["title"].count("completeness") for m in maps] == [0, 1, 0] * 3
+    rows = [{row["name"] for row in (m["accuracy"] or m["auc"])["rows"]} | {*(m["accuracy"] or m["auc"])["columns"]} for m in maps]
+    assert {*KINDS[:5]} <= rows[1] and not {*KINDS[:5]} & rows[0] and not {*KINDS[9:]} & rows[1]
+    titles = [table.title for table in _probe_tables(summarize_probe(apart, "captioning"))]
+    assert len(titles) == 9 and sum("say less" in t for t in titles) == 3 and sum("say it worse" in t for t in titles) == 3
+    auc = pd.DataFrame(_probe_payload(summarize_probe(apart, "captioning"), apart)["auc"])
+    assert auc.groupby("kind")["family"].nunique().to_dict() == {"form": 4, "less": 5, "violation": 31}

@@ -202,3 +202,11 @@ def test_the_row_over_all_families_leaves_valid_edits_out():
     ledger = pd.DataFrame(dict(family=["f", "synonym"], kind=["violation", "valid"], n=N, matched=N, not_applicable=0))
     found = profile(made, ledger, reps=50).query("level == 'all'").set_index("family")["accuracy"]
     assert found["all"] == found["f"] == 1 and found["synonym"] == 0
+
+
+def test_every_kind_has_a_row_of_its_own():
+    "The mean over families is taken within a kind: false, less, worse in form."
+    made = [Verdicts("m", family, "item", np.full((1, N), value), np.zeros(N), np.arange(N)) for family, value in (("f", 1.0), ("g", -1.0), ("h", 1.0), ("i", -1.0))]
+    ledger = pd.DataFrame(dict(family=["f", "g", "h", "i"], kind=["violation", "less", "less", "form"], n=N, matched=N, not_applicable=0))
+    found = profile(made, ledger, reps=50).query("level == 'all'").set_index("family")["accuracy"]
+    assert (found["all"], found["all less"], found["all form"]) == (1, 0.5, 0)

@@ -33,14 +33,17 @@ def _one_or_all(given: list): # nothing, the only one, or all of them
 def _probe_tables(said) -> list[ResultTable]: # said: of `summarize_probe`
     from invariant_metrics.probe.tables import VIEW_NAMES
     tables = []
-    for (origin, view), part in said.counts.groupby(["source", "view"], sort=False):
+    what = {"violation": "kinds of violation that a metric notices, or prefers to what is right",
+            "less": "kinds that say less and nothing false: marked down, or preferred to what says all",
+            "form": "kinds that say it worse: marked down, or preferred to what says it well"}
+    for (origin, view, kind), part in said.counts.groupby(["source", "view", "kind"], sort=False):
         rows = part[["metric", "notices", "prefers", "undecided", "of", "too_few"]].rename(columns={"too_few": "too few items"})
-        title = f"{origin}, {VIEW_NAMES[view]}: kinds of violation that a metric notices, or prefers to what is right"
+        title = f"{origin}, {VIEW_NAMES[view]}: {what[kind]}"
         tables.append(ResultTable(records(rows), title))
     return tables
 
 def _probe_payload(said, found) -> dict:
-    broken = found.ledger.loc[found.ledger["kind"] == "violation", ["source", "family"]].drop_duplicates()
+    broken = found.ledger.loc[found.ledger["kind"] != "valid", ["source", "family", "kind"]].drop_duplicates()
     auc = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
     return {"counts": records(said.counts), "auc": records(auc), "ledger": records(found.ledger), "sentences": said.sentences, "signatures": found.signatures}
 

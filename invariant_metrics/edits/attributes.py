@@ -21,7 +21,7 @@ from ..data.wordnet import antonyms, wordnet
 from ..invariants.caption_words import COLOR, noun_lemma
 from .word_lists import COMPOUNDS, FORM_OF, word_pairs
 from .words import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
-from .words import flat, marked, names_of_text, put, unsaid, word_edits
+from .words import flat, marked, names_of_text, names_one_thing, put, unsaid, word_edits
 
 # %% ../../nbs/edits/70_attributes.ipynb #4cfe5980
 PALETTES = ("css", "css+xkcd")
@@ -196,15 +196,6 @@ def adjective_opposites(word: str,           # lower case
     words = [other.replace("_", " ") for other in found if other.lower() != word and (word, other) not in _ODD]
     return tuple(other for other in words if marked(f"a {other} thing").tags[1] == "A") # no *much*
 
-@lru_cache(2**14)
-def _names_one_thing(first: str, second: str) -> bool: # *hot dog*: in WordNet, and no kind of the second
-    if (first, second) in COMPOUNDS: return True
-    net = wordnet()
-    base = noun_lemma(second)
-    kinds = net.synsets(f"{first}_{base}", "n")
-    usual = net.synsets(base, "n")[:3] # in its fifth sense a *dog* is a sausage
-    return bool(kinds) and not any({*usual} & {*net.ancestors(kind)} for kind in kinds)
-
 _MEASURES = frozenset("""year years month months week weeks day days hour hours foot feet inch inches
 meter meters mile miles story stories""".split())
 _COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
@@ -220,7 +211,7 @@ def _free_adjective(m: Marked, i: int) -> bool: # that says something about a th
     if m.tags[i] != "A" or m.tags[i - 1:i] == "N": return False
     if {*before} & _MEASURES or {*after} & _COMPLEMENTS: return False
     shade = bool(after) and f"{m.words[i]} {after[0]}" in _readable()
-    return not shade and not (m.tags[i + 1:i + 2] == "N" and _names_one_thing(m.words[i], after[0]))
+    return not shade and not (m.tags[i + 1:i + 2] == "N" and names_one_thing(m.words[i], after[0]))
 
 # %% ../../nbs/edits/70_attributes.ipynb #c1a3968c
 SIZES = word_pairs("size", "A")

@@ -6,7 +6,7 @@
 __all__ = ['is_word', 'misspelling', 'character_replaced', 'case_changed', 'punctuation', 'tokenization', 'shuffle',
            'adjacent_swap', 'repetition', 'aspect_changed', 'question', 'coreference', 'relation_reversed',
            'subject_object_swapped', 'attributes_swapped', 'count_changed', 'object_added', 'object_dropped',
-           'object_repeated', 'sentences_of', 'sentence_reordered', 'sentence_repeated', 'entity_from_source',
+           'sentences_of', 'sentence_reordered', 'sentence_repeated', 'has_object', 'entity_from_source',
            'verbs_of_text', 'predicate_from_source', 'circumstances', 'circumstance_from_source',
            'circumstance_invented', 'expanded', 'contraction', 'expansion', 'list_reordered', 'edits_of']
 
@@ -21,14 +21,14 @@ import numpy as np
 from ..core import unknown
 from ..files import word_groups
 from ..data.wordnet import base_forms, sense_numbers, wordnet
-from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma
+from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma, word_tags
 from .colors import chosen_kinds
 from .sentences import swapped
-from .word_lists import ALIKE, CONTRACTIONS, FORM_OF, GENDERS, KIND_OF, NAMES
+from .word_lists import ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF, NAMES
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
-from .words import EDIT_TASKS, PHRASE, TextCase, added_only, appended, cut, differences
-from .words import draw_places, flat, marked
+from .words import EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names, cut, differences
+from .words import draw_places, flat, lives, marked, names_one_thing, with_things
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
 from .words import table_edit, unsaid, within, word_edit, word_edits
 
@@ -132,7 +132,7 @@ def _aspect_pairs(text: str) -> list[tuple[int, int, str]]:
         base, form = FORM_OF.get(word, ("", 9))
         if tag == "G" and form == 4 and i and m.words[i - 1] in ("is", "are"):
             out.append((m.spans[i - 1][0], m.spans[i][1], VERB_FORMS[base][m.words[i - 1] == "is"]))
-        elif tag == "V" and form in (0, 1) and m.tags[i - 1:i] in ("N", "W"):
+        elif tag == "V" and form in (0, 1) and m.tags[i - 1:i] in ("N", "W") and m.tags[i - 2:i - 1] not in ("V", "G", "T"):
             out.append((*m.spans[i], f"{'is' if form else 'are'} {VERB_FORMS[base][4]}"))
     return out
 
@@ -143,7 +143,7 @@ def _plain_aspect(text: str) -> list[str]: # with every *is riding* as *rides*
 
 @word_edit("aspect-changed", "major", "verbs in the other aspect",
            lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) != flat(case.text)
-           and abs(len(flat(after)) - len(flat(case.text))) <= level, tasks=("translation", "summarization"))
+           and abs(len(flat(after)) - len(flat(case.text))) <= level, "form", tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = draw_places(_aspect_pairs(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
@@ -157,7 +157,7 @@ def _asks(case: TextCase, after: str, level: int) -> bool:
 def question(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = re.match(f"({PHRASE})X", m.tags)
-    if not found or case.text.count(".") > 1 or len(m.words) < 4: return None
+    if not found or m.words[found.end() - 1] in ("being", "been", "be", "'s", "having", "doing") or case.text.count(".") > 1 or len(m.words) < 4: return None
     (a, b), start = m.spans[found.end() - 1], case.text
     named = bool(names_of_text(start[:m.spans[0][1]]))
     rest = (start[0] if named else start[0].lower()) + start[1:a] + start[b:].lstrip()
@@ -166,14 +166,20 @@ def question(case: TextCase, level: int, generator: np.random.Generator) -> str 
 # %% ../../nbs/edits/60_word_families.ipynb #c7fadccc
 _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 
+_PARTS = frozenset("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder shoulders feet legs side top front middle end way air".split())
+
 def _misread(text: str) -> list[tuple[int, int, str]]:
-    m, out, people, things = marked(text), [], [], []
-    for word, span, tag in zip(m.words, m.spans, m.tags):
+    m, out, people, things, named = marked(text), [], [], [], {a for a, *_ in names_of_text(text)}
+    for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
         wrong = {"he": things, "she": things, "him": things, "it": people}.get(word, ()) if tag == "W" else ()
-        if wrong: out.append((*span, f"the {wrong[-1]}"))
+        place = m.tags[i + 1:i + 2] in tuple("VX") if word in ("he", "she") else m.tags[i - 1:i] in tuple("VGIN") and m.tags[i + 1:i + 2] in ("", ".", ",", "I")
+        if wrong and place and text[span[1]:span[1] + 1] not in ("'", "’"): out.append((*span, f"the {wrong[-1]}"))
         if tag == "N" and word in _PEOPLE: people.append(word)
-        elif tag == "N" and noun_lemma(word) == word and word.isalpha() and kind_of(word) != "alive": things.append(word)
+        elif tag == "N" and m.tags[i + 1:i + 2] != "N" and span[0] not in named and _is_thing(word): things.append(word)
     return out
+
+def _is_thing(word: str) -> bool: # one thing, no part of a body
+    return noun_lemma(word) == word and word.isalpha() and word not in _PARTS and kind_of(word) != "alive" and plural_of(word) != word
 
 def _other_referent(case: TextCase, after: str, level: int) -> bool:
     found, pronouns = differences(case.text, after), (("he",), ("she",), ("him",), ("it",))
@@ -187,10 +193,24 @@ def coreference(case: TextCase, level: int, generator: np.random.Generator) -> s
 
 # %% ../../nbs/edits/60_word_families.ipynb #a4d7efb7
 _CAPTIONS = ("captioning",)
-table_edit("noun-swapped", "critical", "things replaced by others of their kind", lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS)
+_MASS = ("dish", "sport") # kinds of which some are counted and some are not
+
+def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs players*
+    kind = KIND_OF.get(noun_lemma(m.words[i]), "")
+    return kind in _MASS and (m.tags[i - 1:i] not in tuple("DMPA") and m.tags[i + 1:i + 2] != "N" or noun_lemma(m.words[i]) != m.words[i])
+
+table_edit("noun-swapped", "critical", "things replaced by others of their kind", lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
+           where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i)) # one or many
 table_edit("color-replaced", "critical", "colors replaced", lambda w, t: other_colors(w) if w in COLOR and t in "AN" else (), tasks=_CAPTIONS)
+_LOOSE = frozenset(["in front of", "behind", "through", "across", "around"]) # both this and another may hold
+_NO_PLACES = frozenset("day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air".split())
+
+def _in_space(m: Marked, i: int) -> bool: # a relation of two things
+    head = next((w for w, t, after in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".") if t == "N" and after != "N"), "")
+    return m.words[i] not in _LOOSE and head not in _NO_PLACES | _PARTS and m.tags[i + 1:i + 2] in tuple("DPM")
+
 table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ()) if t == "I" else (), new=False,
-           tasks=_CAPTIONS)
+           where=_in_space, tasks=_CAPTIONS)
 
 def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int, str]]]: # pattern: two groups of tags
     m, out = marked(text), []
@@ -208,46 +228,98 @@ def _swap_ends(case: TextCase, generator: np.random.Generator, pattern: str, acc
 # %% ../../nbs/edits/60_word_families.ipynb #53c04fe0
 _DIRECTED = frozenset("on under above below behind inside over underneath atop beneath in".split()) | {"on top of"}
 _MUTUAL = frozenset("meet hug kiss fight face touch join play talk".split())
+_HELD = frozenset("take taking have has had having make get do does doing did give be being".split()) # whose object is often no thing
+_WHOLE = r"[DM][AN]*N" # a noun phrase that stands by itself
+_PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view image air sky group couple "
+                      "bunch number pair variety lot series".split())
+
+def _whole_ends(m: Marked, found: re.Match) -> bool: # two noun phrases, the first at the beginning, in the same number
+    last = [m.words[found.end(g) - 1] for g in (1, 2)]
+    many = [m.tags[found.start(g)] == "M" or noun_lemma(w) != w for g, w in zip((1, 2), last)]
+    agree = many[0] == many[1] or not {*"VX"} & {*m.tags}
+    heads = not {*map(noun_lemma, last)} & _PARTS_OF
+    words = m.words[found.start(1):found.end(1)] + m.words[found.start(2):found.end(2)]
+    if any(w.endswith("ing") and w not in ("building", "painting", "railing", "ceiling", "wing") for w in words): return False # *a bench texting*
+    if any(m.words[found.start(g)] in ("a", "an") and noun_lemma(w) != w for g, w in zip((1, 2), last)): return False
+    begins = found.start(1) == 0 and m.words[found.start(2)] not in ("this", "that", "these", "those", "each", "another", "no", "all", "both")
+    return agree and heads and begins and m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S") and m.words[found.end(2):found.end(2) + 1] != ("of",)
 
 @word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1, tasks=_CAPTIONS)
 def relation_reversed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    ridden = lambda m, f: f.start(1) and FORM_OF.get(m.words[f.start(1) - 1], ("",))[0] in ("ride", "surf")
-    return _swap_ends(case, generator, f"({PHRASE})[VGE]?I({PHRASE})(?!N)", lambda m, f: m.words[f.start(2) - 1] in _DIRECTED and not ridden(m, f))
+    ridden = lambda m, f: any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make") for w in m.words[f.end(1):f.start(2)])
+    directed = lambda m, f: m.words[f.start(2) - 1] in _DIRECTED and _whole_ends(m, f) and not ridden(m, f)
+    return _swap_ends(case, generator, f"({_WHOLE})(?:X?[VGE])?I({_WHOLE})(?!N)", directed)
 
 @word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, steps=1)
 def subject_object_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    verb = lambda m, f: FORM_OF.get(m.words[f.start(2) - 1], ("",))[0] not in _MUTUAL
-    return _swap_ends(case, generator, f"({PHRASE})X?[VG]({PHRASE})(?!N)", verb)
+    base = lambda m, f: FORM_OF.get(m.words[f.start(2) - 1], ("",))[0]
+    fits = lambda m, f: not {base(m, f), m.words[f.start(2) - 1], verb_lemma(m.words[f.start(2) - 1])} & (_MUTUAL | _HELD) and _whole_ends(m, f)
+    return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", fits)
 
 # %% ../../nbs/edits/60_word_families.ipynb #c7db6368
+_SORTS = {"size": "big large huge giant small little tiny tall short long", "material": "wooden metal stone brick glass leather plastic concrete",
+          "condition": "clean dirty wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
+_SORT = {word: sort for sort, words in _SORTS.items() for word in words.split()}
+
+def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
+    if m.words[i] in COLOR: return "color"
+    if m.words[i] in ("young", "old", "elderly"): return "age" if lives(m.words[i + 1]) else ""
+    return _SORT.get(m.words[i], "")
+
 @word_edit("attributes-swapped", "critical", "two things exchange their adjectives",
            lambda case, after, level: moved_only(case, after, level) and len(differences(case.text, after)) == 2, steps=1, tasks=_CAPTIONS)
 def attributes_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    pairs = [k for k, _ in stretches(case.text, "AN") if m.tags[k - 1:k] not in ("A", "C", "R")]
-    both = [(i, j) for i in pairs for j in pairs if i < j and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]]
+    pairs = [k for k, _ in stretches(case.text, "AN") if m.tags[k - 1:k] not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
+    alike = lambda i, j: _sort_of(m, i) == _sort_of(m, j) != "" and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
+    both = [(i, j) for i in pairs for j in pairs if i < j and alike(i, j)]
     chosen = draw_places(both, 1, generator)
     if chosen is None: return None
     i, j = chosen[0]
     return put(case.text, [(*m.spans[i], m.words[j]), (*m.spans[j], m.words[i])])
 
 # %% ../../nbs/edits/60_word_families.ipynb #b3dda31f
-def _countable(text: str) -> list[tuple[int, int, int]]: # places of determiner and noun; 1 where it is one thing
+_HARDLY_MANY = frozenset("""field street road beach side game day night top bottom front back middle background view picture photo image couple
+    bunch lot pair bit variety kind type series set group crowd herd flock team line row sky air ocean sea room kitchen bathroom city town
+    kitchen face head time way wave ground area distance display close part piece slice match swing turn bite""".split())
+
+def _countable(text: str) -> list[tuple[int, int, tuple]]: # places of determiner and noun; what agrees with it where it is one thing, else None
     m, out = marked(text), []
-    for found in re.finditer(r"[DM]A*N(?!N)", m.tags):
-        first, last = m.words[found.start()], m.words[found.end() - 1]
-        one = first in ("a", "an", "one")
-        many = m.tags[found.start()] == "M" and noun_lemma(last) != last
-        good = noun_lemma(plural_of(last)) == last != plural_of(last) if one else many
-        if good and last.isalpha(): out.append((found.start(), found.end() - 1, int(one)))
+    for found in re.finditer(r"[DM][AN]*N(?![NCQA])", m.tags):
+        i, j = found.start(), found.end() - 1
+        first, last = m.words[i], m.words[j]
+        if not last.isalpha() or noun_lemma(last) in _HARDLY_MANY or m.words[j + 1:j + 2] == ("of",) or "A" in word_tags(noun_lemma(last)): continue
+        if first in ("a", "an", "one"):
+            agree = _agreement(m, i, j)
+            if noun_lemma(plural_of(last)) == last != plural_of(last) and agree is not None: out.append((i, j, agree))
+        elif m.tags[i] == "M" and first in NUMBER_WORDS.values() and noun_lemma(last) != last: out.append((i, j, None))
     return out
+
+_BE_MANY = {"is": "are", "was": "were", "has": "have", "does": "do"}
+
+def _many_form(m: Marked, k: int) -> str: # of a verb in the third person, or nothing
+    base, form = FORM_OF.get(m.words[k], ("", 0))
+    return _BE_MANY.get(m.words[k], "") or (base if form == 1 else "")
+
+def _agreement(m: Marked, i: int, j: int) -> tuple | None: # verbs to be changed with a noun that becomes many; None where it cannot be
+    k = j + 1 + (m.tags[j + 1:j + 2] == "R")
+    if m.tags[k:k + 1] == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}: return None
+    if i and m.words[i - 1] in ("is", "was") and m.tags[i - 2:i - 1] == "K": return (i - 1,)
+    if i and m.tags[i - 1] in "IVG": return None if m.tags[k:k + 1] in tuple("VX") and m.tags[i - 1] != "I" else ()
+    if i: return None
+    if m.tags[k:k + 1] in tuple("VX") and k < len(m.tags): return (k,) if _many_form(m, k) else () if _tells_no_number(m, k) else None
+    return None if {*"VX"} & {*m.tags} else ()
+
+def _tells_no_number(m: Marked, k: int) -> bool: # *walked*, *can*
+    return FORM_OF.get(m.words[k], ("", 0))[1] == 2 and m.words[k] not in ("was", "were") or m.words[k] in ("can", "will", "could", "would", "may", "might", "must")
 
 def _counts_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = flat(case.text), flat(after)
     pairs = [(x, y) for x, y in zip(a, b) if x != y]
-    nouns = [(x, y) for x, y in pairs if noun_lemma(x) == noun_lemma(y)]
-    numbers = [(x, y) for x, y in pairs if noun_lemma(x) != noun_lemma(y)]
-    return len(a) == len(b) and len(numbers) == level >= len(nouns) and all(y in ("a", "one") or y in NUMBER_WORDS.values() for _, y in numbers)
+    verbs = [(x, y) for x, y in pairs if _BE_MANY.get(x) == y or FORM_OF.get(x, ("",))[0] == FORM_OF.get(y, (" ",))[0]]
+    nouns = [(x, y) for x, y in pairs if noun_lemma(x) == noun_lemma(y) and (x, y) not in verbs]
+    counts = [y for x, y in pairs if (x, y) not in [*verbs, *nouns]]
+    return len(a) == len(b) and len(counts) == level >= max(len(nouns), len(verbs)) and {*counts} <= {"a", "one", *NUMBER_WORDS.values()}
 
 @word_edit("count-changed", "critical", "counts of things changed", _counts_differ, tasks=_CAPTIONS)
 def count_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -255,9 +327,10 @@ def count_changed(case: TextCase, level: int, generator: np.random.Generator) ->
     chosen = draw_places([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))], level, generator)
     if chosen is None: return None
     spots = []
-    for i, j, one, draw in chosen:
+    for i, j, agree, draw in chosen:
         number = [n for n in ("two", "three", "four", "five", "six") if n != m.words[i]][draw]
-        spots += [(*m.spans[i], number)] + ([(*m.spans[j], plural_of(m.words[j]))] if one else [])
+        spots.append((*m.spans[i], number))
+        if agree is not None: spots += [(*m.spans[j], plural_of(m.words[j])), *((*m.spans[k], _many_form(m, k)) for k in agree)]
     return put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #6104e7f1
@@ -270,7 +343,7 @@ def _new_things(case: TextCase, after: str, level: int) -> bool:
 @word_edit("object-added", "critical", "things that no right answer names", _new_things, tasks=_CAPTIONS)
 def object_added(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = draw_places([w for w in _OTHERS if unsaid([w], case)], level, generator)
-    return None if found is None else appended(case.text, "".join(f" and {'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found))
+    return None if found is None else with_things(case.text, [f"{'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found])
 
 # %% ../../nbs/edits/60_word_families.ipynb #a98fb114
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
@@ -278,18 +351,15 @@ def _thing_gone(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
 def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places([cut(case.text, a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXG])")], level, generator)
-    return None if spots is None else put(case.text, spots)
-
-def _nothing_new(case: TextCase, after: str, level: int) -> bool:
-    return within(case.text, after) and {*flat(after)} - {*flat(case.text)} <= {"and"} and len(flat(after)) > len(flat(case.text))
-
-@word_edit("object-repeated", "critical", "things named twice", _nothing_new, tasks=_CAPTIONS)
-def object_repeated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    found = [(m.spans[b][1], m.spans[b][1], " and " + case.text[m.spans[a][0]:m.spans[b][1]]) for a, b in stretches(case.text, f"D[AN]*N(?!N)")]
-    spots = draw_places([(a, b, new[:5] + new[5].lower() + new[6:]) for a, b, new in found], level, generator)
+    found = [(a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])") if m.words[a] == "and"]
+    found = [(a, b) for a, b in found if re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF] # no *grass enclosure* after *wood*
+    whole = lambda a: m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR and not names_of_text(case.text)
+    pair = lambda a: whole(a) and "," not in m.tags and not {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]}
+    spots = draw_places([cut(case.text, a, b) for a, b in found if pair(a) and m.words[b + 1:b + 2] != ("of",)], level, generator)
     return None if spots is None else put(case.text, spots)
+
+
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
 _SUMMARIES = ("summarization", "translation")
@@ -330,14 +400,20 @@ def _like_verb(a: str, b: str) -> bool: # infinitives
     senses = [{*sense_numbers(wordnet(), v, "v")} for v in (a, b)]
     return a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1]) or any({a, b} <= near for near in _NEAR_VERBS)
 
+_WITH_MORE = frozenset("help send teach encourage trust".split()) # *help him win*
+
+def has_object(m: Marked, i: int) -> bool:
+    "Whether a noun phrase follows a verb, and the verb needs nothing more."
+    return m.tags[i + 1:i + 2] in tuple("DPANM") and FORM_OF.get(m.words[i], ("",))[0] not in _WITH_MORE
+
 def _other_verbs(word: str, tag: str) -> tuple[str, ...]:
     base, form = FORM_OF.get(word, ("", 0))
     return tuple(VERB_FORMS[v][form] for v in _ACTIONS if not _like_verb(base, v)) if tag in "VEG" and base and base not in _LIGHT else ()
 
 table_edit("predicate-replaced", "critical", "verbs replaced by others in their form", _other_verbs, tasks=_SUMMARIES,
-           where=lambda m, i: m.tags[i + 1:i + 2] in tuple("DPANM") or FORM_OF.get(m.words[i], ("",))[0] in _ACTIONS)
+           where=lambda m, i: has_object(m, i) and FORM_OF.get(m.words[i], ("",))[0] in _ACTIONS)
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced", lambda w, t: TIMES.get(w, ()),
-           where=lambda m, i: m.words[i] not in ("may", "march", "second", "last", "next", "spring"))
+           where=lambda m, i: m.words[i] not in ("may", "march", "second", "last", "next", "spring", "today") and m.words[max(i - 1, 0):i] != ("at",))
 
 # %% ../../nbs/edits/60_word_families.ipynb #437f03ea
 def _name_of_source(case: TextCase, after: str, level: int) -> bool:
@@ -346,23 +422,29 @@ def _name_of_source(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source, tasks=_SUMMARIES)
 def entity_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    own = names_of_text(case.text)
-    others = sorted({n for *_, n in names_of_text(case.source)} - {n for *_, n in own})
-    others = [n for n in others if unsaid([n], case)]
-    spots = draw_places([(a, b, others[int(s * len(others))]) for (a, b, _), s in zip(own, generator.random(len(own)))] if others else [], level, generator)
+    own = classed_names(case.text)
+    others = sorted({(name, kind) for *_, name, kind in classed_names(case.source) if unsaid([name], case)})
+    spots = []
+    for (a, b, name, kind), share in zip(own, generator.random(len(own))):
+        fitting = [other for other, same in others if same == kind and other[:2] != name[:2]] # *Downton* may be spelled *Dowton*
+        if fitting: spots.append((a, b, fitting[int(share * len(fitting))]))
+    spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #1faab704
-def verbs_of_text(text: str) -> list[tuple[int, int, str, int]]: # start, stop, infinitive, which form
+def verbs_of_text(text: str,
+                  objects: bool = False, # only those that an object follows
+                 ) -> list[tuple[int, int, str, int]]: # start, stop, infinitive, which form
     "The verbs of a text whose forms are known and that mean something by themselves."
     m = marked(text)
-    found = [(*span, *FORM_OF[w]) for w, span, tag in zip(m.words, m.spans, m.tags) if tag in "VEG" and w in FORM_OF]
+    known = [i for i, (w, tag) in enumerate(zip(m.words, m.tags)) if tag in "VEG" and w in FORM_OF and (not objects or has_object(m, i))]
+    found = [(*m.spans[i], *FORM_OF[m.words[i]]) for i in known]
     return [f for f in found if f[2] not in _LIGHT]
 
 def _new_verbs(case: TextCase) -> list[str]: # infinitives that only the source has
     own = {v for t in (case.text, *case.others) for *_, v, _ in verbs_of_text(t)}
-    found = sorted({v for *_, v, _ in verbs_of_text(case.source)})
-    return [v for v in found if unsaid(VERB_FORMS[v], case) and not any(_like_verb(v, o) for o in own)]
+    found = sorted({v for *_, v, _ in verbs_of_text(case.source, objects=True)})
+    return [v for v in found if v in _ACTIONS and unsaid(VERB_FORMS[v], case) and not any(_like_verb(v, o) for o in own)]
 
 def _verb_of_source(case: TextCase, after: str, level: int) -> bool:
     found, allowed = differences(case.text, after), {*_new_verbs(case)}
@@ -372,18 +454,16 @@ def _verb_of_source(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("predicate-from-source", "critical", "verbs replaced by others of the source", _verb_of_source, tasks=_SUMMARIES)
 def predicate_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    own, others = verbs_of_text(case.text), _new_verbs(case)
+    own, others = verbs_of_text(case.text, objects=True), _new_verbs(case)
     spots = [(a, b, VERB_FORMS[others[int(s * len(others))]][k]) for (a, b, _, k), s in zip(own, generator.random(len(own)))] if others else []
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
-_COUNTRIES = frozenset("""china germany russia britain america england scotland ireland ukraine turkey iran iraq syria israel mexico
-france spain italy austria switzerland poland japan india canada brazil greece sweden norway egypt""".split())
 _STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
 _KINDS = {w: k for k, group in zip(("day", "month", "relative day", "season", "part of the day"), TIME_GROUPS) for w in group}
-_KINDS |= {w.lower(): "country" if w.lower() in _COUNTRIES else "town" for w in NAMES["place"] if w.lower() not in _STATES and " " not in w}
-_KINDS |= dict.fromkeys(_COUNTRIES, "country")
+_KINDS |= {w.lower(): "country" if w.lower() in COUNTRIES else "town" for w in NAMES["place"] if w.lower() not in _STATES and " " not in w}
+_KINDS |= dict.fromkeys(COUNTRIES, "country")
 _KINDS |= {w: kind for kind in ("building", "room", "landscape", "body of water") for w in THINGS[kind]}
 _SPAN = r"(?i)\b(?:for|within|after) (\w+ (?:minute|hour|day|week|month|year|decade)s?)\b"
 _IN_YEAR = r"(?i)\b(?:in|since|until|before|after) ((?:19|20)\d\d)\b(?! \w+s\b)"
@@ -481,7 +561,10 @@ def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str
 
 @word_edit("list-reordered", "base", "the two things of a list exchanged", moved_only, kind="valid", steps=1)
 def list_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    plain = lambda m, f: f.start(1) == 0 or m.tags[f.start(1) - 1] in "IVGX" and m.words[f.start(1) - 1] not in ("between", "of")
+    subject = lambda m, f: f.start(1) == 0 and not {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR
+    ended = lambda m, f: m.tags[f.end(2):f.end(2) + 1] in ("", ".") and not {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR # no sentence of its own comes second
+    inside = lambda m, f: m.tags[f.start(1) - 1] in "IVGX" and m.words[f.start(1) - 1] not in ("between", "of")
+    plain = lambda m, f: subject(m, f) or ended(m, f) and inside(m, f)
     alike = lambda m, f: plain(m, f) and m.words[f.start(2) - 1] == "and" and (m.tags[f.start(1)] == "D") == (m.tags[f.start(2)] == "D")
     return _swap_ends(case, generator, r"(D?[AN]*N)C(D?[AN]*N)(?=\.?$|[XV])", alike)
 

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE', 'THINGS', 'KIND_OF', 'SHADE_OF', 'GENDERS',
-           'PERSONS', 'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'TIME_GROUPS', 'TIMES', 'GERMAN',
-           'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'verb_forms', 'plural_of', 'word_pairs',
-           'other_things', 'kind_name', 'other_colors']
+           'PERSONS', 'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES',
+           'TIME_GROUPS', 'TIMES', 'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'verb_forms',
+           'plural_of', 'word_pairs', 'other_things', 'kind_name', 'other_colors']
 
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
 from collections.abc import Iterable
@@ -119,8 +119,11 @@ def _with_english(kind: str, pools: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(name for pool in pools for name in pool), *people, *places]))
 
 _POOLS = {"woman": WOMEN, "man": MEN, "last": LAST, "place": PLACES, "organization": ORGS}
+_POOLED = {kind: {name for pool in pools for name in pool} for kind, pools in _POOLS.items()}
 NAMES = {kind: _with_english(kind, pools) for kind, pools in _POOLS.items()}
 NAME_CLASS = {name: kind for kind, names in reversed(NAMES.items()) for name in names}
+ENGLISH_NAMES = frozenset(name for kind, names in NAMES.items() for name in names if name not in _POOLED[kind])
+COUNTRIES = frozenset(country for country, in word_table("countries", "country")) # in lower case
 TIME_GROUPS = [group.split() for group in _NEAR["times"]]
 TIMES = {word: tuple(x for x in group if x != word) for group in TIME_GROUPS for word in group}
 

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
            'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'taken_out', 'within', 'added_only',
-           'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table',
-           'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed', 'stands_alone',
-           'number_as_word', 'names_of_text', 'entity_replaced', 'entity_removed', 'stretches', 'cut', 'plain_words',
-           'phrase_removed', 'subject_removed', 'omission', 'appended', 'addition', 'hallucinated_detail',
-           'untranslated', 'unrelated_text', 'empty', 'reference_itself']
+           'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table', 'lives',
+           'noun_before', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed',
+           'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'name_runs',
+           'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'phrase_removed', 'subject_removed',
+           'whole_after', 'omission', 'appended', 'with_things', 'addition', 'hallucinated_detail', 'untranslated',
+           'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
 import re
@@ -23,9 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import Registry
-from ..invariants.caption_words import noun_lemma, tag_words, words_of
+from ..data.wordnet import wordnet
+from ..invariants.caption_words import GERUND_MODIFIERS, GERUND_NOUNS, PERSONS as PEOPLE, kind_of, noun_lemma, tag_words, verb_lemma, word_tags
+from ..invariants.caption_words import words_of
 from .colors import chosen_kinds
-from .word_lists import ALIKE, COMPOUNDS, DETAILS, FORM_OF, GENDERS, GERMAN, MODALS
+from .word_lists import ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FORM_OF, GENDERS, GERMAN, MODALS
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
 from .word_lists import VERB_FORMS, kind_name
@@ -104,7 +107,14 @@ def marked(text: str) -> Marked:
     return Marked(tuple(low), tuple(spans), tag_words(low, given))
 
 def _vowel(word: str) -> bool:
-    return bool(re.match(r"(?i)[aeiou](?!ni[cftv]|s[ei]|uro|ne\b)|hour|honest", word)) or bool(re.match(r"(?i)unin|unim|usher", word))
+    return bool(re.match(r"(?i)[aeiou](?!ni[cftv]|s[ei]|uro|ne\b|te)|hour|honest", word)) or bool(re.match(r"(?i)unin|unim|usher|[aeio]te", word))
+
+def _article(before: str, word: str) -> str: # what stands before a word, with an article that fits it
+    return re.sub(r"\b([Aa])n?( ?)$", lambda m: m[1] + "n" * _vowel(word) + m[2], before)
+
+def _in_case(old: str, new: str, text: str) -> str: # written as the old word is: *TV* says nothing about *television*
+    if old.isupper() and (len(old) > 3 or text.isupper()): return new.upper()
+    return new[:1].upper() + new[1:] if old[:1].isupper() and (len(old) == 1 or not old.isupper()) else new
 
 def put(text: str, spots: Iterable[tuple[int, int, str]], # (start, stop, new words); they do not overlap
        ) -> str:
@@ -114,10 +124,11 @@ def put(text: str, spots: Iterable[tuple[int, int, str]], # (start, stop, new wo
         old, before = out[start:stop], out[:start]
         if not new: # a word that goes takes one space with it
             before, stop = (before[:-1], stop) if before.endswith(" ") else (before, stop + (out[stop:stop + 1] == " "))
-            out = before + out[stop:]
+            word = re.match(r" ?([^\W_]+)", out[stop:])
+            out = (_article(before, word[1]) if word else before) + out[stop:]
             continue
-        if old[:1].isupper(): new = new[:1].upper() + new[1:]
-        if old != new and old: before = re.sub(r"\b([Aa])n?( )$", lambda m: m[1] + "n" * _vowel(new) + m[2], before)
+        new = _in_case(old, new, text)
+        if old != new and old: before = _article(before, new)
         out = before + new + out[stop:]
     return out[:1].upper() + out[1:] if text[:1].isupper() else out
 
@@ -184,12 +195,13 @@ def draw_places(places: Sequence, level: int, generator: np.random.Generator) ->
 def places(case: TextCase, table: Callable, # (word, tag) -> options
            new: bool = True,                # only options that no right answer says
            where: Callable = lambda m, i: True,
+           fit: Callable = lambda m, i, words: words, # which options fit there
           ) -> list[tuple[int, int, list[str]]]: # start, stop, options
     "Words that can be exchanged."
     m, out = marked(case.text), []
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
         if not where(m, i) or {case.text[span[1]:span[1] + 1], case.text[max(span[0] - 1, 0):span[0]]} & {*"'’-"}: continue
-        options = [w for w in table(word, tag) if not new or unsaid(w.split(), case)]
+        options = [w for w in fit(m, i, table(word, tag)) if not new or unsaid(w.split(), case)]
         if options: out.append((*span, options))
     return out
 
@@ -225,12 +237,75 @@ def tense_table(word: str, tag: str) -> tuple[str, ...]:
     return (VERB_FORMS[base][1],) if form == 2 else (VERB_FORMS[base][2],) if form < 2 else ()
 
 def _measured(m: Marked, i: int) -> bool: # after a number
-    return i > 0 and (m.tags[i - 1] == "M" or m.words[i - 1] in ("a", "an", "per", "several", "few"))
+    before = m.words[i - 1] if i else ""
+    alone = before in ("a", "an") and m.words[i + 1:i + 2] and m.words[i + 1] in _AFTER_UNITS
+    return bool(alone) or bool(i) and (m.tags[i - 1] == "M" or before in ("per", "several", "few"))
+
+_AFTER_UNITS = frozenset("away long high wide tall deep thick from of or and per".split())
+
+def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none
+    return m.tags[i + 1:i + 2] in tuple("VXR")
+
+def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
+    after = m.words[i + 1:i + 2]
+    form = FORM_OF.get(after[0], ("", 0))[1] if after else 0
+    if m.words[max(i - 1, 0):i] in (("a",), ("an",)): return False # *a his and hers sink*
+    return m.tags[i] != "W" or not after or after[0] not in ("is", "was", "has", "am", "are", "were", "have", "does", "do") and not (
+        m.tags[i + 1] in "VX" and form in (0, 1) and after[0] in FORM_OF)
 
 _SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase stairway ladder ramp cliff incline".split())
 
-def _opposable(m: Marked, i: int) -> bool: # *up* and *down* only where the ground rises
-    return m.words[i] not in ("up", "down") or bool({*m.words[i + 1:i + 6]} & _SLOPES)
+_FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
+_POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
+
+@lru_cache(2**14)
+def lives(noun: str) -> bool: # in any number
+    "Whether a noun names people or animals."
+    return kind_of(noun_lemma(noun)) == "alive"
+
+@lru_cache(2**12)
+def _sits(noun: str) -> bool: # and stands, and the two can be told from each other
+    net = wordnet()
+    birds = (net.synsets(noun_lemma(noun), "n")[:1] or [""])[0]
+    return lives(noun) and not (birds and "bird.n.01" in net.ancestors(birds))
+
+def noun_before(m: Marked, i: int) -> str:
+    "The nearest noun before a word, or nothing."
+    return next((m.words[k] for k in range(i - 1, -1, -1) if m.tags[k] == "N"), "")
+
+def _opposable(m: Marked, i: int) -> bool: # where the opposite says something else
+    word, after = m.words[i], m.words[i + 1:i + 2]
+    if word in ("up", "down"): return bool({*m.words[i + 1:i + 6]} & _SLOPES) # only where the ground rises
+    if word in _POSTURES: return _sits(noun_before(m, i)) # a sign that stands may as well be said to sit, and so may a bird
+    if word in _FALLING and after and after[0] in ("down", "off", "from", "into", "to", "over", "asleep", "behind", "apart", "out"): return False
+    if word == "with": return m.tags[i - 1:i] == "N"
+    if word in ("light", "right"): return False # of many senses
+    return (word, *after) not in COMPOUNDS and (*m.words[max(i - 1, 0):i], word) not in COMPOUNDS
+
+def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]: # what lives is young, and what does not is new
+    if m.words[i] != "old": return others
+    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.tags[k + 1:k + 2] != "N")
+    wrong = "new" if lives(m.words[next(ends, i)]) else "young"
+    return [other for other in others if other != wrong]
+
+_VAGUE = frozenset("landscape landscapes sport sports dish dishes".split()) # kinds whose name does not stand well in the place of a thing
+
+_DENIALS = frozenset("not no never nobody nothing none neither nor without hardly barely t cannot all every each any only if whether".split()) # t: of *isn't*
+
+def _is_denied(m: Marked, i: int) -> bool:
+    "Whether the sentence has a negation or an *every* before a word: what says less there says more."
+    return bool(_DENIALS & {*m.words[m.tags.rfind(".", 0, i) + 1:i]})
+
+def _nameable(m: Marked, i: int) -> bool: # by its kind
+    if _is_denied(m, i): return False
+    if m.tags[i - 1:i] not in tuple("DMPA") and noun_lemma(m.words[i]) == m.words[i] and i: return False # *caught on camera*
+    alone = "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i]) and m.words[i + 1:i + 2] != ("of",)
+    return alone and m.words[max(i - 1, 0):i] != ("of",) and kind_name(m.words[i]) not in _VAGUE
+
+def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
+    if m.tags[i - 1:i] in ("T", "X", "A", "D") and i: return False
+    alone = sum(tag in "VX" for tag in m.tags) == 1
+    return m.words[i] in _BE_TENSES or alone or not m.words[i].endswith("ed")
 
 def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, and no verb before *to* or another verb
     after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
@@ -238,23 +313,36 @@ def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, 
     if m.tags[i] == "N": return "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i])
     return m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",)) and m.tags[i + 1:i + 2] not in tuple("VIR")
 
-table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable)
+table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable, fit=_of_its_age)
 table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if GERMAN.get(w, w).lower() != w else (), "form", new=False)
 table_edit("unit-changed", "critical", "units replaced without converting the number", lambda w, t: UNITS.get(w, ()), where=_measured)
-table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False)
-table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False)
+table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
+table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False, where=_person_free)
 table_edit("hypernym", "major", "nouns replaced by the name of their kind", lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (),
-           "less", where=lambda m, i: m.tags[i + 1:i + 2] != "N")
-table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, elsewhere={"captioning": "form"})
+           "less", where=_nameable)
+table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, where=_tensed, elsewhere={"captioning": "form"})
 table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid", new=False, where=_no_compound)
 
 def _sexes_differ(case: TextCase, after: str, level: int) -> bool:
+    pairs = differences(case.text, after)
     new = Counter(flat(after)) - Counter(flat(case.text))
-    return by_table(by_tag(GENDERS))(case, after, level) and new.total() == level and unsaid(new, case)
+    same_kind = bool(pairs) and by_table(by_tag(GENDERS))(case, after, len(pairs))
+    return same_kind and new.total() == len(pairs) and unsaid(new, case) and not {*new} & {*flat(case.text)}
 
-@word_edit("gender-changed", "critical", "words for men and women exchanged", _sexes_differ)
+def _one_sex(words: Iterable[str]) -> bool: # no word stands in for another among them
+    words = {*words}
+    return not any({*GENDERS[tag].get(word, ())} & words for word in words for tag in GENDERS)
+
+@word_edit("gender-changed", "critical", "all words for men exchanged for those for women, or the other way round", _sexes_differ, steps=1)
 def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    return exchange(case, level, generator, by_tag(GENDERS))
+    m = marked(case.text)
+    every, found = (places(case, by_tag(GENDERS), new=new) for new in (False, True))
+    words = [case.text[a:b].lower() for a, b, _ in every]
+    person = any(word in GENDERS["N"] | GENDERS["A"] for word in words)
+    animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE for word, tag in zip(m.words, m.tags))
+    named = any(NAME_CLASS.get(case.text[a:b]) in ("man", "woman") for a, b in m.spans)
+    if not found or len(found) < len(every) or named or animal and not person or not _one_sex(words): return None
+    return put(case.text, [(a, b, options[0]) for a, b, options in found])
 
 # %% ../../nbs/edits/50_words.ipynb #a8ea2442
 _HELPERS = frozenset("is are was were can could will would may might must should".split())
@@ -280,7 +368,7 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
         elif _negative_before(text, start): continue
         elif word in _HELPERS and tag == "X" and after != ("not",) and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before == "N": out.append((start, stop, "not " + word))
+        elif tag == "G" and before == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS: out.append((start, stop, "not " + word))
         elif tag == "V" and form[1] in _DO and before in ("N", "W"): out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
     return out
 
@@ -379,40 +467,143 @@ def _names_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = ([n for *_, n in names_of_text(t)] for t in (case.text, after))
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b)) == level == len(differences(case.text, after))
 
+_TITLES = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|President|Senator|Minister|Chancellor|Judge|Professor|Doctor)\.? $")
+
+def classed_names(text: str) -> list[tuple[int, int, str, str]]: # start, stop, name, class: man, woman, last, organization, country, place
+    "The names of a text whose class is known from the lists, from a first name before or from a title."
+    out, found = [], names_of_text(text)
+    for k, (a, b, name) in enumerate(found):
+        first = k and NAME_CLASS.get(found[k - 1][2]) in ("man", "woman") and text[found[k - 1][1]:a] == " "
+        beside = any(x[1] == a - 1 or x[0] == b + 1 for x in found)
+        kind = "last" if first or _TITLES.search(text[:a]) else NAME_CLASS.get(name, "")
+        if name.lower() in COUNTRIES: kind = "country"
+        if kind and (kind in ("man", "woman", "last") or not beside): out.append((a, b, name, kind)) # no half of *New York*
+    return out
+
+def _of_class(kind: str) -> list[str]: # places are towns or countries
+    names = NAMES["place" if kind == "country" else kind]
+    return [n for n in names if kind not in ("place", "country") or (n.lower() in COUNTRIES) == (kind == "country")]
+
 @word_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
 def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found, spots = names_of_text(case.text), []
-    for (a, b, name), share in zip(found, generator.random(len(found))):
-        options = [n for n in NAMES[NAME_CLASS.get(name, "last")] if " " not in n and n not in {x for *_, x in found} and unsaid([n], case)]
-        spots.append((a, b, options[int(share * len(options))]))
+    found = names_of_text(case.text)
+    own = {name for *_, name in found}
+    german = any(NAME_CLASS.get(name) in ("last", "place", "organization") and name not in ENGLISH_NAMES for name in own)
+    spots = []
+    for (a, b, name, kind), share in zip(classed_names(case.text), generator.random(len(found))):
+        fitting = (n for n in _of_class(kind) if " " not in n and (n in ENGLISH_NAMES) != german)
+        options = [n for n in fitting if n not in own and unsaid([n], case)]
+        if options: spots.append((a, b, options[int(share * len(options))]))
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #4bc562a6
+def name_runs(text: str) -> list[tuple[int, int]]: # start, stop
+    "Where the names of a text stand, those of several words as one."
+    runs = []
+    for a, b, _ in names_of_text(text):
+        if runs and text[runs[-1][1]:a] == " ": runs[-1] = (runs[-1][0], b)
+        else: runs.append((a, b))
+    return runs
+
 def _names_gone(case: TextCase, after: str, level: int) -> bool:
-    gone = Counter(n.lower() for *_, n in names_of_text(case.text))
     lost = Counter(flat(case.text)) - Counter(flat(after))
-    return lost.total() == level and lost <= gone and within(after, case.text)
+    names = Counter(n.lower() for *_, n in names_of_text(case.text))
+    rest = lost - names
+    fewer = len(name_runs(case.text)) - len(name_runs(after))
+    return within(after, case.text) and fewer == level and rest.total() <= level and {*rest} <= _PLACED_BY
+
+_PLACED_BY = frozenset("in at near from outside around".split())
+
+def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which a text stays whole
+    m, spots = marked(text), []
+    starts = {a: i for i, (a, _) in enumerate(m.spans)}
+    stops = {b: i for i, (_, b) in enumerate(m.spans)}
+    for a, b in name_runs(text):
+        if a not in starts or b not in stops: continue
+        i, j = starts[a], stops[b]
+        before, after = m.tags[i - 1:i] if i else "", m.tags[j + 1:j + 2]
+        apart = {text[a - 1:a], text[b:b + 1]} & {*"'’-\"“”()&"} or before not in tuple("DP") and re.search(r"[A-Z]\w* $", text[:a])
+        known = not {*m.words[i:j + 1]} & _CLOSED_WORDS
+        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]): continue # *in Horfield, Bristol*
+        if after == "N" and before in tuple("DPA") and m.words[i - 1] != "that" and m.tags[j + 2:j + 3] != "Q": spots.append((a, b, "")) # *an Asian market*
+        elif i > 1 and m.words[i - 1] in _PLACED_BY and m.tags[i - 2] in "N" and (after in ("", ".", ",") or m.words[j + 1] in _WHEN):
+            spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
+    return spots
+
+_WHEN = frozenset("on at after before during since until".split())
+_CLOSED_WORDS = frozenset("no not the stop do only all one two first and of".split())
 
 @word_edit("entity-removed", "critical", "names left out", _names_gone, "less")
 def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places([(a, b, "") for a, b, _ in names_of_text(case.text)], level, generator)
+    spots = draw_places(_spare_names(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #cc580285
-def _remover(name: str, severity: str, strength: str, tags: str, kind: str) -> None:
+def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable) -> None: # spare: (marked, i) -> bool
     def function(case, level, generator):
         m = marked(case.text)
-        alone = [(*s, "") for s, t in zip(m.spans, m.tags) if t in tags and case.text[s[1]:s[1] + 1] not in ("'", "’", "-")]
+        joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-"}
+        named = lambda i: 0 < m.spans[i][0] and case.text[m.spans[i][0]].isupper() and not case.text.isupper()
+        free = lambda i: spare(m, i) and not (kind == "less" and (_is_denied(m, i) or named(i)))
+        alone = [(*s, "") for i, (s, t) in enumerate(zip(m.spans, m.tags)) if t in tags and not joined(*s) and free(i)]
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
     word_edit(name, severity, strength, taken_out(tags), kind)(function)
 
-_remover("verb-removed", "critical", "verbs and participles left out", "VGE", "less")
-_remover("noun-removed", "critical", "nouns left out", "N", "less")
-_remover("modifier-removed", "critical", "adjectives and adverbs left out", "AR", "less")
-_remover("function-word-removed", "minor", "articles, prepositions, auxiliaries left out", "DIXCPT", "form")
+@lru_cache(2**14)
+def names_one_thing(first: str, second: str) -> bool: # *hot dog*
+    "Whether two words name a thing that is no kind of the second, by WordNet and by the list of compounds."
+    if (first, second) in COMPOUNDS: return True
+    net, base = wordnet(), noun_lemma(second)
+    kinds = net.synsets(f"{first}_{base}", "n")
+    usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
+    return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
+
+_NOT_REALLY = frozenset("fake toy artificial stuffed former mock model imaginary virtual false future plastic rubber paper chocolate cartoon".split())
+_NEEDED = frozenset("same other next many several few various more most less last first only own such main single double half whole "
+                    "different different similar close up down full worth alone".split())
+_COMPARING = frozenset("year years most more less least as so too".split())
+_MUCH = frozenset("very really quite extremely incredibly highly".split())
+_DOUBT = frozenset("nearly barely hardly slightly mostly partly partially only likely possibly probably allegedly supposedly apparently "
+                   "seemingly scarcely rarely early daily family poorly badly namely".split()) # without which a text says more
+
+def _spare_modifier(m: Marked, i: int) -> bool:
+    word, before, after = m.words[i], m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2]
+    if m.tags[i] == "R": return word in _MUCH and after == "A" or word.endswith("ly") and word not in _DOUBT and after in tuple("VGE")
+    if word in _NEEDED | _NOT_REALLY or {*m.words[max(i - 1, 0):i]} & _COMPARING or before in tuple("RC,AQ") or after not in tuple("N"): return False
+    return not names_one_thing(word, m.words[i + 1]) and m.words[i - 1:i] != ("of",)
+
+_HEADS = frozenset("why closer side top end back front stop line set piece part kind type".split())
+
+_ING_NOUNS = frozenset("building painting ceiling railing clothing drawing ring king wing string spring".split())
+_NO_MODIFIERS = frozenset("mac decker second third million thousand group couple step reason".split())
+
+def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis racket*
+    before, after, rest = m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2], m.tags[i + 2:i + 3]
+    if after != "N" or rest in ("N", "Q") or before not in tuple("DPA"): return False
+    head, net = m.words[i + 1], wordnet()
+    if before == "A" and net.synsets(f"{m.words[i - 1]}_{m.words[i]}", "n"): return False # *a high school student*
+    if head.endswith("ing") and head not in _ING_NOUNS or m.words[i] in _NO_MODIFIERS: return False
+    if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head: return False # *as the iceberg melts*
+    wrong = m.words[i] in _NOT_REALLY or head in _HEADS or noun_lemma(m.words[i]) != m.words[i] or not word_tags(head).startswith("N")
+    return not wrong and not names_one_thing(m.words[i], head)
+
+_LYING = frozenset("sit stand lie lay rest park perch sleep hang wait gather seat locate situate pose place display mount".split())
+_PLACES = frozenset("in on at near by under behind beside inside outside between among underneath atop above below".split()) | \
+    {"next to", "in front of", "on top of", "close to"}
+
+def _spare_verb(m: Marked, i: int) -> bool: # *sitting* in *a woman sitting on a bench*
+    base = FORM_OF.get(m.words[i], (m.words[i].removesuffix("ing"), 0))[0]
+    return m.tags[i] in "GE" and base in _LYING and m.words[i + 1:i + 2] != () and m.words[i + 1] in _PLACES and m.tags[i - 1:i] in tuple("NX") and i > 0
+
+def _spare_word(m: Marked, i: int) -> bool: return m.words[i] in ("a", "an", "the", "is", "are", "was", "were") and i + 1 < len(m.words)
+
+_remover("verb-removed", "major", "verbs of place left out: sitting, standing, lying", "VGE", "less", _spare_verb)
+_remover("noun-removed", "major", "nouns before other nouns left out", "N", "less", _spare_noun)
+_remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "less", _spare_modifier)
+_remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word)
 
 # %% ../../nbs/edits/50_words.ipynb #95e8739e
 PHRASE = r"(?:[DPM]*[ARNM]*N)" # a noun phrase, in tags
@@ -433,10 +624,28 @@ def plain_words(text: str) -> list[str]: # in lower case
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
     return within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text)) and not unsaid(flat(after), case._replace(others=()))
 
+_NO_NOUNS = frozenset("put set right just left way high hit cut".split()) # whatever the tagger says
+_ADDING = frozenset("in on at with near by under behind beside inside outside along above below beneath against around across during "
+                    "underneath atop amid among".split()) | {"next to", "in front of", "on top of", "close to", "along with", "in the middle of"}
+_TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split()) # verbs whose object goes somewhere
+
+def _verb_before(m: Marked, i: int) -> str: # infinitive of the nearest verb before a word
+    return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
+
+def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
+    after, word = m.tags[last + 1:last + 2], m.words[last + 1:last + 2]
+    if first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING or _verb_before(m, first) in _TAKES_PLACE: return False
+    if m.words[first - 1] in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
+    if re.search("N.*M", m.tags[first:last + 1]) or not m.words[first - 1].isalpha() or m.words[first - 1] in ("re", "s", "m"): return False
+    if after == "G" and (m.tags[last + 2:last + 3] in tuple("NA") or not lives(m.words[first - 1])): return False # *a doughnut making factory*
+    if after == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}): return False # *with a basket on it*
+    return after in ("", ".", ",", "I", "G") and word not in (("of",), ("than",), ("as",), ("to",)) and m.tags[last + 1:last + 3] != ",N"
+
 @word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
 def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if m.words[a] != "of" and a > 0]
+    found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
+    found = [(a, b, new) for a, b, new in found if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
     spots = draw_places(found, level, generator)
     return None if spots is None else put(case.text, spots)
 
@@ -445,10 +654,29 @@ def _without_subject(case: TextCase, after: str, level: int) -> bool:
     kept = len(flat(after))
     return flat(case.text)[-kept:] == flat(after) and any(t in "NW" for t in marked(case.text).tags[:-kept])
 
-@word_edit("subject-removed", "critical", "the subject left out", _without_subject, "less", steps=1)
+@word_edit("subject-removed", "critical", "the subject left out", _without_subject, "less", steps=1, tasks=("captioning",))
 def subject_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found = re.match(f"(?:{PHRASE}|W)(?=[VXG])", marked(case.text).tags)
-    return None if not found else put(case.text, [cut(case.text, 0, found.end() - 1)])
+    m = marked(case.text)
+    found = re.match(f"(?:{PHRASE}|W)(X?)(?=G)", m.tags)
+    if not found or found[1] and m.words[found.end() - 1] not in ("is", "are", "was", "were") or m.words[found.end()] in ("being", "having"): return None
+    if {*"VX"} & {*m.tags[found.end():]}: return None # *a train is coming and a man gets off*
+    return put(case.text, [cut(case.text, 0, found.end() - 1)])
+
+def whole_after(m: Marked) -> list[int]: # numbers of words
+    "After how many words a text could end: behind a noun phrase that is complete, and not before its verb."
+    out = []
+    for i in range(2, len(m.words)):
+        start = m.tags.rfind(".", 0, i) + 1 # of its sentence
+        stop = m.tags.find(".", i) % (len(m.tags) + 1)
+        finite = [k for k in range(start, stop) if m.tags[k] in "VX"]
+        if m.tags[i] == "." and i < len(m.words) - 1 and m.words[i] in ".!?": out.append(i) # behind a whole sentence
+        clause = max((k for k in range(start, i) if m.tags[k] in "SL" or m.words[k] in ("why", "how", "what", "if", "when")), default=-1)
+        if clause == start or clause > max((k for k in finite if k < i), default=-1) >= 0: continue # *that is why flies*
+        if i - start < 2 or m.tags[i - 1] != "N" or m.tags[i] not in "IGELS,C" or m.words[i] in ("of", "than", "as", "to"): continue
+        paired = m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C" and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i])
+        half = finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i) or m.tags[i] == "I" and _verb_before(m, i) in _TAKES_PLACE
+        if not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
+    return out
 
 def _end_gone(case: TextCase, after: str, level: int) -> bool:
     whole, rest = plain_words(case.text), plain_words(after)
@@ -457,9 +685,11 @@ def _end_gone(case: TextCase, after: str, level: int) -> bool:
 @word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone, "less")
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    stops = [stop for word, (_, stop) in zip(m.words, m.spans) if word[0].isalnum()]
-    keep = len(stops) - max(level, round(0.15 * level * len(stops)))
-    return case.text[:stops[keep - 1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0] if keep >= 2 else None
+    count = len(plain_words(case.text))
+    most = count - max(level, round(0.15 * level * count))
+    ends = [i for i in whole_after(m) if sum(w[0].isalnum() for w in m.words[:i]) <= most]
+    if not ends or case.text.count('"') % 2: return None
+    return case.text[:m.spans[ends[-1] - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 
 # %% ../../nbs/edits/50_words.ipynb #60b5f420
 def _nouns(text: str) -> set[str]: return {noun_lemma(w) for w, t in zip(marked(text).words, marked(text).tags) if t == "N"}
@@ -473,13 +703,31 @@ def _new_nouns(case: TextCase, after: str, level: int) -> bool:
     start = case.text.rstrip(" .!?")
     return after.startswith(start) and added_only(case, after, level) and unsaid(_nouns(after[len(start):]) or {"a"}, case)
 
-@word_edit("addition", "critical", "three words each of what is said of another item, added", _new_nouns)
+_EVERYWHERE = frozenset("tree sign fence car street road building wall window table chair floor house light room shadow".split())
+
+def _things_of(text: str) -> list[str]: # its complete noun phrases, without names
+    m, named = marked(text), names_of_text(text)
+    found = [(a, b) for a, b in stretches(text, r"[DM][AN]*N(?![NQCA])") if m.words[a] in ("a", "an") or m.tags[a] == "M"]
+    rare = lambda word: word not in _HEADS | _EVERYWHERE and noun_lemma(word) not in PEOPLE | _EVERYWHERE
+    spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found if rare(m.words[b]) and m.words[b + 1:b + 2] != ("of",)]
+    return [text[a].lower() + text[a + 1:b] for a, b in spans if not any(a <= x < b for x, *_ in named)]
+
+def _is_sentence(text: str) -> bool: return text.rstrip().endswith((".", "!", "?")) and bool({*"VX"} & {*marked(text).tags})
+
+def with_things(text: str, things: Sequence[str]) -> str: # each with its article
+    "A text that goes on: *, with a bear and a clock nearby*."
+    said = " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
+    return appended(text, f", with {said} nearby")
+
+@word_edit("addition", "critical", "things or sentences that are said of other items, added", _new_nouns)
 def addition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     apart = [t for t in case.foreign if unsaid(_nouns(t) or {"a"}, case)]
-    if not apart: return None
-    words = apart[int(generator.integers(len(apart)))].rstrip(" .!?").split()[:3 * level + 1]
-    words[0] = words[0] if words[0] in NAME_CLASS else words[0][:1].lower() + words[0][1:]
-    return None if len(words) <= 3 * (level - 1) + 1 else appended(case.text, " and " + " ".join(words))
+    if _is_sentence(case.text) and any(map(_is_sentence, apart)): # another sentence
+        found = draw_places([t.strip() for t in apart if _is_sentence(t)], level, generator)
+        return None if found is None else " ".join([case.text.rstrip(), *found])
+    things = list({t.split()[-1]: t for text in apart for t in _things_of(text)}.values())
+    found = draw_places(things, level, generator)
+    return None if found is None else with_things(case.text, found)
 
 def _only_details(case: TextCase, after: str, level: int) -> bool:
     bare = after

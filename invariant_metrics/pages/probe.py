@@ -19,9 +19,11 @@ from .. import plots
 from ..probe import figures as charts
 from ..study import text_figures as texts
 from ..probe.task import ProbeResult
+from ..edits.colors import AXES
 from ..probe import tables
+from ..probe.profile import ALL_FAMILIES
 from ..probe.tables import LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary, join_names, reliable_metrics
-from ..probe.tables import summarize_probe, valid_kinds
+from ..probe.tables import family_kinds, summarize_probe, valid_kinds
 from ..probe.figures import MATCHED_BELOW, QUANTITY_NAMES, profile_card, profile_heat
 from ..metrics.base import metrics, takes_encoder, weight_names
 from .page import count_panel, page_frame, render_page, run_facts
@@ -29,7 +31,7 @@ from .page import count_panel, page_frame, render_page, run_facts
 # %% ../../nbs/pages/10_probe.ipynb #869ce74e
 VIEWS = ("paired", "item", "set") # in the order of the page
 
-def split_profile(probe: ProbeResult) -> tuple[pd.DataFrame, pd.DataFrame]: # two profiles: of violations, of what stays right
+def split_profile(probe: ProbeResult) -> tuple[pd.DataFrame, pd.DataFrame]: # two profiles: of what is worse, of what stays right
     "The profile without the views that compare systems, split by what the families do."
     rows = probe.profile[probe.profile["view"].isin(VIEWS)]
     right = rows["family"].isin(valid_kinds(probe.ledger))
@@ -70,6 +72,7 @@ def _rest(names: list[str], of: int) -> str: # the same for a second clause
 
 def _views(summary: ProbeSummary) -> list[pd.DataFrame]: # counts of the first source, its two easiest views
     of = summary.counts[summary.counts["of"] > 0]
+    of = of[of["kind"] == "violation"]
     of = of[of["source"] == of["source"].iloc[0]] if len(of) else of
     return [of[of["view"] == v] for v in VIEWS if v in set(of["view"])][:2]
 
@@ -123,10 +126,10 @@ def probe_figure(summary: ProbeSummary, task: str) -> dict | None: # title, pane
 def count_table(counts: pd.DataFrame, source: str) -> dict: # title, columns, rows
     "All counts of a source, views below each other."
     rows = counts[counts["source"] == source]
-    body = [[plots.cell(r.metric), plots.cell(VIEW_NAMES[r.view]), *(plots.cell(str(v)) for v in (r.notices, r.prefers, r.undecided, r.of, r.too_few))]
+    body = [[plots.cell(r.metric), plots.cell(AXES[r.kind]), plots.cell(VIEW_NAMES[r.view]), *(plots.cell(str(v)) for v in (r.notices, r.prefers, r.undecided, r.of, r.too_few))]
             for r in rows.itertuples()]
     return {"title": f"{charts.source_title(source)}: kinds of violation noticed and preferred, of those with enough items",
-            "columns": ["metric", "view", "notices", "prefers", "undecided", "of", "too few items"], "rows": body}
+            "columns": ["metric", "axis", "view", "notices", "prefers", "undecided", "of", "too few items"], "rows": body}
 
 # %% ../../nbs/pages/10_probe.ipynb #af43c664
 def families_as_rows(table: dict, # from `profile_heat` or `heat_table`
@@ -139,12 +142,15 @@ def families_as_rows(table: dict, # from `profile_heat` or `heat_table`
     quiet = [row["name"] for row in table["rows"] if row["sentinel"]]
     return table | {"corner": "kind", "columns": [row["name"] for row in table["rows"]], "counts": [], "shares": [], "quiet": quiet, "dense": True, "rows": rows}
 
-_AGAINST = {"paired": "the violation scored worse than the same item before the edit", "item": "the violation scored worse than {} of the same item",
-            "set": "sets with the violation scored worse than sets with {}"}
+_AGAINST = {"paired": "{0} scored worse than the same item before the edit", "item": "{0} scored worse than {1} of the same item",
+            "set": "sets with {0} scored worse than sets with {1}"}
+_WORSE = {"violation": "the violation", "less": "what says less", "form": "what says it worse"}
 
-def _titled(probe: ProbeResult, source: str, view: str, quantity: str) -> str:
-    said = QUANTITY_NAMES[quantity] if quantity == "auc" else _AGAINST[view].format(OTHER[_pictured(probe)])
-    return f"{charts.source_title(source)}, {VIEW_NAMES[view]}: {said}"
+def _titled(probe: ProbeResult, source: str, view: str, quantity: str, kind: str) -> str:
+    said = _AGAINST[view].format(_WORSE[kind], OTHER[_pictured(probe)])
+    if quantity == "auc": said = QUANTITY_NAMES[quantity].replace("any violation", "any of " + _WORSE[kind] if kind != "violation" else "any violation")
+    axis = f" ({AXES[kind]})" if kind != "violation" else ""
+    return f"{charts.source_title(source)}, {VIEW_NAMES[view]}{axis}: {said}"
 
 def _map(profile: pd.DataFrame, source: str, view: str, quantity: str, ledger: pd.DataFrame | None = None, **change) -> dict:
     table = profile_heat(profile, source, view, quantity, ledger)
@@ -153,15 +159,18 @@ def _map(profile: pd.DataFrame, source: str, view: str, quantity: str, ledger: p
     return families_as_rows(table | change)
 
 def heat_maps(probe: ProbeResult, source: str) -> list[dict]: # accuracy, auc: a table each, or None
-    "A map of a source for each view; by its AUCs where the view has no profile."
-    bad = split_profile(probe)[0]
-    profiled = set(bad.loc[bad["source"] == source, "view"])
-    auc = probe.auc[~probe.auc["family"].isin(valid_kinds(probe.ledger))]
-    def of(view: str) -> dict:
-        if view in profiled: return {q: _map(bad, source, view, q, probe.ledger, title=_titled(probe, source, view, q)) for q in ("accuracy", "auc")}
-        table = charts.heat_table(auc, source, view, title=_titled(probe, source, view, "auc"), least=LEAST_ITEMS, ledger=probe.ledger)
-        return {"accuracy": None, "auc": families_as_rows(table)}
-    return [of(view) for view in source_views(probe, source)]
+    "A map of a source for each view and each kind of edits that was tried; by its AUCs where the view has no profile."
+    names = {name: kind for kind, name in ALL_FAMILIES.items()}
+    def of_kind(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
+        kinds = frame["family"].map(family_kinds(probe.ledger) | names).fillna("violation")
+        return frame[(kinds == kind) & (frame["source"] == source)]
+    def of(view: str, kind: str) -> dict:
+        bad, auc = (of_kind(frame, kind) for frame in (split_profile(probe)[0], probe.auc))
+        titles = {q: _titled(probe, source, view, q, kind) for q in ("accuracy", "auc")}
+        if view in set(bad["view"]): return {q: _map(bad, source, view, q, probe.ledger, title=titles[q]) for q in titles}
+        return {"accuracy": None, "auc": families_as_rows(charts.heat_table(auc, source, view, title=titles["auc"], least=LEAST_ITEMS, ledger=probe.ledger))}
+    kinds = [kind for kind in AXES if any(len(of_kind(frame, kind)) for frame in (probe.auc, split_profile(probe)[0]))]
+    return [of(view, kind) for view in source_views(probe, source) for kind in kinds]
 
 def right_map(probe: ProbeResult, source: str) -> dict | None: # None where there were none
     "How often what is still right is scored worse than it was before."
@@ -174,7 +183,7 @@ def right_map(probe: ProbeResult, source: str) -> dict | None: # None where ther
     return _only_tried(table)
 
 def _only_tried(table: dict) -> dict: # without the column "all"
-    keep = [k for k, name in enumerate(table["columns"]) if name != "all"]
+    keep = [k for k, name in enumerate(table["columns"]) if name not in ALL_FAMILIES.values()]
     return table | {"columns": [table["columns"][k] for k in keep], "counts": [table["counts"][k] for k in keep], "shares": [],
                     "rows": [row | {"cells": [row["cells"][k] for k in keep]} for row in table["rows"]]} if table["counts"] else table
 
@@ -182,7 +191,7 @@ def _only_tried(table: dict) -> dict: # without the column "all"
 def gap_tables(probe: ProbeResult, source: str) -> list[dict]: # title, columns, rows
     "What violations cost in units of the gap between two systems, a table per pair."
     of = probe.profile
-    of = of[(of["source"] == source) & ~of["view"].isin(VIEWS) & (of["level"] == "all") & (of["family"] != "all") & ~of["metric"].isin(SENTINELS)]
+    of = of[(of["source"] == source) & ~of["view"].isin(VIEWS) & (of["level"] == "all") & ~of["family"].isin(ALL_FAMILIES.values()) & ~of["metric"].isin(SENTINELS)]
     tables = []
     for view, rows in of[of["exchange"].notna()].groupby("view", sort=False):
         cells = {(r["metric"], r["family"]): _rate(r) for r in rows.to_dict("records")}
@@ -201,7 +210,8 @@ def profile_cards(probe: ProbeResult, source: str) -> list[dict]: # title, words
     bad = split_profile(probe)[0]
     views = [v for v in tables.VIEWS if v in set(bad.loc[bad["source"] == source, "view"])]
     order = list(dict.fromkeys(row["name"] for v in views for row in profile_heat(bad, source, v)["rows"] if not row["sentinel"]))
-    return [profile_card(bad, source, m) | {"open": k < 3} for k, m in enumerate(order)]
+    kinds = family_kinds(probe.ledger)
+    return [profile_card(bad, source, m, kinds) | {"open": k < 3} for k, m in enumerate(order)]
 
 def edit_blocks(examples: Mapping[str, np.ndarray], # "source/name" -> (k,) strings
            source: str, valid: set[str]) -> list[dict]: # blocks: rows, picture, graphs
@@ -243,6 +253,7 @@ def probe_limits(probe: ProbeResult, task: str) -> list[str]:
         "Another right answer is another reference somebody gave; where there is one only, natural variation is not seen"
     return [*lines, f"{natural}.",
             "Violations are made by rule, one kind at a time. What real systems get wrong is mixed, and there are other kinds.",
+            "What says less or says it worse is counted apart from what is false: nothing is averaged over the three.",
             "All kinds weigh alike in the sentences above, and whether people mind them alike was not asked.",
             "An interval that includes ½ is no evidence that a metric is blind; with few items it may just be wide. "
             "Many intervals are shown, and of a hundred about five miss."]

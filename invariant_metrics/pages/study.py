@@ -24,7 +24,7 @@ from ..probe import figures as charts
 from ..study import figures as fig
 from ..study import text_figures as texts
 from ..study.improvement import LENGTH, SATURATION, UNTRAINED
-from ..probe.tables import LEAST_ITEMS, SENTINELS, count_kinds, join_names, reliable_metrics
+from ..probe.tables import LEAST_ITEMS, SENTINELS, count_kinds, join_names, reliable_metrics, rows_of_kind
 from ..probe.task import ProbeResult
 from ..runs import read_run
 from ..study.search import StudyResult
@@ -252,7 +252,7 @@ def _training_message(improvements: pd.DataFrame) -> tuple[str, str, dict | None
 
 def study_message(probe: ProbeResult | None, training: StudyResult | None, task: str) -> tuple[str, dict | None]: # sentence; title and panels
     "The answer in plain words, and the figure that shows it."
-    parts = [_probe_message(probe.auc, task)] if probe else []
+    parts = [_probe_message(rows_of_kind(probe.auc, probe.ledger), task)] if probe else []
     parts += [_training_message(training.improvements)] if training else []
     said, titles, panels = ([part[k] for part in parts if part[2]] for k in range(3))
     if not panels: return "This run has no numbers yet that could be summed up.", None
@@ -364,7 +364,8 @@ def render_study(run: Mapping,                      # content of run.json: setti
     settings = run.get("settings", {})
     task = settings.get("task", "colorization")
     text = task in texts.TEXT_TASKS
-    headline = (text_headline if text else probe_headline)(probe.auc) if probe else []
+    wrong = rows_of_kind(probe.auc, probe.ledger) if probe else None
+    headline = (text_headline if text else probe_headline)(wrong) if probe else []
     if training:
         training = replace(training, results=fig.without_draws(training.results), improvements=fig.without_draws(training.improvements))
         headline += [*control_lines(training.meta), *training_headline(training.improvements)]

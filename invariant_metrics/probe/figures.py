@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from markupsafe import Markup
 
 from ..edits.colors import perturbations
+from .profile import ALL_FAMILIES
 from .tables import LEAST_ITEMS, SENTINELS, VIEW_NAMES, VIEWS, interval_verdict
 from ..plots import HUES, INK, STYLE, cell, inline_svg, picture, share, short, small_figure
 
@@ -103,8 +104,8 @@ def example_strips(examples: Mapping[str, np.ndarray], # "source/picture" -> (k,
     return strips
 
 # %% ../../nbs/probe/040_figures.ipynb #ef22e0c7
-def split_families(names: Iterable[str]) -> tuple[list[str], list[str]]: # violations, valid ones
-    "The families by kind, each once, in their order; one that is not registered here counts as a violation."
+def split_families(names: Iterable[str]) -> tuple[list[str], list[str]]: # worse ones, valid ones
+    "The families, each once, in their order: those that make an item worse in any way, and those that leave it right."
     names = list(dict.fromkeys(names))
     valid = [n for n in names if n in perturbations and perturbations[n].kind == "valid"]
     return [n for n in names if n not in valid], valid
@@ -181,7 +182,7 @@ QUANTITY_NAMES = {"accuracy": "violation scored worse than the valid alternative
 def profile_totals(profile: pd.DataFrame, source: str, view: str) -> pd.DataFrame: # one row per metric and family, the best metric first, sentinels last
     "The rows of all severities together; family `all` included."
     rows = profile[(profile["source"] == source) & (profile["view"] == view) & (profile["level"] == "all")].copy()
-    over = rows[rows["family"] == "all"].set_index("metric")["accuracy"]
+    over = rows[rows["family"].isin(ALL_FAMILIES.values())].groupby("metric")["accuracy"].first() # of violations where there are some
     rows["rank"] = rows["metric"].map(over) - 2 * rows["metric"].isin(SENTINELS)
     return rows.sort_values("rank", ascending=False, kind="stable").drop(columns="rank")
 
@@ -199,7 +200,7 @@ def profile_heat(profile: pd.DataFrame, source: str, view: str,
                 ) -> dict:                   # title, columns, counts, shares, rows: as `figures.heat_table`; cells have `sure` as well
     "Metrics by families; nothing is tinted fully whose interval holds one half."
     rows = profile_totals(profile, source, view)
-    columns = [*(f for f in dict.fromkeys(rows["family"]) if f != "all"), "all"]
+    columns = sorted(dict.fromkeys(rows["family"]), key=lambda family: family in ALL_FAMILIES.values())
     cells = {(row["metric"], row["family"]): row for row in rows.to_dict("records")}
     body = [{"name": m, "sentinel": m in SENTINELS, "cells": [_heat(cells.get((m, f)), quantity) for f in columns]}
             for m in dict.fromkeys(rows["metric"])]
@@ -250,7 +251,7 @@ PANELS = 5 # in a row
 
 def dose_figure(profile: pd.DataFrame, source: str, metric: str, view: str) -> Figure:
     "How the metric's score worsens with severity, a panel per family."
-    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & (profile["family"] != "all")]
+    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & ~profile["family"].isin(ALL_FAMILIES.values())]
     families = [f for f in dict.fromkeys(rows["family"]) if np.isfinite(rows.loc[rows["family"] == f, "change"]).any()]
     down = max(1, -(-len(families) // PANELS))
     with matplotlib.rc_context(STYLE):
@@ -274,13 +275,17 @@ def _worth(row: dict) -> str: # an exchange rate with its interval
     high = "∞" if np.isinf(row["exchange_high"]) else short(row["exchange_high"])
     return f"{row['family']} {short(row['exchange'])} [{short(row['exchange_low'])}, {high}]"
 
-def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str) -> list[str]: # sentences
+_WORSE = {"violation": "kinds of violation", "less": "kinds that say less", "form": "kinds that say it worse"}
+
+def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str,
+                  kind: str = "violation", # of the families in the profile
+                 ) -> list[str]: # sentences
     "What the numbers say about one metric; empty where it was not measured in this view."
     rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & (profile["level"] == "all")]
-    rows = rows[(rows["family"] != "all") & rows["accuracy"].notna() & (rows["n_clusters"] >= LEAST_ITEMS)]
+    rows = rows[~rows["family"].isin(ALL_FAMILIES.values()) & rows["accuracy"].notna() & (rows["n_clusters"] >= LEAST_ITEMS)]
     if not len(rows): return []
     sure, wrong = rows[rows["accuracy_low"] > 0.5], rows[rows["accuracy_high"] < 0.5]
-    lines = [f"Of {len(rows)} kinds of violation it scores {len(sure)} worse than a valid alternative" +
+    lines = [f"Of {len(rows)} {_WORSE[kind]} it scores {len(sure)} worse than a valid alternative" +
              (f", and {len(wrong)} better: {_list(wrong['family'])}." if len(wrong) else "; none better.")]
     blind, seen = rows[np.isinf(rows["threshold"])], rows[np.isfinite(rows["threshold"])]
     if len(blind): lines.append(f"It cannot reliably tell {_list(blind['family'])} from nothing at any severity tried.")
@@ -306,14 +311,19 @@ def _bounded(row: dict) -> dict: # how many rates of exchange are known on one s
     known = row.get("exchange_n", np.nan)
     return cell("–" if not known > 0 else f"{row['exchange_bounded']:.0f}/{known:.0f}")
 
-def profile_card(profile: pd.DataFrame, source: str, metric: str) -> dict: # title, words, svg, table (title, columns, rows)
-    "One metric's profile in its first view: sentences, small multiples, and the numbers behind them."
+def profile_card(profile: pd.DataFrame, source: str, metric: str,
+                 kinds: Mapping[str, str] = {}, # family -> its kind; a violation where it is not named
+                ) -> dict: # title, words, svg, table (title, columns, rows)
+    "One metric's profile in its first view: sentences for each kind, small multiples, and the numbers behind them."
     of = profile[(profile["source"] == source) & (profile["metric"] == metric)]
     view = next(v for v in VIEWS if v in set(of["view"]))
     rows = of[(of["view"] == view) & (of["level"] == "all") & of["accuracy"].notna()].to_dict("records")
     names = [*((n, share) for n in ("accuracy", "auc", "specificity")), *((n, short) for n in ("sensitivity", "threshold", "saturation", "exchange"))]
     body = [[cell(r["family"]), *(_interval(r, name, say) for name, say in names), _bounded(r), cell(short(r["applicable"]))] for r in rows]
+    kind_of = lambda family: kinds.get(family, "violation")
+    words = [line for kind in dict.fromkeys(map(kind_of, of["family"]))
+             for line in profile_words(of[of["family"].map(kind_of) == kind], source, metric, view, kind)]
     svg = inline_svg(dose_figure(profile, source, metric, view), f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response")
     table = {"title": f"{source_title(source)}: all severities together; below each its 95 % interval",
              "columns": ["family", *(n for n, _ in names), "rates bounded", "applicable"], "rows": body}
-    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": profile_words(profile, source, metric, view), "svg": svg, "table": table}
+    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words, "svg": svg, "table": table}

@@ -7,8 +7,9 @@ __all__ = ['UNTRIED', 'MATCHED', 'NO_PARTNER', 'NOT_APPLICABLE', 'UNMATCHED', 'S
            'ROUNDING', 'LEAST_ITEMS', 'OTHER', 'ledger_table', 'check_families', 'check_used', 'most_used',
            'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'mean_effect', 'share_of_items',
            'share_of_tiles', 'share_of_sets', 'auc_rows', 'dose_rows', 'trend_of_items', 'trend_of_sets', 'excess_rows',
-           'interval_verdict', 'valid_kinds', 'kind_verdicts', 'count_kinds', 'join_names', 'reliable_metrics',
-           'trust_lines', 'blind_spots', 'sentinel_lines', 'rule_line', 'ProbeSummary', 'summarize_probe']
+           'interval_verdict', 'family_kinds', 'valid_kinds', 'rows_of_kind', 'kind_verdicts', 'count_kinds',
+           'join_names', 'reliable_metrics', 'trust_lines', 'axis_lines', 'blind_spots', 'sentinel_lines', 'rule_line',
+           'ProbeSummary', 'summarize_probe']
 
 # %% ../../nbs/probe/020_tables.ipynb #015ba195
 from collections.abc import Callable, Iterable, Sequence
@@ -23,14 +24,14 @@ from ..core import InputError, Signature, unknown
 from ..stats import cluster_interval, cluster_means
 from ..metrics.base import Metric, PairedMetric
 from .contrast import verdict_interval, share_interval, trend, wins
-from .profile import DoseCurves, Verdicts
+from .profile import ALL_FAMILIES, DoseCurves, Verdicts
 
 # %% ../../nbs/probe/020_tables.ipynb #0ebedf89
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED = range(5)
 
 def ledger_table(status: np.ndarray,             # (F, L, N) of the five codes
                  families: Sequence[str],
-                 kinds: Sequence[str],           # of each family, "violation" or "valid"
+                 kinds: Sequence[str],           # of each family, of `colors.EDIT_KINDS`
                  levels: Sequence[float],
                  gap: np.ndarray | None = None,  # (F, L) largest difference of PSNR in a pair; None for texts
                 ) -> pd.DataFrame: # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db
@@ -244,33 +245,44 @@ def interval_verdict(low: float, high: float) -> str: # "notices", "prefers" or 
     return "prefers" if high < 0.5 else "undecided"
 
 # %% ../../nbs/probe/020_tables.ipynb #659b1f96
+def family_kinds(ledger: pd.DataFrame) -> dict[str, str]: # family -> of `colors.EDIT_KINDS`
+    "What each family of a probe does; empty where the ledger does not say."
+    return dict(zip(ledger["family"], ledger["kind"])) if "kind" in ledger else {}
+
 def valid_kinds(ledger: pd.DataFrame) -> set[str]:
     "The families that leave an item right."
-    return set(ledger.loc[ledger["kind"] == "valid", "family"]) if "kind" in ledger else set()
+    return {family for family, kind in family_kinds(ledger).items() if kind == "valid"}
+
+def rows_of_kind(frame: pd.DataFrame, ledger: pd.DataFrame, kind: str = "violation") -> pd.DataFrame:
+    "The rows of the families of one kind; a family that the ledger does not know counts as a violation."
+    kinds = frame["family"].map(family_kinds(ledger)).fillna("violation")
+    return frame[kinds == kind]
 
 def _shares(frame: pd.DataFrame, quantity: str, low: str, high: str) -> pd.DataFrame:
     if not len(frame): return pd.DataFrame(columns=["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"])
-    rows = frame[frame["view"].isin(VIEWS) & (frame["level"] == "all") & (frame["family"] != "all")]
+    rows = frame[frame["view"].isin(VIEWS) & (frame["level"] == "all") & ~frame["family"].isin(ALL_FAMILIES.values())]
     rows = rows.rename(columns={quantity: "value", low: "low", high: "high"}).assign(quantity=quantity)
     return rows.loc[rows["value"].notna(), ["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"]]
 
 def kind_verdicts(found) -> pd.DataFrame: # of a probe's frames profile, auc and ledger
-    "Source, view, metric, family, n_clusters, quantity, value, low, high and verdict (`too few` below LEAST_ITEMS)."
+    "Source, view, kind, metric, family, n_clusters, quantity, value, low, high and verdict (`too few` below LEAST_ITEMS)."
     whole = _shares(found.profile, "accuracy", "accuracy_low", "accuracy_high")
     rest = _shares(found.auc, "auc", "ci_low", "ci_high")
     known = set(zip(whole["source"], whole["view"]))
     rest = rest[[pair not in known for pair in zip(rest["source"], rest["view"])]]
     rows = pd.concat([f for f in (whole, rest) if len(f)] or [whole], ignore_index=True)
-    rows = rows[~rows["family"].isin(valid_kinds(found.ledger))].reset_index(drop=True)
+    kinds = rows["family"].map(family_kinds(found.ledger)).fillna("violation")
+    rows.insert(2, "kind", kinds)
+    rows = rows[rows["kind"] != "valid"].reset_index(drop=True)
     verdicts = [interval_verdict(low, high) for low, high in zip(rows["low"], rows["high"])]
     return rows.assign(verdict=np.where(rows["n_clusters"] < LEAST_ITEMS, "too few", verdicts))
 
 # %% ../../nbs/probe/020_tables.ipynb #33201b09
 def count_kinds(verdicts: pd.DataFrame,   # from `kind_verdicts`, or rows of one view with metric and verdict
                 leave: Iterable[str] = (), # metrics that are known by construction
-               ) -> pd.DataFrame:          # source, view, metric, notices, prefers, undecided, of, too_few, known
-    "How many kinds each metric notices and prefers, `of` those that have enough items; the most reliable first, what is known last."
-    keys = [name for name in ("source", "view", "metric") if name in verdicts]
+               ) -> pd.DataFrame:          # source, view, kind, metric, notices, prefers, undecided, of, too_few, known
+    "How many families of each kind each metric notices and prefers, `of` those that have enough items; the most reliable first, what is known last."
+    keys = [name for name in ("source", "view", "kind", "metric") if name in verdicts]
     rows = []
     for key, part in verdicts.groupby(keys, sort=False):
         counts = part["verdict"].value_counts()
@@ -317,6 +329,22 @@ def trust_lines(counts: pd.DataFrame, # of one view
                      f"{most} of them most kinds.")]
 
 # %% ../../nbs/probe/020_tables.ipynb #4098dad8
+_ASIDE = {"less": ("Said less:", "of {0} families that leave something out and say nothing false"),
+          "form": ("Said worse:", "of {0} families that keep what is said and spoil its form")}
+
+def axis_lines(counts: pd.DataFrame, # of one source
+              ) -> list[tuple[str, str]]: # what, sentence; nothing for a kind that was not tried
+    "How many families that say less, and that say it worse, each metric marks down in the view with most of them; no praise and no blame."
+    lines = []
+    for kind, (what, of) in _ASIDE.items():
+        rows = counts[(counts["kind"] == kind) & (counts["of"] > 0) & ~counts["metric"].isin(("constant", "random", "oracle"))]
+        if not len(rows): continue
+        view = next(v for v in ("paired", "item", "set") if v in set(rows["view"]))
+        rows = rows[rows["view"] == view]
+        each = ", ".join(f"{r.metric} {r.notices}" + (f" (prefers {r.prefers})" if r.prefers else "") for r in rows.itertuples())
+        lines.append((what, f"{of.format(rows['of'].max())}, {VIEW_NAMES[view]} are marked down by {each}."))
+    return lines
+
 def blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = ()) -> list[tuple[str, str]]: # nothing where there are none
     "The kinds of violation that no metric notices in any view."
     rows = verdicts[(verdicts["verdict"] != "too few") & ~verdicts["metric"].isin({*SENTINELS, *leave})]
@@ -380,7 +408,8 @@ def summarize_probe(found,          # a ProbeResult
     pictured = any(held.dtype == np.uint8 and not key.endswith("/picture") for key, held in found.examples.items())
     for source in dict.fromkeys(verdicts["source"]):
         some, of = (frame[frame["source"] == source] for frame in (verdicts, counts))
-        views = [v for v in ("paired", "item", "set") if v in set(of["view"])]
-        lines = [line for v in views for line in trust_lines(of[of["view"] == v], v, OTHER[pictured])]
-        sentences[source] = [*lines, *blind_spots(some, leave), *sentinel_lines(of, some), rule_line(of, some)]
+        wrong, bad = (frame[frame["kind"] == "violation"] for frame in (some, of))
+        views = [v for v in ("paired", "item", "set") if v in set(bad["view"])]
+        lines = [line for v in views for line in trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
+        sentences[source] = [*lines, *blind_spots(wrong, leave), *axis_lines(of), *sentinel_lines(bad, wrong), rule_line(of, some)]
     return ProbeSummary(verdicts, counts, sentences)

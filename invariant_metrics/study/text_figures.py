@@ -24,7 +24,7 @@ from ..invariants.base import get_invariant
 from ..invariants.scene_graph import draw_graphs, parse
 from .. import plots
 from ..probe import figures as charts
-from ..probe.tables import LEAST_ITEMS
+from ..probe.tables import LEAST_ITEMS, rows_of_kind
 from . import figures as fig
 from .corpora import EXACT_MEASURES
 from .improvement import LENGTH
@@ -142,10 +142,18 @@ _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} score
          "item": "another right {0} against the edited reference: how often the edited one scores worse",
          "set": "sets of {0}s: how often the set with the edited ones is farther away"}
 
-def text_tables(auc: pd.DataFrame, task: str) -> list[dict]:
-    "Metrics by families for one edit, a table per view."
-    return [charts.heat_table(single_edits(auc), task, view, "1", f"{said.format(_UNIT[task]).capitalize()}", LEAST_ITEMS)
-            for view, said in _VIEW.items() if len(charts.all_levels(single_edits(auc), task, view, "1"))]
+_APART = {"violation": "", "less": "true but less said: ", "form": "said worse: "} # kind -> what a title begins with
+
+def text_tables(auc: pd.DataFrame, task: str,
+                ledger: pd.DataFrame = pd.DataFrame(), # of the probe: which families are of which kind
+               ) -> list[dict]:
+    "Metrics by families for one edit, a table per kind and view."
+    def table(kind: str, view: str) -> dict | None:
+        rows = single_edits(rows_of_kind(auc, ledger, kind))
+        title = f"{_APART[kind]}{_VIEW[view].format(_UNIT[task])}".capitalize()
+        return charts.heat_table(rows, task, view, "1", title, LEAST_ITEMS) if len(charts.all_levels(rows, task, view, "1")) else None
+    found = [table(kind, view) for kind in _APART for view in _VIEW]
+    return [one for one in found if one is not None]
 
 def with_doses(dose: pd.DataFrame) -> pd.DataFrame:
     "The families that were tried with more than one edit."
@@ -160,7 +168,7 @@ def text_probe_context(probe) -> dict: # of a ProbeResult
     words = {k: v for k, v in probe.examples.items() if k != f"{task}/picture"}
     blocks = [{"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures) else None, "graphs": []}
               for k, rows in enumerate(text_blocks(words, task))]
-    return {"tables": text_tables(probe.auc, task), "blocks": blocks, "unit": _UNIT[task],
+    return {"tables": text_tables(probe.auc, task, probe.ledger), "blocks": blocks, "unit": _UNIT[task],
             "legend": charts.line_keys(charts.family_looks(dose["family"])), "dose": charts.dose_figures(dose, task, "edits", falling=False),
             "ledgers": charts.ledger_tables(probe.ledger, "×", "items that were used, of those tried, edited once, twice and three times; the rest "
                                          "have nothing of the kind to break, only one right answer, or an edit without a proof")}
