@@ -90,7 +90,7 @@ def probe_command(
     print_result(form, "probe", {"folder": folder, "page": page, **_probe_payload(said, found)}, _probe_tables(said), [*lines, f"page: {page}"])
 
 # %% ../../nbs/commands/20_judge.ipynb #0b8f731c
-@probe.command("contested", epilog="Example: invariant-metrics probe contested --out contested --pairs 200")
+@probe.command("contested", epilog="Example: invariant-metrics probe contested --out contested --pairs 12")
 def probe_contested(
         out: Annotated[Path, option("--out", "A folder for pairs.csv and the pictures.", OUTPUT)],
         pairs: Annotated[int, option("--pairs", "How many, at most.", OUTPUT, min=2, show_default=True)] = 200,
