@@ -230,9 +230,9 @@ def _mixes(material: Material, mix: Mapping[str, float]) -> dict[str, dict[str, 
         if weight > 0: by_kind.setdefault(kind, {})[family] = weight
     return by_kind
 
-_BESIDES = {"systems": "two systems are taken to differ as your first two systems do, besides their errors",
-            "references": "two systems are taken to differ as two right answers to an item do, besides their errors",
-            "nothing": "there is neither a second system nor a third reference: systems differ in nothing but the errors, and the numbers are too good"}
+_BESIDES = {"systems": "two systems are taken to differ as your first two systems do, besides what is wrong",
+            "references": "two systems are taken to differ as two right answers to an item do, besides what is wrong",
+            "nothing": "there is neither a second system nor a third reference: systems differ in nothing but what is wrong, and the numbers are too good"}
 
 def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -> tuple[str, ...]:
     notes = [f"from {material.items} items of {material.label}; {_BESIDES[material.differ]}"]
@@ -241,7 +241,7 @@ def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -
     gone = [f for f in mix if f not in material.kinds]
     if gone: notes.append(f"the mix is without {few(gone)}, which cannot be made on these items")
     if not mix:
-        notes.append("no mix of errors was given: in the row mix all families of an axis are equally frequent, "
+        notes.append("no mix was given: in the row mix all families of an axis are equally frequent, "
                      "but for texts that are empty or unrelated")
     return tuple(notes)
 
