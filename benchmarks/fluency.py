@@ -42,7 +42,7 @@ def main() -> None:
         judge, away = form_judge(right), TaggedNGrams(elsewhere)
         fit = time.perf_counter() - began
         other = FormJudge("elsewhere", np.zeros(len(right), int), [away])
-        table = fluency_table(edits_of(task), text_cases(right, source, judge.part), judge, others={"elsewhere": other})
+        table = fluency_table(edits_of(task), text_cases(right, source, judge.part), judge, task, others={"elsewhere": other})
         tables.append(table.assign(task=task, edits=edits_signature()))
         print(f"{task}: {len(right)} items, {fit:.1f} s for the models, {time.perf_counter() - began:.0f} s in all")
     whole = pd.concat(tables, ignore_index=True)

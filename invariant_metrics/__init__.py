@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run", "rank": "ranking.run",
             "probe_encoder": "probe.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems", "advise": "advice.run", "styles": "people.styles:style_study",
+            "edit_sheet": "people.edit_sheets", "edit_readings": "people.edit_sheets", "edit_cards": "people.edit_sheets",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.base", "metric_cards": "metrics.base",
             "paired_metric": "metrics.base", "single_metric": "metrics.base", "set_metric": "metrics.base",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",

@@ -15,7 +15,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",
             "cache list", "cache clear", "wordnet build", "rank", "rank grid", "rank collect", "rank labels", "lclip distill",
-            "lclip supervise", "lclip study", "lclip export", "imagine draw", "imagine study", "imagine table"]
+            "lclip supervise", "lclip study", "lclip export", "imagine draw", "imagine study", "imagine table", "probe edits"]
 
 
 def images(folder: Path, seed: int, n: int = 6, noise: float = 0.0) -> Path:

@@ -140,6 +140,16 @@ def page_and_answers(place: Path) -> None: # what agree collect writes, and what
         write_answers(sheet.assign(answer=[1 + (i + k) % 5 for i in range(len(sheet))], seconds=3.0), place/f"{k}.csv")
 
 
+def edit_answers(place: Path) -> None: # of one reader, to a sheet of edits
+    as_json(REFERENCES)(place.parent/"refs.json")
+    assert cli("probe", "edits", "captioning", "--target", "refs.json", "--families", "noun-swapped,negation", "--out", "page.html", cwd=place.parent).returncode == 0
+    place.mkdir()
+    sheet, key = answer_sheet(place.parent/"page.html", "1", "Ada"), json.loads((place.parent/"page.html.key.json").read_text())["entries"]
+    first, last = list(dict.fromkeys(sheet["aspect"]))[::2]
+    ticked = [first if key[code]["system"] == "check" else last for code in sheet["item"]]
+    write_answers(sheet.assign(answer=[int(a == b) for a, b in zip(sheet["aspect"], ticked)], seconds=3.0), place/"1.csv")
+
+
 def style_folders(place: Path) -> None:
     for k, style in enumerate("abcde"): picture_folder(place/style, 5, 48, seed=3, light=1 - 0.15*k)
 
@@ -242,7 +252,8 @@ DATA = { # what an example names -> how it is made
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "runs/colorization": finished_run, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
     "teacher/": teacher_folder, "captions.json": photo_captions}
-INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers} # where an example means something else by a name
+INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,
+           ("probe edits", "answers/"): edit_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
     "score fid,fdd,cmmd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",

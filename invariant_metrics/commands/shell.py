@@ -262,7 +262,7 @@ class DefaultGroup(TyperGroup):
         return super().parse_args(ctx, args if named else [next(iter(self.commands)), *args])
 
 # %% ../../nbs/commands/00_shell.ipynb #692f89cc
-MANY = ("--pred", "--target", "--stats", "--metrics", "--values", "--foils", "--labels") # options that take several files
+MANY = ("--pred", "--target", "--stats", "--metrics", "--values", "--foils", "--labels", "--answers") # options that take several files
 
 def _spread(args: Iterable[str]) -> list[str]: # one option per file; `--json` in full
     out, option = [], None

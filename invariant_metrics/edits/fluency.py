@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'REPLICATES', 'TOLERANCE', 'DRAWS', 'MARGIN', 'ENDS_OF_SCALE', 'FormJudge', 'form_parts', 'form_judge',
-           'text_cases', 'FormAuc', 'fluency_auc', 'keep_matched', 'draw_candidates', 'MatchedFoils', 'matched_foils',
-           'is_told', 'is_matched', 'fluency_table']
+           'text_cases', 'FormAuc', 'fluency_auc', 'keep_matched', 'draw_candidates', 'MatchedFoils',
+           'match_candidates', 'matched_foils', 'is_told', 'is_matched', 'fluency_table']
 
 # %% ../../nbs/edits/90_fluency.ipynb #f504879c
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ PARTS = 5
 @dataclass(frozen=True)
 class FormJudge:
     "Scores texts by a model that has not read the right texts of their item."
-    name: str                    # "ngrams", or the weights of a causal model
+    name: str                    # "ngrams", or the revision of a causal model
     part: np.ndarray             # (N,) which part each item is in
     models: Sequence[Callable]   # of each part: texts -> (n,) nats per token
 
@@ -55,7 +55,10 @@ def form_judge(right: Sequence[Sequence[str]],       # right texts of each item
                seed: int = 0, device: str | None = None) -> FormJudge:
     "A judge of form for these items; raises InputError on too few texts, and on weights that cannot be read."
     part = form_parts(range(len(right)) if clusters is None else clusters, seed)
-    if model != "ngrams": return FormJudge(str(model), part, [causal_scorer(model, device or "cpu")] * PARTS)
+    if model != "ngrams":
+        scorer = causal_scorer(model, device or "cpu")
+        return FormJudge(scorer.revision, part, [scorer] * PARTS)
+    if len(set(part)) < PARTS: raise InputError(f"a judge of form is fit on other items in {PARTS} parts, and there are {len(right)}; give more, or a causal model")
     models = []
     for p in range(PARTS):
         own = {_plain(t) for texts, q in zip(right, part) if q == p for t in texts}
@@ -70,15 +73,17 @@ def text_cases(right: Sequence[Sequence[str]],          # right texts of each it
     "One right text of each item to be edited, the others beside it, and three texts of other items."
     draw = [rng(seed, "case", i) for i in range(len(right))]
     which = [int(g.integers(len(texts))) for g, texts in zip(draw, right)]
-    found = []
+    part, found = np.zeros(len(right), int) if part is None else part, []
+    near = {p: (part == p).nonzero()[0] for p in set(part.tolist())}
     for i, (texts, k) in enumerate(zip(right, which)):
-        near = [j for j in (range(len(right)) if part is None else (part == part[i]).nonzero()[0].tolist()) if j != i]
-        foreign = tuple(right[j][which[j]] for j in draw[i].permutation(near)[:3].astype(int).tolist())
+        others = [j for j in draw[i].permutation(near[part[i]])[:4].tolist() if j != i][:3]
+        foreign = tuple(right[j][which[j]] for j in others)
         found.append(TextCase(texts[k], tuple(t for n, t in enumerate(texts) if n != k), "" if source is None else source[i], foreign))
     return found
 
 # %% ../../nbs/edits/90_fluency.ipynb #0aa9cf12
 REPLICATES = 1000
+_DIGITS = 9 # of a difference of scores; what is less is rounding
 
 class FormAuc(NamedTuple):
     "In what share of the items an edited text is less fluent than its base."
@@ -92,7 +97,8 @@ def fluency_auc(base: np.ndarray,     # (n,) scores of the bases
                 clusters: Sequence | None = None,
                 seed: int = 0) -> FormAuc:
     "The paired AUC with its 95 % interval; NaN where there is no item."
-    win = (edited < base) + (edited == base) / 2
+    gap = (np.asarray(edited) - base).round(_DIGITS)
+    win = (gap < 0) + (gap == 0) / 2
     means = cluster_means(np.asarray(win, float), np.arange(len(win)) if clusters is None else np.asarray(clusters))
     if not len(win): return FormAuc(np.nan, np.nan, np.nan, 0)
     value, low, high = cluster_interval(means, bootstrap_weights(len(means), REPLICATES, rng(seed, "fluency")))
@@ -155,19 +161,24 @@ class MatchedFoils(NamedTuple):
         return tuple(fluency_auc(judge(at, [bases[i] for i in at], tags), judge(at, texts, tags), np.asarray(clusters)[at], seed)
                      for at, texts in (self.before, self.after))
 
+def match_candidates(name: str, made: Sequence[Sequence[str]], # edits of each item, none where the family does not apply
+                     bases: Sequence[str], judge: FormJudge, tolerance: float = TOLERANCE) -> MatchedFoils:
+    "Of several edits of each text those that a judge of form cannot tell from their bases."
+    at = np.array([i for i, texts in enumerate(made) if texts], int)
+    place = np.repeat(at, [len(made[i]) for i in at])
+    texts, own = [t for i in at for t in made[i]], [bases[i] for i in at]
+    by = [judge(place, texts, tags) - judge(at, own, tags)[np.searchsorted(at, place)] for tags in (False, True)]
+    gap = np.nan_to_num(np.stack(by, 1)).round(_DIGITS) # a judge that knows no tags finds no difference there
+    chosen = keep_matched(np.split(gap, np.cumsum([len(made[i]) for i in at])[:-1]), tolerance) if len(at) else at
+    kept = at[chosen >= 0]
+    return MatchedFoils(name, (at, [made[i][0] for i in at]), (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
+
 def matched_foils(name: str, cases: Sequence[TextCase], judge: FormJudge, level: int = 1, *,
                   first: Callable | None = None,   # item -> generator; None: of the seed
                   draws: int = DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> MatchedFoils:
     "The foils of a family that a judge of form cannot tell from their bases."
     made = draw_candidates(name, cases, range(len(cases)), level, first or (lambda i: rng(seed, "foil", name, i, 0)), draws, seed)
-    at = np.array([i for i, texts in enumerate(made) if texts], int)
-    place = np.repeat(at, [len(made[i]) for i in at])
-    bases, texts = [cases[i].text for i in at], [t for i in at for t in made[i]]
-    by = [judge(place, texts, tags) - judge(at, bases, tags)[np.searchsorted(at, place)] for tags in (False, True)]
-    gap = np.nan_to_num(np.stack(by, 1)) # a judge that knows no tags finds no difference there
-    chosen = keep_matched(np.split(gap, np.cumsum([len(made[i]) for i in at])[:-1]), tolerance) if len(at) else at
-    kept = at[chosen >= 0]
-    return MatchedFoils(name, (at, [made[i][0] for i in at]), (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
+    return match_candidates(name, made, [c.text for c in cases], judge, tolerance)
 
 # %% ../../nbs/edits/90_fluency.ipynb #a7cf7503
 MARGIN = 0.05 # of an AUC around one half
@@ -178,21 +189,23 @@ def is_told(*aucs: FormAuc) -> bool:
 
 ENDS_OF_SCALE = ("unrelated", "empty", "reference-itself")
 
-def is_matched(name: str) -> bool: # of an edit
+def is_matched(name: str, # of an edit
+               task: str = "captioning") -> bool:
     "Whether the foils of a family are matched: not those of form, nor the ends of the scale."
-    return word_edits[name].kind != "form" and name not in ENDS_OF_SCALE
+    return word_edits[name].kind_in(task) != "form" and name not in ENDS_OF_SCALE
 
-def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJudge, level: int = 1, *,
+def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJudge, task: str = "captioning", level: int = 1, *,
                   clusters: Sequence | None = None,
                   others: dict[str, FormJudge] | None = None, # name -> judges that do not choose, such as one fit on other data
                   draws: int = DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> pd.DataFrame:
     "A row for each family: n, whether it is matched, kept, and by each judge the AUC before and after with its interval."
     clusters, bases, rows = np.arange(len(cases)) if clusters is None else np.asarray(clusters), [c.text for c in cases], []
     for name in names:
-        found = matched_foils(name, cases, judge, level, draws=draws if is_matched(name) else 1, tolerance=tolerance, seed=seed)
+        foils = is_matched(name, task)
+        found = matched_foils(name, cases, judge, level, draws=draws if foils else 1, tolerance=tolerance, seed=seed)
         if not len(found.before[0]): continue
-        if not is_matched(name): found = found._replace(after=found.before, told=found.told[:0])
-        row = {"family": name, "kind": word_edits[name].kind, "level": level, "n": len(found.before[0]), "matched": is_matched(name), "kept": len(found.after[0])}
+        if not foils: found = found._replace(after=found.before, told=found.told[:0])
+        row = {"family": name, "kind": word_edits[name].kind_in(task), "level": level, "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}
         judges = {"words": (judge, False), "tags": (judge, True), **{k: (j, False) for k, j in (others or {}).items()}}
         aucs = {k: found.aucs(j, bases, clusters, tags, seed) for k, (j, tags) in judges.items()}
         for k, pair in aucs.items():

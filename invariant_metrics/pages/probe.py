@@ -300,7 +300,7 @@ def source_section(probe: ProbeResult, source: str, task: str) -> dict:
     return {"name": charts.source_title(source), "answers": answers, "counts": count_table(summarize_probe(probe, task).counts, source),
             "maps": heat_maps(probe, source), "right": right_map(probe, source) if len(probe.profile) else None, "gaps": gap_tables(probe, source),
             "cards": profile_cards(probe, source), "blocks": edit_blocks(probe.examples, source, valid_kinds(probe.ledger)), "strips": picture_strips(probe, source, task),
-            "ledgers": charts.ledger_tables(of, unit, what)}
+            "ledgers": [*charts.ledger_tables(of, unit, what), *charts.form_tables(of)]}
 
 def _facts(run: Mapping) -> list[tuple[str, str]]: # as `run_facts`
     settings = run.get("settings", {})

@@ -67,7 +67,7 @@ def edit_sample(task: str, target,                      # references, as `probe`
         for i in rng(seed, "sample", name).permutation(len(cases)):
             edit = word_edits[name](cases[i], 1, rng(seed, "sheet", name, int(i)))
             if edit is None or not edit.proved: continue
-            rows.append({"family": name, "kind": word_edits[name].kind, "item": refs.names[i], "base": cases[i].text, "edited": edit.text})
+            rows.append({"family": name, "kind": word_edits[name].kind_in(task), "item": refs.names[i], "base": cases[i].text, "edited": edit.text})
             found += 1
             if found == sample: break
         if families and not found: raise InputError(f"{name} applies to none of the {len(cases)} texts; leave it out")
@@ -149,7 +149,7 @@ def edit_cards(task: str,
     known, now, rows = known[known["task"] == task].set_index("family"), edits_signature(), []
     for name in edits_of(task):
         edit = word_edits[name]
-        row = {"family": name, "kind": edit.kind, "severity": edit.severity, "levels": edit.steps, "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": UNREAD}
+        row = {"family": name, "kind": edit.kind_in(task), "severity": edit.severity, "levels": edit.steps, "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": UNREAD}
         if name in known.index:
             r = known.loc[name]
             row |= {"wrong_labels": _share(r.wrong, r.wrong_low, r.wrong_high), "bad_english": _share(r.bad, r.bad_low, r.bad_high),

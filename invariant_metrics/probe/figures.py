@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SOURCE_NAMES', 'MATCHED_BELOW', 'FULL', 'PALE', 'GONE', 'MARKS', 'DASHES', 'QUANTITY_NAMES', 'PANELS', 'source_title',
            'all_levels', 'matched_shares', 'heat_cell', 'heat_table', 'example_strips', 'split_families', 'line_look',
-           'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'profile_totals', 'profile_heat',
-           'heat_figure', 'dose_figure', 'profile_words', 'profile_card']
+           'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'form_tables', 'profile_totals',
+           'profile_heat', 'heat_figure', 'dose_figure', 'profile_words', 'profile_card']
 
 # %% ../../nbs/probe/040_figures.ipynb #b2080e95
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,6 +172,17 @@ def ledger_tables(ledger: pd.DataFrame,
         body = [[cell(family), *(cell(f"{r.matched}/{r.n}") for r in group.itertuples())]
                 for family, group in rows.groupby("family", sort=False)]
         tables.append({"title": f"{source_title(source)}: {what}", "columns": columns, "rows": body})
+    return tables
+
+def form_tables(ledger: pd.DataFrame) -> list[dict]: # title, columns, rows; none where no judge of form was asked
+    "Per source, how well a judge of form tells each kind of edit at each severity, before and after its foils were matched."
+    if "form_before" not in ledger: return []
+    tables = []
+    for source, rows in ledger.dropna(subset=["form_before"]).groupby("source", sort=False):
+        auc = lambda r, when: cell(share(getattr(r, f"form_{when}")), f"{share(getattr(r, f'form_{when}_low'))}–{share(getattr(r, f'form_{when}_high'))}")
+        body = [[cell(r.family), cell(f"{r.level:g}"), cell(str(r.matched)), cell(str(r.told_by_form)), auc(r, "before"), auc(r, "after")] for r in rows.itertuples()]
+        columns = ["family", "severity", "kept", "told by form", "AUC by form before", "after"]
+        tables.append({"title": f"{source_title(source)}: who only knows how people write, how often do they pick the base?", "columns": columns, "rows": body})
     return tables
 
 # %% ../../nbs/probe/040_figures.ipynb #c42af10b

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OWN_SIZES', 'OWN_METRICS', 'BASES', 'ALTERNATIVE', 'OwnItem', 'deal_references', 'OwnTexts', 'open_own_texts',
-           'FoilPair', 'read_foils', 'foil_items', 'valid_alternatives', 'edit_items', 'edit_foils', 'own_sentinels',
-           'text_wrongness', 'oracle_scores', 'gap_profile', 'edit_name', 'own_probe']
+           'FoilPair', 'read_foils', 'foil_items', 'valid_alternatives', 'match_by_form', 'edit_items', 'edit_foils',
+           'own_sentinels', 'text_wrongness', 'oracle_scores', 'gap_profile', 'edit_name', 'own_probe']
 
 # %% ../../nbs/probe/080_own_texts.ipynb #9077275f
 import importlib
@@ -14,7 +14,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,11 @@ from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
 from ..edits.colors import AXES
+from ..edits.fluency import ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge, match_candidates
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, EDIT_TASKS, TextCase, word_edits
 from .profile import Verdicts, profile
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, check_families, check_used
+from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, TOLD, UNMATCHED, check_families, check_used
 from .task import ProbeResult, ProbeSize, join_parts, split_metrics, tabulate
 from .worlds import DEFAULT_TEXT_METRICS, SOURCE_ONLY, EditedTexts, score_texts, text_metrics
 from .worlds import text_sentinels
@@ -177,9 +178,10 @@ def foil_items(foils: Sequence[FoilPair], refs: References, size: int, seed: int
 # %% ../../nbs/probe/080_own_texts.ipynb #fabee9fd
 ALTERNATIVE = "another-reference"
 
-def _case(items: Sequence[OwnItem], i: int) -> TextCase:
-    x, n = items[i], len(items)
-    foreign = tuple(items[(i + k) % n].base for k in (1 + n // 3, 1 + n // 2, 2 + n // 5) if (i + k) % n != i)
+def _case(items: Sequence[OwnItem], i: int, near: Sequence[int] | None = None) -> TextCase: # near: items that texts of others come from, with i; None: all
+    x, others = items[i], range(len(items)) if near is None else near
+    n, place = len(others), list(others).index(i)
+    foreign = tuple(items[others[(place + k) % n]].base for k in (1 + n // 3, 1 + n // 2, 2 + n // 5) if (place + k) % n != place)
     return TextCase(x.base, tuple(t for t in (*x.targets, x.other) if t), x.source, tuple(t for t in foreign if t))
 
 def valid_alternatives(items: Sequence[OwnItem], task: str, seed: int = 0) -> dict: # name -> (at (n,), texts)
@@ -190,6 +192,29 @@ def valid_alternatives(items: Sequence[OwnItem], task: str, seed: int = 0) -> di
         tried = ((i, word_edits[name](_case(items, i), 1, rng(seed, "own-edit", name, i))) for i, x in enumerate(items) if x.base)
         made[name] = [(i, edit.text) for i, edit in tried if edit is not None and edit.proved]
     return {name: (np.array([i for i, _ in pairs], int), [t for _, t in pairs]) for name, pairs in made.items()}
+
+# %% ../../nbs/probe/080_own_texts.ipynb #20e36aa0
+def match_by_form(texts: EditedTexts, judge: FormJudge, # of these items
+                  again: Callable | None = None,        # (family, items, level) -> several edits of each; None: there is one of each
+                  seed: int = 0) -> EditedTexts:
+    "The same with foils that the judge cannot tell from their bases; families of form and the ends of the scale stay as they are."
+    bases, groups, status, rows = texts.context["base"], dict(texts.groups), texts.status.copy(), []
+    for (f, l), family in [((f, l), family) for f, family in enumerate(texts.families) for l in range(len(texts.levels))]:
+        if family == ALTERNATIVE or ("edit", f, l) not in groups: continue
+        at, first = groups["edit", f, l]
+        spared, made = texts.kinds[f] == "form" or family in ENDS_OF_SCALE, [[] for _ in bases]
+        several = [[t] for t in first] if spared or again is None else again(family, at.tolist(), int(texts.levels[l]))
+        for i, own in zip(at.tolist(), several): made[i] = own
+        found = match_candidates(family, made, bases, judge)
+        if spared: found = found._replace(after=found.before, told=at[:0])
+        status[f, l, found.told] = TOLD
+        groups["edit", f, l] = found.after
+        if not len(found.after[0]): del groups["edit", f, l]
+        named = zip(("before", "after"), found.aucs(judge, bases, texts.cluster, seed=seed))
+        said = {f"form_{when}{end}": value for when, auc in named for end, value in zip(("", "_low", "_high"), auc[:3])}
+        rows.append({"family": family, "level": texts.levels[l], **said})
+    columns = ["family", "level", *(f"form_{when}{end}" for when in ("before", "after") for end in ("", "_low", "_high"))]
+    return replace(texts, groups=groups, status=status, form=pd.DataFrame(rows, columns=columns))
 
 # %% ../../nbs/probe/080_own_texts.ipynb #45a05af3
 def _edited(items: Sequence[OwnItem], families: Sequence[str], kinds: Sequence[str], levels: Sequence[float], cluster: np.ndarray,
@@ -209,10 +234,12 @@ def _edited(items: Sequence[OwnItem], families: Sequence[str], kinds: Sequence[s
 def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
                levels: Sequence[int] = EDIT_LEVELS, seed: int = 0, task: str = "captioning",
                systems: Mapping[str, Sequence[str]] = {}, # system -> what it wrote of each item, to be scored as well
+               judge: FormJudge | None = None,            # of form: only foils that it cannot tell from their bases
               ) -> EditedTexts:
     "Every edit on every item at every level; raises InputError where no item has a base."
     status, edits = np.full((len(names) + 1, len(levels), len(items)), NOT_APPLICABLE, np.int8), {}
-    cases = [_case(items, i) for i in range(len(items))]
+    near = [None] * len(items) if judge is None else [(judge.part == p).nonzero()[0].tolist() for p in judge.part]
+    cases = [_case(items, i, near[i]) for i in range(len(items))]
     status[:, :, [not x.base for x in items]] = NO_PARTNER
     for f, name in enumerate([*names, ALTERNATIVE]):
         for l, level in enumerate(levels):
@@ -227,10 +254,13 @@ def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
                 if proved: found.append((i, text))
             edits[f, l] = np.array([i for i, _ in found], int), [t for _, t in found]
     kinds = [word_edits[n].kind_in(task) for n in names]
-    return _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
+    made = _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
+    if judge is None: return made
+    def again(name, at, level): return draw_candidates(name, cases, at, level, lambda i: rng(seed, "own-edit", name, i), seed=seed)
+    return match_by_form(made, judge, again, seed)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #10bc5608
-def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = "captioning", seed: int = 0) -> EditedTexts:
+def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = "captioning", seed: int = 0, judge: FormJudge | None = None) -> EditedTexts:
     "Every foil as an item of its family; pictures are the clusters."
     names = sorted({f.family for f in foils})
     status, edits = np.full((len(names) + 1, 1, len(items)), NOT_APPLICABLE, np.int8), {}
@@ -240,7 +270,8 @@ def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = 
     at = np.array([i for i, x in enumerate(items) if x.other], int)
     status[-1, 0, at], edits[len(names), 0] = MATCHED, (at, [items[i].other for i in at])
     cluster = np.unique([f.image for f in foils], return_inverse=True)[1]
-    return _edited(items, names, ["violation"] * len(names), (1,), cluster, status, edits, task, seed, {})
+    made = _edited(items, names, ["violation"] * len(names), (1,), cluster, status, edits, task, seed, {})
+    return made if judge is None else match_by_form(made, judge, seed=seed)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #6c32c67e
 def own_sentinels(source: bool) -> list[Metric]: # source: whether the items have one
@@ -313,6 +344,7 @@ class _Source:
     items: list[OwnItem]
     texts: EditedTexts
     systems: list[str]     # that are compared as well
+    judge: str = ""        # of form, where foils are matched
 
 def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size: ProbeSize, seed: int, show: bool, sentinels: bool) -> ProbeResult:
     began, texts = time.perf_counter(), source.texts
@@ -321,7 +353,7 @@ def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size:
     if sentinels: scores.add(ORACLE, oracle_scores(source.items, texts))
     texts = replace(texts, scores=scores)
     sign = partial(Signature.of, probe=f"own-{'foils' if source.label == 'foils' else task}", edited=source.origin, items=len(source.items),
-                   texts=digest([(x.base, *x.targets) for x in source.items]), families=digest(texts.families))
+                   texts=digest([(x.base, *x.targets) for x in source.items]), families=digest(texts.families), **({"form": source.judge} if source.judge else {}))
     result = tabulate(texts, source.label, scores.metrics, size, seed, sign, began, show)
     if len(source.systems) < 2: return result
     gaps = [gap_profile(texts, m, source.systems, size.reps // 2, seed).assign(source=source.label) for m in scores.metrics if not isinstance(m, SetMetric)]
@@ -337,17 +369,19 @@ def _own_share(sources: Sequence[_Source], task: str, metrics: Sequence, size: P
     found = [_tabulate_source(source, task, judged, size, seed, show, sentinels) for source in sources]
     return found, {m.name: str(m.signature) for m in judged}
 
-def _edit_own(own: OwnTexts, task: str, names: Sequence[str], levels: Sequence[int], base: str, seed: int) -> list[_Source]:
-    sources = []
+def _edit_own(own: OwnTexts, task: str, names: Sequence[str], levels: Sequence[int], base: str, seed: int, judge: FormJudge | None) -> list[_Source]:
+    sources, here = [], None if judge is None else replace(judge, part=judge.part[own.kept])
     for system in own.bases(base):
         items = own.items(seed, system)
-        texts = edit_items(items, names, levels, seed, task, own.predictions())
-        sources.append(_Source(system or task, system or "references", items, texts, own.systems))
+        texts = edit_items(items, names, levels, seed, task, own.predictions(), here)
+        sources.append(_Source(system or task, system or "references", items, texts, own.systems, "" if judge is None else judge.name))
     return sources
 
-def _edit_foils(foils: Sequence[FoilPair], refs: References, task: str, size: int, seed: int) -> _Source:
+def _edit_foils(foils: Sequence[FoilPair], refs: References, task: str, size: int, seed: int, judge: FormJudge | None) -> _Source:
     items, pairs = foil_items(foils, refs, size, seed)
-    return _Source("foils", "captions of foils", items, edit_foils(items, pairs, task, seed), [])
+    place = {n.lstrip("0"): k for k, n in enumerate(refs.names)}
+    here = None if judge is None else replace(judge, part=judge.part[[place[x.name.lstrip("0")] for x in items]])
+    return _Source("foils", "captions of foils", items, edit_foils(items, pairs, task, seed, here), [], "" if judge is None else judge.name)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #daf300af
 def own_probe(task: str,                        # "captioning", "translation" or "summarization"
@@ -359,6 +393,7 @@ def own_probe(task: str,                        # "captioning", "translation" or
               foils: Sequence | None = None,    # files of SugarCrepe or VALSE, whose pictures are among the targets
               levels: Sequence[int] = EDIT_LEVELS,
               base: str = "auto",               # what is edited: "references", "predictions", or what the data allow
+              fluent: str | None = None,        # only foils that form does not tell: by "ngrams", or by a causal model, a folder or organization/model@commit
               scale: str = "default",           # "quick", "default" or "full": size only
               seed: int = 0, device: str | None = None,
               weights: Mapping | None = None,   # {name: weights}: see `WeightChoice`
@@ -375,9 +410,10 @@ def own_probe(task: str,                        # "captioning", "translation" or
     found = text_metrics(task, specs, device=device, source=source is not None, weights=weights)
     names = [m.name for m in found] # before anything else: what is wrong with them is said at once
     own = open_own_texts(target, preds, source, size.items, seed)
-    sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed)
+    judge = None if fluent is None else form_judge(own.refs.items, model=fluent, seed=seed, device=device)
+    sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed, judge)
     check_used(families, sources[0].texts.families, [s.texts.status for s in sources], "items")
-    if foils: sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task, size.items, seed))
+    if foils: sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task, size.items, seed, judge))
     modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys() # the oracle knows their edits
     shares = split_metrics(specs, workers)
     networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics

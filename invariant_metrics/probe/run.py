@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core import InputError, check_device, checked_arguments, package_version, unknown
-from ..encoders.weights import WeightChoice, chosen_record
+from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..files import digest
 from .task import ProbeResult, combine_results
 from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions, write_run
@@ -30,9 +30,9 @@ def probe_kind(task: str,    # of PROBES
 
 # %% ../../nbs/probe/090_run.ipynb #d9349803
 HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",), "regions": ("photographs", "pictures"),
-              "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",),
+              "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",), "fluent": ("texts",),
               "valid": ("own world", "photographs", "pictures"), "matched": ("own world", "photographs", "pictures")} # option -> kinds of probe
-UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto", "valid": None, "matched": None}
+UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto", "fluent": None, "valid": None, "matched": None}
 
 def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None: # options: of UNSET, as of `run_probe`
     "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
@@ -71,6 +71,7 @@ def _content(x, recursive: bool): # what identifies it
 
 def _settings(places: Mapping, plain: Mapping) -> dict:
     content = {k: _content(v, plain["recursive"]) for k, v in places.items()}
+    if plain.get("fluent") not in (None, "ngrams"): content["fluent"] = resolve(plain["fluent"]).revision
     return {"command": "probe", **plain, **{k: _place(v) for k, v in places.items()}, "content": content, "version": package_version()}
 
 # %% ../../nbs/probe/090_run.ipynb #64b6516d
@@ -84,12 +85,12 @@ def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping,
     if task == "colorization": return color_probe(["photos", "scenes"], **beside, **common)
     return combine_results([image_probe(place, task=task, **beside, **common) for place in ("photos", "scenes")])
 
-def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str, common: Mapping) -> ProbeResult:
+def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str, fluent: str | None, common: Mapping) -> ProbeResult:
     if target is None:
         from invariant_metrics.probe.worlds import text_probe
         return text_probe(task, **common)
     from invariant_metrics.probe.own_texts import own_probe
-    return own_probe(task, target, pred or None, source, foils=foils or None, base=base, **common)
+    return own_probe(task, target, pred or None, source, foils=foils or None, base=base, fluent=fluent, **common)
 
 # %% ../../nbs/probe/090_run.ipynb #10619f95
 @checked_arguments
@@ -104,6 +105,7 @@ def run_probe(task: str,                             # of PROBES
               recursive: bool = False,
               side: int | None = None,               # pixels of the true pictures that are looked at
               base: str = "auto",                    # texts that are edited: "references", "predictions", or what the data allow
+              fluent: str | None = None,             # only foils of texts that form does not tell: by "ngrams", or by a causal model
               valid: str | None = None,              # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
               matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
               out: str | Path | None = None,         # run folder; default runs/probe-<task>
@@ -119,13 +121,13 @@ def run_probe(task: str,                             # of PROBES
     "A probe in a run folder, or the same one if it is there already; raises InputError on whatever is unknown or does not fit."
     foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
     check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base, encoder=encoder,
-                valid=valid, matched=matched)
+                valid=valid, matched=matched, fluent=fluent)
     check_device(device or "cpu")
     systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils), "regions": regions}
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
                  side=side, base=base, valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu", encoder=encoder,
-                 weights=chosen_record(weights))
+                 weights=chosen_record(weights), **({} if fluent is None else {"fluent": fluent}))
     settings = _settings(places, plain)
     begun = time.perf_counter()
     common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device, weights=weights,
@@ -133,7 +135,7 @@ def run_probe(task: str,                             # of PROBES
     with clean_refusal(out), peak_memory() as seen: # a refused command leaves the folder free for the mended one
         meta = open_run(out, settings, overwrite=overwrite)
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
-        if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, common)
+        if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, fluent, common)
         else:
             looks = dict(regions=regions, recursive=recursive, valid=valid, matched=matched)
             common["encoder"] = encoder

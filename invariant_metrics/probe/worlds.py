@@ -135,6 +135,7 @@ class EditedTexts:
     source: list[str] | None = None # (N,) what the texts were made from
     of_world: bool = False        # every family has all its rows, and a profile ends with the last level that an item reaches
     scores: TextScores | None = None
+    form: pd.DataFrame | None = None # what a judge of form says of each family and level, as `tables.ledger_table` takes it
 
     def at(self, group: tuple) -> np.ndarray: # (n,)
         "The items of a group."
@@ -292,7 +293,7 @@ def tables(self: EditedTexts, metric: Metric, sets: RandomSets) -> Iterator[Fami
 @patch
 def ledger(self: EditedTexts) -> pd.DataFrame: # as `tables.ledger_table`
     "What became of every item: `matched` was edited and proved, `unmatched` edited and not proved."
-    return ledger_table(self.status, self.families, self.kinds, self.levels)
+    return ledger_table(self.status, self.families, self.kinds, self.levels, form=self.form)
 
 @patch
 def examples(self: EditedTexts) -> dict: # name -> (k,) strings or pictures
