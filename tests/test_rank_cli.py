@@ -265,12 +265,16 @@ def test_the_head_of_the_page_says_what_comes_first_and_each_note_once(tmp_path)
     for line in found.remarks: assert line.split(": ")[-1] in body and line.split(": ")[-1] not in head, line
 
 
-def test_changed_queries_that_move_nothing_are_counted_in_the_table(scenes):
-    place, done = scenes
+def test_changed_queries_that_move_nothing_are_counted_in_the_table(tmp_path):
+    "Words in another order are the same to tf-idf: *a table under a dog*."
+    facts = [(thing, place, other) for thing in ("dog", "cat", "ball") for place in ("under", "on") for other in ("table", "bench")]
+    write(tmp_path/"c.json", [{"id": f"p{k}", "captions": [f"a {a} {place} a {b}", f"there is a {a} {place} the {b}"]} for k, (a, place, b) in enumerate(facts)])
+    call = ("rank", "c.json", "--models", "tfidf", "--steps", "attack", "--out", "run")
+    done = cli(*call, "--json", cwd=tmp_path)
     row, = [row for row in json.loads(done.stdout)["result"]["attacks"]["tfidf"]["table4"] if row["kind"] == "relation"]
-    assert row["unmoved"] == row["changed"] > 0 and row["lower"] is None
-    shown = cli("rank", *TWO, "--scale", "quick", cwd=place).stdout
-    assert any(line.split()[:4] == ["relation", "no", str(row["changed"]), str(row["unmoved"])] for line in shown.splitlines()), shown
+    assert row["unmoved"] == row["changed"] == len(facts) and row["lower"] is None
+    shown = cli(*call, cwd=tmp_path).stdout
+    assert any(line.split()[:4] == ["relation", "no", "12", "12"] for line in shown.splitlines()), shown
 
 
 def test_what_a_path_holds_stays_in_one_line(tmp_path):
