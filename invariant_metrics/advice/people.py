@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import kendalltau, t as student
+from scipy.stats import kendalltau
 
 from ..core import InputError, Signature, rng, unknown
 from ..edits.colors import AXES
@@ -25,7 +25,7 @@ from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
 from ..probe.tables import MATCHED
 from ..probe.worlds import EditedTexts, as_references, text_sentinels
-from ..stats import auc
+from ..stats import auc, student
 
 # %% ../../nbs/advice/10_people.ipynb #c31d5f2d
 LENGTH_SHARE = 0.5 # what a mixture is paid for a text as long as its reference

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import binom, nct, norm, t as student
+from scipy.stats import binom, nct
 from torch import Tensor
 
 from ..core import InputError, check_range, rng, unknown
 from ..metrics.base import ItemMetric, Metric, Rows, SetMetric
 from ..scoring.power import MOST, Pilot, items_needed
-from ..stats import bootstrap_weights, wilson
+from ..stats import bootstrap_weights, normal, student, wilson
 
 # %% ../../nbs/advice/00_practice.ipynb #b992515a
 @dataclass(frozen=True, eq=False)
@@ -158,13 +158,13 @@ def share_interval_of_cases(seen: np.ndarray,     # (cases,) bool
                            ) -> tuple[float, float, float]: # share, low, high
     "A simulated share with what simulation and items leave open."
     edge = 0.5/len(seen)
-    def probit(x): return norm.ppf(np.clip(x, edge, 1 - edge))
+    def probit(x): return normal.ppf(np.clip(x, edge, 1 - edge))
     share, low, high = wilson(seen.mean(), len(seen), confidence)
     center, tails = probit(share), [(1 - confidence)/2, (1 + confidence)/2]
     below, above = np.quantile(probit(again), tails) - probit(plain)
     reach_low = np.hypot(center - probit(low), min(below, 0.0))
     reach_high = np.hypot(probit(high) - center, max(above, 0.0))
-    return float(share), float(norm.cdf(center - reach_low)), float(norm.cdf(center + reach_high))
+    return float(share), float(normal.cdf(center - reach_low)), float(normal.cdf(center + reach_high))
 
 # %% ../../nbs/advice/00_practice.ipynb #074e1cf8
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def set_power(change: np.ndarray, chance: np.ndarray, alpha: float = 0.05) -> fl
     "The power of a comparison of sets, by the normal law."
     s1 = change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
-    return float(norm.cdf((change.mean() - norm.ppf(1 - alpha/2)*s0)/max(np.hypot(s0, s1*(len(chance) > 0)), 1e-300)))
+    return float(normal.cdf((change.mean() - normal.ppf(1 - alpha/2)*s0)/max(np.hypot(s0, s1*(len(chance) > 0)), 1e-300)))
 
 def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, alpha: float, confidence: float, seed: int) -> Practice:
     change, chance, generator = set_changes(r, mix, items, more, seed), _chance_differences(r, items, seed), rng(seed, "sets", "again")
@@ -247,8 +247,8 @@ def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, 
     ends = np.quantile([set_power(again(change), again(chance), alpha) for _ in range(200)], [(1 - confidence)/2, (1 + confidence)/2])
     value, s1 = set_power(change, chance, alpha), change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
-    reach = norm.ppf(1 - alpha/2)*s0 + norm.ppf(power)*np.hypot(s0, s1*(len(chance) > 0))
-    sure = change.mean() > norm.ppf(1 - alpha/2)*s1/len(change)**0.5
+    reach = normal.ppf(1 - alpha/2)*s0 + normal.ppf(power)*np.hypot(s0, s1*(len(chance) > 0))
+    sure = change.mean() > normal.ppf(1 - alpha/2)*s1/len(change)**0.5
     needed = float(np.ceil(items*(reach/change.mean())**2)) if sure else np.inf
     return Practice(r.metric.name, value, float(ends[0]), float(ends[1]), value, float(change.mean()), needed if needed < MOST else np.inf)
 
