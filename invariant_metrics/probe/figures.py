@@ -6,7 +6,7 @@
 __all__ = ['SOURCE_NAMES', 'MATCHED_BELOW', 'FULL', 'PALE', 'GONE', 'MARKS', 'DASHES', 'QUANTITY_NAMES', 'PANELS', 'source_title',
            'all_levels', 'matched_shares', 'heat_cell', 'heat_table', 'example_strips', 'split_families', 'line_look',
            'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'form_tables', 'profile_totals',
-           'profile_heat', 'heat_figure', 'dose_figure', 'profile_words', 'profile_card']
+           'profile_heat', 'heat_figure', 'axis_ticks', 'dose_panel', 'dose_panels', 'profile_words', 'profile_card']
 
 # %% ../../nbs/probe/040_figures.ipynb #b2080e95
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
-from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from ..edits.colors import perturbations
 from .profile import ALL_FAMILIES
@@ -242,39 +242,75 @@ def heat_figure(profile: pd.DataFrame, source: str, view: str,
         axes.set_title(f"{source_title(source)}, {VIEW_NAMES.get(view, view)}", fontsize=9)
     return figure
 
-# %% ../../nbs/probe/040_figures.ipynb #dee17497
-def _panel(axes: Axes, rows: pd.DataFrame, total: dict) -> None:
-    x, change = rows["severity"], rows["change"]
-    axes.axhline(0, color=INK, linewidth=0.6)
-    if np.isfinite(total["valid_change"]): axes.axhline(total["valid_change"], color=HUES[1], linestyle="--", linewidth=1)
-    axes.plot(np.r_[0, x], np.r_[0, rows["isotonic"]], color=HUES[0])
-    error = np.clip([change - rows["change_low"], rows["change_high"] - change], 0, None)
-    axes.errorbar(x, change, np.where(np.isfinite(error), error, 0), fmt="o", color=HUES[0], elinewidth=1, markersize=2.5)
-    if np.isfinite(total["threshold"]): axes.axvline(total["threshold"], color=INK, linestyle=":", linewidth=1)
-    axes.set_title(total["family"], fontsize=8, pad=3)
-    axes.set_xticks(x, rows["level"], fontsize=7)
-    axes.tick_params(axis="y", labelsize=7)
-    axes.locator_params(axis="y", nbins=4)
-    axes.ticklabel_format(axis="y", scilimits=(-2, 3))
-    axes.yaxis.get_offset_text().set_fontsize(6)
+# %% ../../nbs/probe/040_figures.ipynb #4c9c8e53
+def axis_ticks(low: float, high: float,   # the range of the axis, low < high
+              ) -> tuple[list[float], list[str], int]: # values in the range, their labels, the power of ten taken out of the labels
+    "At most five round values of an axis."
+    values = [float(v) for v in MaxNLocator(nbins=4, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= v <= high]
+    largest = max(map(abs, values))
+    power = int(np.floor(np.log10(largest))) if largest and not 1e-2 <= largest < 1e3 else 0
+    step = min(np.diff(values), default=largest or 1) / 10**power
+    decimals = max(0, -int(np.floor(np.log10(step) + 1e-9)))
+    labels = [f"{value / 10**power + 0.0:.{decimals}f}".replace("-", "−") for value in values]
+    return values, labels, power
 
+# %% ../../nbs/probe/040_figures.ipynb #9f2c137b
+_WIDTH, _HEIGHT = 112, 97 # of a panel, in points
+_LEFT, _TOP, _RIGHT, _BOTTOM = 27, 16, 108, 81 # where its axes are
+
+def _limits(values: np.ndarray) -> tuple[float, float]: # of an axis, with a little room; never empty
+    values = values[np.isfinite(values)]
+    room = 0.05 * (values.max() - values.min()) or 0.05
+    return values.min() - room, values.max() + room
+
+def _line(points: Iterable[tuple[float, float]], look: str) -> str:
+    return f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="none" {look}/>'
+
+def _text(x: float, y: float, text: object, size: int, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+
+def dose_panel(rows: pd.DataFrame, # one per severity: severity, level, change, change_low, change_high, isotonic
+               total: Mapping,     # of all severities: family, valid_change, threshold
+              ) -> str:            # SVG, 112 x 97 points
+    "Change of the score against severity for one family of edits."
+    x, change = rows["severity"].to_numpy(float), rows["change"].to_numpy(float)
+    low, high = (np.where(np.isfinite(ends), ends, change) for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
+    left, right = _limits(np.append(x, 0))
+    bottom, top = _limits(np.concatenate([[0, total["valid_change"]], change, low, high, rows["isotonic"]]))
+    across = lambda severity: _LEFT + (severity - left) / (right - left) * (_RIGHT - _LEFT)
+    up = lambda score: _BOTTOM - (score - bottom) / (top - bottom) * (_BOTTOM - _TOP)
+    level = lambda score, look: _line([(_LEFT, up(score)), (_RIGHT, up(score))], look)
+    parts = [_line([(_LEFT, _TOP), (_LEFT, _BOTTOM), (_RIGHT, _BOTTOM)], 'stroke="currentColor" stroke-width=".8"'),
+             level(0, 'stroke="currentColor" stroke-width=".6"'), _text((_LEFT + _RIGHT) / 2, 9, total["family"], 8)]
+    if np.isfinite(total["valid_change"]): parts.append(level(total["valid_change"], f'stroke="{HUES[1]}" stroke-dasharray="3.7 1.6"'))
+    if np.isfinite(total["threshold"]):
+        at = across(total["threshold"])
+        parts.append(_line([(at, _TOP), (at, _BOTTOM)], 'stroke="currentColor" stroke-dasharray="1 1.6"'))
+    parts.append(_line([(across(0), up(0)), *zip(across(x), up(rows["isotonic"].to_numpy(float)))], f'stroke="{HUES[0]}" stroke-width="1.4"'))
+    for where, value, below, above, name in zip(across(x), up(change), up(low), up(high), rows["level"]):
+        parts.append(_line([(where, below), (where, above)], f'stroke="{HUES[0]}"') +
+                     f'<circle cx="{where:.1f}" cy="{value:.1f}" r="1.3" fill="{HUES[0]}"/>' + _text(where, _BOTTOM + 9, name, 7))
+    values, labels, power = axis_ticks(bottom, top)
+    parts += [_line([(_LEFT - 2.5, up(v)), (_LEFT, up(v))], 'stroke="currentColor" stroke-width=".8"') +
+              _text(_LEFT - 4, up(v) + 2.5, label, 7, "end") for v, label in zip(values, labels)]
+    if power: parts.append(f'<text x="{_LEFT - 22}" y="{_TOP - 2}" font-size="6">×10<tspan dy="-2" font-size="5">{power}</tspan></text>')
+    return "".join(parts)
+
+# %% ../../nbs/probe/040_figures.ipynb #8157212f
 PANELS = 5 # in a row
 
-def dose_figure(profile: pd.DataFrame, source: str, metric: str, view: str) -> Figure:
+def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str) -> Markup: # an <svg> element that takes its ink from the page
     "How the metric's score worsens with severity, a panel per family."
     rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & ~profile["family"].isin(ALL_FAMILIES.values())]
-    families = [f for f in dict.fromkeys(rows["family"]) if np.isfinite(rows.loc[rows["family"] == f, "change"]).any()]
-    down = max(1, -(-len(families) // PANELS))
-    with matplotlib.rc_context(STYLE):
-        width, height = 1.55 * min(PANELS, max(len(families), 1)), 1.35 * down
-        figure = Figure(figsize=(width, height)) # margins in inches: a layout engine takes longer than all the rest
-        figure.subplots_adjust(0.32 / width, 0.2 / height, 1 - 0.05 / width, 1 - 0.25 / height, 0.32, 0.5)
-        panels = figure.subplots(down, min(PANELS, max(len(families), 1)), squeeze=False).ravel()
-        for axes, family in zip(panels, families):
-            group = rows[rows["family"] == family]
-            _panel(axes, group[group["severity"].notna()], group[group["level"] == "all"].iloc[0].to_dict())
-        for axes in panels[len(families):]: axes.axis("off")
-    return figure
+    groups = [group for _, group in rows.groupby("family", sort=False) if np.isfinite(group["change"]).any()]
+    drawn = []
+    for k, group in enumerate(groups):
+        panel = dose_panel(group[group["severity"].notna()], group[group["level"] == "all"].iloc[0])
+        drawn.append(f'<g transform="translate({k % PANELS * _WIDTH} {k // PANELS * _HEIGHT})">{panel}</g>')
+    width, height = _WIDTH * min(PANELS, max(len(groups), 1)), _HEIGHT * max(1, -(-len(groups) // PANELS))
+    label = f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response"
+    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} {}" fill="currentColor">').format(label, width, height)
+    return head + Markup("".join(drawn) + "</svg>")
 
 # %% ../../nbs/probe/040_figures.ipynb #0587b3b5
 def _list(names: Sequence[str], most: int = 6) -> str:
@@ -334,7 +370,6 @@ def profile_card(profile: pd.DataFrame, source: str, metric: str,
     kind_of = lambda family: kinds.get(family, "violation")
     words = [line for kind in dict.fromkeys(map(kind_of, of["family"]))
              for line in profile_words(of[of["family"].map(kind_of) == kind], source, metric, view, kind)]
-    svg = inline_svg(dose_figure(profile, source, metric, view), f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response")
     table = {"title": f"{source_title(source)}: all severities together; below each its 95 % interval",
              "columns": ["family", *(n for n, _ in names), "rates bounded", "applicable"], "rows": body}
-    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words, "svg": svg, "table": table}
+    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words, "svg": dose_panels(profile, source, metric, view), "table": table}
