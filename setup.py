@@ -30,7 +30,7 @@ setup(
     ],
     python_requires=f">={cfg['min_python']}",
     packages=find_packages(include=["invariant_metrics", "invariant_metrics.*"]),
-    package_data={"invariant_metrics": ["assets/*", "assets/**/*"]},
+    package_data={"invariant_metrics": ["py.typed", "assets/*", "assets/**/*"]},
     install_requires=cfg["requirements"].split(),
     extras_require={name: cfg[f"{name}_requirements"].split() for name in ("dev", "fid", "minilm", "onnx")},
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},

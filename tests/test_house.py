@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import yaml
 from commands import HUNG
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +65,7 @@ def test_wheel_installed_elsewhere_finds_its_assets(tmp_path):
     found = run(sys.executable, "-c", code, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path/"site"), "PATH": ""})
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(str(tmp_path/"site")), found.stdout
+    assert (tmp_path/"site"/"invariant_metrics"/"py.typed").is_file(), "type checkers read the annotations only where it is"
 
 
 def test_readme_and_ci_run_the_same_test_command():
@@ -76,6 +78,18 @@ def test_readme_is_written_from_the_index_notebook(tmp_path):
     done = run(sys.executable, ROOT/".ci"/"readme", tmp_path/"README.md")
     assert done.returncode == 0, done.stderr
     assert (tmp_path/"README.md").read_text() == (ROOT/"README.md").read_text(), "run `python .ci/readme` and commit README.md"
+
+
+def test_documents_beside_the_readme_lead_somewhere_and_name_this_version():
+    text = (ROOT/"CONTRIBUTING.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert links and not [link for link in links if not (ROOT/link).is_file()]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    for name in re.findall(r"`@?(\w+)(?:\.add)?\(", text): assert re.search(rf"^(def {name}\(|{name} = )", code, re.MULTILINE), name
+    cited = yaml.safe_load((ROOT/"CITATION.cff").read_text(encoding="utf-8"))
+    version = re.search(r"^version = (\S+)$", (ROOT/"settings.ini").read_text(), re.MULTILINE)[1]
+    assert cited["version"] == version and len(cited["references"]) == 5
+    assert f"({version})" in (ROOT/"CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_readme_main_command_is_the_programs():
