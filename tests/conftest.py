@@ -1,13 +1,18 @@
 "What all tests share: one way to draw examples, things that are made once, and two ways to run a part of the tests."
 import ast
 import gc
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from commands import READY
 
 ROOT = Path(__file__).parent.parent
 SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, or those whose names begin so
@@ -25,6 +30,11 @@ SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, 
     "test_cli.py": ("test_every_help", "test_a_mistake", "test_score_ranks"),
     "test_house.py": ("test_package", "test_rooms", "test_readme", "test_numbers")}
 
+sys.modules.setdefault("rfc3987_syntax", None) # jsonschema takes it where it is: 3.5 s to import, for forms of addresses, which no schema here asks for
+
+sys.dont_write_bytecode = False # what one process compiles, asserts rewritten by pytest before all, the others need not compile again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("fixed", derandomize=True, deadline=None) # the same examples at every run
 settings.register_profile("free", deadline=None, print_blob=True)   # new ones at every run: --hypothesis-profile free
 settings.load_profile("fixed")
@@ -38,6 +48,15 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_server():
+    "Whoever forks processes of a server, a test or the package, finds the one that has imported what most need."
+    with pytest.MonkeyPatch.context() as patch:
+        multiprocessing.set_forkserver_preload(READY)
+        patch.setattr("multiprocessing.forkserver.set_forkserver_preload", lambda modules: None)
+        yield
 
 
 def open_registries() -> list:
@@ -56,6 +75,17 @@ def only_registered_here():
         new = set(registry.entries) - before.get(id(registry), set())
         for name in new:
             if not str(getattr(registry.entries[name], "__module__", "")).startswith("invariant_metrics."): del registry.entries[name]
+
+
+def pytest_collection(session):
+    """Two workers share the rewriting of asserts, which takes half of the collection: one begins with the first file and
+    one with the last, and from where they meet each reads what the other has stored."""
+    config = session.config
+    everything = [Path(place).resolve() for place in config.args] == [ROOT/"tests"] and config.option.markexpr != "smoke" and config.changed is None
+    if getattr(config, "workerinput", {}).get("workerid") != "gw1" or not everything: return
+    for path in sorted((ROOT/"tests").glob("test_*.py"), reverse=True):
+        try: import_module(path.stem)
+        except (Exception, pytest.skip.Exception): continue # the collection says so
 
 
 def pytest_collection_finish(session):

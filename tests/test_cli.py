@@ -3,13 +3,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
 
-from commands import cli, own_process
-from invariant_metrics.files import assets_folder
+from commands import check_output, cli
 from invariant_metrics.probe.images import COLOR_SIZES
 from invariant_metrics.worlds.scenes import make_scenes
 
@@ -102,8 +100,7 @@ def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_pa
     written = page.stat().st_mtime
     again = cli(*quick, cwd=tmp_path)
     assert again.returncode == 0 and "page: " in again.stdout and page.stat().st_mtime >= written
-    described = json.loads((assets_folder()/"schemas"/"output.json").read_text(encoding="utf-8"))
-    jsonschema.validate(json.loads(cli(*quick, "--json", cwd=tmp_path).stdout), described)
+    check_output(json.loads(cli(*quick, "--json", cwd=tmp_path).stdout))
     other = cli(*quick, "--seed", 1, cwd=tmp_path)
     assert other.returncode == 2 and "holds another run (seed 0 instead of 1)" in other.stderr
 
@@ -120,5 +117,5 @@ def test_an_installed_package_announces_a_metric(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     listed = cli("metrics", "--json", cwd=tmp_path)
     assert "brightness-gap" in [row["name"] for row in json.loads(listed.stdout)["result"]], listed.stderr
-    done = own_process("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = cli("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path)
     assert done.returncode == 0 and "brightness-gap" in done.stdout, done.stderr

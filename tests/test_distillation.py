@@ -1,12 +1,9 @@
 "Distillation of L-CLIP: losses against loops in float64, what moves and what does not, resuming to the bit, teachers asked once, refusals."
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from commands import HUNG
+from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.data.pairs import load_pairs, pairs_of_scenes, read_concepts
 from invariant_metrics.encoders.base import get_encoder
@@ -213,14 +210,8 @@ def two_processes(out: str) -> None: # what each process of the next test runs
     distill_stage(new(), made(), "vision", steps=3, batch=4, accumulate=2//world, folder=out)
 
 
-@pytest.mark.slow
 def test_two_processes_are_one_with_twice_the_batches(tmp_path):
-    script = tmp_path/"two.py"
-    script.write_text("import sys, torch\ntorch.set_num_threads(1)\nfrom test_distillation import *\ntwo_processes(sys.argv[1])\n")
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), str(tmp_path/"two")]
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(run, env=here, capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 0, done.stderr[-2000:]
+    torchrun(two_processes, str(tmp_path/"two"))
     two_processes(str(tmp_path/"one"))
     from invariant_metrics.training.checkpoint import read_state
     (two, header), (one, alone) = (read_state(tmp_path/name/"checkpoint.safetensors") for name in ("two", "one"))
@@ -304,8 +295,7 @@ def test_the_papers_recipe_has_its_views_and_first_captions(tiny, tmp_path, monk
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_killed_run_goes_on_and_ends_on_the_same_bits(tiny, tmp_path, precision):
     tiny["precision"] = precision
-    child = multiprocessing.get_context("spawn").Process(target=killed, args=(str(tmp_path/"killed"), tiny))
-    child.start()
+    child = started(killed, str(tmp_path/"killed"), tiny)
     child.join(HUNG)
     assert child.exitcode == -signal.SIGKILL and read_run(tmp_path/"killed")["status"] == "running"
     again, whole = (distill("scenes", tmp_path/name, **tiny) for name in ("killed", "whole"))

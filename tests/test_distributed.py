@@ -1,16 +1,12 @@
 "Two processes under torchrun equal one, for rows and for moments, with uneven batches, and where a process has seen nothing."
-import json
 import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
-import invariant_metrics
-from commands import HUNG
+from commands import torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
@@ -18,28 +14,6 @@ from invariant_metrics.metrics.gaussian import GaussianStats
 COLOR = {"encoder": "mean-color", "layer": "quarters"}
 KINDS = {"psnr": {}, "fd": dict(options=COLOR), "fd streamed": dict(options=COLOR, streamed=True),
          "fd parts": dict(options=COLOR, streamed=True, parts=4, seed=3), "cmmd": dict(options=COLOR), "violation-edges": {}}
-
-WORKER = """
-import json, os, sys
-import torch, torch.distributed as dist
-sys.path.insert(0, sys.argv[1])
-import test_distributed as here
-rank = int(os.environ["RANK"])
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-found = {}
-for name in here.KINDS:
-    for case, mine in here.shares(rank).items():
-        metric = here.made(name)
-        for p, t in mine: metric.update(p, t)
-        value = float(metric.compute())
-        score = here.scored(metric)
-        assert not metric._is_synced and float(metric.compute()) == value
-        metric.update(*here.images(90, 94))  # goes on with what is its own
-        found[f"{name} {case}"] = [value, *score, float(metric.compute())]
-dist.destroy_process_group()
-json.dump(found, open(os.path.join(sys.argv[2], f"{rank}.json"), "w"))
-"""
 
 
 def images(start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,17 +45,25 @@ def one(name: str, *cuts): # TorchMetric
     return metric
 
 
+def gathered() -> dict: # case -> value, score, and the value after one batch more
+    "What one of the processes computes."
+    rank, found = int(os.environ["RANK"]), {}
+    dist.init_process_group("gloo")
+    for name in KINDS:
+        for case, mine in shares(rank).items():
+            metric = made(name)
+            for p, t in mine: metric.update(p, t)
+            value = float(metric.compute())
+            score = scored(metric)
+            assert not metric._is_synced and float(metric.compute()) == value
+            metric.update(*images(90, 94))  # goes on with what is its own
+            found[f"{name} {case}"] = [value, *score, float(metric.compute())]
+    dist.destroy_process_group()
+    return found
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> list[dict]:
-    folder = tmp_path_factory.mktemp("ranks")
-    (folder/"worker.py").write_text(WORKER)
-    path = os.pathsep.join([str(Path(invariant_metrics.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run([*launch, str(folder/"worker.py"), str(Path(__file__).parent), str(folder)],
-                          capture_output=True, text=True, timeout=HUNG, env=environment, cwd=folder)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads((folder/f"{rank}.json").read_text()) for rank in (0, 1)]
+def found() -> list[dict]: return torchrun(gathered)
 
 
 @pytest.mark.parametrize("case", ["uneven", "alone"])

@@ -1,14 +1,13 @@
 "The embedded CLIP: its card's scores, its recipe, its tokenizer, and the command that scores with it."
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
+from commands import cli
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.weights import get_card, resolve
 from invariant_metrics.training.image_text import FACTS, TEST_SCENES, TextFacts, contrast_terms, image_text_report
@@ -110,7 +109,6 @@ def test_the_command_scores_offline_with_it(tmp_path):
         Image.fromarray((255 * picture).round().byte().permute(1, 2, 0).numpy()).save(tmp_path/f"{i}.png")
         lines.append(captions(scenes, i)[0])
     (tmp_path/"captions.txt").write_text("\n".join(lines) + "\n")
-    command = [Path(sys.executable).parent/"invariant-metrics", "score", "clipscore", "--weights", "embedded-clip"]
-    done = subprocess.run([*command, "--pred", tmp_path/"captions.txt", "--source", tmp_path], capture_output=True, text=True)
+    done = cli("score", "clipscore", "--weights", "embedded-clip", "--pred", "captions.txt", "--source", tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "embedded-clip" in done.stdout or "clip" in done.stdout

@@ -1,10 +1,5 @@
 "Pictures on disk: runs that are killed, processes that share, packs that are damaged or foreign."
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import invariant_metrics
-from commands import HUNG
+from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.cache import list_cache
 from invariant_metrics.generators.pictures import PictureStore, imagined, pack_picture, picture_key, unpack_picture
@@ -106,50 +100,28 @@ def test_ctrl_c_loses_nothing(tmp_path):
     assert (imagined(counting, TEXTS, [1], tmp_path)[:, 0, 0, 0, 0] == EXPECTED[:, 0]).all() and len(counting.asked) == 8
 
 
-RUN = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-import torch
-torch.set_num_threads(1)
-import test_kept_pictures as here
-from invariant_metrics.generators.pictures import PictureStore, imagined
-counting = here.Counting(slow=float(sys.argv[4]), log=sys.argv[3])
-store = PictureStore(counting, sys.argv[2], pack=4)
-pictures = imagined(None, here.TEXTS, [1, 2, 3], store=store, batch=2)
-assert (pictures[..., 0, 0, 0] == here.EXPECTED).all()
-print(f"rank {os.environ.get('RANK', 0)} drew {len(counting.asked)}", flush=True)
-"""
-
-
-def command(tmp_path, slow, *launcher):
-    script = tmp_path/"run.py"
-    script.write_text(RUN)
-    return [sys.executable, *launcher, str(script), str(Path(__file__).parent), str(tmp_path/"kept"), str(tmp_path/"log"), str(slow)]
-
-
-def environment():
-    return os.environ | {"PYTHONPATH": str(Path(invariant_metrics.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+def drawn(folder: Path, slow: float = 0.) -> int: # pictures
+    "How many one process draws of what is not kept yet."
+    counting = Counting(slow=slow, log=folder/"log")
+    pictures = imagined(None, TEXTS, [1, 2, 3], store=PictureStore(counting, folder/"kept", pack=4), batch=2)
+    assert (pictures[..., 0, 0, 0] == EXPECTED).all()
+    return len(counting.asked)
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
-    run = subprocess.Popen(command(tmp_path, .05), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = started(drawn, tmp_path, .05)
     begun = time.monotonic()
-    while len(packs(tmp_path/"kept")) < 5 and run.poll() is None and time.monotonic() - begun < HUNG: time.sleep(.01)
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
+    while len(packs(tmp_path/"kept")) < 5 and run.is_alive() and time.monotonic() - begun < HUNG: time.sleep(.01)
+    run.kill()
+    run.join()
     first = (tmp_path/"log").read_text().split("\n")[:-1]
     kept = sum(len(path.name) > 0 for path in packs(tmp_path/"kept"))*4
     assert 20 <= kept <= len(first) < 60
-    done = subprocess.run(command(tmp_path, 0), env=environment(), capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["rank", "0", "drew", str(60 - kept)]
+    assert drawn(tmp_path) == 60 - kept
 
 
 def test_processes_share_the_texts(tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(command(tmp_path, 0, *launcher), env=environment(), capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"rank \d drew 30", done.stdout)) == ["rank 0 drew 30", "rank 1 drew 30"] # two processes may print into one line
+    assert torchrun(drawn, tmp_path) == [30, 30]
     assert len(set((tmp_path/"log").read_text().split("\n")[:-1])) == 60
 
 

@@ -5,22 +5,20 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pandas as pd
 import pytest
 
 import invariant_metrics as im
-from commands import cli
+from commands import check_output, cli
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotations import annotate, scene_annotations
-from invariant_metrics.files import assets_folder, load_results
+from invariant_metrics.files import load_results
 from invariant_metrics.pages.page import run_command
 from invariant_metrics.pages.ranking import write_ranking_page
 from invariant_metrics.ranking import run as ranking_run
 from invariant_metrics.ranking.run import RankSize, load_ranking
 from real_data import data_path
 
-SCHEMA = json.loads((assets_folder()/"schemas"/"output.json").read_text(encoding="utf-8"))
 TWO = ("--models", "tfidf,embedded")
 
 
@@ -56,7 +54,7 @@ def test_scenes_are_ranked_explained_and_attacked(scenes):
     place, done = scenes
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    jsonschema.validate(answer, SCHEMA)
+    check_output(answer)
     result = answer["result"]
     assert {row["model"] for row in result["scores"]} == {"tfidf", "embedded"}
     recall = {row["model"]: row["value"] for row in result["scores"] if row["metric"] == "recall@1"}

@@ -1,7 +1,6 @@
 "Features on disk: keyed by all that shapes them and nothing else, resumed where they stopped, never believed when damaged."
 import json
-import subprocess
-import sys
+import os
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from commands import HUNG
+from commands import HUNG, elsewhere, started
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
@@ -197,14 +196,21 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(folder, tmp_path):
     assert torch.equal(rows, run(folder, tmp_path/"d")[0])
 
 
+def killed_run(folder, cache) -> None:
+    "An extraction whose process ends after twelve images."
+    encoder, seen = counting()
+    keep = encoder.embed
+    def embed(x, layer):
+        if sum(seen) >= 12: os._exit(9)
+        return keep(x, layer)
+    encoder.embed = embed
+    FeatureStore(cache, SHARD).features(folder, encoder, batch=BATCH)
+
+
 def test_another_process_resumes_what_a_killed_one_left(folder, tmp_path):
-    code = ("import os, sys; sys.path.insert(0, sys.argv[3]); from test_store import counting, SHARD, BATCH; from invariant_metrics.encoders.store import FeatureStore\n"
-            "encoder, seen = counting(); keep = encoder.embed\n"
-            "def embed(x, layer):\n    if sum(seen) >= 12: os._exit(9)\n    return keep(x, layer)\n"
-            "encoder.embed = embed; FeatureStore(sys.argv[2], SHARD).features(sys.argv[1], encoder, batch=BATCH)")
-    from pathlib import Path
-    done = subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path/"c"), str(Path(__file__).parent)], capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 9, done.stderr
+    process = started(killed_run, folder, tmp_path/"c")
+    process.join(HUNG)
+    assert process.exitcode == 9
     rows, seen, found = run(folder, tmp_path/"c")
     assert seen == N - SHARD and found["kept"] == 1 and found["damaged"] == 0
 
@@ -275,15 +281,13 @@ def test_the_key_holds_what_shapes_a_feature():
     assert keys(tuned, "stage1") != keys(tuned, "stage2")
 
 
+def two_keys() -> list: return [keys(Plain(Opaque(4))), keys(get_encoder("embedded", size=16)), hash("a text")]
+
+
 def test_the_key_is_the_same_in_every_process():
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); from test_store import Plain, Opaque, keys; from invariant_metrics.encoders.base import get_encoder; "
-            "import json; print(json.dumps([keys(Plain(Opaque(4))), keys(get_encoder('embedded', size=16))]))")
-    from pathlib import Path
-    sys.path.insert(0, str(Path(__file__).parent))
-    from test_store import Opaque as O, Plain as P   # under the name that the other process sees
-    done = subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [keys(P(O(4))), keys(get_encoder("embedded", size=16))]
+    *here, hashed = two_keys()
+    *there, other = elsewhere(two_keys)
+    assert here == there and hashed != other
 
 
 @pytest.mark.parametrize("change", [dict(size=24), dict(layer="stage2"), dict(untrained=True)])

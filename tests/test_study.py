@@ -2,7 +2,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from commands import HUNG, all_ended, started
 from real_data import data_path
 from invariant_metrics.color import scale_chroma
 from invariant_metrics.core import InputError, Signature, progress, torch_rng
@@ -45,21 +45,12 @@ def roundness(weights="embedded", **options): return Roundness()
 @paired_metric("darkness-gap", higher_is_better=False)
 def darkness_gap(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()
 '''
-RUN = '''
-import signal, sys
-from invariant_metrics.study.search import train_systems
-from test_study import SETTINGS, TINY
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, {"foreground": signal.default_int_handler, "background": signal.SIG_IGN}[sys.argv[2]])
-    train_systems(sys.argv[1], SETTINGS, size=TINY, workers=2)
-'''
 
 
 @pytest.fixture(scope="module")
 def own_parts(tmp_path_factory, one_thread):
     folder = tmp_path_factory.mktemp("own")
     (folder/"own_parts.py").write_text(OWN)
-    (folder/"run_tiny.py").write_text(RUN)
     sys.path.insert(0, str(folder))
     yield folder
     sys.path.remove(str(folder))
@@ -187,17 +178,20 @@ def test_no_scene_is_in_two_parts():
     assert len(torch.unique(flat, dim=0)) == len(flat)
 
 
+def run_tiny(folder: Path, handler) -> None: # of SIGINT
+    signal.signal(signal.SIGINT, handler)
+    train_systems(folder, SETTINGS, size=TINY, workers=2)
+
+
 def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_parts, tmp_path):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(own_parts), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
-    env.pop("OMP_NUM_THREADS", None)
     results = lambda: list((tmp_path/"b").glob("runs/*/result.safetensors"))
-    for sign, ground, units in ((signal.SIGKILL, "background", 1), (signal.SIGINT, "foreground", 3)): # where a shell starts it, Ctrl-C is ignored
-        command = [sys.executable, str(own_parts/"run_tiny.py"), str(tmp_path/"b"), ground]
-        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and len(results()) < units: time.sleep(0.05)
-        assert process.poll() is None, process.stderr.read()
-        process.send_signal(sign)
-        process.communicate() # its workers hold the same pipe: this comes back when all have ended
+    for sign, handler, units in ((signal.SIGKILL, signal.SIG_IGN, 1), (signal.SIGINT, signal.default_int_handler, 3)): # in the background Ctrl-C is ignored
+        process = started(run_tiny, tmp_path/"b", handler)
+        while process.is_alive() and len(results()) < units: time.sleep(0.05)
+        assert process.is_alive(), process.exitcode
+        os.kill(process.pid, sign)
+        process.join(HUNG)
+        all_ended() # its workers too
         assert not (tmp_path/"b"/"study.json").exists() and units <= len(results()) < units + 3
     done = {p: p.stat().st_mtime_ns for p in results()}
     begun, bars = steps_done(tmp_path/"b"), []

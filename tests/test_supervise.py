@@ -3,7 +3,6 @@ import json
 import signal
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,12 +10,12 @@ import torch
 from PIL import Image
 from torch import nn
 
-from commands import cli
+from commands import check_output, cli
 from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.encoders.base import CLIP, Preprocess
 from invariant_metrics.encoders.image_text import ImageText, TextTokens
 from invariant_metrics.encoders.lclip import save_lclip
-from invariant_metrics.files import assets_folder, load_results
+from invariant_metrics.files import load_results
 from invariant_metrics.lclip import reward_study as study
 from invariant_metrics.lclip import supervise as runs
 from invariant_metrics.models.colorizer import seeded
@@ -203,8 +202,7 @@ def test_the_command_prints_json(tiny, judge):
     done = cli("lclip", "supervise", "--judge", judge, "--clip-weight", 1, "--recipe", "quick", "--out", "run", "--json", cwd=tiny)
     assert done.returncode == 0, done.stderr
     said, kept = json.loads(done.stdout), load_results(tiny/"run"/"training"/"results.parquet")
-    schema = json.loads((assets_folder()/"schemas"/"output.json").read_text(encoding="utf-8"))
-    jsonschema.validate(said, schema)
+    check_output(said)
     scores = said["result"]["scores"]
     assert [(row["system"], row["metric"]) for row in scores] == [*zip(kept.system, kept.metric)]
     assert {row["alpha"] for row in scores} == {None, 1.0} and [row["value"] for row in scores] == pytest.approx(kept.value.tolist(), nan_ok=True)

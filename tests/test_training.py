@@ -1,8 +1,6 @@
 "Training: killed runs end as undisturbed ones, bad losses stop with a name, many small steps equal one big one, turns keep to themselves."
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import torch
 from torch import nn
 from torch.amp import GradScaler
 
-from commands import HUNG
+from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.color import join_lab
 from invariant_metrics.invariants.base import Invariant, get_invariant
@@ -46,12 +44,6 @@ def duel():
 def flat(*models): return torch.cat([t.detach().flatten().double() for m in models for t in m.state_dict().values()])
 
 
-def child(code, *args, runner=(sys.executable,)):
-    "Run a piece of Python with this file importable as a module."
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    return subprocess.run([*runner, code, *map(str, args)], env=env, capture_output=True, text=True, timeout=HUNG)
-
-
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     before = torch.get_num_threads()
@@ -61,22 +53,22 @@ def one_thread(monkeypatch):
     torch.set_num_threads(before)
 
 
+def killed_run(folder: Path, precision: str) -> None:
+    "A run that is killed in its step 17."
+    batches = color_batches(pictures(), 8)
+    def kill(i):
+        if i == 17: os.kill(os.getpid(), signal.SIGKILL)
+        return batches(i)
+    fit(duel(), kill, STEPS, folder=folder, save_every=5, precision=precision)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_run_killed_by_signal_9_ends_bit_for_bit_as_the_undisturbed_one(tmp_path, precision):
     whole = duel()
     log = fit(whole, color_batches(pictures(), 8), STEPS, precision=precision)
-    code = f"""
-import os, signal, sys, torch
-torch.set_num_threads(1)
-from test_training import *
-batches = color_batches(pictures(), 8)
-def kill(i):
-    if i == 17: os.kill(os.getpid(), signal.SIGKILL)
-    return batches(i)
-fit(duel(), kill, {STEPS}, folder=sys.argv[1], save_every=5, precision="{precision}")
-"""
-    (tmp_path/"run.py").write_text(code)
-    assert child(tmp_path/"run.py", tmp_path/"run").returncode == -signal.SIGKILL
+    process = started(killed_run, tmp_path/"run", precision)
+    process.join(HUNG)
+    assert process.exitcode == -signal.SIGKILL
     assert read_state(tmp_path/"run"/"checkpoint.safetensors")[1]["step"] == 15
     resumed = duel()
     log_resumed = fit(resumed, color_batches(pictures(), 8), STEPS, folder=tmp_path/"run", save_every=5, precision=precision)
@@ -152,10 +144,7 @@ def distributed_run(out: str) -> None:
 
 
 def test_two_processes_equal_one(tmp_path):
-    script = tmp_path/"two.py"
-    script.write_text("import sys, torch\ntorch.set_num_threads(1)\nfrom test_training import *\ndistributed_run(sys.argv[1])\n")
-    done = child(script, tmp_path/"two", runner=(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"))
-    assert done.returncode == 0, done.stderr[-2000:]
+    torchrun(distributed_run, str(tmp_path/"two"))
     distributed_run(str(tmp_path/"one"))
     (two, header), (one, alone) = (read_state(tmp_path/name/"checkpoint.safetensors") for name in ("two", "one"))
     assert header["settings"] == alone["settings"] and header["step"] == 8
