@@ -31,18 +31,21 @@ def registries():
 @pytest.fixture(autouse=True)
 def registries_as_they_were(registries):
     "A notebook's definitions stand in for its module's while it runs, and not for the tests after it."
-    before = [(r, {name: r.entries[name] for name in r.names() if name in r.entries}) for r in registries]
+    before = [(registry, {**registry.entries}) for registry in registries]
     yield
     for registry, entries in before: registry.entries = entries
 
 
 @pytest.fixture
 def shells(monkeypatch):
-    "What runs notebooks is let go; IPython would keep each with all its variables until the process ends."
+    """What runs notebooks is let go; IPython would keep each with all its variables until the process ends.
+    It draws each figure once, on few pixels: a figure that cannot be drawn fails as it does on many."""
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
     from nbdev import test as runner
     made, CaptureShell = [], runner.CaptureShell
     def remembered(*args, **kwargs):
         made.append(CaptureShell(*args, **kwargs))
+        set_matplotlib_formats("png", dpi=20, bbox_inches=None)
         return made[-1]
     monkeypatch.setattr(runner, "CaptureShell", remembered)
     yield made
