@@ -19,6 +19,8 @@ def _matrix(like: Tensor) -> Tensor:
     white = torch.tensor(_WHITE, dtype=torch.float64)
     return (torch.tensor(_RGB_TO_XYZ, dtype=torch.float64) / white[:, None]).to(like)
 
+_FROM_XYZ = torch.linalg.inv(_matrix(torch.empty(0, dtype=torch.float64)))
+
 def _mix(matrix: Tensor, channels: Tensor) -> Tensor:
     return torch.einsum("ij,njhw->nihw", matrix.to(channels), channels)
 
@@ -46,7 +48,7 @@ def lab_to_rgb(lab: Tensor,        # (N, 3, H, W), L in [0, 100]
     fy = (L + 16) / 116
     f = torch.stack([fy + a / 500, fy, (fy - b / 200)], dim=1)
     xyz = torch.where(f > 0.2068966, f.clamp(min=0.2068966) ** 3, (f - 16 / 116) / 7.787)
-    linear = _mix(torch.linalg.inv(_matrix(lab.new_empty(0, dtype=torch.float64))), xyz)
+    linear = _mix(_FROM_XYZ, xyz)
     rgb = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0.0031308) ** (1 / 2.4) - 0.055, 12.92 * linear)
     return rgb.clamp(0, 1) if clamp else rgb
 

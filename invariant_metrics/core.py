@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
@@ -183,6 +183,14 @@ def comparable(a: Score, b: Score) -> None:
         raise InputError("scores cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
 # %% ../nbs/00_core.ipynb #031d3f56
+def _path_state() -> tuple: # what a search for installed packages would find changed
+    folders = [folder or "." for folder in sys.path]
+    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders if os.path.isdir(folder))
+
+@lru_cache(maxsize=1)
+def _points_on(path: tuple): # entry points of all installed packages, looked for again if the path has changed
+    return entry_points()
+
 class Registry:
     "Entries of one kind by name; looks further in entry points and in `package.module:object`."
     def __init__(self, kind: str,               # for messages, e.g. "metric"
@@ -207,7 +215,7 @@ class Registry:
         for module in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."): importlib.import_module(module.name)
 
     def _points(self) -> dict:
-        return {p.name: p for p in entry_points(group=self.group)} if self.group else {}
+        return {p.name: p for p in _points_on(_path_state()).select(group=self.group)} if self.group else {}
 
     def names(self) -> list[str]:
         "All names, registered ones first, in the order they came."

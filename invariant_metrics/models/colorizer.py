@@ -25,7 +25,8 @@ def fixed_seed(seed: int,                            # as torch.manual_seed take
     device = torch.device(device)
     devices = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+        if device.type == "cpu": torch.default_generator.manual_seed(seed) # others are left alone, which is 20 times as fast
+        else: torch.manual_seed(seed)
         yield
 
 # %% ../../nbs/models/00_colorizer.ipynb #039e00f2
