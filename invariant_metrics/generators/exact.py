@@ -193,11 +193,13 @@ def _layouts(reading: Reading, u: dict[str, np.ndarray]) -> dict[str, Tensor]: #
         if name: color[:, STUFF:][layout["slot"] == k] = [*COLORS].index(name)
     return layout
 
-def _entities(reading: Reading, layout: dict[str, Tensor], c: int) -> list[SceneEntity]: # of candidate c, in the order of reading.things
-    rows = STUFF + layout["slot"][c].argsort()[:len(reading.things)]
-    x, y, half, depth = (layout[key][c, rows].tolist() for key in ("cx", "cy", "hw", "depth"))
-    return [SceneEntity(int(row), str(k), noun, "", color, True, x[k], y[k], 2 * abs(half[k]), depth[k])
-            for k, (row, (noun, color)) in enumerate(zip(rows, reading.things))]
+def _entities(reading: Reading, layout: dict[str, Tensor]) -> list[list[SceneEntity]]: # of each candidate, in the order of reading.things
+    rows = STUFF + layout["slot"].argsort(1)[:, :len(reading.things)]
+    columns = [layout[key].gather(1, rows).tolist() for key in ("cx", "cy", "hw", "depth")]
+    def thing(k: int, row: int, x: float, y: float, half: float, depth: float) -> SceneEntity:
+        noun, color = reading.things[k]
+        return SceneEntity(row, str(k), noun, "", color, True, x, y, 2 * abs(half), depth)
+    return [[thing(k, *numbers) for k, numbers in enumerate(zip(*of_one))] for of_one in zip(rows.tolist(), *columns)]
 
 def claim_holds(claim: Claim, entities: Sequence[SceneEntity]) -> bool:
     "Whether things stand as a claim says, by the rules of the world."
@@ -218,14 +220,12 @@ def draw_reading(reading: Reading,
                  side: int = 64, # of the picture, in pixels
                 ) -> DrawnScene:
     "The first candidate of a seed that shows all that was read, else the best one."
-    key, best, wanted = int(rng(seed, "exact").integers(2**63)), None, len(reading.claims)
+    key, best = int(rng(seed, "exact").integers(2**63)), None
     for start in range(0, CANDIDATES if reading.things else TOGETHER, TOGETHER):
         layout = _layouts(reading, layout_draws(key, start, TOGETHER))
-        unmet = []
-        for c in range(TOGETHER if wanted else 0):
-            entities = _entities(reading, layout, c)
-            unmet.append(tuple(claim for claim in reading.claims if not claim_holds(claim, entities)))
-        unmet = unmet or [()] * TOGETHER
+        unmet = [()] * TOGETHER
+        if reading.claims:
+            unmet = [tuple(claim for claim in reading.claims if not claim_holds(claim, entities)) for entities in _entities(reading, layout)]
         order = sorted(range(TOGETHER), key=lambda c: len(unmet[c]))
         for c in (c for c in order[:8] if best is None or len(unmet[c]) < len(best.unmet) or not unmet[c] and best.hidden):
             scene = draw_layout({name: x[c:c + 1] for name, x in layout.items()}, torch.tensor([start + c]), side)
@@ -251,7 +251,13 @@ class ExactPictures:
     def drawn(self, texts: Sequence[str], seeds: Sequence[int]) -> list[DrawnScene]:
         "The scenes with their truth, and what they fail to show; raises InputError on empty texts."
         check_texts(texts, seeds)
-        return [draw_reading(read_scene(text), seed, self.side) for text, seed in zip(texts, seeds)]
+        made: dict[str, DrawnScene] = {}
+        return [self._drawn_once(read_scene(text), seed, made) for text, seed in zip(texts, seeds)]
+
+    def _drawn_once(self, reading: Reading, seed: int, made: dict[str, DrawnScene]) -> DrawnScene: # texts that say the same share a scene
+        key = repr((reading.things, reading.stuff, reading.claims, seed))
+        if key not in made: made[key] = draw_reading(reading, seed, self.side)
+        return made[key]
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) uint8
         "A picture for each text and seed; raises InputError on empty texts."

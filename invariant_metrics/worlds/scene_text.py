@@ -32,22 +32,24 @@ class SceneEntity(NamedTuple):
     depth: float  # relative inverse depth, bigger is nearer
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #ad994020
+_COLOR_NAMES = [*COLORS]
 _LEAST_VISIBLE = .25 # share of a thing that is seen, from which on it is mentioned
 
 def scene_entities(scenes: Scenes, i: int, # position in the batch
             ) -> list[SceneEntity]:       # stuff first, then things from far to near
     "The entities of scene i; raises InputError when there is no such scene."
     if not 0 <= i < len(scenes): raise InputError(f"no scene {i} in a batch of {len(scenes)}")
-    r = scenes.regions[i].to("cpu")
-    seen = r.present & (r.box[:, 2] > 0)
-    rows = [k for k in range(len(seen)) if seen[k] and (k < STUFF or r.visible[k] >= _LEAST_VISIBLE)]
-    nouns = [CLASSES[r.class_id[k]].name for k in rows]
+    r = scenes.regions
+    present, box, visible, kind = (table[i].tolist() for table in (r.present, r.box, r.visible, r.class_id))
+    color, center, size, depth = (table[i].tolist() for table in (r.color_id, r.center, r.size, r.depth))
+    seen = [k for k in range(len(present)) if present[k] and box[k][2] > 0]
+    rows = [k for k in seen if k < STUFF or visible[k] >= _LEAST_VISIBLE]
+    nouns = [CLASSES[kind[k]].name for k in rows]
     total, so_far, out = Counter(nouns), Counter(), []
     for k, noun in zip(rows, nouns):
         so_far[noun] += 1
-        name, c = (f"{noun} {so_far[noun]}" if total[noun] > 1 else noun), CLASSES[r.class_id[k]]
-        out.append(SceneEntity(k, name, noun, c.synset, [*COLORS][r.color_id[k]], c.thing, *r.center[k].tolist(),
-                          r.size[k, 0].item(), r.depth[k].item()))
+        name, c = (f"{noun} {so_far[noun]}" if total[noun] > 1 else noun), CLASSES[kind[k]]
+        out.append(SceneEntity(k, name, noun, c.synset, _COLOR_NAMES[color[k]], c.thing, *center[k], size[k][0], depth[k]))
     return out
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #25ce1936
