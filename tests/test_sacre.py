@@ -108,3 +108,36 @@ def test_the_signature_names_every_option():
     assert len({str(get_metric("chrf", **o).signature) for o in CHRF_OPTIONS}) == len(CHRF_OPTIONS)
     assert len({get_metric("ter", **o).phi_key for o in TER_OPTIONS}) == len(TER_OPTIONS)
     assert "sacrebleu:" in str(get_metric("chrf++").signature)
+
+
+def scrambled(generator: np.random.Generator, words: int, kinds: int) -> tuple[str, str]: # of one vocabulary: phrases moved, words lost
+    text = generator.integers(0, kinds, words)
+    a, b, c = np.sort(generator.integers(0, words + 1, 3))
+    other = np.concatenate([text[b:c], text[:a], text[c:], text[a:b]])
+    return " ".join(map(str, text)), " ".join(map(str, other[generator.random(words) > 0.1]))
+
+
+@pytest.mark.parametrize("words,kinds,pairs", [(12, 5, 20), (30, 40, 8), (60, 200, 3), (22, 3, 1)]) # the last: more shifts than TER tries
+def test_moved_phrases_and_long_sentences_have_sacrebleus_edits(words, kinds, pairs, monkeypatch):
+    from sacrebleu.metrics import TER
+    generator = np.random.default_rng(words)
+    pred, target = zip(*[scrambled(generator, words, kinds) for _ in range(pairs)])
+    target = [[t, target[i - 1]] for i, t in enumerate(target)] if words < 30 else [[t] for t in target]
+    theirs = TER()._extract_corpus_statistics(pred, list(zip_longest(*target)))
+    assert ter_rows(pred, target).tolist() == theirs
+    monkeypatch.setattr("invariant_metrics.metrics.sacre.TABLE_CELLS", 2000) # in portions
+    assert ter_rows(pred, target).tolist() == theirs
+
+
+def test_equal_whatever_the_alphabet_the_order_and_the_portions(monkeypatch):
+    from sacrebleu.metrics import CHRF
+    generator = np.random.default_rng(0)
+    letters = np.array([*map(chr, range(0x4e00, 0x4e00 + 3000)), "\u2003", "\ud800", "\U0001f600", ".", "("])
+    pred, target = (["".join(generator.choice(letters[-500:], n)) for n in generator.integers(0, 40, 60)] for _ in "pt")
+    target = [[t, p[3:] + t[:5], p[:9]] for p, t in zip(pred, target)]
+    for options in (dict(char_order=6), dict(char_order=15, word_order=4, whitespace=True)):
+        theirs = CHRF(**options)._extract_corpus_statistics(pred, list(zip_longest(*target)))
+        assert chrf_rows(pred, target, **options).tolist() == theirs
+        monkeypatch.setattr("invariant_metrics.metrics.sacre.shared_grams.__defaults__", (50,))
+        assert chrf_rows(pred, target, **options).tolist() == theirs
+        monkeypatch.undo()
