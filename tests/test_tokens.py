@@ -141,6 +141,23 @@ def test_remembered_pieces_change_nothing(pieces):
     assert ptb_tokens(" ".join(pieces)) == _scan(" ".join(pieces))
 
 
+@settings(max_examples=200)
+@given(st.text("aB1 .,'\"-&;:<>/@$\n\t…’\x85", max_size=30) | st.lists(st.sampled_from("1. .5 , &amp;lt; <skipped> 5- -5 a.b,c 1,000. (x) $".split() + ["-\n"])).map(" ".join))
+def test_13a_by_pieces_is_13a_of_the_line_and_captions_by_pieces_are_those_of_the_text(text):
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from invariant_metrics.data.tokens import _in_captions
+    assert get_tokenizer("13a")(text) == Tokenizer13a()(text).split()
+    assert caption_tokens(text) == _in_captions(ptb_tokens(text))
+
+
+def test_the_small_scanner_of_ascii_is_the_large_one():
+    from invariant_metrics.data.tokens import _scanner
+    chance = random.Random(0)
+    for _ in range(3000):
+        text = "".join(chance.choice("aAnNtTsS1.,'\"-()&;:<>/@#$! bU") for _ in range(chance.randint(0, 25)))
+        assert [(m.lastgroup, m.group()) for m in _scanner(True).finditer(text)] == [(m.lastgroup, m.group()) for m in _scanner(False).finditer(text)]
+
+
 def test_nothing_and_lines():
     assert ptb_tokens("") == caption_tokens(" \n") == caption_tokens("...") == []
     assert caption_tokens("a man\nwith a dog.\r\n") == "a man with a dog".split()

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from itertools import groupby
+from itertools import chain
 
 from ..core import InputError, unknown
 from ..files import word_groups
@@ -21,19 +21,25 @@ _LIKE_LETTERS = "\u02c2-\u02ff" # signs by category, parts of words by observati
 _NEWER = ("\u2012\u2024\u2025\u203c\u203d\u2045-\u205e\u20a1-\u20a3\u20a5-\u20ab\u20ad-\u20c0\u3003\u3004\u3007-\u3011\u3013-\u3020\u302a-\u3030"
           "\u3036-\u303f\u309b\u309c\u30a0\u3200-\u33ff\ufe00-\ufe66\uffe2-\uffee\ufffc\ufffd") # in Unicode, unknown to the tokenizer
 
+_CATEGORIES = [unicodedata.category(chr(i)) for i in range(0x10000)]
+
 def _of_category(*starts: str) -> str:
     "The characters beyond ASCII of some Unicode categories, as the inside of a regular expression's brackets."
-    codes = [i for i in range(128, 0x10000) if unicodedata.category(chr(i)).startswith(starts)]
-    runs = [[i for _, i in run] for _, run in groupby(enumerate(codes), lambda pair: pair[1] - pair[0])]
-    return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+    wanted = {kind for kind in set(_CATEGORIES) if kind.startswith(starts)}
+    inside = [kind in wanted for kind in _CATEGORIES[128:]]
+    edges = [i for i, (a, b) in enumerate(zip([False, *inside], [*inside, False]), 128) if a != b]
+    return "".join(f"{chr(a)}-{chr(b - 1)}" for a, b in zip(edges[::2], edges[1::2]))
 
 _LETTERS, _DIGITS = "A-Za-z" + _of_category("L", "M") + _LIKE_LETTERS, "0-9" + _of_category("Nd")
-_UNREAD = re.compile(rf"[^\s!-/:-@\[-`{{-~{_LETTERS}{_DIGITS}{_of_category('P', 'S', 'No')}\xad]|[{_NEWER}]")
+_UNREADABLE = rf"[^\s!-/:-@\[-`{{-~{_LETTERS}{_DIGITS}{_of_category('P', 'S', 'No')}\xad]|[{_NEWER}]"
 _WINDOWS = {0x80: "€", 0x91: "‘", 0x92: "’", 0x93: "“", 0x94: "”", 0x96: "–", 0x97: "—"} # of text that was never UTF-8
+
+@cache
+def _unreadable() -> re.Pattern: return re.compile(_UNREADABLE)
 
 def _readable(text: str) -> str:
     if text.isascii() and text.isprintable(): return text
-    return re.sub("(?<=\\w)\xad(?=\\w)", "", _UNREAD.sub(" ", text.translate(_WINDOWS)))
+    return re.sub("(?<=\\w)\xad(?=\\w)", "", _unreadable().sub(" ", text.translate(_WINDOWS)))
 
 # %% ../../nbs/data/030_tokens.ipynb #60a45446
 _L, _A = f"[{_LETTERS}]", f"[{_LETTERS}{_DIGITS}]"           # a letter; a letter or digit
@@ -86,10 +92,11 @@ def _written(words: Iterable[str], *cases: Callable[[str], str]) -> str:
     forms = {case(word) for word in words for case in cases}
     return "(?:" + "|".join(sorted(forms, key=lambda w: (-len(w), w))) + ")"
 
+_CAPITALS = _of_category("Lu", "Lt", "Lo")
 _BEGINS = rf"\s+(?:{_written(_BEGIN, str.capitalize, str.upper)}|M[rs]\.)(?:\s|$)"
 _CLOSING = f"(?:Ph\\.D|{_written(_ENDING, str.lower, str.capitalize, str.upper)}|{_written(_CAPITAL, str.capitalize, str.upper)})"
 _ABBREVIATIONS = {
-    "sentence": rf"{_CLOSING}\.(?=\s+(?:<[A-Za-z/]|[A-Z{_of_category('Lu', 'Lt', 'Lo')}])|\s*$)|{_ACRONYM}\.(?={_BEGINS})",
+    "sentence": rf"{_CLOSING}\.(?=\s+(?:<[A-Za-z/]|[A-Z{_CAPITALS}])|\s*$)|{_ACRONYM}\.(?={_BEGINS})",
     "abbreviation": rf"{_CLOSING}\.(?!{_L}(?:{_A}|[.!?]{_L}))|(?:{_written(_TITLES, str.lower, str.capitalize, str.upper)}|(?i:cont'd))\.(?!{_L})",
     "acronym": rf"{_ACRONYM}\.(?!{_L})|[A-Za-z]\.(?!{_BEGINS})(?!{_L})",
     "numbered": r"(?i:art|ca|figs?|nos?|op|pp|prop)\.(?=\s?\d)",
@@ -117,7 +124,7 @@ _REPLACED = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-
 # %% ../../nbs/data/030_tokens.ipynb #848f1824
 _FIRST = {**_ADDRESSES, "face": _SIGNS["face"], "bracket": _SIGNS["bracket"], "hyphen": _WORDS["hyphen"], **_ABBREVIATIONS}
 _RULES = {**_FIRST, "slash": _WORDS["slash"], "joined": _WORDS["joined"], **_CONTRACTIONS, **_WORDS, **_SIGNS}
-_SCAN = re.compile("|".join(f"(?P<{name}>{rule})" for name, rule in _RULES.items()), re.DOTALL)
+_SCAN = "|".join(f"(?P<{name}>{rule})" for name, rule in _RULES.items())
 _AS_IT_IS = {"word", "hyphen", "slash", "joined", "number", "listed", "abbreviation", "acronym", "two", "url", "host", "mail", "name"}
 
 def _token(match: re.Match) -> list[str]:
@@ -135,15 +142,21 @@ def _token(match: re.Match) -> list[str]:
     if rule == "tag": return found.split()
     return [_REPLACED.get(found, found)] if _REPLACED.get(found, found) else []
 
+@cache
+def _scanner(ascii: bool) -> re.Pattern: # of texts of ASCII alone: the same rules, without a thousand ranges of letters to read first
+    rules = _SCAN
+    for beyond in (_LETTERS[6:], _DIGITS[3:], _CAPITALS) if ascii else (): rules = rules.replace(beyond, "")
+    return re.compile(rules, re.DOTALL)
+
 def _scan(text: str) -> list[str]:
     tokens = []
-    for match in _SCAN.finditer(text):
+    for match in _scanner(text.isascii()).finditer(text):
         if match.lastgroup in _AS_IT_IS: tokens.append(match.group())
         else: tokens += _token(match)
     return tokens
 
 # %% ../../nbs/data/030_tokens.ipynb #12d19a64
-_CONTINUATIONS = [(more, _scan(more)) for more in ("The", "x", "5", "555-1234", 'x="y">')]
+_CONTINUATIONS = ("The", "x", "5", "555-1234", 'x="y">')
 _SPACED_DOTS = re.compile(r"\.\s+\.")
 
 @lru_cache(2**17)
@@ -151,7 +164,7 @@ def _piece(piece: str) -> tuple[tuple[str, ...], bool]: # its tokens at the end 
     tokens = _scan(piece)
     brackets = "<" in piece or "(" in piece
     plain = len(tokens) > 1 and tokens[-1] == "." and tokens[-2].isalpha() and len(tokens[-2]) > 4
-    free = not brackets and (plain or "." not in piece) or all(_scan(f"{piece} {more}") == tokens + then for more, then in _CONTINUATIONS)
+    free = not brackets and (plain or "." not in piece) or all(_scan(f"{piece} {more}") == tokens + _scan(more) for more in _CONTINUATIONS)
     return tuple(tokens), free
 
 def ptb_tokens(text: str,   # one sentence or caption
@@ -171,13 +184,38 @@ def ptb_tokens(text: str,   # one sentence or caption
 # %% ../../nbs/data/030_tokens.ipynb #7f9e599b
 _PUNCTUATION = {"''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"}
 
+def _in_captions(tokens: Iterable[str]) -> list[str]: return [low for token in tokens if (low := token.lower()) not in _PUNCTUATION]
+
+@lru_cache(2**17)
+def _caption_piece(piece: str) -> tuple[str, ...] | None: # None if its tokens depend on what follows
+    tokens, free = _piece(piece)
+    return tuple(_in_captions(tokens)) if free else None
+
 def caption_tokens(text: str) -> list[str]:
     "Treebank tokens in lower case without punctuation, as the COCO caption tools make them (Chen et al. 2015)."
-    return [token for token in (token.lower() for token in ptb_tokens(text)) if token not in _PUNCTUATION]
+    if text.isascii() and text.isprintable() and not (text.count(".") > 1 and _SPACED_DOTS.search(text)):
+        pieces = [*map(_caption_piece, text.split())]
+        if None not in pieces: return [*chain.from_iterable(pieces)]
+    return _in_captions(ptb_tokens(text))
 
 # %% ../../nbs/data/030_tokens.ipynb #d5ad2172
-_OWN = {"none": str.split, "ptb": caption_tokens, "ptb-all": ptb_tokens}
-_SACRE = {"13a": ("tokenizer_13a.Tokenizer13a", ""), "intl": ("tokenizer_intl.TokenizerV14International", ""),
+def _sacrebleus(path: str) -> Callable[[str], str]: # module.class -> a line with blanks between its tokens
+    module, _, kind = path.partition(".")
+    return getattr(import_module(f"sacrebleu.tokenizers.{module}"), kind)()
+
+def _split(line: Callable[[str], str], text: str) -> list[str]: return line(text).split()
+
+_mteval = cache(partial(_sacrebleus, "tokenizer_13a.Tokenizer13a"))
+
+@lru_cache(2**17)
+def _mteval_piece(piece: str) -> tuple[str, ...]: return tuple(_split(_mteval(), piece))
+
+def _mteval_tokens(text: str) -> list[str]:
+    "sacreBLEU's 13a. None of its rules looks across a blank but one: a hyphen at the end of a line is taken away with the end."
+    return _split(_mteval(), text) if "-\n" in text else [*chain.from_iterable(map(_mteval_piece, text.split()))]
+
+_OWN = {"none": str.split, "ptb": caption_tokens, "ptb-all": ptb_tokens, "13a": _mteval_tokens}
+_SACRE = {"intl": ("tokenizer_intl.TokenizerV14International", ""),
           "char": ("tokenizer_char.TokenizerChar", ""), "zh": ("tokenizer_zh.TokenizerZh", ""),
           "ja-mecab": ("tokenizer_ja_mecab.TokenizerJaMecab", "pip install 'sacrebleu[ja]'"),
           "ko-mecab": ("tokenizer_ko_mecab.TokenizerKoMecab", "pip install 'sacrebleu[ko]'")}
@@ -186,8 +224,6 @@ _FETCHED = ("spm", "flores101", "flores200", "spBLEU-1K")
 def tokenizer_names() -> list[str]:
     "The names `get_tokenizer` knows."
     return [*_OWN, *_SACRE]
-
-def _split(line: Callable[[str], str], text: str) -> list[str]: return line(text).split()
 
 @cache
 def get_tokenizer(name: str, # one of `tokenizer_names()`
@@ -198,8 +234,7 @@ def get_tokenizer(name: str, # one of `tokenizer_names()`
         raise InputError(f"tokenizer {name!r} needs a model that only a download gives; tokenize the texts with it yourself and use tokenizer 'none'")
     if name not in _SACRE: raise unknown("tokenizer", name, tokenizer_names())
     path, install = _SACRE[name]
-    module, _, kind = path.partition(".")
-    try: line = getattr(import_module(f"sacrebleu.tokenizers.{module}"), kind)()
+    try: line = _sacrebleus(path)
     except (ImportError, RuntimeError) as error: raise InputError(f"tokenizer {name!r} needs a package that is not installed: {install}") from error
     return partial(_split, line)
 
