@@ -28,7 +28,7 @@ from ..models.dense import class_maps, dense_network, fused, random_dense
 def present_classes(t: Tensor, # (N, C, H, W) class maps
                    ) -> Tensor: # (N, C), in [0, 1]
     "How much each class counts in an image: by the pixels it wins, up to 1."
-    winner = t.argmax(1).flatten(1)
+    winner = t.max(1).indices.flatten(1) # what argmax gives, several times faster along an axis with strides
     won = t.new_zeros(t.shape[:2]).scatter_add_(1, winner, t.new_full(winner.shape, 1 / winner.shape[1]))
     return (won / 0.01).clamp(max=1) # a class that wins one pixel in a hundred counts in full
 
