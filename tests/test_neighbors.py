@@ -42,6 +42,25 @@ def test_definition(seed, d, n, m, k, shift, scale):
     assert neighbor_scores(p, t, k) == pytest.approx(naive(p, t, k), abs=1e-12)
 
 
+LAWS = {"cloud": lambda: (cloud(60, 5), cloud(70, 5, 1, 1.2)), "copies": lambda: (cloud(30, 5).repeat(2, 1), torch.cat([cloud(30, 5), cloud(40, 5, 1)])),
+        "ties": lambda: (cloud(60, 3).mul(2).round(), cloud(70, 3, 1).mul(2).round()), "far": lambda: (cloud(60, 5) + 1e4, cloud(70, 5, 1) + 1e4),
+        "stray": lambda: (cloud(60, 5), torch.cat([cloud(69, 5, 1), torch.full((1, 5), 1e6).double()])), "line": lambda: (cloud(60, 1), cloud(70, 1, 1)),
+        "tiny": lambda: (1e-150*cloud(60, 5), 1e-150*cloud(70, 5, 1)), "huge": lambda: (1e150*cloud(60, 5), 1e150*cloud(70, 5, 1))}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_bounds_in_float32_change_no_number(law, monkeypatch):
+    p, t = LAWS[law]()
+    found = {}
+    for small in (0, 10**9):
+        monkeypatch.setattr(neighbors, "SMALL", small)
+        found[small] = [neighbor_scores(p, t), *(neighbor_score(name, p, t) for name in NAMES)]
+        for name in NAMES:
+            estimate = neighbor_estimate(p, t, matched=False, clusters=None, seed=0, name=name, k=PAPER_K[name])
+            found[small] += [estimate.value, estimate.se] + ([] if law in ("ties", "copies") else [estimate.pred.tolist(), estimate.target.tolist()])
+    assert found[0] == found[10**9] and list(found[0][0].values()) == found[0][1:5]
+
+
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=25, max_size=25), st.lists(st.integers(0, 4), min_size=30, max_size=30),
        st.sampled_from(NAMES))

@@ -353,7 +353,7 @@ def neighbor_influences(name: str,  # one of the four statistics
     if closed: points, centers = (count > 0).double(), (m - 1)/n*(lost - gained)
     elif name == "density": points, centers = count/k, (m - 1)/(n*k)*(held - widened(ringed))
     else:
-        sole = torch.bincount(last[held == 1], minlength=n) # balls that only this point keeps from being empty
+        sole = torch.bincount(last[held == 1], minlength=n).double() # balls that only this point keeps from being empty
         points, centers = sole*(n - 1)/m, (held > 0).double() - widened((held == 0) & (ringed > 0))
     return points - points.mean(), centers - centers.mean()
 
