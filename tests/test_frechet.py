@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
+from invariant_metrics.metrics import frechet
 from invariant_metrics.metrics.frechet import deflate, frechet_distance, frechet_replicates, frechet_terms
 from invariant_metrics.metrics.frechet import nuclear_norm, column_products, root_sum
 from invariant_metrics.metrics.gaussian import GaussianStats
@@ -234,6 +235,14 @@ def test_large_matrices_take_the_fast_route_and_keep_the_digits(power):
     fast, exact = frechet_terms(a, b), frechet_terms(a, b, route="svd")
     assert "eigenvalues" in fast.route and abs(fast.value - exact.value) <= min(fast.error, 1e-10*exact.size)
     assert frechet_distance(a, a.flip(0)) == 0
+
+
+def test_a_few_dead_features_do_not_change_the_route(monkeypatch):
+    monkeypatch.setattr(frechet, "LARGE", 16)
+    a, b = sets(24, 24, 22, 1)
+    terms, exact = frechet_terms(a, b), frechet_terms(a, b, route="svd")
+    assert terms.route.startswith("rows and rows") and terms.value == pytest.approx(exact.value, abs=1e-12*exact.size)
+    assert frechet_terms(torch.cat([a, a]), b).route.startswith("qr and rows")
 
 
 # zero, sign, and what does not change the value

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['EPS', 'NOISE', 'ALLOWED', 'KEEP', 'LARGE', 'ROUTES', 'real_rows', 'sample_moments', 'column_products', 'root_sum',
-           'deflate', 'nuclear_norm', 'Factor', 'small_factor', 'SampleSide', 'open_sample', 'side_factors',
-           'FrechetTerms', 'frechet_terms', 'frechet_distance', 'weighted_covariances', 'frechet_replicates']
+           'deflate', 'nuclear_norm', 'Factor', 'small_factor', 'SampleSide', 'open_sample', 'sample_side',
+           'side_factors', 'FrechetTerms', 'frechet_terms', 'side_terms', 'frechet_distance', 'weighted_covariances',
+           'frechet_replicates']
 
 # %% ../../nbs/metrics/030_frechet.ipynb #3e9a4222
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def sample_moments(x: Tensor,                        # (N, d) features of any re
 # %% ../../nbs/metrics/030_frechet.ipynb #41014a9a
 EPS = torch.finfo(torch.float64).eps
 NOISE = 4*EPS        # of eigenvalues and covariances, over the largest eigenvalue or the trace: ten times what is seen
-ALLOWED = 1e-10      # error of the overlap, over both traces, above which a slower route is taken
+ALLOWED = 1e-9       # bound on the error of the overlap, over both traces, above which a slower route is taken
 
 def column_products(rows: Tensor,   # (k, d) float64
            ) -> Tensor:     # (d, d) rowsᵀ·rows
@@ -66,18 +67,23 @@ def root_sum(gram: Tensor,  # (n, n) C·Cᵀ
     return float(roots.sum()), float(torch.minimum(noise.sqrt(), noise/roots.clamp(min=torch.finfo(roots.dtype).tiny)).sum())
 
 # %% ../../nbs/metrics/030_frechet.ipynb #49de1dd6
-KEEP = 40 # leading singular values that a deflation takes off
+KEEP = 64 # leading singular values that a deflation takes off
 
 def deflate(c: Tensor,        # (n, m)
              keep: int = KEEP, # leading singular values taken off
-             rounds: int = 6,  # of subspace iteration
+             rounds: int = 4,  # of subspace iteration, all but the last in float32
             ) -> tuple[float, float, Tensor]: # their sum; bound on what the coupling adds; the rest (n, m)
     "Split a matrix into its leading directions and a rest that shares none of them."
-    start = torch.randn(c.shape[1], min(4*keep, *c.shape), generator=torch_rng(0, "deflated"), dtype=c.dtype).to(c.device)
-    q = torch.linalg.qr(c @ start)[0]
-    for _ in range(rounds): q = torch.linalg.qr(c @ (c.T @ q))[0]
-    u, s, wt = torch.linalg.svd(q.T @ c, full_matrices=False)
-    q, s, wt = (q @ u)[:, :keep], s[:keep], wt[:keep]
+    largest = c.abs().max()
+    rough = (c/largest).float() if rounds > 1 and largest > 0 else c
+    start = torch.randn(c.shape[1], min(5*keep//2, *c.shape), generator=torch_rng(0, "deflated"), dtype=c.dtype).to(rough)
+    q = torch.linalg.qr(rough @ start)[0]
+    for left in reversed(range(rounds)):
+        by = rough if left else c
+        q = torch.linalg.qr(by @ (by.T @ q.to(by)))[0]
+    across, small = torch.linalg.qr(c.T @ q)    # (m, k), (k, k)
+    u, s, turn = torch.linalg.svd(small.T)
+    q, s, wt = (q @ u)[:, :keep], s[:keep], turn[:keep] @ across.T
     rest = c - q @ (s[:, None]*wt)
     rest -= q @ (q.T @ rest)
     coupling = rest @ wt.T
@@ -85,7 +91,16 @@ def deflate(c: Tensor,        # (n, m)
     return float(s.sum()), float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
 
 # %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
-LARGE = 384 # rows above which singular values are slow
+LARGE = 384 # rows above which eigenvalues are quicker than singular values; with a deflation before them, above 1.7 times as many
+
+def _few_directions(c: Tensor) -> bool: # whether a fiftieth of them carry the sum of squares, by 16 random vectors
+    probes = torch.randn(c.shape[1], 16, generator=torch_rng(0, "directions"), dtype=c.dtype).to(c.device)
+    return bool(c.square().sum().square() < (c.T @ (c @ probes)).square().sum()/16*len(c)/50)
+
+def _least_bound(rest: Tensor, rank: int) -> float: # the bound of `root_sum` is not below this, by the means of squares and of roots
+    squares = rest.square().sum(0)
+    total = float(squares.sum())
+    return NOISE*float(squares.max())*rank**1.5/total**0.5/4 if total > 0 else 0.
 
 def nuclear_norm(c: Tensor,                  # (n, m) float64
                  rank: int | None = None,    # at most so many singular values differ from 0
@@ -96,11 +111,13 @@ def nuclear_norm(c: Tensor,                  # (n, m) float64
     c = c if len(c) <= c.shape[1] else c.T
     rank = min(rank or len(c), len(c))
     if len(c) > large and allowed > 0:
-        gram = column_products(c.T)
-        few = gram.trace().square() < gram.square().sum()*len(gram)/50 and rank > KEEP
-        top, coupling, rest = deflate(c) if few else (0., 0., None)
-        value, error = root_sum(column_products(rest.T) if few else gram, rank - KEEP if few else rank)
-        if coupling + error <= allowed: return top + value, coupling + error, "deflated eigenvalues" if few else "eigenvalues"
+        few = rank > KEEP and _few_directions(c)
+        slow = few and len(c) <= 1.7*large
+        top, coupling, rest = deflate(c) if few and not slow else (0., 0., c)
+        left = rank - KEEP if few else rank
+        if not slow and coupling + _least_bound(rest, left) <= allowed:
+            value, error = root_sum(column_products(rest.T), left)
+            if coupling + error <= allowed: return top + value, coupling + error, "deflated eigenvalues" if few else "eigenvalues"
     values = torch.linalg.svdvals(c)
     return float(values.sum()), 4*EPS*len(c)*float(values[0]), "singular values"
 
@@ -143,7 +160,8 @@ class SampleSide:
 
     def factor(self, route: str) -> Factor | None: # None where there is none
         "The factor of a route: rows, qr, cholesky or roots."
-        if route in ("rows", "qr"): return None if self.rows is None else Factor(small_factor(self.rows), route, 0.)
+        if route == "rows": return None if self.rows is None else Factor(self.rows, route, 0.)
+        if route == "qr": return None if self.rows is None else Factor(small_factor(self.rows), route, 0.)
         if self.cov is None: self.cov = column_products(self.rows)
         noise = NOISE*float(self.variance.sum())
         if route == "cholesky":
@@ -163,13 +181,23 @@ def open_sample(x,                               # (N, d) features, or GaussianS
         mean, cov = x.mean, x.cov
         return SampleSide(mean, cov.diagonal().clamp(min=0), x.width if x.n is None else min(x.width, x.n - 1), None, cov)
     mean, rows = sample_moments(x, weights)
-    return SampleSide(mean, rows.square().sum(0), max(1, min(len(rows) - 1, rows.shape[1])), rows, None)
+    return sample_side(mean, rows)
+
+def sample_side(mean: Tensor,              # (d,)
+                rows: Tensor,              # (N, d) centered, over √(n − 1)
+                cov: Tensor | None = None, # (d, d), where it is known
+               ) -> SampleSide:
+    "A set of samples that were centered already."
+    variance = sum(part.square().sum(0) for part in rows.split(1024))
+    return SampleSide(mean, variance, max(1, min(len(rows) - 1, rows.shape[1])), rows, cov)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b46d4f15
 ROUTES = {"auto": None, "svd": ("qr",), "cholesky": ("cholesky",), "roots": ("roots",)} # how a covariance with n > d is factored
 
+def _few_rows(n: int, d: int) -> bool: return n <= d or LARGE < n <= 1.25*d # rows do without a factor, also where some features are dead
+
 def _orders(part: SampleSide, route: str) -> tuple[str, ...]: # factors to try, in this order
-    if part.rows is not None and len(part.rows) <= part.rows.shape[1] and route != "roots": return ("rows",)
+    if part.rows is not None and route != "roots" and _few_rows(*part.rows.shape): return ("rows",)
     if ROUTES[route]: return ROUTES[route]
     if part.rows is None: return ("cholesky", "roots")
     return ("qr",) if part.rows.shape[1] <= 64 else ("cholesky", "qr")
@@ -225,22 +253,31 @@ def frechet_terms(a,                                # (N, d) features of the fir
     "The parts of `frechet_distance` with route and error bound; raises InputError as it does."
     if route not in ROUTES: raise InputError(f"unknown route {route!r}; known: {', '.join(ROUTES)}")
     if isinstance(a, GaussianStats) and isinstance(b, GaussianStats): same_source(a.signature, b.signature)
-    a, b = open_sample(a, weights), open_sample(b, weights_b)
+    return side_terms(open_sample(a, weights), open_sample(b, weights_b), route)[0]
+
+def side_terms(a: SampleSide,
+               b: SampleSide,
+               route: str = "auto",
+              ) -> tuple[FrechetTerms, Tensor | None]: # and the products (N, M) of centered rows, if the route needed them
+    "The same of sets that are open already; raises InputError as `frechet_distance` does."
     widths = [len(part.mean) for part in (a, b)]
     if widths[0] != widths[1]: raise InputError("features of different widths: {} against {}; take both from one encoder".format(*widths))
     if a.mean.device != b.mean.device: b = SampleSide(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
     shift, size = _shift(a, b), float(a.variance.sum() + b.variance.sum())
     if not size + shift < float("inf"): raise InputError("squares of the features overflow float64; scale the features down")
     keep = _varying(a) & _varying(b)
-    if not keep.any(): return FrechetTerms(shift, size, 0., 0., "nothing varies in both")
-    if not keep.all(): a, b = a.select(keep), b.select(keep)
+    if not keep.any(): return FrechetTerms(shift, size, 0., 0., "nothing varies in both"), None
+    if not keep.all() and not (route == "auto" and all(_orders(part, route) == ("rows",) for part in (a, b))):
+        a, b = a.select(keep), b.select(keep)
     for p, q in ((a.rows, b.rows), (a.cov, b.cov)):
         same = p is not None and q is not None and p.shape == q.shape and torch.equal(p, q)
-        if same: return FrechetTerms(shift, size, size/2, 0., "equal sets")
+        if same: return FrechetTerms(shift, size, size/2, 0., "equal sets"), None
     allowed = 0. if route == "svd" else ALLOWED*size
     f, h, lost = side_factors(a, b, route, allowed/4)
-    overlap, error, how = nuclear_norm(f.rows @ h.rows.T, min(a.rank, b.rank), allowed/2)
-    return FrechetTerms(shift, size, overlap, 2*(lost + error) + 16*EPS*size, f"{f.route} and {h.route}, {how}")
+    cross = f.rows @ h.rows.T
+    overlap, error, how = nuclear_norm(cross, min(a.rank, b.rank, int(keep.sum())), max(allowed - lost, allowed/2))
+    terms = FrechetTerms(shift, size, overlap, 2*(lost + error) + 16*EPS*size, f"{f.route} and {h.route}, {how}")
+    return terms, cross if f.route == h.route == "rows" else None
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b56f11b6
 def frechet_distance(a,                                # (N, d) features of the first set, or GaussianStats
@@ -269,6 +306,30 @@ def weighted_covariances(x: Tensor,        # (N, d) float64
     covs[:, i, j] = covs[:, j, i] = (second - n*means[:, i]*means[:, j])/(n - 1)
     return means + shift, covs
 
+def _weighted_side(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]: # (N, d), (R, N) -> sizes (R, 1), means (R, d), traces (R,)
+    n = weights.sum(1, keepdim=True)
+    mean = weights @ rows/n
+    return n, mean, ((weights @ rows.square().sum(1)) - n[:, 0]*mean.square().sum(1))/(n[:, 0] - 1)
+
+def _replicates_by_rows(a: Tensor, b: Tensor, weights: Tensor, weights_b: Tensor, at_once: int) -> Tensor: # from the products of all rows, formed once
+    for x in (a, b): check_finite_rows(x)
+    gap, p, q = a.mean(0) - b.mean(0), a - a.mean(0), b - b.mean(0)
+    p, q, weights, weights_b, gap = (p, q, weights, weights_b, gap) if len(p) <= len(q) else (q, p, weights_b, weights, -gap)
+    cross, out = p @ q.T, []                                                        # (N, M), N <= M
+    at_once = max(1, min(at_once, 2**22//cross.numel()))
+    for u, v in zip(weights.split(at_once), weights_b.split(at_once)):
+        (n, mean_p, trace_p), (m, mean_q, trace_q) = _weighted_side(p, u), _weighted_side(q, v)
+        down, over = u @ cross/n, v @ cross.T/m                                     # (R, M), (R, N) weighted means of columns and of rows
+        centered = cross - down[:, None] - over[:, :, None] + (down*v).sum(1, keepdim=True)[:, :, None]/m[:, :, None]
+        centered *= (u/(n - 1)).sqrt()[:, :, None]
+        centered *= (v/(m - 1)).sqrt()[:, None]
+        values = torch.linalg.eigvalsh(centered @ centered.mT).clamp(min=0)         # (R, N), from the smallest up
+        rank = torch.minimum((u > 0).sum(1), (v > 0).sum(1)).clamp(max=p.shape[1] + 1) - 1
+        counts = torch.arange(len(p), device=p.device) >= len(p) - rank[:, None]
+        overlap = (values.sqrt()*counts).sum(1)
+        out.append((gap + mean_p - mean_q).square().sum(1) + (trace_p + trace_q - 2*overlap).clamp(min=0))
+    return torch.cat(out).cpu()
+
 def frechet_replicates(a: Tensor,          # (N, d) features
                        b: Tensor,          # (M, d)
                        weights: Tensor,    # (R, N) multiplicities of a
@@ -278,6 +339,7 @@ def frechet_replicates(a: Tensor,          # (N, d) features
     "`frechet_distance` under each pair of rows of weights, for bootstrap intervals: to about 1e-7 of the traces, many at a time."
     a, b, d = a.double(), b.double(), a.shape[1]
     if min((weights > 0).sum(1).min(), (weights_b > 0).sum(1).min()) <= d or d > 256:
+        if len(a)*len(b) <= 2**22 and min(len(a), len(b)) <= 2*d: return _replicates_by_rows(a, b, weights.to(a), weights_b.to(a), at_once)
         return torch.tensor([frechet_distance(a, b, u, v) for u, v in zip(weights, weights_b)], dtype=torch.float64)
     out = []
     for u, v in zip(weights.to(a).split(at_once), weights_b.to(b).split(at_once)):

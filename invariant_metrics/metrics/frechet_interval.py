@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DIRECTIONS', 'NO_SPREAD', 'ONE_LAW', 'transport_factors', 'frechet_influence', 'halving_signs', 'deal_parts', 'Parts',
-           'halved_parts', 'halved_rows', 'tail_weight', 'small_sample_note', 'frechet_estimate', 'frechet_from_stats',
-           'Line', 'frechet_line', 'frechet_infinite', 'infinite_estimate', 'fd_parts', 'fd', 'fd_inf']
+           'halved_parts', 'halved_rows', 'halved_products', 'tail_weight', 'small_sample_note', 'frechet_estimate',
+           'frechet_from_stats', 'Line', 'frechet_line', 'frechet_infinite', 'infinite_estimate', 'fd_parts', 'fd',
+           'fd_inf']
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #351d0902
 from dataclasses import replace
@@ -17,21 +18,21 @@ from torch import Tensor
 
 from ..core import InputError, Signature, rng
 from .base import Estimate, encoder_rows, metric_factory
-from .frechet import frechet_distance, frechet_replicates, sample_moments, column_products
-from .frechet import real_rows
+from .frechet import LARGE, SampleSide, column_products, frechet_distance, frechet_replicates, open_sample
+from .frechet import real_rows, root_sum, side_terms
 from .gaussian import GaussianStats
 from .estimate import refuse_shared, standard_error
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #6fdee207
-def _from_gram(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]: # cᵀTc of either set, singular values
-    if len(a) < len(b): there, back, sigma = _from_gram(b, a); return back, there, sigma
-    cross = a @ b.T
+def _from_gram(cross: Tensor) -> tuple[Tensor, Tensor, Tensor]: # (N, M) -> cᵀTc of either set, singular values
+    if len(cross) < cross.shape[1]: there, back, sigma = _from_gram(cross.T); return back, there, sigma
     values, right = torch.linalg.eigh(column_products(cross))
     sigma = values.clamp(min=0).sqrt()
     keep = sigma > 1e-7*sigma[-1]
     sigma, right = sigma[keep], right[:, keep]
-    return (len(a) - 1)*((cross @ right).square() @ (1/sigma)), (len(b) - 1)*(right.square() @ sigma), sigma
+    n, m = cross.shape
+    return (n - 1)*((cross @ right).square() @ (1/sigma)), (m - 1)*(right.square() @ sigma), sigma
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #fd0fb04c
 def _root(cov: Tensor) -> Tensor: # (..., d, d) -> lower triangular
@@ -53,17 +54,17 @@ def _norms(rows: Tensor, factor: Tensor, count: int) -> Tensor: # (N,) ‖factor
     factor = factor.to(dtype)
     return count*torch.cat([(part.to(dtype) @ factor).square().sum(1).double() for part in rows.split(4096)])
 
-def _from_covariances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    there, back, sigma = transport_factors(column_products(a), column_products(b))
-    return _norms(a, there, len(a) - 1), _norms(b, back, len(b) - 1), sigma
+def _from_covariances(a: SampleSide, b: SampleSide) -> tuple[Tensor, Tensor, Tensor]:
+    for side in (a, b): side.cov = column_products(side.rows) if side.cov is None else side.cov
+    there, back, sigma = transport_factors(a.cov, b.cov)
+    return _norms(a.rows, there, len(a.rows) - 1), _norms(b.rows, back, len(b.rows) - 1), sigma
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #4c62c7f2
-def _influences(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]: # of either set; singular values
-    if a.shape[1:] != b.shape[1:]: raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}")
-    (mean_a, a), (mean_b, b) = sample_moments(a), sample_moments(b)
-    *forms, sigma = (_from_covariances if min(len(a), len(b)) > a.shape[1] else _from_gram)(a, b)
-    gap, out = mean_a - mean_b, []
-    for rows, form, sign in ((a, forms[0], 2), (b, forms[1], -2)):
+def _influences(a: SampleSide, b: SampleSide, cross: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]: # of either set; singular values
+    wide = min(len(a.rows), len(b.rows)) <= a.rows.shape[1]
+    *forms, sigma = _from_gram(a.rows @ b.rows.T if cross is None else cross) if wide else _from_covariances(a, b)
+    gap, out = a.mean - b.mean, []
+    for rows, form, sign in ((a.rows, forms[0], 2), (b.rows, forms[1], -2)):
         psi = sign*(len(rows) - 1)**0.5*(rows @ gap) + (len(rows) - 1)*rows.square().sum(1) - form
         out.append(psi - psi.mean())
     return *out, sigma
@@ -72,6 +73,8 @@ def frechet_influence(a: Tensor, # (N, d) features of the first set
                       b: Tensor, # (M, d) features of the second set
                      ) -> tuple[Tensor, Tensor]: # (N,), (M,) float64, mean 0
     "What each sample does to the distance, to first order (Rippl, Munk and Sturm 2016); raises InputError as `frechet_distance` does."
+    a, b = open_sample(a), open_sample(b)
+    if len(a.mean) != len(b.mean): raise InputError(f"features of different widths: {tuple(a.rows.shape)} against {tuple(b.rows.shape)}")
     return _influences(a, b)[:2]
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #7350a328
@@ -139,6 +142,28 @@ def halved_rows(a: Tensor, b: Tensor, part_a: Tensor, part_b: Tensor, signs: Ten
     if min(int(h.sum()) for pair in held for h in pair) > a.shape[1]: return halved_parts(Parts.of(a, part_a), Parts.of(b, part_b), signs)
     return torch.tensor([frechet_distance(a[h.to(a.device)], b[k.to(b.device)]) for h, k in held], dtype=torch.float64)
 
+def _half_sides(side: SampleSide, halves: Tensor) -> tuple[Tensor, Tensor]: # (R, N) bool -> means (R, d), traces of covariances (R,)
+    held, n = halves.to(side.rows), len(side.rows)
+    size = held.sum(1)
+    away = held @ side.rows/size[:, None]
+    squares = held @ side.rows.square().sum(1) - size*away.square().sum(1)
+    return side.mean + (n - 1)**0.5*away, (n - 1)/(size - 1)*squares
+
+def halved_products(a: SampleSide, b: SampleSide, cross: Tensor, part_a: Tensor, part_b: Tensor, signs: Tensor) -> Tensor: # (2 splits,)
+    "Distances of complementary halves, from the products (N, M) of all centered rows, formed once: to about 1e-7 of the traces."
+    halves, halves_b = (_sides(signs)[:, part].to(cross.device) for part in (part_a, part_b))
+    (means, traces), (means_b, traces_b) = _half_sides(a, halves), _half_sides(b, halves_b)
+    sizes, overlaps = traces + traces_b, []
+    for h, k in zip(halves, halves_b):
+        part = cross[h][:, k]
+        part = part - part.mean(0) - part.mean(1, keepdim=True) + part.mean()
+        part *= ((len(h) - 1)/(len(part) - 1)*(len(k) - 1)/(part.shape[1] - 1))**0.5
+        part = part if len(part) <= part.shape[1] else part.T
+        rank = max(1, min(len(part), means.shape[1] + 1) - 1)
+        overlaps.append(float(torch.linalg.svdvals(part).sum()) if len(part) <= LARGE else root_sum(column_products(part.T), rank)[0])
+    spread = sizes - 2*torch.tensor(overlaps, dtype=torch.float64, device=cross.device)
+    return ((means - means_b).square().sum(1) + spread.clamp(min=0)).cpu()
+
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #492e8113
 def _excess(size: Tensor, signs: Tensor, squares: Tensor | None = None) -> float: # size (K,), Σ over clusters of n_g² (K,)
     squares, keep = size if squares is None else squares, _sides(signs).to(size)
@@ -152,18 +177,26 @@ def _counts(part: Tensor, parts: int, clusters: np.ndarray | None) -> tuple[Tens
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #60c7a223
 def _part_count(n: int, m: int, d: int, units: int) -> int: # a power of two; 0 when there are too few units to halve
     size = min(max(n, m), d)
-    wanted = 16 if size <= 256 else 8 if size <= 1024 else 4 if max(n, m) <= d else 2
+    if max(n, m) <= d: wanted = 16 if size <= 256 else 8 if size <= 384 else 4
+    else: wanted = 16 if size <= 256 else 8 if size <= 1024 else 2
     return 0 if units < 4 else min(wanted, 2**(units.bit_length() - 1))
 
-def _halved(a: Tensor, b: Tensor, matched: bool, clusters: np.ndarray | None, seed: int, parts: int | None) -> tuple[float, float] | None:
-    "Mean distance of halves and the excess of their bias; None where there are too few samples or clusters."
+class _Split(NamedTuple): # signs of the halves, part of each sample, excess of the bias of halves
+    signs: Tensor; part_a: Tensor; part_b: Tensor; excess: float
+
+    @property
+    def smallest(self) -> int: # samples in a half
+        return min(int(keep[part].sum()) for keep in _sides(self.signs) for part in (self.part_a, self.part_b))
+
+def _split(a: Tensor, b: Tensor, matched: bool, clusters: np.ndarray | None, seed: int, parts: int | None) -> _Split | None:
+    "Random parts to halve the sets by; None where there are too few samples or clusters."
     units = min(len(a) if clusters is None else int(clusters.max()) + 1, len(b))
     parts = _part_count(len(a), len(b), a.shape[1], units) if parts is None else min(parts, units)
     if parts < 2 or units < 4: return None
     signs, part_a = halving_signs(parts), deal_parts(a, parts, rng(seed, "halves"), clusters)
     part_b = part_a if matched else deal_parts(b, parts, rng(seed, "halves", "target"))
     counts = _counts(part_a, parts, clusters), _counts(part_b, parts, clusters if matched else None)
-    return float(halved_rows(a, b, part_a, part_b, signs).mean()), sum(_excess(size, signs, squares) for size, squares in counts)/2
+    return _Split(signs, part_a, part_b, sum(_excess(size, signs, squares) for size, squares in counts)/2)
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #f69be602
 def tail_weight(x: Tensor) -> float: # >= 1
@@ -214,6 +247,22 @@ def _judged(found: Estimate, matched: bool = False, clusters: np.ndarray | None 
     return found if found.refused or not se or found.corrected > 1.96*se else replace(found, notes=(*found.notes, ONE_LAW))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #33280ccb
+def _reduce(sides: tuple[SampleSide, SampleSide], split: _Split) -> tuple[Parts, Parts]: # moments of the parts, and from them the covariances of the sides
+    found = []
+    for side, part in zip(sides, (split.part_a, split.part_b)):
+        root = (len(side.rows) - 1)**0.5
+        parts = Parts.of(side.rows, part)
+        side.cov = parts.pooled(torch.ones(1, len(parts.size)))[1][0]*(len(side.rows) - 1)
+        found.append(Parts(parts.size, side.mean + root*parts.mean, parts.scatter*root**2))
+    return tuple(found)
+
+def _halved_distance(a: Tensor, b: Tensor, sides, cross: Tensor | None, pieces, split: _Split | None) -> tuple[float, float] | None: # mean, excess
+    if split is None: return None
+    if pieces: found = halved_parts(*pieces, split.signs)
+    elif cross is not None: found = halved_products(*sides, cross, split.part_a, split.part_b, split.signs)
+    else: found = halved_rows(a, b, split.part_a, split.part_b, split.signs)
+    return float(found.mean()), split.excess
+
 def frechet_estimate(a: Tensor,                          # (N, d) features of the first set, a tensor or an array
                      b: Tensor,                          # (M, d) features of the second set
                      *, matched: bool = False,           # row i of a answers row i of b
@@ -223,11 +272,16 @@ def frechet_estimate(a: Tensor,                          # (N, d) features of th
                     ) -> Estimate:
     "Plug-in and bias-corrected squared Fréchet distance with the influence of every sample; raises InputError as the distance does."
     a, b = real_rows(a), real_rows(b)
-    value, (pred, target, sigma) = frechet_distance(a, b), _influences(a, b)
+    if a.shape[1:] != b.shape[1:]: frechet_distance(a, b)    # says so
+    sides = open_sample(a), open_sample(b)
     if matched and len(a) != len(b): raise InputError(f"matched sets have equally many rows, not {len(a)} and {len(b)}")
     clusters = cluster_labels(clusters, len(a))
     units = min(len(a) if clusters is None else int(clusters.max()) + 1, len(b))
-    notes, halved = _data_notes(a, b), _halved(a, b, matched, clusters, seed, parts)
+    split = _split(a, b, matched, clusters, seed, parts)
+    pieces = _reduce(sides, split) if split and split.smallest > a.shape[1] else None
+    terms, cross = side_terms(*sides)
+    value, (pred, target, sigma) = terms.value, _influences(*sides, cross)
+    notes, halved = _data_notes(a, b), _halved_distance(a, b, sides, cross, pieces, split)
     if matched and bool((a == b).all()): halved = (0.0, 1.0) if halved else None # exactly, whatever the rounding
     elif value == 0.0 and halved: return Estimate(0.0, notes=(*notes, NO_SPREAD))
     if halved is None:
@@ -310,7 +364,8 @@ def frechet_infinite(a: Tensor,                        # (N, d) features of the 
                     ) -> float:                        # may be negative
     "The squared Fréchet distance extrapolated to infinite n; raises InputError below four samples a side."
     a, b = _repeated(real_rows(a), weights), _repeated(real_rows(b), weights_b)
-    value, halved = frechet_distance(a, b), _halved(a, b, False, None, 0, None)
+    value, split = frechet_distance(a, b), _split(a, b, False, None, 0, None)
+    halved = split and (float(halved_rows(a, b, split.part_a, split.part_b, split.signs).mean()), split.excess)
     if halved is None: raise InputError(f"fd-inf halves the sets and needs four samples a side, found {len(a)} and {len(b)}")
     return value - (halved[0] - value)/halved[1]
 
