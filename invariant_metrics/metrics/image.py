@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STRIPE', 'LUMA', 'CHANNELS', 'SCALES', 'check_images', 'psnr', 'squared_errors', 'decibels', 'psnr_pooled',
-           'window_means', 'window_moments', 'similarity_maps', 'luma', 'ssim', 'ssim_metric', 'half_size', 'ms_ssim',
-           'ciede2000', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance', 'encoder_distance',
-           'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
+           'window_means', 'similarity_maps', 'window_moments', 'similarity_of_moments', 'luma', 'ssim', 'ssim_metric',
+           'half_size', 'ms_ssim', 'ciede2000', 'unit_maps', 'map_distance', 'lpips_embedded', 'cosine_distance',
+           'encoder_distance', 'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
 # %% ../../nbs/metrics/120_image.ipynb #349d06f5
 from functools import partial
@@ -88,28 +88,41 @@ def window_means(x: Tensor,            # (N, C, H, W)
                  sigma: float = 1.5,
                 ) -> Tensor:           # (N, C, H-size+1, W-size+1)
     "Means under a Gaussian window, wherever it fits inside."
-    band, more = _band(size, sigma, x), size - 1
-    def starts(side: int): return range(0, side - more, STRIPE)
-    columns = [x[..., s:s + STRIPE + more] for s in starts(x.shape[3])]
-    x = torch.cat([part @ band[:part.shape[3] - more, :part.shape[3]].T for part in columns], 3)
-    rows = [x[..., s:s + STRIPE + more, :] for s in starts(x.shape[2])]
-    return torch.cat([band[:part.shape[2] - more, :part.shape[2]] @ part for part in rows], 2)
+    band, more, maps = _band(size, sigma, x), size - 1, x.flatten(0, 1)
+    def window(side: int): return band[:side - more, :side].expand(len(maps), -1, -1)
+    rows = [maps[:, s:s + STRIPE + more] for s in range(0, x.shape[2] - more, STRIPE)]
+    maps = torch.cat([torch.bmm(window(part.shape[1]), part) for part in rows], 1)
+    columns = [maps[:, :, s:s + STRIPE + more] for s in range(0, x.shape[3] - more, STRIPE)]
+    return torch.cat([torch.bmm(part, window(part.shape[2]).mT) for part in columns], 2).unflatten(0, x.shape[:2])
 
 # %% ../../nbs/metrics/120_image.ipynb #e3a9b34b
-def window_moments(x: Tensor,                   # (N, C, H, W) float64 in [0, 1]
-                  ) -> tuple[Tensor, Tensor, Tensor]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means and variances
-    "What similarity maps need of one side."
-    mean = window_means(x)
-    return x, mean, window_means(x*x) - mean*mean
+def _similarity(product: Tensor, squares: Tensor, spread: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]: # of means; sums of both sides
+    contrast = (2*covariance + 0.03**2)/(spread + 0.03**2)
+    return contrast, contrast*(2*product + 0.01**2)/(squares + 0.01**2)
 
-def similarity_maps(p: tuple[Tensor, Tensor, Tensor], # what `window_moments` gives
-                    t: tuple[Tensor, Tensor, Tensor], # of the same shapes
+def similarity_maps(x: Tensor, # (N, C, H, W) float64 in [0, 1]
+                    y: Tensor, # the same shape
                    ) -> tuple[Tensor, Tensor]: # (N, C, H-10, W-10) each
     "Contrast and structure alone, and with luminance, under every window inside (Wang et al. 2004)."
-    (x, mx, vx), (y, my, vy) = p, t
-    product = mx*my
-    contrast = (2*(window_means(x*y) - product) + 0.03**2)/(vx + vy + 0.03**2)
-    return contrast, contrast*(2*product + 0.01**2)/(mx*mx + my*my + 0.01**2)
+    maps = torch.cat([x, y, x*x + y*y, x*y])
+    mean_x, mean_y, second, mixed = window_means(maps).chunk(4) if len(x) else [window_means(x)]*4
+    product, squares = mean_x*mean_y, mean_x*mean_x + mean_y*mean_y
+    return _similarity(product, squares, second - squares, mixed - product)
+
+def window_moments(x: Tensor,            # (N, C, H, W) float64 in [0, 1]
+                  ) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
+    "What similarity maps need of one side alone."
+    mean = window_means(x)
+    square = mean*mean
+    return x, mean, square, window_means(x*x) - square
+
+def similarity_of_moments(p: tuple[Tensor, ...], # what `window_moments` gives
+                          t: tuple[Tensor, ...], # of the same shapes
+                         ) -> tuple[Tensor, Tensor]: # as `similarity_maps`
+    "The same maps where the moments of each side are known."
+    (x, mean_x, square_x, var_x), (y, mean_y, square_y, var_y) = p, t
+    product = mean_x*mean_y
+    return _similarity(product, square_x + square_y, var_x + var_y, window_means(x*y) - product)
 
 # %% ../../nbs/metrics/120_image.ipynb #b64d92ca
 LUMA = (0.298936021293775, 0.587043074451121, 0.114020904255103) # of MATLAB's rgb2gray
@@ -130,12 +143,12 @@ def _channels(name: str, rgb: Tensor, least: int, channels: str) -> Tensor: # fl
     if min(rgb.shape[-2:]) < least: raise InputError(f"{name} needs sides of {least} pixels at least, not {rgb.shape[-2]} × {rgb.shape[-1]}")
     return CHANNELS[channels](rgb)
 
-def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
     return window_moments(_channels("SSIM", pixels(rgb, device), 11, channels))
 
 def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
     _same_size(p[0], t[0])
-    return similarity_maps(p, t)[1].flatten(1).mean(1)
+    return similarity_of_moments(p, t)[1].flatten(1).mean(1)
 
 def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at least
          target: Tensor,         # the same shape
@@ -143,7 +156,10 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
         ) -> Tensor:             # (N,), 1 for identical images
     "Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError below 11 pixels."
     _same_size(pred, target)
-    return _ssim_of(*(window_moments(_channels("SSIM", x, 11, channels)) for x in (pred, target)))
+    few = max(1, 2**16//pred.shape[1:].numel()) # images whose maps stay in the processor's cache
+    pairs = zip(pred.split(few), target.split(few))
+    values = [similarity_maps(*(_channels("SSIM", x, 11, channels) for x in pair))[1].flatten(1).mean(1) for pair in pairs]
+    return torch.cat(values)
 
 @metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows", range="[-1, 1]", inputs="images",
                 weights="none", cite="Wang et al. 2004")
@@ -177,7 +193,7 @@ def ms_ssim(pred: Tensor,             # (N, C, H, W) in [0, 1], sides of 161 pix
     x, y = (_channels("MS-SSIM", z, 161, channels) for z in (pred, target))
     means = []
     for scale in range(5):
-        contrast, full = similarity_maps(window_moments(x), window_moments(y))
+        contrast, full = similarity_maps(x, y)
         means.append((full if scale == 4 else contrast).flatten(1).mean(1))
         x, y = half_size(x), half_size(y)
     found, weights = torch.stack(means, 1), torch.tensor(SCALES, dtype=torch.float64, device=pred.device)
