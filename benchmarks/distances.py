@@ -1,17 +1,23 @@
-"""Distances between sets beside other packages: seconds, added memory, and the difference of the results, in one run.
+"""Distances between sets and SSIM beside other packages: CPU seconds, added memory, and the difference of the results, in one run.
 
-Usage: python benchmarks/distances.py [--quick] [--only NAME …]      (writes nbs/results/distances.csv)
-NAME is one of frechet-500, frechet-2000, frechet-10000, interval, kid, cmmd, streaming, accuracy. --quick takes small sizes, asks
-for nothing and writes nothing. With --only the other rows of the table stay as they are. Needs torch-fidelity and pytorch-fid;
-all of it takes about half an hour. Times are medians of three runs (nine of what is short) after warm-up, unless `runs` says
-otherwise: what takes a minute or is only there to be compared with runs once. With OMP_NUM_THREADS=1 every package has one thread, which is
-steadier on few cores."""
+Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/distances.py [--quick] [--only NAME …]      (writes nbs/results/distances.csv)
+NAME is one of frechet-500, frechet-2000, frechet-10000, interval, kid, cmmd, neighbors, ssim, streaming, accuracy. --quick takes small
+sizes, asks for nothing and writes nothing. The table is written after each work, and with --only the other rows stay as they are. Needs
+torch-fidelity, pytorch-fid and prdc; all of it takes about half an hour. Seconds are CPU seconds of this process (user and system, all
+threads); methods take turns, and the median of three runs counts (of 15 for SSIM), for what is short after one run that is not counted. With OMP_NUM_THREADS=1 every
+package has one thread, which is steadier on few cores.
+
+Crops: FOLDER holds bsds500/images and imagenet_sample/images; 32-pixel crops of these photographs go through a frozen random network of
+two ReLU layers to 2048 features, with dead and nearly dead columns and a steep spectrum. Without FOLDER random fields stand in for
+photographs, and the name of the work says so."""
 import argparse
 import ctypes
 import gc
+import os
 import statistics
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import mpmath
@@ -19,8 +25,10 @@ import numpy as np
 import pandas as pd
 import scipy
 import torch
+from PIL import Image
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_kid import kid_features_to_metric
+from torchmetrics.functional.image import structural_similarity_index_measure
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
@@ -30,8 +38,10 @@ from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_moments
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_terms
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
 from invariant_metrics.metrics.gaussian import GaussianStats
+from invariant_metrics.metrics.image import similarity_of_moments, ssim, window_moments
 from invariant_metrics.metrics.kernel import RBF
 from invariant_metrics.metrics.mmd import kid_subsets, mmd2
+from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_scores
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"distances.csv"
 COLUMNS = ["name", "work", "method", "runs", "seconds", "added MB", "quantity", "required", "found", "ok", "value", "difference"]
@@ -70,21 +80,24 @@ def added_memory(function) -> float:
     return max(0., highest[0] - before)
 
 
-def measure(function, runs: int = 3) -> dict:
-    "Median seconds, added memory and value of a call; one run is both for what runs once."
-    seconds, kept = [], []
+def measure(runs: int = 3, **functions) -> dict[str, dict]: # name of a method -> its cells
+    "Median CPU seconds, added memory and value of each method; methods take turns."
+    found = {name: {"added MB": 0., "runs": runs, "seconds": [], "value": None} for name in functions}
 
-    def once():
-        start = time.perf_counter()
-        kept.append(function())
-        seconds.append(time.perf_counter() - start)
-    if runs == 1: return {"added MB": added_memory(once), "runs": 1, "seconds": seconds[0], "value": kept[0]}
-    memory = added_memory(once)  # the first run: not counted in the time, and neither are those that still pay for fresh memory
-    while len(seconds) < 8 and (len(seconds) < 2 or seconds[-1] < 0.8*seconds[-2]) and sum(seconds) < 2: once()
-    runs = runs if seconds[-1] > 0.5 else 9
-    seconds.clear()
-    for _ in range(runs): once()
-    return {"added MB": memory, "runs": runs, "seconds": statistics.median(seconds), "value": kept[-1]}
+    def once(name):
+        start = time.process_time()
+        value = functions[name]()
+        found[name]["seconds"].append(time.process_time() - start)
+        found[name]["value"] = value
+    for name in functions: found[name]["added MB"] = added_memory(lambda: once(name))
+    if runs > 1:
+        for cells in found.values():
+            if cells["seconds"][0] < 1: cells["seconds"].clear() # what is short still paid for fresh memory
+        for _ in range(runs):
+            for name in functions:
+                if len(found[name]["seconds"]) < runs: once(name)
+    for cells in found.values(): cells["seconds"] = statistics.median(cells["seconds"])
+    return found
 
 
 def features(n: int, d: int, power: float, seed: int, scale: float = 1., shift: float = 0.) -> torch.Tensor:
@@ -92,6 +105,53 @@ def features(n: int, d: int, power: float, seed: int, scale: float = 1., shift: 
     g = torch.Generator().manual_seed(seed)
     scales = torch.arange(1, d + 1, dtype=torch.float32)**-power
     return torch.randn(n, d, generator=g)*scales*scale + shift*scales
+
+
+SIDE = 32 # pixels of a crop
+
+
+@cache
+def photographs() -> list[np.ndarray]: # (H, W, 3) uint8
+    "Those of the data folder; without one, random fields whose spectrum falls as that of photographs does."
+    root = os.environ.get("INVARIANT_METRICS_DATA")
+    if root:
+        files = [file for folder in ("bsds500", "imagenet_sample") for file in sorted((Path(root)/folder/"images").iterdir())]
+        return [np.asarray(Image.open(file).convert("RGB")) for file in files]
+    generator, out = np.random.default_rng(0), []
+    far = np.hypot(np.fft.fftfreq(256)[:, None], np.fft.fftfreq(256)) + 1/256
+    for _ in range(60):
+        field = np.fft.ifft2(np.fft.fft2(generator.standard_normal((3, 256, 256)))/far).real
+        field = (field - field.min())/(field.max() - field.min())
+        out.append((255*field.transpose(1, 2, 0)).astype(np.uint8))
+    return out
+
+
+CROPS = "crops" if os.environ.get("INVARIANT_METRICS_DATA") else "crops of random fields"
+
+
+def crop_features(n: int, d: int = 2048, seed: int = 0) -> torch.Tensor: # (n, d) float32
+    "Features of random crops of photographs under a frozen random network of two ReLU layers."
+    pictures, generator = [p for p in photographs() if min(p.shape[:2]) >= SIDE], np.random.default_rng(seed)
+    g = torch.Generator().manual_seed(0)
+    first = torch.randn(3*SIDE*SIDE, 1024, generator=g)*(2/(3*SIDE*SIDE))**0.5
+    second = torch.randn(1024, d, generator=g)*(2/1024)**0.5
+    out = []
+    for start in range(0, n, 500):
+        crops = []
+        for _ in range(min(500, n - start)):
+            p = pictures[generator.integers(len(pictures))]
+            y, x = generator.integers(p.shape[0] - SIDE + 1), generator.integers(p.shape[1] - SIDE + 1)
+            crops.append(p[y:y + SIDE, x:x + SIDE])
+        rows = torch.from_numpy(np.stack(crops)).float().flatten(1)/255
+        out.append(((rows @ first).relu() @ second).relu())
+    return torch.cat(out)
+
+
+def two_sets(kind: str, n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
+    "Two sets of n features: white noise, i^-1, or crops."
+    if kind == CROPS: return crop_features(2*n, d).split(n)
+    power = 0 if kind == "white" else 1
+    return features(n, d, power, 0), features(n, d, power, 1, 1.1, 0.1)
 
 
 class Rows(list):
@@ -151,83 +211,115 @@ def published_cmmd(x: torch.Tensor, y: torch.Tensor, sigma: float = 10.) -> floa
 # the works
 
 def frechet(n: int, quick: bool) -> list[dict]:
-    "Plain distance from float32 features, for white noise and for a falling spectrum."
+    "Plain distance from float32 features, for white noise, a falling spectrum and crops."
     name, d, out = f"frechet-{n}", 256 if quick else 2048, []
-    required = {500: 50, 2000: 2, 10000: 1.5}[n]
-    for power in (0, 1):
+    required = {500: 50, 2000: 2.5, 10000: 1.5}[n]
+    for kind in ("white", "i^-1", CROPS):
         count = n//8 if quick else n
-        rows = Rows(name, f"Fréchet n={count} d={d} i^-{power}")
-        a, b = features(count, d, power, 0), features(count, d, power, 1, 1.1, 0.1)
-        size = frechet_terms(a, b, route="svd")
-        ours = rows.add("invariant_metrics", **measure(lambda: frechet_distance(a, b)))
-        ours["difference"] = abs(ours["value"] - size.value)/size.size
-        peers = {"torchmetrics": (by_torchmetrics, 3), "torch-fidelity": (by_torch_fidelity, 3), "pytorch-fid": (by_pytorch_fid, 1)}
-        if n != 500 or power: del peers["pytorch-fid"]
-        times = {}
-        for peer, (function, runs) in peers.items():
-            found = rows.add(peer, **measure(lambda: function(a, b), runs))
-            found["difference"], times[peer] = abs(found["value"] - size.value)/size.size, found["seconds"]
-        if slow := times.pop("pytorch-fid", None): rows.ask("times faster than pytorch-fid", 250, slow/ours["seconds"])
-        rows.ask("times faster than the faster of the others", required, min(times.values())/ours["seconds"])
+        rows = Rows(name, f"Fréchet n={count} d={d} {kind}")
+        a, b = two_sets(kind, count, d)
+        exact = frechet_terms(a, b, route="svd")
+        found = measure(invariant_metrics=lambda: frechet_distance(a, b), torchmetrics=lambda: by_torchmetrics(a, b),
+                        **{"torch-fidelity": lambda: by_torch_fidelity(a, b)})
+        if n == 500 and kind == "white": found |= measure(1, **{"pytorch-fid": lambda: by_pytorch_fid(a, b)})
+        for method, cells in found.items(): rows.add(method, **cells, difference=abs(cells["value"] - exact.value)/exact.size)
+        ours = found["invariant_metrics"]["seconds"]
+        if "pytorch-fid" in found: rows.ask("times faster than pytorch-fid", 250, found.pop("pytorch-fid")["seconds"]/ours)
+        rows.ask("times faster than the faster of the others", required, min(found[p]["seconds"] for p in ("torchmetrics", "torch-fidelity"))/ours)
         out += rows
     return out
 
 
 def interval(quick: bool) -> list[dict]:
-    "What an interval adds to the plain distance."
+    "What the distance with an interval costs, in plain distances."
     out = []
     for n in (500, 2000, 10000):
-        count, d = (n//8, 256) if quick else (n, 2048)
-        rows = Rows("interval", f"Fréchet with interval n={count} d={d}")
-        a, b = features(count, d, 0, 0), features(count, d, 0, 1, 1.1, 0.1)
-        plain = rows.add("plain", **measure(lambda: frechet_distance(a, b)))
-        full = rows.add("with interval", **measure(lambda: frechet_estimate(a, b).value))
-        full["difference"] = abs(full["value"] - plain["value"])
-        rows.ask("added time over plain time", 4, full["seconds"]/plain["seconds"] - 1, at_most=True)
-        out += rows
+        for kind in ("white", CROPS):
+            count, d = (n//8, 256) if quick else (n, 2048)
+            rows = Rows("interval", f"Fréchet with interval n={count} d={d} {kind}")
+            a, b = two_sets(kind, count, d)
+            found = measure(plain=lambda: frechet_distance(a, b), interval=lambda: frechet_estimate(a, b).value)
+            rows.add("plain", **found["plain"])
+            rows.add("with interval", **found["interval"], difference=abs(found["interval"]["value"] - found["plain"]["value"]))
+            rows.ask("time with interval over plain time", 3, found["interval"]["seconds"]/found["plain"]["seconds"], at_most=True)
+            out += rows
     return out
 
 
 def kid(quick: bool) -> list[dict]:
-    "100 subsets of 1000, in float64, with torch-fidelity's draws."
+    "100 subsets of 1000 with torch-fidelity's draws, all from float32 features as people have them."
     n, d, subsets, size = (400, 128, 10, 100) if quick else (5000, 2048, 100, 1000)
-    rows = Rows("kid", f"KID {subsets}×{size} n={n} d={d}")
-    a, b = features(n, d, 0, 0), features(n, d, 0, 1, 1.1, 0.1)
+    rows = Rows("kid", f"KID {subsets}×{size} n={n} d={d} {CROPS}")
+    a, b = two_sets(CROPS, n, d)
     options = dict(kid_subsets=subsets, kid_subset_size=size, verbose=False)
-    ours = rows.add("invariant_metrics", **measure(lambda: kid_subsets(a, b, subsets, size).mean))
-    wide = a.double(), b.double()
-    theirs = rows.add("torch-fidelity, float64", **measure(lambda: kid_features_to_metric(*wide, **options)["kernel_inception_distance_mean"]))
-    theirs["difference"] = abs(theirs["value"] - ours["value"])
-    single = rows.add("torch-fidelity, float32", **measure(lambda: kid_features_to_metric(a, b, **options)["kernel_inception_distance_mean"], 1))
-    single["difference"] = abs(single["value"] - ours["value"])
+    def fidelity(x, y): return kid_features_to_metric(x, y, **options)["kernel_inception_distance_mean"]
+    found = measure(invariant_metrics=lambda: kid_subsets(a, b, subsets, size).mean, **{"torch-fidelity, float32": lambda: fidelity(a, b)})
+    found |= measure(1, **{"torch-fidelity, float64": lambda: fidelity(a.double(), b.double())})
 
     def by_torchmetrics_kid():
         metric = KernelInceptionDistance(feature=Features(d), subsets=subsets, subset_size=size)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            for x, real in zip(wide, (True, False)): metric.update(x, real=real)
-            return float(metric.set_dtype(torch.float64).compute()[0])
-    rows.add("torchmetrics, its own draws, float64", **measure(by_torchmetrics_kid, 1))
-    rows.ask("times faster than torch-fidelity", 3.5, theirs["seconds"]/ours["seconds"])
-    twice = features(2*n, d, 0, 0), features(2*n, d, 0, 1, 1.1, 0.1)
-    more = rows.add(f"invariant_metrics, n={2*n}", **measure(lambda: kid_subsets(*twice, subsets, size).mean, 1))
-    rows.ask("MB added when n doubles", 50, more["added MB"] - ours["added MB"], at_most=True)
+            for x, real in zip((a, b), (True, False)): metric.update(x, real=real)
+            return float(metric.compute()[0])
+    found |= measure(1, **{"torchmetrics, its own draws": by_torchmetrics_kid})
+    exact = found["torch-fidelity, float64"]["value"]
+    for method, cells in found.items(): rows.add(method, **cells, difference=abs(cells["value"] - exact) if "own" not in method else None)
+    rows.ask("times faster than torch-fidelity on the same features", 4, found["torch-fidelity, float32"]["seconds"]/found["invariant_metrics"]["seconds"])
+    twice = two_sets(CROPS, 2*n, d)
+    more = rows.add(f"invariant_metrics, n={2*n}", **measure(1, more=lambda: kid_subsets(*twice, subsets, size).mean)["more"])
+    rows.ask("MB added when n doubles", 50, more["added MB"] - found["invariant_metrics"]["added MB"], at_most=True)
     return rows
 
 
 def cmmd(quick: bool) -> list[dict]:
     "The published estimator ×1000: tiled and from moments."
-    n, d = (1500, 96) if quick else (20000, 768)
+    n, d = (1500, 96) if quick else (14000, 768)
     rows = Rows("cmmd", f"CMMD n={n} d={d}")
     a, b = features(n, d, 0.3, 0, shift=0.2), features(n, d, 0.3, 1, 1.05, 0.25)
-    exact = rows.add("every pair in float64, tiled", **measure(lambda: mmd2(a, b, kernel=RBF(10.), unbiased=False, scale=1000.), 1))
-    tiled = rows.add("invariant_metrics", **measure(lambda: cmmd_distance(a, b)))
-    moments = rows.add("invariant_metrics, moments", **measure(lambda: cmmd_moments(a, b).value))
-    port = rows.add("published algorithm, float32", **measure(lambda: published_cmmd(a, b), 3 if quick else 1))
-    for row in (tiled, moments, port): row["difference"] = abs(row["value"] - exact["value"])
-    rows.ask("tiled: times faster than the published algorithm", 3, port["seconds"]/tiled["seconds"])
-    rows.ask("moments: times faster than the published algorithm", 50, port["seconds"]/moments["seconds"])
+    found = measure(**{"invariant_metrics": lambda: cmmd_distance(a, b), "invariant_metrics, moments": lambda: cmmd_moments(a, b).value,
+                       "published algorithm, float32": lambda: published_cmmd(a, b)})
+    exact = measure(1, exact=lambda: mmd2(a, b, kernel=RBF(10.), unbiased=False, scale=1000.))["exact"]
+    rows.add("every pair in float64, tiled", **exact)
+    for method, cells in found.items(): rows.add(method, **cells, difference=abs(cells["value"] - exact["value"]))
+    tiled, moments, port = found.values()
+    rows.ask("tiled: times faster than the published algorithm", 5, port["seconds"]/tiled["seconds"])
+    rows.ask("moments: times faster than the published algorithm", 80, port["seconds"]/moments["seconds"])
     rows.ask("MB added by tiled or moments", 200, max(tiled["added MB"], moments["added MB"]), at_most=True)
+    return rows
+
+
+def neighbors(quick: bool) -> list[dict]:
+    "Precision, recall, density and coverage at k = 5, which is what prdc computes; and each with its interval."
+    from prdc import compute_prdc
+    n, d = (800, 32) if quick else (10000, 256)
+    rows = Rows("neighbors", f"neighbors n={n} d={d} {CROPS}")
+    pred, target = two_sets(CROPS, n, d)
+    found = measure(invariant_metrics=lambda: neighbor_scores(pred, target, 5),
+                    prdc=lambda: compute_prdc(real_features=target.numpy(), fake_features=pred.numpy(), nearest_k=5))
+    ours, theirs = (found[method]["value"] for method in ("invariant_metrics", "prdc"))
+    for method, cells in found.items(): rows.add(method, **(cells | {"value": float(cells["value"]["coverage"])}))
+    rows.ask("times faster than prdc", 3, found["prdc"]["seconds"]/found["invariant_metrics"]["seconds"],
+             difference=max(abs(ours[name] - float(theirs[name])) for name in ours))
+    def estimates(): return [neighbor_estimate(pred, target, matched=False, clusters=None, seed=0, name=name, k=5).value for name in PAPER_K][-1]
+    whole = rows.add("invariant_metrics, four intervals", **measure(1, whole=estimates)["whole"])
+    rows.ask("MB added", 300, max(whole["added MB"], found["invariant_metrics"]["added MB"]), at_most=True)
+    return rows
+
+
+def images(quick: bool) -> list[dict]:
+    "SSIM, of pairs and against a target whose moments are known already."
+    shape = (4, 3, 48, 48) if quick else (24, 3, 96, 96)
+    rows = Rows("ssim", f"SSIM {'×'.join(map(str, shape))}")
+    g = torch.Generator().manual_seed(0)
+    pred, target = torch.rand(shape, generator=g), torch.rand(shape, generator=g)
+    kept = window_moments(target.double())
+    def again(): return float(similarity_of_moments(window_moments(pred.double()), kept)[1].mean())
+    found = measure(15, **{"invariant_metrics": lambda: float(ssim(pred, target).mean()), "invariant_metrics, target known": again,
+                           "torchmetrics, float32, mirrored borders": lambda: float(structural_similarity_index_measure(pred, target, data_range=1.))})
+    for method, cells in found.items(): rows.add(method, **cells)
+    ours, _, theirs = found.values()
+    rows.ask("times faster than torchmetrics", 3, theirs["seconds"]/ours["seconds"])
     return rows
 
 
@@ -235,9 +327,9 @@ def gemm_rate(d: int) -> float:
     "Float64 operations a second of a (2d, d) by (d, d) matrix product, the best of five."
     x, y, times = torch.randn(2*d, d, dtype=torch.float64), torch.randn(d, d, dtype=torch.float64), []
     for _ in range(6):
-        start = time.perf_counter()
+        start = time.process_time()
         x @ y
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return 4*d**3/min(times[1:])
 
 
@@ -246,12 +338,12 @@ def stream(n: int, d: int, parts: int, batch: int = 4096) -> tuple[float, Gaussi
     block, spent, stats = features(batch, d, 0.5, 0), 0., GaussianStats(parts=parts)
     for start in progress(range(0, n, batch), desc=f"streaming, parts={parts}"):
         x = block[:n - start].add_(0.01)  # another batch in the same memory
-        begin = time.perf_counter()
+        begin = time.process_time()
         stats.update(x)
-        spent += time.perf_counter() - begin
-    begin = time.perf_counter()
+        spent += time.process_time() - begin
+    begin = time.process_time()
     assert len(stats) == n and torch.isfinite(stats.cov.diagonal()).all()
-    return spent + time.perf_counter() - begin, stats
+    return spent + time.process_time() - begin, stats
 
 
 def streaming(quick: bool) -> list[dict]:
@@ -294,10 +386,10 @@ def accuracy(quick: bool) -> list[dict]:
             rows.ask("error against 40 digits, over the traces", 1e-9, abs(terms.value - exact)/terms.size, at_most=True, method=terms.route)
             out += rows
     for n in (500, 2000, 10000):
-        for power in (0, 1, 2):
+        for kind in (0, 1, 2, CROPS):
             count = n//16 if quick else n
-            rows = Rows("accuracy", f"accuracy n={count} d={d} i^-{power}")
-            a, b = features(count, d, power, 0), features(count, d, power, 1, 1.1, 0.1)
+            rows = Rows("accuracy", f"accuracy n={count} d={d} {kind if kind == CROPS else f'i^-{kind}'}")
+            a, b = two_sets(CROPS, count, d) if kind == CROPS else (features(count, d, kind, 0), features(count, d, kind, 1, 1.1, 0.1))
             terms, exact = frechet_terms(a, b), frechet_terms(a, b, route="svd")
             rows.ask("error against QR and singular values, over the traces", 1e-9, abs(terms.value - exact.value)/terms.size, at_most=True, method=terms.route)
             out += rows
@@ -305,7 +397,17 @@ def accuracy(quick: bool) -> list[dict]:
 
 
 WORKS = {**{f"frechet-{n}": (lambda quick, n=n: frechet(n, quick)) for n in (500, 2000, 10000)}, "interval": interval, "kid": kid, "cmmd": cmmd,
-         "streaming": streaming, "accuracy": accuracy}
+         "neighbors": neighbors, "ssim": images, "streaming": streaming, "accuracy": accuracy}
+
+
+def store(rows: list[dict], name: str) -> None:
+    "Put the rows of a work into the table, in place of those that it had."
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    if TABLE.is_file():
+        old = pd.read_csv(TABLE)
+        table = pd.concat([old[~old["name"].isin([name])], table])
+    table = table.sort_values("name", key=lambda names: names.map(list(WORKS).index), kind="stable")
+    with atomic_write(TABLE) as path: table.to_csv(path, index=False, float_format="%.4g")
 
 
 def main() -> None:
@@ -314,12 +416,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WORKS, default=list(WORKS), metavar="NAME", help=", ".join(WORKS))
     options = parser.parse_args()
     print(f"torch {torch.__version__} ({torch.get_num_threads()} threads), numpy {np.__version__}, scipy {scipy.__version__}", flush=True)
-    rows = [row for name in options.only for row in WORKS[name](options.quick)]
+    rows = []
+    for name in options.only:
+        rows += WORKS[name](options.quick)
+        if not options.quick: store([row for row in rows if row["name"] == name], name)
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    if not options.quick:
-        if TABLE.is_file(): table = pd.concat([(old := pd.read_csv(TABLE))[~old["name"].isin(options.only)], table])
-        table = table.sort_values("name", key=lambda names: names.map(list(WORKS).index), kind="stable")
-        with atomic_write(TABLE) as path: table.to_csv(path, index=False, float_format="%.4g")
     asked = table.dropna(subset=["required"])[["work", "quantity", "required", "found", "ok"]]
     if options.quick: asked = asked.assign(ok="(quick)")
     print("\n" + asked.to_string(index=False, float_format=lambda v: f"{v:.3g}"))
