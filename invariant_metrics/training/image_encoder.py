@@ -164,9 +164,9 @@ def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: #
     best = torch.cat([model(x.to(device), text).argmax(1).cpu() for x in rgb.split(100)])
     return (best == torch.arange(len(best))).float().mean().item()
 
-def image_encoder_scores(model: Contrast) -> dict[str, float]:
+def image_encoder_scores(model: Contrast, n: int = 500) -> dict[str, float]: # of scenes never trained on
     "Recall at one on held-out scenes: at 64 and 32 pixels, and on gray pictures."
-    n, seed = 500, 77 # of scenes never trained on
+    seed = 77
     big, small = make_scenes(n, 64, seed), make_scenes(n, 32, seed)
     named = {"64px": (big, False), "32px": (small, False), "64px gray": (big, True)}
     return {f"recall@1 of {n}, {k}": round(recall_at_1(model, s, g), 3) for k, (s, g) in named.items()}
@@ -229,6 +229,7 @@ def train_photo_encoder(photos: Sequence[Photo] | None = None, # None: the packa
 def make_image_encoder(folder: str | Path | None = None,  # where the weights go; None for the package's own
                        steps: int = 600, seed: int = 0,
                        checkpoints: str | Path | None = None, # folder for going on after an interruption
+                       tests: int = 500,                      # scenes to measure on
                        **options,                             # of train_image_encoder
                       ) -> Card:
     "Train the embedded image encoder and store it with its card."
@@ -236,5 +237,5 @@ def make_image_encoder(folder: str | Path | None = None,  # where the weights go
     n = sum(p.numel() for p in model.net.parameters())
     card = Card("embedded-image", f"image encoder, {n/1e3:.0f}k weights, {model.net.dim}-d, trained on scenes with descriptions",
                 command="invariant-metrics weights train embedded-image", data=f"scenes of this package, seed {1000 + seed}, {steps} steps",
-                scores=image_encoder_scores(model))
+                scores=image_encoder_scores(model, tests))
     return save_embedded("embedded-image", model.net.state_dict(), card, folder)
