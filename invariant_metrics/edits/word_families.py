@@ -4,22 +4,23 @@
 
 # %% auto #0
 __all__ = ['is_word', 'misspelling', 'character_replaced', 'case_changed', 'punctuation', 'tokenization', 'shuffle',
-           'adjacent_swap', 'repetition', 'aspect_changed', 'question', 'coreference', 'relation_reversed',
+           'adjacent_swap', 'repetition', 'aspect_changed', 'question', 'coreference', 'is_place', 'relation_reversed',
            'subject_object_swapped', 'attributes_swapped', 'count_changed', 'object_added', 'object_dropped',
-           'sentences_of', 'sentence_reordered', 'sentence_repeated', 'has_object', 'entity_from_source',
-           'verbs_of_text', 'predicate_from_source', 'circumstances', 'circumstance_from_source',
-           'circumstance_invented', 'expanded', 'contraction', 'expansion', 'list_reordered', 'edits_of']
+           'sentences_of', 'sentence_reordered', 'sentence_repeated', 'untranslated', 'object_kind', 'object_of',
+           'entity_from_source', 'circumstances', 'circumstance_from_source', 'circumstance_invented', 'expanded',
+           'contraction', 'expansion', 'list_reordered', 'edits_of']
 
 # %% ../../nbs/edits/60_word_families.ipynb #d46bfe92
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core import unknown
-from ..files import word_groups
+from ..files import word_groups, word_table
 from ..data.wordnet import base_forms, sense_numbers, wordnet
 from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma, word_tags
 from .colors import chosen_kinds
@@ -30,14 +31,16 @@ from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
 from .words import EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names, cut, differences
 from .words import draw_places, flat, lives, marked, names_one_thing, with_things
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
-from .words import table_edit, unsaid, within, word_edit, word_edits
+from .words import table_edit, unsaid, verb_before, within, word_edit, word_edits
 
 # %% ../../nbs/edits/60_word_families.ipynb #f9f15322
+_SMALL = frozenset(word for _, word in word_table("closed-classes", "class", "word"))
+
 @lru_cache(2**16)
 def is_word(word: str) -> bool:
-    "Whether WordNet knows a word in any part of speech."
+    "Whether WordNet knows a word in any part of speech, or it is one of the small words."
     lexicon = wordnet()
-    return any(base_forms(lexicon, word.lower(), pos) for pos in "nvar")
+    return word.lower() in _SMALL or any(base_forms(lexicon, word.lower(), pos) for pos in "nvar")
 
 def _respelled(case: TextCase, level: int, generator: np.random.Generator, change, least: int) -> str | None:
     found = []
@@ -81,7 +84,8 @@ def _before_end(text: str) -> str: return text.rstrip(" .!?")
            abs(len(re.findall(r"[^\w\s]", after)) - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1), "form")
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
-    gaps = [(m.start(), m.start(), ",") for m in re.finditer(r"(?<=\w) (?=\w)", case.text)]
+    m = marked(case.text)
+    gaps = [(b, b, ",") for (_, b), tag in zip(m.spans, m.tags) if tag in "DPMIX" and re.match(r" \w", case.text[b:])]
     spots = draw_places(marks + gaps, level, generator)
     if spots is None: return None
     out = case.text
@@ -91,7 +95,8 @@ def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> s
 @word_edit("tokenization", "minor", "spaces inside words or before marks",
            lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after) - len(case.text) == level, "form")
 def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text)]
+    halves = lambda word: (word[:len(word) // 2], word[len(word) // 2:])
+    inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text) if not all(map(is_word, halves(m[0])))]
     before = [m.start() for m in re.finditer(r"(?<=\w)[.,;:!?]", case.text)]
     chosen = draw_places(inside + before, level, generator)
     if chosen is None: return None
@@ -99,17 +104,28 @@ def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> 
     return " ".join(case.text[a:b] for a, b in zip(cuts, cuts[1:]))
 
 # %% ../../nbs/edits/60_word_families.ipynb #6375ddf4
-@word_edit("shuffle", "critical", "fifths of the words in another order", moved_only, "form")
+def _turnable(m: Marked) -> list[int]: # where three words begin that may turn: at most one of them has a meaning of its own
+    words = [w[0].isalnum() and w not in ("not", "no", "'s") for w in m.words]
+    light = [ok and tag in "DPITXCS" for ok, tag in zip(words, m.tags)]
+    return [i for i in range(len(words) - 2) if all(words[i:i + 3]) and sum(light[i:i + 3]) > 1 and len({*m.words[i:i + 3]}) == 3]
+
+def _apart(starts: Sequence[int], width: int) -> list[int]: # as many as do not overlap, the first ones first
+    kept = []
+    for i in starts:
+        if all(abs(i - k) >= width for k in kept): kept.append(i)
+    return kept
+
+@word_edit("shuffle", "critical", "stretches of three words in another order", lambda case, after, level: moved_only(case, after, level) and
+           level * 2 <= sum(x != y for x, y in zip(flat(case.text), flat(after))) <= level * 3, "form")
 def shuffle(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    words = case.text.rstrip(".").split()
-    count = max(3, round(level / 5 * len(words)))
-    if len(words) < 4: return None
-    chosen = sorted(generator.permutation(len(words))[:count].tolist())
-    moved = chosen[1 + int(generator.integers(count - 1)) if count > 2 else 1:]
-    moved = moved + chosen[:count - len(moved)]
-    out = list(words)
-    for k, j in zip(chosen, moved): out[k] = words[j]
-    return " ".join(out) + "." * case.text.endswith(".")
+    m = marked(case.text)
+    starts = _apart(generator.permutation(_turnable(m)).astype(int).tolist(), 3)
+    if len(starts) < level: return None
+    named, out = {a for a, *_ in names_of_text(case.text)}, case.text
+    word = lambda k: case.text[slice(*m.spans[k])].lower() if k == 0 and m.spans[k][0] not in named else case.text[slice(*m.spans[k])]
+    for i in sorted(starts[:level], reverse=True):
+        for j in (2, 1, 0): out = out[:m.spans[i + j][0]] + word(i + (j + 1) % 3) + out[m.spans[i + j][1]:]
+    return out[:1].upper() + out[1:] if case.text[:1].isupper() else out
 
 @word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged", lambda case, after, level: moved_only(case, after, level)
            and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2 * level, "form")
@@ -126,22 +142,29 @@ def repetition(case: TextCase, level: int, generator: np.random.Generator) -> st
     return None if twice is None else " ".join(w for k, word in enumerate(words) for w in [word] + [word.lower() if k == 0 else word] * (k in twice))
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
+_STATES_OF = frozenset("want need know like love hate remember include require agree disagree".split()) # verbs that say what is, not what happens
+
+_MAY = frozenset("can could will would may might must should do does did not t let makes make".split())
+
+def _helped(m: Marked, i: int) -> bool: # *they can 't agree*
+    return "X" in m.tags[max(i - 4, 0):i] or bool(_MAY & {*m.words[max(i - 4, 0):i]})
+
 def _aspect_pairs(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, tag) in enumerate(zip(m.words, m.tags)):
         base, form = FORM_OF.get(word, ("", 9))
-        if tag == "G" and form == 4 and i and m.words[i - 1] in ("is", "are"):
-            out.append((m.spans[i - 1][0], m.spans[i][1], VERB_FORMS[base][m.words[i - 1] == "is"]))
-        elif tag == "V" and form in (0, 1) and m.tags[i - 1:i] in ("N", "W") and m.tags[i - 2:i - 1] not in ("V", "G", "T"):
-            out.append((*m.spans[i], f"{'is' if form else 'are'} {VERB_FORMS[base][4]}"))
+        says = tag == "V" or tag == "N" and m.words[max(i - 1, 0)] in ("i", "you", "he", "she", "it", "we", "they") # *he wants*
+        if not says or form > 1 or base not in _STATES_OF or m.tags[i - 1:i] not in ("N", "W", "L") or _helped(m, i): continue
+        be = "is" if form else "am" if m.words[i - 1] == "i" else "are"
+        if {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}: out.append((*m.spans[i], f"{be} {VERB_FORMS[base][4]}"))
     return out
 
-def _plain_aspect(text: str) -> list[str]: # with every *is riding* as *rides*
+def _plain_aspect(text: str) -> list[str]: # with every *is wanting* as *wants*
     m = marked(text)
     words = [FORM_OF[w][0] if w in FORM_OF else w for w in m.words]
-    return [w for k, w in enumerate(words) if not (w in ("is", "are") and k + 1 < len(words) and FORM_OF.get(m.words[k + 1], ("", 0))[1] == 4)]
+    return [w for k, w in enumerate(words) if not (w in ("is", "are", "am") and k + 1 < len(words) and FORM_OF.get(m.words[k + 1], ("", 0))[1] == 4)]
 
-@word_edit("aspect-changed", "major", "verbs in the other aspect",
+@word_edit("aspect-changed", "major", "states told as if they happened: is wanting",
            lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) != flat(case.text)
            and abs(len(flat(after)) - len(flat(case.text))) <= level, "form", tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -202,15 +225,55 @@ def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs pla
 table_edit("noun-swapped", "critical", "things replaced by others of their kind", lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
            where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i)) # one or many
 table_edit("color-replaced", "critical", "colors replaced", lambda w, t: other_colors(w) if w in COLOR and t in "AN" else (), tasks=_CAPTIONS)
-_LOOSE = frozenset(["in front of", "behind", "through", "across", "around"]) # both this and another may hold
-_NO_PLACES = frozenset("day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air".split())
+_SORTS = {"size": "big large huge giant small little tiny tall short long", "material": "wooden metal stone brick glass leather plastic concrete",
+          "condition": "clean dirty wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
+_SORT = {word: sort for sort, words in _SORTS.items() for word in words.split()}
+
+def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
+    if m.words[i] in COLOR: return "color"
+    if m.words[i] in ("young", "old", "elderly"): return "age" if lives(m.words[i + 1]) else ""
+    return _SORT.get(m.words[i], "")
+
+_NO_PLACES = frozenset("""day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air background foreground distance
+    middle center front corner direction circle line row position picture photo photograph image camera world hand hands arm arms lap shade
+    crosswalk reflection mirror sun rain dark""".split())
+_NO_GROUNDS = frozenset("computer computers laptop internet television kazoo guitar drums piano keyboard".split()) # one is *on* them in another sense
+_EVENTS = frozenset("party concert game match festival race rodeo carnival fair ceremony event wedding show parade celebration rally competition".split())
+_WIDE = frozenset("mountain mountains hill hills ocean sea sunset sunrise skyline city view backdrop landscape horizon".split()) # *in front of* them is far away
+_ABOUT = frozenset("in at through across around against along past".split()) | {"in the middle of"} # of a place, a building, a vehicle or a piece of furniture
+_TOWARD = frozenset("""look stare gaze glance peer point smile wave throw shoot aim laugh shout yell bark kick hit swing dress cover wrap clothe
+    participate compete take put place lean wind wear turn lead pass fall surround power decorate propel plant blow""".split()) # verbs that need their preposition
+_PLACE_TOPS = ("location.n.01", "structure.n.01", "body_of_water.n.01", "geological_formation.n.01", "way.n.06", "vehicle.n.01", "furniture.n.01", "land.n.04")
+_BESIDE = frozenset(["near", "next to", "beside", "in front of", "behind"])
+_SLOPES = frozenset("hill hills hillside slope slopes mountain mountainside stairs steps staircase stairway ladder ramp cliff incline".split())
+_WAYS = frozenset("street road sidewalk track path alley hallway trail lane highway aisle".split())
+_GROUNDS = frozenset("water snow sand grass mud dirt forest woods crowd desert countryside".split())
+
+@lru_cache(2**14)
+def is_place(noun: str) -> bool: # in any number
+    "Whether somebody can be in, at or by it, and far from it: a place, a building, a vehicle, a piece of furniture."
+    net, base = wordnet(), noun_lemma(noun)
+    if base in _GROUNDS or noun in _GROUNDS: return True
+    return any({sense, *net.ancestors(sense)} & {*_PLACE_TOPS} for sense in net.synsets(base, "n")[:2])
 
 def _in_space(m: Marked, i: int) -> bool: # a relation of two things
-    head = next((w for w, t, after in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".") if t == "N" and after != "N"), "")
-    return m.words[i] not in _LOOSE and head not in _NO_PLACES | _PARTS and m.tags[i + 1:i + 2] in tuple("DPM")
+    word, after = m.words[i], m.tags[i + 1:i + 2]
+    head = next((w for w, t, then in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".") if t == "N" and then != "N"), "")
+    last = next((k for k in range(i + 1, len(m.words)) if m.words[k] == head and m.tags[k] == "N"), i)
+    seen = after == "A" and m.tags[i + 2:i + 3] in tuple("AN") and _sort_of(m, i + 1) != "" # *on green grass*
+    bare = after == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)        # *near water*
+    if not (after in tuple("DPM") or seen or bare) or head in _NO_PLACES | _PARTS or m.words[i + 1:i + 2] in (("both",), ("each",), ("either",)): return False
+    if m.tags[last + 1:last + 2] == "Q" or word == "on" and head in _NO_GROUNDS or verb_before(m, i) in _TOWARD and word not in _BESIDE: return False
+    if word in ("up", "down"): return head in _SLOPES or word == "down" and head in _WAYS
+    if word == "by": return m.tags[i - 1:i] != "E" and not lives(head)
+    return head not in _WIDE if word in ("in front of", "behind") else word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS
+
+def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]: # *up* a hill is not *down*, and *down* a street not *far from* it
+    steep = {*m.words[i + 1:i + 5]} & _SLOPES
+    return [w for w in others if m.words[i] != "down" or (w == "up") == bool(steep)]
 
 table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ()) if t == "I" else (), new=False,
-           where=_in_space, tasks=_CAPTIONS)
+           where=_in_space, fit=_fitting_relations, tasks=_CAPTIONS)
 
 def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int, str]]]: # pattern: two groups of tags
     m, out = marked(text), []
@@ -257,15 +320,6 @@ def subject_object_swapped(case: TextCase, level: int, generator: np.random.Gene
     return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", fits)
 
 # %% ../../nbs/edits/60_word_families.ipynb #c7db6368
-_SORTS = {"size": "big large huge giant small little tiny tall short long", "material": "wooden metal stone brick glass leather plastic concrete",
-          "condition": "clean dirty wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
-_SORT = {word: sort for sort, words in _SORTS.items() for word in words.split()}
-
-def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
-    if m.words[i] in COLOR: return "color"
-    if m.words[i] in ("young", "old", "elderly"): return "age" if lives(m.words[i + 1]) else ""
-    return _SORT.get(m.words[i], "")
-
 @word_edit("attributes-swapped", "critical", "two things exchange their adjectives",
            lambda case, after, level: moved_only(case, after, level) and len(differences(case.text, after)) == 2, steps=1, tasks=_CAPTIONS)
 def attributes_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -366,15 +420,16 @@ _SUMMARIES = ("summarization", "translation")
 
 def sentences_of(text: str) -> list[str]:
     "The sentences of a text."
-    return re.split(r"(?<=[.!?])\s+(?=[\"“A-Z0-9])", text.strip())
+    return re.split(r"(?<=[.!?])\s+(?=[\"“A-ZÄÖÜ0-9])", text.strip())
 
-@word_edit("sentence-reordered", "critical", "pairs of neighboring sentences exchanged",
-           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text, "form", tasks=_SUMMARIES)
+_POINTS_BACK = re.compile(r"(He|She|It|They|His|Her|Its|Their|This|These|Those|That|However|But|And|Thus|Also|Instead|Then|Therefore)\b")
+
+@word_edit("sentence-reordered", "critical", "the second sentence, which points back, before the first",
+           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text, "form", steps=1, tasks=_SUMMARIES)
 def sentence_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    parts = sentences_of(case.text)
-    if len(parts) < level + 1: return None
-    for k in draw_places(range(len(parts) - 1), level, generator): parts[k], parts[k + 1] = parts[k + 1], parts[k]
-    return " ".join(parts)
+    first, *rest = sentences_of(case.text)
+    if not rest or not _POINTS_BACK.match(rest[0]) or _POINTS_BACK.match(first): return None
+    return " ".join([rest[0], first, *rest[1:]])
 
 def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
     a, b = sentences_of(case.text), sentences_of(after)
@@ -387,9 +442,35 @@ def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator
     if twice is None or parts[-1][-1:] not in ".!?": return None
     return " ".join(p for k, part in enumerate(parts) for p in [part] * (1 + (k in twice)))
 
+def _from_source(case: TextCase, after: str, level: int) -> bool:
+    own, source, new = map(sentences_of, (case.text, case.source, after))
+    return len(own) == len(source) == len(new) and sum(x != y for x, y in zip(own, new)) == level and all(y in (x, z) for x, y, z in zip(own, new, source))
+
+@word_edit("untranslated", "critical", "sentences in the language of the source", _from_source, "form", tasks=("translation",))
+def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    own, source = sentences_of(case.text), sentences_of(case.source)
+    if not case.source.strip() or len(own) != len(source): return None
+    chosen = draw_places([k for k, (x, y) in enumerate(zip(own, source)) if x != y], level, generator)
+    return None if chosen is None else " ".join(source[k] if k in chosen else part for k, part in enumerate(own))
+
+
 # %% ../../nbs/edits/60_word_families.ipynb #eec0877a
-_ACTIONS = ("accept attack build buy choose create defend deny destroy discover encourage follow forget help include join leave lose oppose "
-            "praise reject repair sell send study support teach trust visit win").split()
+_OBJECTS = word_table("objects", "kind", "list", "word")
+_DONE_TO = {kind: tuple(word for k, which, word in _OBJECTS if (k, which) == (kind, "verb")) for kind, *_ in _OBJECTS} # what is done to it
+_OF_GROUP = {word: kind for kind, which, word in _OBJECTS if which == "group"}
+_NAMED = {word: kind for kind, which, word in _OBJECTS if which == "noun"}
+_KIND_ABOVE = {word: kind for kind, which, word in _OBJECTS if which == "above"}
+
+@lru_cache(2**14)
+def object_kind(noun: str) -> str: # in any number
+    "What one acts on: a person, animal, thing, garment, food, building, organization or plan; \"\" where most senses of the noun are something else."
+    base, net = noun_lemma(noun), wordnet()
+    if base in _NAMED or KIND_OF.get(base) in _OF_GROUP: return _NAMED.get(base) or _OF_GROUP[KIND_OF[base]]
+    if base in PERSONS: return "person"
+    plain = [sense for sense in net.synsets(base.replace(" ", "_"), "n") if base.replace(" ", "_") in net.lemmas(sense)][:3] # not *Sax*, who made the first
+    senses = [next((_KIND_ABOVE[top] for top in (sense, *net.ancestors(sense)) if top in _KIND_ABOVE), "") for sense in plain]
+    return senses[0] if senses and 2 * senses.count(senses[0]) > len(senses) else ""
+
 _LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put turn let feel find hold".split())
 
 _NEAR_VERBS = [{*group.split()} for group in word_groups("alike", "kind", "words")["near verbs"]]
@@ -400,18 +481,44 @@ def _like_verb(a: str, b: str) -> bool: # infinitives
     senses = [{*sense_numbers(wordnet(), v, "v")} for v in (a, b)]
     return a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1]) or any({a, b} <= near for near in _NEAR_VERBS)
 
-_WITH_MORE = frozenset("help send teach encourage trust".split()) # *help him win*
+_WITH_MORE = frozenset("""help send teach encourage trust bring place set show lead move include stay call write announce explain report ask answer add
+    talk park name""".split()) # *help him win*, *including a lorry*
+_AT_ITS_PLACE = frozenset("in at near during outside inside beside".split()) | {"next to", "in front of"}
+_CLAUSES = frozenset("while when because after before since until if although though".split())
 
-def has_object(m: Marked, i: int) -> bool:
-    "Whether a noun phrase follows a verb, and the verb needs nothing more."
-    return m.tags[i + 1:i + 2] in tuple("DPANM") and FORM_OF.get(m.words[i], ("",))[0] not in _WITH_MORE
+def _ends_well(m: Marked, j: int) -> bool: # whether a verb's object may end before a word
+    tag, word = m.tags[j:j + 1], m.words[j] if j < len(m.words) else ""
+    head = next((w for w, t, then in zip(m.words[j + 1:], m.tags[j + 1:], m.tags[j + 2:] + ".") if t == "N" and then != "N"), "")
+    if tag == "I": return word in _AT_ITS_PLACE and head not in _PARTS
+    if tag == "C": return word == "and" and m.tags[j + 1:j + 2] in tuple("VEGR")
+    if tag == ",": return m.tags[j + 1:j + 2] not in tuple("NA")
+    return tag in ("", "L") or tag == "." and word in tuple(".!?;") or tag == "S" and word in _CLAUSES
 
-def _other_verbs(word: str, tag: str) -> tuple[str, ...]:
+def object_of(m: Marked, i: int) -> str:
+    "The noun on which a verb acts, if the verb needs nothing more and says by itself what happens; else \"\"."
+    base, form = FORM_OF.get(m.words[i], ("", 0))
+    found = re.compile("[DPM][DMRA]*N+").match(m.tags, i + 1)
+    if m.tags[i] not in "VEG" or not base or base in _LIGHT | _WITH_MORE or m.words[i] == "following": return ""
+    passive = m.tags[i] == "E" and (form not in (2, 3) or {*m.words[max(i - 2, 0):i]} & {*_BE_MANY, *_BE_MANY.values(), "be", "been", "being", "get", "gets", "got"})
+    if passive or i and m.tags[i - 1] in "DAPQM" or found is None or m.words[i + 1] == "that" or not _ends_well(m, found.end()): return ""
+    before = [object_kind(w) for w, tag in zip(m.words[:i], m.tags) if tag == "N"]
+    if before[-1:] in (["thing"], ["other"]) or "animal" in before and "person" not in before: return "" # a dog sells nothing
+    whole = " ".join(m.words[found.end() - 2:found.end()])
+    return whole if object_kind(whole) else m.words[found.end() - 1] # *a record player*
+
+def _other_verbs(word: str, tag: str) -> tuple[str, ...]: # in the same form; past and participle are one in all of them
     base, form = FORM_OF.get(word, ("", 0))
-    return tuple(VERB_FORMS[v][form] for v in _ACTIONS if not _like_verb(base, v)) if tag in "VEG" and base and base not in _LIGHT else ()
+    known = tag in "VEG" and base and base not in _LIGHT | _WITH_MORE
+    every = dict.fromkeys(v for verbs in _DONE_TO.values() for v in verbs)
+    return tuple(VERB_FORMS[v][form] for v in every if not _like_verb(base, v)) if known else ()
 
-table_edit("predicate-replaced", "critical", "verbs replaced by others in their form", _other_verbs, tasks=_SUMMARIES,
-           where=lambda m, i: has_object(m, i) and FORM_OF.get(m.words[i], ("",))[0] in _ACTIONS)
+def _done_to_it(m: Marked, i: int, others: Sequence[str]) -> list[str]: # verbs that go with the object
+    kind, acted = object_kind(object_of(m, i)), FORM_OF[m.words[i]][0] == "play"
+    if kind == "person" and acted: return [] # *playing the hero*
+    return [v for v in others if FORM_OF[v][0] in _DONE_TO.get(kind, ())]
+
+table_edit("predicate-replaced", "critical", "verbs replaced by others that may be done to the same object", _other_verbs, tasks=_SUMMARIES,
+           where=lambda m, i: object_of(m, i) != "", fit=_done_to_it)
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced", lambda w, t: TIMES.get(w, ()),
            where=lambda m, i: m.words[i] not in ("may", "march", "second", "last", "next", "spring", "today") and m.words[max(i - 1, 0):i] != ("at",))
 
@@ -428,34 +535,6 @@ def entity_from_source(case: TextCase, level: int, generator: np.random.Generato
     for (a, b, name, kind), share in zip(own, generator.random(len(own))):
         fitting = [other for other, same in others if same == kind and other[:2] != name[:2]] # *Downton* may be spelled *Dowton*
         if fitting: spots.append((a, b, fitting[int(share * len(fitting))]))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
-
-# %% ../../nbs/edits/60_word_families.ipynb #1faab704
-def verbs_of_text(text: str,
-                  objects: bool = False, # only those that an object follows
-                 ) -> list[tuple[int, int, str, int]]: # start, stop, infinitive, which form
-    "The verbs of a text whose forms are known and that mean something by themselves."
-    m = marked(text)
-    known = [i for i, (w, tag) in enumerate(zip(m.words, m.tags)) if tag in "VEG" and w in FORM_OF and (not objects or has_object(m, i))]
-    found = [(*m.spans[i], *FORM_OF[m.words[i]]) for i in known]
-    return [f for f in found if f[2] not in _LIGHT]
-
-def _new_verbs(case: TextCase) -> list[str]: # infinitives that only the source has
-    own = {v for t in (case.text, *case.others) for *_, v, _ in verbs_of_text(t)}
-    found = sorted({v for *_, v, _ in verbs_of_text(case.source, objects=True)})
-    return [v for v in found if v in _ACTIONS and unsaid(VERB_FORMS[v], case) and not any(_like_verb(v, o) for o in own)]
-
-def _verb_of_source(case: TextCase, after: str, level: int) -> bool:
-    found, allowed = differences(case.text, after), {*_new_verbs(case)}
-    pairs = [(FORM_OF.get(old[0], ("", 8)), FORM_OF.get(new[0], ("", 9))) for old, new in found if len(old) == len(new) == 1]
-    return len(found) == len(pairs) == level and all(
-        new[0] in allowed and VERB_FORMS[new[0]][old[1]] == w[0] for (old, new), (_, w) in zip(pairs, found))
-
-@word_edit("predicate-from-source", "critical", "verbs replaced by others of the source", _verb_of_source, tasks=_SUMMARIES)
-def predicate_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    own, others = verbs_of_text(case.text, objects=True), _new_verbs(case)
-    spots = [(a, b, VERB_FORMS[others[int(s * len(others))]][k]) for (a, b, _, k), s in zip(own, generator.random(len(own)))] if others else []
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 

@@ -8,8 +8,8 @@ __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'T
            'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'tense_table', 'lives',
            'noun_before', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed',
            'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'name_runs',
-           'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'phrase_removed', 'subject_removed',
-           'whole_after', 'omission', 'appended', 'with_things', 'addition', 'hallucinated_detail', 'untranslated',
+           'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before', 'phrase_removed',
+           'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition', 'hallucinated_detail',
            'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
@@ -307,6 +307,11 @@ def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was 
     alone = sum(tag in "VX" for tag in m.tags) == 1
     return m.words[i] in _BE_TENSES or alone or not m.words[i].endswith("ed")
 
+@lru_cache(2**12)
+def _is_english(word: str) -> bool: # *rot* for red, *war* for was
+    net = wordnet()
+    return any(word in net.lemmas(sense) for sense in net.synsets(word))
+
 def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, and no verb before *to* or another verb
     after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
     if (m.words[i], *after) in COMPOUNDS or (*before, m.words[i]) in COMPOUNDS: return False
@@ -314,7 +319,7 @@ def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, 
     return m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",)) and m.tags[i + 1:i + 2] not in tuple("VIR")
 
 table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable, fit=_of_its_age)
-table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if GERMAN.get(w, w).lower() != w else (), "form", new=False)
+table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if w in GERMAN and not _is_english(GERMAN[w].lower()) else (), "form", new=False)
 table_edit("unit-changed", "critical", "units replaced without converting the number", lambda w, t: UNITS.get(w, ()), where=_measured)
 table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
 table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False, where=_person_free)
@@ -629,12 +634,13 @@ _ADDING = frozenset("in on at with near by under behind beside inside outside al
                     "underneath atop amid among".split()) | {"next to", "in front of", "on top of", "close to", "along with", "in the middle of"}
 _TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split()) # verbs whose object goes somewhere
 
-def _verb_before(m: Marked, i: int) -> str: # infinitive of the nearest verb before a word
+def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
+    "The nearest verb before a word."
     return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
 
 def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
     after, word = m.tags[last + 1:last + 2], m.words[last + 1:last + 2]
-    if first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING or _verb_before(m, first) in _TAKES_PLACE: return False
+    if first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING or verb_before(m, first) in _TAKES_PLACE: return False
     if m.words[first - 1] in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
     if re.search("N.*M", m.tags[first:last + 1]) or not m.words[first - 1].isalpha() or m.words[first - 1] in ("re", "s", "m"): return False
     if after == "G" and (m.tags[last + 2:last + 3] in tuple("NA") or not lives(m.words[first - 1])): return False # *a doughnut making factory*
@@ -674,7 +680,7 @@ def whole_after(m: Marked) -> list[int]: # numbers of words
         if clause == start or clause > max((k for k in finite if k < i), default=-1) >= 0: continue # *that is why flies*
         if i - start < 2 or m.tags[i - 1] != "N" or m.tags[i] not in "IGELS,C" or m.words[i] in ("of", "than", "as", "to"): continue
         paired = m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C" and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i])
-        half = finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i) or m.tags[i] == "I" and _verb_before(m, i) in _TAKES_PLACE
+        half = finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i) or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE
         if not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
     return out
 
@@ -740,17 +746,6 @@ def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generat
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))
 
 # %% ../../nbs/edits/50_words.ipynb #5f0d3761
-def _from_source(case: TextCase, after: str, level: int) -> bool:
-    kept = case.text.split()[:len(case.text.split()) - round(level / 5 * len(case.text.split()))]
-    return after.split()[:len(kept)] == kept and " ".join(after.split()[len(kept):]) in " ".join(case.source.split()) and after != case.text
-
-@word_edit("untranslated", "critical", "fifths of the text in the language of the source", _from_source, "form", tasks=("translation",))
-def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    own, source = case.text.split(), case.source.split()
-    if not source or set(own) == set(source): return None
-    keep, skip = len(own) - round(level / 5 * len(own)), len(source) - round(level / 5 * len(source))
-    return None if keep == len(own) else " ".join([*own[:keep], *source[skip:]])
-
 @word_edit("unrelated", "base", "the answer to another item", lambda case, after, level: unsaid(_nouns(after) or {"a"}, case, alike=False), steps=1)
 def unrelated_text(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return case.foreign[int(generator.integers(len(case.foreign)))] if case.foreign else None
