@@ -186,6 +186,15 @@ def _numbers_claimed(text: str) -> list[tuple[str, float]]: # noun, "thing" for 
         found += [(noun, number) for noun in known[:1]]
     return found
 
+_TOUCHING = ("on", "in", "in front of", "behind") # one of the two hides a part of the other, or stands there
+
+def _is_elsewhere(text: str, true: frozenset) -> bool: # true: relations of the picture
+    claims = read_claims(text).relations
+    far = {(s, o) for s, r, o in read_claims(text.replace("far from", "on")).relations - claims if r == "on"}
+    below = {(s, o) for s, r, o in claims if r == "below"}
+    near = {pair for s, r, o in true if r in _TOUCHING for pair in ((s, o), (o, s))}
+    return bool(far & near or below & {(s, o) for s, r, o in true if r == "on"})
+
 def is_denied(text: str,
               annotations: Annotations, # exact and complete, as those of scenes are
               i: int,                   # position of the picture
@@ -203,7 +212,7 @@ def is_denied(text: str,
     relations = {(s, r, o) for s, r, o in claims.relations if r not in _HEIGHTS or {s, o} <= _THINGS}
     facts = [(claims.objects, names.keys()), (colors, annotations.attributes[i]),
              (relations, annotations.relations[i])]
-    return bool(wrong) or any(claimed - true for claimed, true in facts)
+    return bool(wrong) or _is_elsewhere(text, annotations.relations[i]) or any(claimed - true for claimed, true in facts)
 
 # %% ../../nbs/ranking/110_attack.ipynb #b1aaf27a
 _STILL = 1e-5 # length of a difference that is rounding and no change
