@@ -7,9 +7,11 @@ __all__ = ['SIDE', 'RESIZES', 'TAPS', 'tf1_bilinear', 'pillow_bicubic', 'Incepti
            'inception']
 
 # %% ../../nbs/encoders/050_inception.ipynb #7d4f5fbc
+import copy
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -116,6 +118,11 @@ def blank_inception(seed: int = 0) -> nn.Module:
     return net
 
 # %% ../../nbs/encoders/050_inception.ipynb #a0f7e983
+@lru_cache(maxsize=1) # the pass that calibrates takes two seconds, and several metrics ask for it
+def _untrained(seed: int) -> nn.Module: # to be copied
+    calibration = (255*noise_images(8, 96, seed)).to(torch.uint8)
+    return randomize(blank_inception(seed), seed, calibration)
+
 def inception(weights: str = "inception", # or a local .pth or .safetensors file of torch-fidelity's or pytorch-fid's network
               untrained: bool = False, seed: int = 0,
               resize: str = "tf1",        # "tf1" (torch-fidelity), "pytorch" (pytorch-fid) or "clean" (clean-fid)
@@ -123,9 +130,7 @@ def inception(weights: str = "inception", # or a local .pth or .safetensors file
     "FID's Inception; raises InputError on an unknown resize, or naming the fetch command where its weights are not on this machine."
     InceptionInput(resize=resize) # an unknown word is refused before anything is read
     _fidelity()                   # and the package is asked for before its weights
-    if untrained:
-        calibration = (255*noise_images(8, 96, seed)).to(torch.uint8)
-        return Inception(randomize(blank_inception(seed), seed, calibration), f"untrained-{seed}", resize)
+    if untrained: return Inception(copy.deepcopy(_untrained(seed)), f"untrained-{seed}", resize)
     place = resolve(weights)
     net = blank_inception()
     counters = {k: torch.tensor(0) for k in net.state_dict() if k.endswith("num_batches_tracked")}
