@@ -23,14 +23,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import NamedTuple, get_args, get_origin
-
-import numpy as np
 
 # %% ../nbs/00_core.ipynb #3811c608
 def one_line(text: str,          # names of files, words of other libraries
@@ -68,6 +66,7 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
     return InputError(f"unknown {kind} {name!r:.80}; {' '.join(offer)}")
 
 # %% ../nbs/00_core.ipynb #15218b72
+@cache
 def package_version() -> str: # e.g. "0.1.0"
     "The installed version of this package, or `0+source` where it is used without being installed."
     try: return version("invariant_metrics")
@@ -133,11 +132,11 @@ class Score:
     n: int                             # items the value was computed from
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
-    per_item: np.ndarray | None = None # (n,), or None for distances between sets
+    per_item: object = None            # array (n,), or None for distances between sets
     corrected: float | None = None     # bias-corrected estimate, to which the interval then belongs; may be negative
     notes: tuple[str, ...] = ()        # what a reader of the number should know, a line each
     p_value: float | None = None       # of a permutation test that the two sets have one distribution, where it was asked for
-    deviation: np.ndarray | None = None # (n,) of the value of each item from draw to draw, if the metric draws at random
+    deviation: object = None           # array (n,) or None, of the value of each item from draw to draw, if the metric draws at random
 
     @property
     def metric(self) -> str:
@@ -264,8 +263,9 @@ def import_extra(module: str,  # e.g. "torch_fidelity.utils"
 def _entropy(seed: int, keys: tuple) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps([seed, *map(str, keys)]).encode()).digest()[:16], "big")
 
-def rng(seed: int, *keys) -> np.random.Generator:
+def rng(seed: int, *keys): # np.random.Generator
     "An independent NumPy generator for each (seed, keys)."
+    import numpy as np # like torch below: a tenth of a second, which `--help` does without
     return np.random.default_rng(_entropy(seed, keys))
 
 def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
@@ -294,10 +294,11 @@ def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or 
         raise InputError(f"device {str(device)!r:.40} cannot be used here ({reason}); use cpu") from error
 
 # %% ../nbs/00_core.ipynb #a6f0c359
-def spans(first: np.ndarray, # (n,) where each list begins
-          many: np.ndarray,  # (n,) how many members it has
-         ) -> np.ndarray:    # (sum of many,) int64
+def spans(first, # array (n,) where each list begins
+          many,  # array (n,) how many members it has
+         ):      # array (sum of many,) int64
     "The places of all members: first[0], first[0] + 1, …, first[1], …"
+    import numpy as np
     before = np.cumsum(many) - many
     return np.repeat(first - before, many) + np.arange(many.sum())
 
@@ -357,7 +358,9 @@ def check_path(path: str | Path, where: str = "path") -> None:
     if b"\0" in os.fsencode(path): raise InputError(f"{where}: {str(path)!r:.80} is no path; it holds the character NUL")
     if max(map(len, names)) > 255 or len(os.fsencode(path)) > 4000: raise InputError(f"{where}: {str(path)!r:.80} … is too long for a path, {len(str(path))} letters")
 
-def _is_masked(x) -> bool: return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
+def _is_masked(x) -> bool:
+    import numpy as np
+    return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
 
 def check_source(source, where: str) -> None:
     "Raises InputError on what must not be read as data: a set, an array of which a part is masked, a path that no file can have."
@@ -374,6 +377,7 @@ def _is_a(value, kind) -> bool:
     if kind is type(None): return value is None
     if get_origin(kind) is Sequence: return _is_a(value, Sequence) and all(_is_one(x, get_args(kind)[0]) for x in value)
     if kind is Sequence: return isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes, bytearray))
+    import numpy as np
     if kind is bool: return isinstance(value, (bool, np.bool_))
     if isinstance(value, (bool, np.bool_)): return False
     if kind is int: return isinstance(value, Integral)

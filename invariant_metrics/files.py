@@ -17,9 +17,6 @@ from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from .core import InputError
 
 # %% ../nbs/20_files.ipynb #793f816f
@@ -29,8 +26,9 @@ RESULT_COLUMNS = {"task": "str", "dataset": "str", "system": "str", "model": "st
                   "higher_is_better": "object", "signature": "str"}
 
 # %% ../nbs/20_files.ipynb #b7ac20c7
-def results_table(rows: Iterable[Mapping]) -> pd.DataFrame: # one column per entry of RESULT_COLUMNS
+def results_table(rows: Iterable[Mapping]): # a frame of pandas, one column per entry of RESULT_COLUMNS
     "The tidy frame of result rows; raises InputError on unknown or missing columns and on values that are not finite."
+    import numpy as np, pandas as pd # half a second, which a command without tables need not wait
     frame = pd.DataFrame(list(rows))
     missing, extra = [c for c in RESULT_COLUMNS if c not in frame], [c for c in frame if c not in RESULT_COLUMNS]
     if missing or extra: raise InputError(f"results table: missing columns {missing}, unknown columns {extra}")
@@ -67,14 +65,15 @@ def _umask() -> int:
     return mask
 
 # %% ../nbs/20_files.ipynb #d80d45b0
-def save_results(frame: pd.DataFrame, path: str | Path) -> None:
+def save_results(frame, # of pandas
+                 path: str | Path) -> None:
     "Write a frame as parquet, atomically, with the schema version in its metadata."
     import pyarrow as pa, pyarrow.parquet as pq
     table = pa.Table.from_pandas(frame, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"invariant_metrics.schema": str(SCHEMA_VERSION).encode()})
     with atomic_write(path) as tmp: pq.write_table(table, tmp)
 
-def load_results(path: str | Path) -> pd.DataFrame:
+def load_results(path: str | Path): # a frame of pandas
     "Read a frame written by `save_results`; raises InputError where the file is missing, foreign, or of another schema version."
     import pyarrow as pa, pyarrow.parquet as pq
     try: table = pq.read_table(path)
@@ -104,6 +103,7 @@ def save_tensors(path: str | Path,                     # any ending
                  meta: Mapping[str, str] | None = None, # what they are
                 ) -> None:
     "Write tensors and metadata as safetensors, atomically; equal content gives equal bytes. Raises InputError on a full disk."
+    import numpy as np
     from safetensors import SafetensorError
     arrays = all(isinstance(x, np.ndarray) for x in tensors.values())
     if arrays: from safetensors.numpy import save_file

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, or those whose names begin so
     "test_contract.py": ("test_card", "test_identical", "test_signature", "test_weights", "test_torchmetrics", "test_values", "test_what_is", "test_empty"),
     "test_invariants.py": (), "test_weights.py": (), "test_core.py": (),
-    "test_encoders.py": ("test_it_is_frozen", "test_importing"),
+    "test_encoders.py": ("test_it_is_frozen"),
     "test_text_invariants.py": ("test_every_kind", "test_decided_truth", "test_equal_texts", "test_what_it_refuses", "test_its_signature"),
     "test_score.py": ("test_folder_features", "test_against"),
     "test_probe.py": ("test_labels", "test_matching"),

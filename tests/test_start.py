@@ -1,12 +1,15 @@
-"The first seconds of a command: Ctrl-C ends in one line, what is named in the current folder is found, completion works."
+"The first seconds of a command: Ctrl-C ends in one line, and nothing is imported that the command does not use."
 import configparser
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from commands import HUNG
 
@@ -36,3 +39,46 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(moment, tmp_path):
     out, rest = process.communicate(timeout=HUNG)
     lines = [line for line in [*said, *rest.splitlines()] if not line.startswith("import time:")]
     assert process.returncode == 130 and out == "" and len(lines) == 1 and lines[0].startswith("interrupted"), (process.returncode, lines)
+
+
+RUNS = """
+import json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from invariant_metrics.commands.shell import main
+found = {}
+for line in json.loads(sys.argv[1]):
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere): code = main(line.split())
+    found[line] = [code, sorted(sys.modules)]
+print(json.dumps(found))
+"""
+HEAVY = {"numpy", "pandas", "pyarrow", "scipy", "torch", "huggingface_hub.file_download", "matplotlib", "jinja2"}
+NEVER = {"transformers", "diffusers", "open_clip", "torch_fidelity", "torchmetrics", "torchvision", "sklearn", "scipy.stats", "matplotlib", "seaborn", "networkx", "optuna", "nltk", "datasets"}
+
+
+def test_a_command_imports_what_it_uses(tmp_path):
+    "Commands one after the other in a new process, each with the modules that are there when it ends."
+    (tmp_path/"a.txt").write_text("a dog\n"*12)
+    for i in range(2):
+        (tmp_path/"a").mkdir(exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (24, 24, 3), dtype=np.uint8)).save(tmp_path/"a"/f"{i}.png")
+    lines = ["--help", "score bleu --bogus", "score --help", "metrics", "invariants --json", "score bleu --pred a.txt --target a.txt", "score psnr,fd --pred a/ --target a/"]
+    own = {**os.environ, "INVARIANT_METRICS_CACHE": str(tmp_path), "HF_HOME": str(tmp_path/"hub")}
+    done = subprocess.run([sys.executable, "-c", RUNS, json.dumps(lines)], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=HUNG)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {line: code for line, (code, _) in found.items()} == {line: 2*("bogus" in line) for line in lines}
+    for line in lines[:5]: assert not HEAVY & set(found[line][1]), line
+    for line in lines[5:]: assert not NEVER & set(found[line][1]), line
+
+
+def test_the_index_says_what_the_registries_say(monkeypatch):
+    from invariant_metrics.commands import score
+    from invariant_metrics.invariants.base import invariant_cards, invariants
+    from invariant_metrics.metrics.base import metric_cards, metrics
+    present = score.weights_present()
+    for kind, registry, cards in (("metrics", metrics, metric_cards()), ("invariants", invariants, invariant_cards())):
+        def ours(row): return str(getattr(registry.entries[row["name"]], "__module__", "invariant_metrics.")).startswith("invariant_metrics.")
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, f"invariant_metrics.{kind}.base") # as in a new process
+            stored = score.every_card(kind, present)
+        assert sorted(stored, key=str) == sorted(filter(ours, cards), key=str), "run write_index of invariant_metrics.commands.score in a new process"

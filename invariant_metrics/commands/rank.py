@@ -7,10 +7,10 @@ __all__ = ['rank', 'PICTURES', 'STEPS', 'Models', 'Summaries', 'Queries', 'Corpu
            'Ties', 'Ks', 'rank_explain', 'rank_grid', 'rank_collect', 'rank_labels']
 
 # %% ../../nbs/commands/30_rank.ipynb #21c13484
+import math
 from pathlib import Path
 from typing import Annotated, Optional
 
-import pandas as pd
 import typer
 
 from ..core import InputError
@@ -23,14 +23,15 @@ from .shell import records
 # %% ../../nbs/commands/30_rank.ipynb #f7a3baa3
 def _cell(value: float, low: float, high: float) -> str: # a number with its interval
     def short(x: float, digits: int) -> str: return f"{x:,.0f}" if abs(x) >= 10 else f"{round(x, 12):.{digits}g}"
-    return "" if pd.isna(value) else short(value, 3) if pd.isna(low) else f"{short(value, 3)} [{short(low, 2)}, {short(high, 2)}]"
+    if math.isnan(value): return ""
+    return short(value, 3) if math.isnan(low) else f"{short(value, 3)} [{short(low, 2)}, {short(high, 2)}]"
 
-def _wide(frame: pd.DataFrame, row: str, column: str, value: str) -> list[dict]: # rows and columns in the order of the frame
+def _wide(frame, row: str, column: str, value: str) -> list[dict]: # rows and columns in the order of the frame
     shown = frame.assign(shown=[_cell(*numbers) for numbers in frame[[value, "ci_low", "ci_high"]].itertuples(index=False)])
     names = list(dict.fromkeys(frame[column]))
     return [{row: key, **part.set_index(column)["shown"].reindex(names)} for key, part in shown.groupby(row, sort=False)]
 
-def _moved(name: str, table: pd.DataFrame) -> ResultTable: # where the ranks went
+def _moved(name: str, table) -> ResultTable: # frame of pandas: where the ranks went
     parts = ("lower", "higher", "same")
     rows = [{"change": r["kind"], "keeps the meaning": bool(r["valid"]), "queries": int(r["changed"]), "unmoved": int(r["unmoved"]),
              **{part: _cell(r[part], r[f"{part}_low"], r[f"{part}_high"]) for part in parts}} for r in table.to_dict("records")]

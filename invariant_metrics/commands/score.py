@@ -4,20 +4,23 @@
 
 # %% auto #0
 __all__ = ['STATS_FILES', 'OUT_FOLDER', 'weights', 'wordnet', 'cache', 'study_command', 'metric_names', 'score_command',
-           'stats_command', 'list_metrics', 'list_invariants', 'weights_list', 'weights_verify', 'weights_fetch',
-           'weights_train', 'wordnet_build', 'cache_list', 'cache_clear', 'report_command']
+           'stats_command', 'write_index', 'weights_present', 'every_card', 'list_metrics', 'list_invariants',
+           'weights_list', 'weights_verify', 'weights_fetch', 'weights_train', 'wordnet_build', 'cache_list',
+           'cache_clear', 'report_command']
 
 # %% ../../nbs/commands/10_score.ipynb #d0aac4e0
 import json
 import os
 import re
 import shutil
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from ..core import InputError, unknown
+from ..core import InputError, Signature, package_version, unknown
 from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Batch, Confidence, Debug, Device
 from .shell import Encoder, Format, Invariants, Layer, Metrics, Options, Out, Overwrite, Pred
 from .shell import Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed, SkipBad, Source
@@ -123,7 +126,6 @@ def _save_per_item(scores: dict, path: Path) -> None:
 
 # %% ../../nbs/commands/10_score.ipynb #0523e716
 def _earlier(path: Path) -> list[tuple]: # system, metric, value, signature of an earlier --json output
-    from invariant_metrics.core import Signature
     try:
         held = json.loads(path.read_text())["result"]["scores"]
         return [(s, m, x["value"], Signature.parse(x["signature"])) for s, by in held.items() for m, x in by.items()]
@@ -226,7 +228,6 @@ def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for 
     return items.part(*edges)
 
 def _net_signature(net, layer: str | None): # the signature that a metric would expect of its features
-    from invariant_metrics.core import Signature
     return Signature.of(**net.describe(layer))
 
 # %% ../../nbs/commands/10_score.ipynb #4ab1777d
@@ -270,6 +271,55 @@ def stats_command(
     notes = [f"left out: {reason}" for reason in getattr(items, "skipped", {}).values()]
     print_result(form, "stats", found, [ResultTable([found])], notes=notes)
 
+# %% ../../nbs/commands/10_score.ipynb #bdb95709
+def write_index() -> Path:
+    "Store the cards of all metrics and invariants in the package; run it in a fresh process when one has changed."
+    from invariant_metrics.encoders.weights import all_cards
+    from invariant_metrics.files import atomic_write
+    from invariant_metrics.invariants.base import invariant_cards, invariant_weight_names
+    from invariant_metrics.metrics.base import metric_cards
+    known = all_cards()
+    def rests_on(name: str) -> str | None: # a card that does not come with the package
+        return next((n for n in invariant_weight_names(name) if n in known and known[n].source != "embedded"), None)
+    cards = {"metrics": metric_cards(), "invariants": [{**row, "card": rests_on(row["name"])} for row in invariant_cards()]}
+    with atomic_write(_index_path()) as tmp: tmp.write_text(json.dumps(cards, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return _index_path()
+
+def _index_path() -> Path:
+    from invariant_metrics.files import assets_folder
+    return assets_folder()/"index"/"cards.json"
+
+def _absent(row: dict, card: str) -> dict: # the row of an invariant whose network is not here
+    from invariant_metrics.encoders.weights import get_card, missing_weights
+    return {**row, "keeps": str(missing_weights([get_card(card)])), "here": False, "max_valid": None, "auc": "", "signature": ""}
+
+def _stored(kind: str, present: dict) -> list[dict] | None: # None where the registry knows more
+    if f"invariant_metrics.{kind}.base" in sys.modules or entry_points(group=f"invariant_metrics.{kind}"): return None
+    rows = []
+    for row in json.loads(_index_path().read_text(encoding="utf-8"))[kind]:
+        here = present.get(card := row.pop("card", None), True)
+        if kind == "invariants" and here and not row["here"]: return None
+        if row.get("signature"): row["signature"] = str(Signature.parse(row["signature"]).extended(version=package_version()))
+        rows.append(row if here else _absent(row, card))
+    return rows
+
+
+# %% ../../nbs/commands/10_score.ipynb #f9636e77
+def weights_present() -> dict[str, bool]: # name -> whether they are on this machine
+    "Which of all known weights are here."
+    from invariant_metrics.encoders.weights import list_weights
+    return {row["name"]: row["present"] for row in list_weights()}
+
+def every_card(kind: str,     # "metrics" or "invariants"
+               present: dict, # of `weights_present`
+              ) -> list[dict]:
+    "What the registry says of each entry: from the package's index, if it knows all of them."
+    found = _stored(kind, present)
+    if found is not None: return found
+    if kind == "invariants": from invariant_metrics.invariants.base import invariant_cards as cards
+    else: from invariant_metrics.metrics.base import metric_cards as cards
+    return cards()
+
 # %% ../../nbs/commands/10_score.ipynb #167b32de
 def _with_presence(weights: str, present: dict) -> str: # "roberta-large (missing), minilm (here), or a folder"
     return re.sub(r"[\w.-]+", lambda m: f"{m[0]} ({'here' if present[m[0]] else 'missing'})" if m[0] in present else m[0], weights or "")
@@ -289,10 +339,8 @@ def _metric_row(card: dict) -> dict:
 def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those with this word in their name, inputs or description.", show_default=False)] = None,
                  form: Format = "table", debug: Debug = False):
     "Every metric: what it measures, inputs, direction, range, weights and whether they are on this machine, source."
-    from invariant_metrics.encoders.weights import list_weights
-    from invariant_metrics.metrics.base import metric_cards
-    present = {w["name"]: w["present"] for w in list_weights()} | {"Java": shutil.which("java") is not None}
-    cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)} for card in metric_cards()]
+    present = weights_present() | {"Java": shutil.which("java") is not None}
+    cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)} for card in every_card("metrics", present)]
     cards = [card for card in cards if not find or find.lower() in " ".join(map(str, card.values())).lower()]
     if not cards: raise InputError(f"no metric has {find!r} in its name, inputs or description; leave it out to see all")
     kinds = list(dict.fromkeys(card["takes"] for card in cards))
@@ -304,8 +352,8 @@ def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those 
 @app.command("invariants", epilog="Example: invariant-metrics invariants")
 def list_invariants(weights: Weights = [], form: Format = "table", debug: Debug = False):
     "Every invariant: what must not change, its distance, and its measured epsilon."
-    from invariant_metrics.invariants.base import invariant_cards
-    cards = invariant_cards(weights or None)
+    if weights: from invariant_metrics.invariants.base import invariant_cards
+    cards = invariant_cards(weights) if weights else every_card("invariants", weights_present())
     print_result(form, "invariants", cards, [ResultTable(cards)])
 
 # %% ../../nbs/commands/10_score.ipynb #7177d21e

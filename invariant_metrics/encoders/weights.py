@@ -13,9 +13,11 @@ __all__ = ['PUBLIC', 'Card', 'read_cards', 'all_cards', 'get_card', 'save_embedd
 import hashlib
 import importlib.util
 import json
+import os
 import pickle
 import re
 import shutil
+import sys
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,11 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from ..core import InputError, few, unknown
-from .base import encoder_weight_names, get_encoder
 from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/010_weights.ipynb #df8b709c
@@ -82,7 +80,7 @@ def get_card(name: str,                        # a card's name or a hub id that 
 
 # %% ../../nbs/encoders/010_weights.ipynb #a192b2c9
 def save_embedded(name: str,                        # also the file's name
-                  state: Mapping[str, Tensor],      # a state dict
+                  state: Mapping,                   # a state dict
                   card: Card,                       # size, sha256 and files are filled in
                   folder: str | Path | None = None, # None for the package's own
                  ) -> Card:                         # the card as written
@@ -113,7 +111,7 @@ def _check_embedded(card: Card, folder: Path) -> None: # raises InputError on a 
 
 def load_embedded(name: str,                        # e.g. "embedded-image"
                   folder: str | Path | None = None, # None for the package's own
-                 ) -> dict[str, Tensor]:            # float32
+                 ) -> dict:                         # name -> tensor, float32
     "The state dict of embedded weights; raises InputError where they are missing or do not have their card's checksum."
     from safetensors.torch import load
     card, path = get_card(name, folder), Path(folder or assets_folder())/f"{name}.safetensors"
@@ -186,7 +184,10 @@ def pinned_card(name: str) -> Card | None: # None when `name` is no card's name 
 # %% ../../nbs/encoders/010_weights.ipynb #b16f36ff
 def download_folder() -> Path:
     "Where single files from an address are kept: the folder in which torch.hub keeps its own."
-    return Path(torch.hub.get_dir())/"checkpoints"
+    torch = sys.modules.get("torch")
+    if torch: return Path(torch.hub.get_dir())/"checkpoints" # somebody may have told it another place
+    home = os.getenv("TORCH_HOME", os.path.join(os.getenv("XDG_CACHE_HOME", "~/.cache"), "torch"))
+    return Path(home).expanduser()/"hub"/"checkpoints"
 
 def package_folder(card: Card) -> Path | None: # None where the package is not installed
     "The folder of weights that come inside an installed package, found without importing it."
@@ -207,8 +208,10 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     elif card.source == "url": path = download_folder()
     elif card.source == "package": path = package_folder(card)
     else:
-        from huggingface_hub import snapshot_download
-        try: path = Path(snapshot_download(card.where, revision=card.revision, local_files_only=True)) if card.revision else None
+        from huggingface_hub.constants import HF_HUB_CACHE
+        if not card.revision or not (Path(HF_HUB_CACHE)/f"models--{card.where.replace('/', '--')}").is_dir(): return None
+        from huggingface_hub import snapshot_download # half a second
+        try: path = Path(snapshot_download(card.where, revision=card.revision, local_files_only=True))
         except OSError: path = None
     return path if path and all((path/f).is_file() for f in card.files) else None
 
@@ -318,13 +321,15 @@ def _open_folder(cls, place: Place, options: dict) -> tuple: # the model, and th
     old = place.path/"pytorch_model.bin"
     if any(place.path.glob("*.safetensors")) or not old.is_file(): return cls.from_pretrained(place.path, **told, **options)
     import transformers
+    import torch
     state = torch.load(old, map_location="cpu", weights_only=True)
     config = options.pop("config", None) or transformers.AutoConfig.from_pretrained(place.path, **local)
     return cls.from_pretrained(None, config=config, state_dict=state, **told, **options)
 
 # %% ../../nbs/encoders/010_weights.ipynb #b51ca86b
-def read_tensors(place: Place) -> dict[str, Tensor]:
+def read_tensors(place: Place) -> dict: # name -> tensor
     "The tensors of a weights file, read without running any code in it; raises InputError where that cannot be done."
+    import torch
     from safetensors.torch import load_file
     if not place.path.is_file(): raise InputError(f"{place.name}: expected one weights file, not a folder")
     try:
@@ -440,6 +445,7 @@ def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
                    weights=None,               # what `WeightChoice.of` takes
                    device: str | None = None): # Encoder
     "An encoder on the weights that somebody chose for it; raises InputError on a choice that has no effect."
+    from invariant_metrics.encoders.base import encoder_weight_names, get_encoder # with torch, which cards do without
     names = encoder_weight_names(name) if isinstance(name, str) else ()
     return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device)
 
