@@ -16,6 +16,10 @@ from invariant_metrics.advice.practice import Reactions, broken_pool, counted_po
 from invariant_metrics.advice.run import advise, read_mix, world_texts
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics.base import PairedMetric, Rows, get_metric
+from invariant_metrics.probe.own_texts import ALTERNATIVE
+from invariant_metrics.probe.profile import Verdicts, profile
+from invariant_metrics.probe.task import ProbeResult
+from invariant_metrics.runs import RUN_SCHEMA, write_run
 from invariant_metrics.scoring.inference import paired_difference
 
 
@@ -196,3 +200,56 @@ def test_the_command_says_what_the_function_says(files):
 def test_what_is_wrong_is_one_line(files, words, says):
     done = cli("advise", *words.split(), cwd=files)
     assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory): # a probe of two metrics, one family of each kind and another reference, with the reactions behind it
+    folder, draw, n = tmp_path_factory.mktemp("probe"), np.random.default_rng(3), 60
+    known, verdicts = {}, []
+    for metric, waver in (("good", .5), ("bad", 2.0)):
+        base, rival = draw.normal(0, 1, n), draw.normal(0, 1, n)
+        rival = base + waver*rival
+        edited = {"negation": base - draw.normal(1, .3, n), "my:edit": base - draw.normal(.4, .3, n)}
+        known[metric] = Reactions(number(metric), torch.from_numpy(base), {f: (np.arange(n), torch.from_numpy(e)) for f, e in edited.items()}, torch.from_numpy(rival))
+        verdicts += [Verdicts(metric, f, "paired", -e[None], -base, np.arange(n), -base) for f, e in {**edited, ALTERNATIVE: rival}.items()]
+    verdicts.append(Verdicts("sets", "negation", "set", -edited["negation"][None], -base, np.arange(n), -base, draws=np.eye(n)))
+    rows = [("captioning", f, kind, "1", n, n, 0) for f, kind in (("negation", "violation"), ("my:edit", "form"), (ALTERNATIVE, "valid"))]
+    ledger = pd.DataFrame(rows, columns=["source", "family", "kind", "level", "n", "matched", "not_applicable"])
+    found = profile(verdicts, ledger, 50)
+    found.insert(0, "source", "captioning")
+    empty = pd.DataFrame({"source": ["captioning"]})
+    ProbeResult(empty, empty, ledger, {}, {"captioning": "x"}, {"captioning": 1.0}, found).save(folder/"probe")
+    write_run(folder, {"schema": RUN_SCHEMA, "digest": "", "settings": {"command": "probe", "task": "captioning"}, "parts": {"probe": {}}})
+    return folder, known
+
+
+def test_advice_from_a_probe_is_the_formula_on_what_it_measured(probed):
+    folder, known = probed
+    found = advise("captioning", probe=folder, items=300, more=.04)
+    table = found.table.set_index(["family", "metric"])
+    for family, metric in (("negation", "good"), ("negation", "bad"), ("my:edit", "good"), ("my:edit", "bad")):
+        difference = item_difference(known[metric], family, .04)
+        row = table.loc[[(family, metric)]].iloc[0]
+        assert row["cases"] == pytest.approx(power_of(difference, 300)[0], abs=1e-6) and row["low"] <= row["cases"] <= row["high"]
+        assert row["difference"] == pytest.approx(difference.mean[0])
+    assert [*dict.fromkeys(found.table["axis"])] == ["precision", "form"] and found.best == {"precision": "good", "form": "good"}
+    assert any("sets" in note for note in found.notes) and table.loc[[("negation", "good")], "needed"].iloc[0] < table.loc[[("negation", "bad")], "needed"].iloc[0]
+    assert {*advise("captioning", probe=folder, metrics=["bad"], families=["negation"]).table["metric"]} == {"bad"}
+    told = json.loads(cli("advise", "captioning", "--probe", folder, "--items", 300, "--more", .04, "--json", cwd=folder).stdout)["result"]
+    assert [row["cases"] for row in told["table"]] == pytest.approx(found.table["cases"].tolist())
+
+
+@pytest.mark.parametrize("task, more, says", [("translation", {}, "a probe of captioning, not of translation"), ("captioning", {"metrics": ["ter"]}, "did not measure ter"),
+                                              ("captioning", {"families": ["antonym"]}, "did not measure antonym"), ("captioning", {"mix": "antonym=1"}, "did not measure antonym"),
+                                              ("captioning", {"level": 4}, "another --level"), ("captioning", {"confidence": .9}, "--confidence has no effect"),
+                                              ("captioning", {"target": "ref0.txt"}, "--target has no effect")])
+def test_what_a_probe_did_not_measure_is_refused(probed, task, more, says):
+    with pytest.raises(InputError, match=says): advise(task, probe=probed[0], **more)
+
+
+def test_a_folder_that_is_no_probe(tmp_path):
+    with pytest.raises(InputError, match="no run.json"): advise("captioning", probe=tmp_path)
+    write_run(tmp_path, {"schema": RUN_SCHEMA, "digest": "", "settings": {"command": "study"}, "parts": {}})
+    with pytest.raises(InputError, match="a run of study"): advise("captioning", probe=tmp_path)
+    (tmp_path/"run.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be read"): advise("captioning", probe=tmp_path)

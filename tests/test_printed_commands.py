@@ -216,6 +216,11 @@ def finished_run(place: Path) -> None:
     assert cli(*words, cwd=place.parent).returncode == 0
 
 
+def finished_probe(place: Path) -> None:
+    words = ["probe", "captioning", "--metrics", "chrf", "--families", "object-replaced", "--scale", "quick", "--workers", 1, "--out", place]
+    assert cli(*words, cwd=place.parent).returncode == 0
+
+
 def letters_clip(place: Path) -> None: # a light CLIP of random weights that reads letters
     import transformers
     from invariant_metrics.encoders.base import CLIP, Preprocess
@@ -249,7 +254,7 @@ DATA = { # what an example names -> how it is made
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
-    "runs/colorization": finished_run, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
+    "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
     "teacher/": teacher_folder, "captions.json": photo_captions}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,
            ("probe edits", "answers/"): edit_answers} # where an example means something else by a name

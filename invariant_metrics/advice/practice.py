@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PART', 'SETS', 'Reactions', 'BrokenPool', 'broken_pool', 'paired_t', 'simulate_cases', 'counted_power', 'Difference',
-           'item_difference', 'power_of', 'share_interval_of_cases', 'Practice', 'practice', 'set_changes', 'set_power',
-           'how_seen', 'say_practice']
+           'item_difference', 'power_of', 'share_interval_of_cases', 'Practice', 'items_for_power', 'practice',
+           'set_changes', 'set_power', 'how_seen', 'say_practice']
 
 # %% ../../nbs/advice/00_practice.ipynb #fa6590d0
 from collections.abc import Mapping, Sequence
@@ -178,7 +178,8 @@ class Practice:
     difference: float         # expected difference of the two systems, B worse if positive
     needed: float             # items for the wished power; infinite if no number will do
 
-def _items_for(difference: Difference, items: int, power: float, alpha: float) -> float:
+def items_for_power(difference: Difference, items: int, power: float, alpha: float) -> float: # items: of which it was measured; infinite if no number will do
+    "How many items a comparison needs."
     mean, sd = float(difference.mean[0]), float(difference.sd[0])
     if mean <= 0: return np.inf
     pilot = Pilot("the difference", mean, items, sd, "{}", paired=True, df=items - 1)
@@ -201,7 +202,7 @@ def practice(reactions: Reactions, mix: str | Mapping[str, float], # a family, o
     plain = item_difference(reactions, mix, more)
     formula = float(power_of(plain, items, alpha)[0])
     share, low, high = share_interval_of_cases(seen, power_of(item_difference(reactions, mix, more, weights), items, alpha), formula, confidence)
-    return Practice(reactions.metric.name, share, low, high, formula, float(plain.mean[0]), _items_for(plain, items, power, alpha))
+    return Practice(reactions.metric.name, share, low, high, formula, float(plain.mean[0]), items_for_power(plain, items, power, alpha))
 
 # %% ../../nbs/advice/00_practice.ipynb #a66dde30
 SETS = 24 # that are drawn for each family; three times as many without errors

@@ -530,7 +530,8 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]: # one for eac
     return tables
 
 @app.command("advise", epilog="Example: invariant-metrics advise translation --metrics chrf,bleu --families entity-replaced,number-changed --scale quick\n\n"
-                              "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json --metrics chrf,cider-d --items 500 --more 0.05")
+                              "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json --metrics chrf,cider-d --items 500 --more 0.05\n\n"
+                              "invariant-metrics advise captioning --probe runs/probe-captioning --items 1000")
 def advise_command(
         task: Annotated[str, typer.Argument(help="translation, captioning, summarization or images", show_default=False)],
         target: Annotated[list[Path], option("--target", "Your references or true pictures; without it the package's own world.", INPUT)] = [],
@@ -539,6 +540,7 @@ def advise_command(
         base: Annotated[str, choice("--base", ("auto", "references", "predictions"), "Texts that are edited: references (another one is a valid "
                                     "alternative) or predictions; auto: references where there are several.", INPUT)] = "auto",
         mix: Annotated[Optional[str], option("--mix", "What your systems do wrong: entity-replaced=3,number-changed=1, or a table with columns family and count.", INPUT)] = None,
+        probe: Annotated[Optional[Path], option("--probe", "The run folder of a probe of yours: what it measured, instead of texts, pictures and edits.", INPUT)] = None,
         differ: Annotated[str, choice("--differ", ("auto", "systems", "references", "nothing"), "In what two systems differ besides errors: as yours do, as two "
                                       "references do, or in nothing; auto: the first that your data allow.", INPUT, "difference of systems")] = "auto",
         regions: Regions = None, recursive: Recursive = False,
@@ -559,7 +561,7 @@ def advise_command(
     from invariant_metrics.advice.run import advise
     found = advise(task, _one_or_all(target), pred, parse_lists(metrics) or None, source=source, families=parse_lists(families) or None, mix=mix,
                    items=items, more=more, cases=cases, power=chance, differ=differ, base=base, level=level, regions=regions, recursive=recursive,
-                   scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None, out=out)
+                   scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None, probe=probe, out=out)
     rows = records(found.table.replace(np.inf, np.nan))
     tables = [ResultTable(rows, confidence=confidence)] if form == "csv" else _advice_tables(found, confidence)
     payload = {"table": rows, "best": found.best, "sentences": list(found.sentences), "notes": list(found.notes), "signature": found.signature}
