@@ -25,7 +25,7 @@ from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
 from ..probe.tables import MATCHED
 from ..probe.worlds import EditedTexts, as_references, text_sentinels
-from ..stats import auc, student
+from ..stats import auc, student_interval
 
 # %% ../../nbs/advice/10_people.ipynb #c31d5f2d
 LENGTH_SHARE = 0.5 # what a mixture is paid for a text as long as its reference
@@ -204,11 +204,13 @@ def group_interval(values: np.ndarray, # (C,)
                    group: np.ndarray,  # (C,)
                    confidence: float = 0.95,
                   ) -> tuple[float, float, float]: # mean, low, high
-    "A mean over groups of collections with Student's interval: it is about new collections."
+    "A mean over groups of collections with Student's interval: it is about new collections; NaN where a value is missing."
     means = np.array([values[group == g].mean() for g in np.unique(group)])
-    if len(means) < 2: return float(means.mean()), -np.inf, np.inf
-    reach = student.ppf((1 + confidence)/2, len(means) - 1)*means.std(ddof=1)/len(means)**0.5
-    return float(means.mean()), float(means.mean() - reach), float(means.mean() + reach)
+    center = float(means.mean())
+    if not np.isfinite(center): return np.nan, np.nan, np.nan # a pick orders nothing
+    if len(means) < 2: return center, -np.inf, np.inf
+    found = student_interval(center, means, confidence)
+    return center, found.low, found.high
 
 def dealt_anew(study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
     "What comes out if profiles belong to other metrics."
