@@ -187,3 +187,17 @@ def test_a_reference_corpus_ends_the_fall_with_n(tmp_path):
     assert own["value"] != fixed["value"] == counted["value"] == pytest.approx(cider_d(hypotheses, references, "none", whole)[:20].mean())
     assert any("df=FILE" in note for note in own["notes"]) and not fixed["notes"] and not counted["notes"]
     assert "df:data" in own["signature"] and f"df:80-{whole.digest()}" in fixed["signature"]
+
+
+def test_portions_count_the_documents_of_all(monkeypatch):
+    from functools import partial
+    from invariant_metrics.metrics import cider as module
+    hypotheses, references = corpus(5)
+    whole, plain = cider_d(hypotheses, references, "none"), cider(hypotheses, references, "none")
+    notes = [module.cider_notes(module.intern(hypotheses, references))]
+    monkeypatch.setattr(module, "ITEMS", 7)
+    monkeypatch.setattr(module, "item_batches", partial(module.item_batches, items=7))
+    assert (cider_d(hypotheses, references, "none") == whole).all() and (cider(hypotheses, references, "none") == plain).all()
+    assert [module.cider_notes(module.intern(hypotheses, references))] == notes
+    kept = document_frequencies(references, "none")
+    assert cider_d(hypotheses, references, "none", df=kept) == pytest.approx(whole, abs=1e-12)

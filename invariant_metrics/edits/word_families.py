@@ -601,11 +601,11 @@ def circumstance_invented(case: TextCase, level: int, generator: np.random.Gener
 
 # %% ../../nbs/edits/60_word_families.ipynb #e3fd81b0
 _LONG = {short: long for long, short in CONTRACTIONS.items()}
+_SHORT = re.compile(r"\b(" + "|".join(map(re.escape, sorted(_LONG, key=len, reverse=True))) + r")(?!\w)")
 
 def expanded(text: str) -> str:
     "A text with every contraction of the list written out, in lower case."
-    pattern = re.compile(r"\b(" + "|".join(map(re.escape, sorted(_LONG, key=len, reverse=True))) + r")(?!\w)")
-    return pattern.sub(lambda m: _LONG[m[1]], text.lower().replace("’", "'"))
+    return _SHORT.sub(lambda m: _LONG[m[1]], text.lower().replace("’", "'"))
 
 def _as_long(case: TextCase, after: str, level: int) -> bool: return expanded(after) == expanded(case.text)
 

@@ -9,6 +9,7 @@ __all__ = ['ORDER', 'FORMAT', 'document_counts', 'DocumentFrequencies', 'documen
 
 # %% ../../nbs/metrics/160_cider.ipynb #0c7146a1
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
 from .base import Between, metric_factory
-from .ngram import Interned, intern, interned_phi, run_starts
+from .ngram import ITEMS, Interned, intern, interned_phi, item_batches, run_starts
 
 # %% ../../nbs/metrics/160_cider.ipynb #eaed95f3
 ORDER = 4 # longest n-gram
@@ -127,9 +128,20 @@ def load_frequencies(path: str | Path) -> DocumentFrequencies:
     return df
 
 # %% ../../nbs/metrics/160_cider.ipynb #84a166e0
-def _inverse_frequencies(text: Interned, n: int, df: DocumentFrequencies | None) -> np.ndarray: # (G,)
-    counts, documents = (document_counts(text, n), text.n) if df is None else (df.of(text, n), df.documents)
+def _inverse_frequencies(counts: np.ndarray, documents: int) -> np.ndarray: # (G,)
     return np.log(float(documents)) - np.log(np.maximum(counts, 1))
+
+def _counts_of_portions(text: Interned) -> list[list[np.ndarray]]: # of each portion and length, (G,) items of the whole text
+    own = [[(level.prefix, level.word, document_counts(part, n)) for n in range(1, ORDER + 1) for level in [part.grams(n)]]
+           for part in item_batches(text)]
+    rows, found = [np.zeros(1, np.int64) for _ in own], [[] for _ in own]
+    for n in range(ORDER):
+        keys = [before[part[n][0]]*len(text.vocabulary) + part[n][1] for before, part in zip(rows, own)]
+        all_, inverse = np.unique(np.concatenate(keys), return_inverse=True) # the n-grams of all portions
+        counts = np.bincount(inverse, np.concatenate([part[n][2] for part in own]), len(all_)).astype(np.int32)
+        rows = np.split(inverse, np.cumsum([len(x) for x in keys])[:-1])
+        for part, at in zip(found, rows): part.append(counts[at])
+    return found
 
 def _cosines(text: Interned, n: int, idf: np.ndarray, clip: bool) -> np.ndarray: # (R,) of each reference with its hypothesis
     level, sentences = text.grams(n), len(text.item)
@@ -146,8 +158,14 @@ def cider_rows(text: Interned,
                sigma: float | None = 6.0,             # pairs of words, of the length penalty; None: no penalty
               ) -> np.ndarray:                        # (N,) in [0, 10]
     "CIDEr-D of each item (Vedantam et al. 2015), or CIDEr without clipping and penalty; 0 without words on either side."
+    known = _counts_of_portions(text) if df is None and text.n > ITEMS else itertools.repeat(None)
+    documents = text.n if df is None else df.documents
+    return np.concatenate([_cider_rows(part, documents, counts, df, clip, sigma) for part, counts in zip(item_batches(text), known)])
+
+def _cider_rows(text: Interned, documents: int, counts: list | None, df: DocumentFrequencies | None, clip: bool, sigma: float | None) -> np.ndarray:
+    def frequencies(n): return counts[n - 1] if counts else document_counts(text, n) if df is None else df.of(text, n)
     item, pairs = text.item[text.n:], np.maximum(text.lengths - 1, 0)
-    alike = sum(_cosines(text, n, _inverse_frequencies(text, n, df), clip) for n in range(1, ORDER + 1))
+    alike = sum(_cosines(text, n, _inverse_frequencies(frequencies(n), documents), clip) for n in range(1, ORDER + 1))
     if sigma is not None: alike = alike*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
     return 10/ORDER*np.bincount(item, alike, text.n)/np.bincount(item, minlength=text.n)
 
@@ -158,6 +176,8 @@ def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[
     if df is not None and documents > 1: return ()
     own = f"document frequencies are those of these {documents} items: the number falls as items are added, and its interval holds them fixed; " \
           "for numbers that compare across data take them from a reference corpus (df=, --option df=FILE)"
+    part = next(item_batches(text))
+    if part.n < text.n and not np.isin(document_counts(part, 1), (0, part.n)).all(): return (own,)
     counts = (document_counts(text, n) if df is None else df.of(text, n) for n in range(1, ORDER + 1))
     if not all(np.isin(c, (0, documents)).all() for c in counts): return (own,)
     return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), so its weight is log 1 = 0; "

@@ -169,7 +169,7 @@ def check_terms_finite(step: int, turn: str, values: Mapping[str, float], path: 
 def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: FitPlan,
                     scaler: GradScaler) -> dict[str, tuple[float, Tensor]]: # mean terms
     "Add up the scaled gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
-    device, sums = next(iter(turn.parameters().values())).device, {}
+    device, sums = next(p.device for p in turn.model.parameters() if p.requires_grad), {}
     half = PRECISIONS[plan.precision]
     for number, batch in batches.items():
         with seeded(plan.seed, turn.name, number, device=device), torch.autocast(device.type, half, enabled=half is not None):
