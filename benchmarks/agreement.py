@@ -107,8 +107,9 @@ def main() -> None:
         taken, _ = seconds(lambda: AGREEMENTS[name].many(x, Y, by_candidate, rows))
         out.append({"data": "four grades, candidates drawn", "statistic": name, "metrics": len(Y), "replicates": reps, "seconds": taken})
     out += exchange_rows()
-    table = with_targets(pd.DataFrame(out))
+    table = pd.DataFrame(out)
     table["peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e3
+    table = with_targets(table)
     print(table.to_string(float_format="%.3g"))
     with atomic_write(TABLE) as path: table.to_csv(path, index=False, float_format="%.4g")
 
