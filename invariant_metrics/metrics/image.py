@@ -105,16 +105,16 @@ def similarity_maps(x: Tensor, # (N, C, H, W) float64 in [0, 1]
                    ) -> tuple[Tensor, Tensor]: # (N, C, H-10, W-10) each
     "Contrast and structure alone, and with luminance, under every window inside (Wang et al. 2004)."
     maps = torch.cat([x, y, x*x + y*y, x*y])
-    mean_x, mean_y, second, mixed = window_means(maps).chunk(4) if len(x) else [window_means(x)]*4
+    mean_x, mean_y, second, mixed = window_means(maps).split(len(x)) if len(x) else [window_means(x)]*4
     product, squares = mean_x*mean_y, mean_x*mean_x + mean_y*mean_y
     return _similarity(product, squares, second - squares, mixed - product)
 
 def window_moments(x: Tensor,            # (N, C, H, W) float64 in [0, 1]
                   ) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
     "What similarity maps need of one side alone."
-    mean = window_means(x)
+    mean, second = window_means(torch.cat([x, x*x])).split(len(x)) if len(x) else [window_means(x)]*2
     square = mean*mean
-    return x, mean, square, window_means(x*x) - square
+    return x, mean, square, second - square
 
 def similarity_of_moments(p: tuple[Tensor, ...], # what `window_moments` gives
                           t: tuple[Tensor, ...], # of the same shapes
@@ -143,12 +143,17 @@ def _channels(name: str, rgb: Tensor, least: int, channels: str) -> Tensor: # fl
     if min(rgb.shape[-2:]) < least: raise InputError(f"{name} needs sides of {least} pixels at least, not {rgb.shape[-2]} × {rgb.shape[-1]}")
     return CHANNELS[channels](rgb)
 
+def _few(x: Tensor) -> int: return max(1, 2**16//x.shape[1:].numel()) # images whose maps stay in the processor's cache
+
 def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
-    return window_moments(_channels("SSIM", pixels(rgb, device), 11, channels))
+    rgb = pixels(rgb, device)
+    pieces = [window_moments(_channels("SSIM", part, 11, channels)) for part in rgb.split(_few(rgb))]
+    return tuple(map(torch.cat, zip(*pieces)))
 
 def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
     _same_size(p[0], t[0])
-    return similarity_of_moments(p, t)[1].flatten(1).mean(1)
+    pieces = [zip(*(maps.split(_few(p[0])) for maps in side)) for side in (p, t)]
+    return torch.cat([similarity_of_moments(*pair)[1].flatten(1).mean(1) for pair in zip(*pieces)])
 
 def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at least
          target: Tensor,         # the same shape
@@ -156,8 +161,7 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
         ) -> Tensor:             # (N,), 1 for identical images
     "Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError below 11 pixels."
     _same_size(pred, target)
-    few = max(1, 2**16//pred.shape[1:].numel()) # images whose maps stay in the processor's cache
-    pairs = zip(pred.split(few), target.split(few))
+    pairs = zip(pred.split(_few(pred)), target.split(_few(pred)))
     values = [similarity_maps(*(_channels("SSIM", x, 11, channels) for x in pair))[1].flatten(1).mean(1) for pair in pairs]
     return torch.cat(values)
 
