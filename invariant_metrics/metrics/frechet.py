@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, torch_rng
-from .gaussian import GaussianStats, add_product, as_rows, check_finite_rows, mirror_lower
+from .gaussian import GaussianStats, add_product, as_rows, check_finite_rows, matrix_product, mirror_lower
 from .gaussian import same_source
 
 # %% ../../nbs/metrics/030_frechet.ipynb #060a59ac
@@ -48,7 +48,7 @@ def sample_moments(x: Tensor,                        # (N, d) features of any re
 # %% ../../nbs/metrics/030_frechet.ipynb #41014a9a
 EPS = torch.finfo(torch.float64).eps
 NOISE = 4*EPS        # of eigenvalues and covariances, over the largest eigenvalue or the trace: ten times what is seen
-ALLOWED = 1e-9       # bound on the error of the overlap, over both traces, above which a slower route is taken
+ALLOWED = 2e-9       # bound on the error of the overlap, over both traces, above which a slower route is taken; errors are a tenth of it
 
 def column_products(rows: Tensor,   # (k, d) float64
            ) -> Tensor:     # (d, d) rowsᵀ·rows
@@ -71,23 +71,22 @@ KEEP = 64 # leading singular values that a deflation takes off
 
 def deflate(c: Tensor,        # (n, m)
              keep: int = KEEP, # leading singular values taken off
-             rounds: int = 4,  # of subspace iteration, all but the last in float32
+             rounds: int = 3,  # of subspace iteration, all but the last in float32
             ) -> tuple[float, float, Tensor]: # their sum; bound on what the coupling adds; the rest (n, m)
     "Split a matrix into its leading directions and a rest that shares none of them."
     largest = c.abs().max()
     rough = (c/largest).float() if rounds > 1 and largest > 0 else c
     start = torch.randn(c.shape[1], min(5*keep//2, *c.shape), generator=torch_rng(0, "deflated"), dtype=c.dtype).to(rough)
-    q = torch.linalg.qr(rough @ start)[0]
+    q = torch.linalg.qr(matrix_product(rough, start))[0]
     for left in reversed(range(rounds)):
         by = rough if left else c
-        q = torch.linalg.qr(by @ (by.T @ q.to(by)))[0]
-    across, small = torch.linalg.qr(c.T @ q)    # (m, k), (k, k)
+        q = torch.linalg.qr(matrix_product(by, matrix_product(by.T, q.to(by))))[0]
+    across, small = torch.linalg.qr(matrix_product(c.T, q))    # (m, k), (k, k)
     u, s, turn = torch.linalg.svd(small.T)
     q, s, wt = (q @ u)[:, :keep], s[:keep], turn[:keep] @ across.T
-    rest = c - q @ (s[:, None]*wt)
-    rest -= q @ (q.T @ rest)
+    rest = torch.addmm(c, q, s[:, None]*wt, alpha=-1)
     coupling = rest @ wt.T
-    rest -= coupling @ wt
+    rest.addmm_(coupling, wt, alpha=-1)
     return float(s.sum()), float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
 
 # %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
@@ -95,7 +94,7 @@ LARGE = 384 # rows above which eigenvalues are quicker than singular values; wit
 
 def _few_directions(c: Tensor) -> bool: # whether a fiftieth of them carry the sum of squares, by 16 random vectors
     probes = torch.randn(c.shape[1], 16, generator=torch_rng(0, "directions"), dtype=c.dtype).to(c.device)
-    return bool(c.square().sum().square() < (c.T @ (c @ probes)).square().sum()/16*len(c)/50)
+    return bool(c.square().sum().square() < matrix_product(c.T, matrix_product(c, probes)).square().sum()/16*len(c)/50)
 
 def _least_bound(rest: Tensor, rank: int) -> float: # the bound of `root_sum` is not below this, by the means of squares and of roots
     squares = rest.square().sum(0)
@@ -274,7 +273,7 @@ def side_terms(a: SampleSide,
         if same: return FrechetTerms(shift, size, size/2, 0., "equal sets"), None
     allowed = 0. if route == "svd" else ALLOWED*size
     f, h, lost = side_factors(a, b, route, allowed/4)
-    cross = f.rows @ h.rows.T
+    cross = matrix_product(f.rows, h.rows.T)
     overlap, error, how = nuclear_norm(cross, min(a.rank, b.rank, int(keep.sum())), max(allowed - lost, allowed/2))
     terms = FrechetTerms(shift, size, overlap, 2*(lost + error) + 16*EPS*size, f"{f.route} and {h.route}, {how}")
     return terms, cross if f.route == h.route == "rows" else None

@@ -20,7 +20,7 @@ from ..core import InputError, Signature, rng
 from .base import Estimate, encoder_rows, metric_factory
 from .frechet import LARGE, SampleSide, column_products, frechet_distance, frechet_replicates, open_sample
 from .frechet import real_rows, root_sum, side_terms
-from .gaussian import GaussianStats
+from .gaussian import GaussianStats, matrix_product
 from .estimate import refuse_shared, standard_error
 from ..stats import cluster_labels
 
@@ -32,7 +32,7 @@ def _from_gram(cross: Tensor) -> tuple[Tensor, Tensor, Tensor]: # (N, M) -> cᵀ
     keep = sigma > 1e-7*sigma[-1]
     sigma, right = sigma[keep], right[:, keep]
     n, m = cross.shape
-    return (n - 1)*((cross @ right).square() @ (1/sigma)), (m - 1)*(right.square() @ sigma), sigma
+    return (n - 1)*(matrix_product(cross, right).square() @ (1/sigma)), (m - 1)*(right.square() @ sigma), sigma
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #fd0fb04c
 def _root(cov: Tensor) -> Tensor: # (..., d, d) -> lower triangular
@@ -52,7 +52,7 @@ def transport_factors(cov: Tensor,    # (d, d) covariance of the first Gaussian
 def _norms(rows: Tensor, factor: Tensor, count: int) -> Tensor: # (N,) ‖factorᵀ c‖² of c = √count · row
     dtype = torch.float32 if len(factor) > 512 else torch.float64
     factor = factor.to(dtype)
-    return count*torch.cat([(part.to(dtype) @ factor).square().sum(1).double() for part in rows.split(4096)])
+    return count*torch.cat([matrix_product(part.to(dtype), factor).square_().sum(1).double() for part in rows.split(1024)])
 
 def _from_covariances(a: SampleSide, b: SampleSide) -> tuple[Tensor, Tensor, Tensor]:
     for side in (a, b): side.cov = column_products(side.rows) if side.cov is None else side.cov
@@ -62,7 +62,7 @@ def _from_covariances(a: SampleSide, b: SampleSide) -> tuple[Tensor, Tensor, Ten
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #4c62c7f2
 def _influences(a: SampleSide, b: SampleSide, cross: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]: # of either set; singular values
     wide = min(len(a.rows), len(b.rows)) <= a.rows.shape[1]
-    *forms, sigma = _from_gram(a.rows @ b.rows.T if cross is None else cross) if wide else _from_covariances(a, b)
+    *forms, sigma = _from_gram(matrix_product(a.rows, b.rows.T) if cross is None else cross) if wide else _from_covariances(a, b)
     gap, out = a.mean - b.mean, []
     for rows, form, sign in ((a.rows, forms[0], 2), (b.rows, forms[1], -2)):
         psi = sign*(len(rows) - 1)**0.5*(rows @ gap) + (len(rows) - 1)*rows.square().sum(1) - form

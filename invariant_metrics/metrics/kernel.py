@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, progress
+from .gaussian import matrix_product
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/060_kernel.ipynb #545ad2e2
@@ -112,7 +113,7 @@ def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: in
         parts = [(sets[s][cut[1]].detach()*scaled[s][0][cut[1], None]).to(kernel.dtype) for s in cut[0]]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
-    return load, lambda i, j, rows, other: kernel.tile_(torch.mm(rows, other.T, out=_views(buffer, rows, other)), square[i], square[j])
+    return load, lambda i, j, rows, other: kernel.tile_(matrix_product(rows, other.T, _views(buffer, rows, other)), square[i], square[j])
 
 # %% ../../nbs/metrics/060_kernel.ipynb #6a051bd7
 STRIP = 64 # rows of a tile that go through all steps while they are in the processor's cache
@@ -129,11 +130,11 @@ def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as 
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     def multiply(i, j, rows, other):
         inner, out = _views(small, rows, other), _views(large, rows, other)
-        torch.addmm(inner, rows, other.T, beta=0, alpha=gamma, out=inner)
+        matrix_product(rows, other.T, inner)
         own = (offset[i] + kernel.coef)[:, None]
         for s in range(0, len(rows), STRIP):
             strip = slice(s, s + STRIP)
-            torch.add(inner[strip], own[strip], out=out[strip]).add_(offset[j]).pow_(kernel.degree)
+            torch.add(own[strip], inner[strip], alpha=gamma, out=out[strip]).add_(offset[j]).pow_(kernel.degree)
         return out
     return load, multiply
 

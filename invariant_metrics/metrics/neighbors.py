@@ -20,6 +20,7 @@ from torch import Tensor
 from ..core import InputError, Signature, rng, unknown
 from .base import Between, Estimate, encoder_rows, metric_factory
 from .estimate import standard_error
+from .gaussian import matrix_product
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #04d6bd96
 TILE = 2**21 # distances in memory together
@@ -56,7 +57,7 @@ def bound_tiles(x: Tensor, # (N, d) float64
     step = max(1, TILE//len(y))
     for start in range(0, len(x), step):
         part = left[start:start + step]
-        yield slice(start, start + len(part)), part @ right.T, scale
+        yield slice(start, start + len(part)), matrix_product(part, right.T), scale
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #e8a4d8d2
 SMALL = 2**17 # pairs up to which float64 throughout is as quick
