@@ -163,7 +163,41 @@ def test_items_and_corpora_equal_the_programs_own_values():
         assert meteor_of_sums(rows[group].sum(0)[None]).item() == pytest.approx(corpus, abs=1e-12)
 
 
-def test_the_program_here_counts_what_it_counted_when_stored(jar):
+def coco_and_flickr() -> tuple: # hypotheses and references, what was stored of each, and of all of the first
+    rows = lines("coco_captions/fakecap_partial.jsonl")
+    stored = [row["METEOR"] for row in lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")]
+    stored_corpus = json.loads(data_path("coco_captions/fakecap_partial_corpus_scores.json").read_text())["METEOR"]
+    judged = lines("flickr8k_expert/judgments.jsonl")
+    images = {r["image_id"]: r["references"] for r in lines("flickr8k_expert/images.jsonl")}
+    flickr = np.array([row["METEOR"] for row in lines("flickr8k_expert/pycocoevalcap_scores.jsonl.gz")])
+    pick = rng(0, "flickr").choice(len(judged), 200, replace=False)
+    hyps = [r["caption"] for r in rows] + [judged[i]["candidate"] for i in pick]
+    return hyps, [r["references"] for r in rows] + [images[judged[i]["image_id"]] for i in pick], stored, flickr[pick], stored_corpus
+
+
+def lines_for(hyps, refs, tokenizer, jar) -> list[str]: # what would be written to the program
+    found = []
+    def noted(lines, *rest):
+        found.extend(lines)
+        raise InputError("only noted")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(InputError, match="only noted"):
+        patch.setattr(module, "run_meteor", noted)
+        meteor_stats(hyps, refs, tokenizer, jar)
+    return found
+
+
+@pytest.fixture(scope="module")
+def one_process(jar):
+    "The program takes ten seconds to begin: one process answers the lines of both tests that ask it."
+    written = lines_for(*asked(), "none", jar)
+    try: written += lines_for(*coco_and_flickr()[:2], "ptb", jar)
+    except pytest.skip.Exception: pass # the test says so
+    known = dict(zip(written, run_meteor(written, jar, HUNG), strict=True))
+    return lambda lines, *rest: [known[line] for line in lines]
+
+
+def test_the_program_here_counts_what_it_counted_when_stored(jar, one_process, monkeypatch):
+    monkeypatch.setattr(module, "run_meteor", one_process)
     stats, *_ = stored_answers()
     assert np.array_equal(meteor_stats(*asked(), "none", jar), stats)
 
@@ -174,21 +208,15 @@ def test_hard_texts_get_an_answer_each():
     assert values[7].item() == pytest.approx(0.7230769230769232, abs=1e-12)
 
 
-def test_coco_captions_give_the_published_tools_numbers(jar):
-    rows = lines("coco_captions/fakecap_partial.jsonl")
-    stored = [row["METEOR"] for row in lines("coco_captions/fakecap_partial_pycocoevalcap.jsonl.gz")]
-    stored_corpus = json.loads(data_path("coco_captions/fakecap_partial_corpus_scores.json").read_text())["METEOR"]
-    judged = lines("flickr8k_expert/judgments.jsonl")
-    images = {r["image_id"]: r["references"] for r in lines("flickr8k_expert/images.jsonl")}
-    flickr = np.array([row["METEOR"] for row in lines("flickr8k_expert/pycocoevalcap_scores.jsonl.gz")])
-    pick = rng(0, "flickr").choice(len(judged), 200, replace=False)
-    hyps, refs = [r["caption"] for r in rows], [r["references"] for r in rows]
-    metric, n = get_metric("meteor-1.5"), len(rows)
-    found = extract([metric], hyps + [judged[i]["candidate"] for i in pick], refs + [images[judged[i]["image_id"]] for i in pick])["meteor-1.5"]
+def test_coco_captions_give_the_published_tools_numbers(jar, one_process, monkeypatch):
+    monkeypatch.setattr(module, "run_meteor", one_process)
+    hyps, refs, stored, flickr, stored_corpus = coco_and_flickr()
+    metric, n = get_metric("meteor-1.5"), len(stored)
+    found = extract([metric], hyps, refs)["meteor-1.5"]
     weights = torch.zeros(len(found)); weights[:n] = 1
     assert metric.statistic(found, weights) == pytest.approx(stored_corpus, abs=1e-9)
     assert metric.values(found.pred)[:n].numpy() == pytest.approx(stored, abs=1e-6)
-    assert metric.values(found.pred)[n:].numpy() == pytest.approx(flickr[pick], abs=1e-6)
+    assert metric.values(found.pred)[n:].numpy() == pytest.approx(flickr, abs=1e-6)
     assert metric.values(found.pred)[:n].mean() > stored_corpus + 0.005           # the corpus value is no mean
     score = score_rows(metric, found)
     assert score.ci.low < score.value < score.ci.high
