@@ -3,6 +3,7 @@ import ast
 import gc
 import multiprocessing
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -79,10 +80,14 @@ def only_registered_here():
 
 def pytest_collection(session):
     """Two workers share the rewriting of asserts, which takes half of the collection: one begins with the first file and
-    one with the last, and from where they meet each reads what the other has stored."""
+    one with the last, and from where they meet each reads what the other has stored. Both import the package's modules first,
+    in one order, since registries list their entries as they came and tests are named after them."""
     config = session.config
     everything = [Path(place).resolve() for place in config.args] == [ROOT/"tests"] and config.option.markexpr != "smoke" and config.changed is None
-    if getattr(config, "workerinput", {}).get("workerid") != "gw1" or not everything: return
+    if not hasattr(config, "workerinput") or not everything: return
+    for module in pkgutil.walk_packages([str(ROOT/"invariant_metrics")], "invariant_metrics."):
+        if not module.name.endswith("__main__"): import_module(module.name)
+    if config.workerinput["workerid"] != "gw1": return
     for path in sorted((ROOT/"tests").glob("test_*.py"), reverse=True):
         try: import_module(path.stem)
         except (Exception, pytest.skip.Exception): continue # the collection says so
