@@ -99,7 +99,7 @@ def family(n, target, reps, metrics=20):
 
 @pytest.mark.parametrize("target", GENERALIZATIONS)
 def test_family_wise_error_of_twenty_null_metrics(target):
-    family(200, target, 150)
+    family(500, target, 150)
 
 
 def test_stored_family_wise_errors():
@@ -110,8 +110,8 @@ def test_stored_family_wise_errors():
 
 
 def test_an_error_rate_that_is_too_high_is_seen():
-    "Quick tests see 11 of 100 where 5 were promised, or 9 of 100, stored counts 6.6."
-    assert largest_count(200, 0.05)/200 < 0.11 and largest_count(500, 0.055)/500 < 0.09 and largest_count(2000, 0.05)/2000 < 0.067
+    "Quick tests see 9 of 100 where 5 were promised, stored counts 6.6."
+    assert largest_count(500, 0.05)/500 < 0.085 and largest_count(500, 0.055)/500 < 0.09 and largest_count(2000, 0.05)/2000 < 0.067
     with pytest.raises(AssertionError): not_above(round(0.09*500), 500, 0.05, "made up")
 
 
@@ -246,8 +246,8 @@ def test_swaps():
 
 @pytest.mark.parametrize("systems", [4, 5, 6])
 def test_a_random_metric_on_few_systems(systems):
-    "Of 150 tables: no more than 5 % rejected, nothing surer than the best of all orders, and interval and test agree."
-    n, single, difference = 150, [], []
+    "Of 250 tables: no more than 5 % rejected, nothing surer than the best of all orders, and interval and test agree."
+    n, single, difference = 250, [], []
     for seed in range(n):
         g = rng(seed, systems)
         found = compare(g.normal(size=(20, systems)), g.normal(size=(2, 20, systems)), "tau_b", "systems", "system", reps=12)

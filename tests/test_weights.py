@@ -131,6 +131,7 @@ def bare(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path/"torch"))
     monkeypatch.setattr("invariant_metrics.encoders.weights.package_folder", lambda card: None)
     monkeypatch.setattr("socket.socket.connect", lambda *_: (_ for _ in ()).throw(OSError("no network in tests")))
+    monkeypatch.setattr("time.sleep", lambda seconds: None) # the hub's library tries five times, with longer and longer waits
 
 
 @pytest.mark.parametrize("card", PUBLIC, ids=lambda card: card.name)
