@@ -25,7 +25,8 @@ def _mix(matrix: Tensor, channels: Tensor) -> Tensor:
     return torch.einsum("ij,njhw->nihw", matrix.to(channels), channels)
 
 def _check(x: Tensor, channels: int, name: str) -> None:
-    if x.ndim != 4 or x.shape[1] != channels: raise InputError(f"{name} takes (N, {channels}, H, W), not {tuple(x.shape)}")
+    if x.ndim != 4 or x.shape[1] != channels:
+        raise InputError(f"{name} takes (N, {channels}, H, W), not {tuple(x.shape)}")
 
 # %% ../nbs/50_color.ipynb #9a1e525a
 def rgb_to_lab(rgb: Tensor, # (N, 3, H, W), sRGB in [0, 1]
@@ -49,7 +50,8 @@ def lab_to_rgb(lab: Tensor,        # (N, 3, H, W), L in [0, 100]
     f = torch.stack([fy + a / 500, fy, (fy - b / 200)], dim=1)
     xyz = torch.where(f > 0.2068966, f.clamp(min=0.2068966) ** 3, (f - 16 / 116) / 7.787)
     linear = _mix(_FROM_XYZ, xyz)
-    rgb = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0.0031308) ** (1 / 2.4) - 0.055, 12.92 * linear)
+    rgb = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0.0031308) ** (1 / 2.4) - 0.055,
+                      12.92 * linear)
     return rgb.clamp(0, 1) if clamp else rgb
 
 # %% ../nbs/50_color.ipynb #faca043a
@@ -65,9 +67,10 @@ def join_lab(L: Tensor,          # (N, 1, H, W) in [0, 100]
     "The image with this lightness and these colors; differentiable in both."
     return lab_to_rgb(torch.cat([L, ab], dim=1), clamp)
 
-def scale_chroma(rgb: Tensor,               # (N, 3, H, W) in [0, 1]
-                 factor: float | Tensor,    # one number, or (N,) one per image: 0 gray, 1 unchanged, above 1 more vivid
-                ) -> Tensor:                # (N, 3, H, W)
+def scale_chroma(
+    rgb: Tensor,            # (N, 3, H, W) in [0, 1]
+    factor: float | Tensor, # one number, or (N,) one per image: 0 gray, 1 unchanged, above 1 more vivid
+) -> Tensor: # (N, 3, H, W)
     "The same lightness with a and b multiplied: the simplest way to be more or less colorful."
     L, ab = split_lab(rgb)
     return join_lab(L, ab * torch.as_tensor(factor).to(ab).reshape(-1, 1, 1, 1))

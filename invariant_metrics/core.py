@@ -36,7 +36,8 @@ def one_line(text: str,          # names of files, words of other libraries
             ) -> str:
     "A text in one line: characters that no terminal shows are escaped, and a long word loses its middle."
     def visible(c: str) -> str: return c if c.isprintable() else repr(c)[1:-1]
-    def fitting(word: str) -> str: return word if len(word) <= longest else f"{word[:longest//2]}…{word[-longest//4:]}"
+    def fitting(word: str) -> str:
+        return word if len(word) <= longest else f"{word[:longest//2]}…{word[-longest//4:]}"
     text = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*", " ", text)
     return " ".join(fitting("".join(map(visible, word))) for word in text.split(" "))
 
@@ -89,15 +90,18 @@ class Signature:
     def parse(cls, text: str) -> "Signature":
         "The signature that printed `text`; raises InputError on anything else."
         pairs = [part.split(":", 1) for part in text.split("|")]
-        if any(len(pair) != 2 for pair in pairs): raise InputError(f"not a signature: {text!r}; expected key:value|key:value")
+        if any(len(pair) != 2 for pair in pairs):
+            raise InputError(f"not a signature: {text!r}; expected key:value|key:value")
         return cls(tuple((k, v) for k, v in pairs))
 
     def __str__(self) -> str: return "|".join(f"{k}:{v}" for k, v in self.items)
 
     @property
     def short(self) -> str:
-        "For captions: without digests and whatever is absent; `n:200/240` where the targets are of another number."
-        parts = {k: v for k, v in self.items if not re.fullmatch(r"[0-9a-f]{12,}|no|none|float64|as-is|as-is-plain", v)}
+        """For captions: without digests and whatever is absent; `n:200/240` where the targets are of another
+        number."""
+        parts = {k: v for k, v in self.items
+                 if not re.fullmatch(r"[0-9a-f]{12,}|no|none|float64|as-is|as-is-plain", v)}
         if "n_target" in parts: parts["n"] = f"{parts.get('n', '')}/{parts.pop('n_target')}"
         if "version" in parts: parts["version"] = f"v{parts.pop('version')}" # at the end
         plain = ("metric", "encoder", "layer", "estimator", "version") # their values speak for themselves
@@ -133,10 +137,13 @@ class Score:
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
     per_item: object = None            # array (n,), or None for distances between sets
-    corrected: float | None = None     # bias-corrected estimate, to which the interval then belongs; may be negative
+    # bias-corrected estimate, to which the interval then belongs; may be negative
+    corrected: float | None = None
     notes: tuple[str, ...] = ()        # what a reader of the number should know, a line each
-    p_value: float | None = None       # of a permutation test that the two sets have one distribution, where it was asked for
-    deviation: object = None           # array (n,) or None, of the value of each item from draw to draw, if the metric draws at random
+    # of a permutation test that the two sets have one distribution, where it was asked for
+    p_value: float | None = None
+    # array (n,) or None, of the value of each item from draw to draw, if the metric draws at random
+    deviation: object = None
 
     @property
     def metric(self) -> str:
@@ -150,7 +157,8 @@ class Score:
 
     @property
     def caption(self) -> str:
-        "What the caption of a table should say of the number: the interval's confidence and the short signature."
+        """What the caption of a table should say of the number: the interval's confidence and the short
+        signature."""
         interval = f"; {100*self.ci.level:g} % interval, {self.ci.method}" if self.ci else ""
         return f"{self.signature.short}{interval}"
 
@@ -170,16 +178,19 @@ class Score:
 
     def to_dict(self) -> dict:
         "A plain dict that goes into JSON."
-        ci = None if self.ci is None else {"low": self.ci.low, "high": self.ci.high, "level": self.ci.level, "method": self.ci.method}
-        return {"value": self.value, "corrected": self.corrected, "ci": ci, "n": self.n, "higher_is_better": self.higher_is_better,
-                "signature": str(self.signature), "notes": list(self.notes), **({} if self.p_value is None else {"p_value": self.p_value})}
+        ci = (None if self.ci is None else {"low": self.ci.low, "high": self.ci.high, "level": self.ci.level,
+                                            "method": self.ci.method})
+        return {"value": self.value, "corrected": self.corrected, "ci": ci, "n": self.n,
+                "higher_is_better": self.higher_is_better, "signature": str(self.signature),
+                "notes": list(self.notes), **({} if self.p_value is None else {"p_value": self.p_value})}
 
 # %% ../nbs/00_core.ipynb #70613536
 def comparable(a: Score, b: Score) -> None:
     "Raises InputError, naming what differs besides the system, when two scores may not be compared."
     differ = a.signature.differences(b.signature, ("system",))
     if differ:
-        raise InputError("scores cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
+        raise InputError("scores cannot be compared: "
+                         + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
 # %% ../nbs/00_core.ipynb #031d3f56
 def _path_state() -> tuple: # what a search for installed packages would find changed
@@ -187,31 +198,36 @@ def _path_state() -> tuple: # what a search for installed packages would find ch
     return tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders if os.path.isdir(folder))
 
 @lru_cache(maxsize=1)
-def _points_on(path: tuple): # entry points of all installed packages, looked for again if the path has changed
+# entry points of all installed packages, looked for again if the path has changed
+def _points_on(path: tuple):
     return entry_points()
 
 class Registry:
     "Entries of one kind by name; looks further in entry points and in `package.module:object`."
-    def __init__(self, kind: str,               # for messages, e.g. "metric"
-                 group: str | None = None,      # entry-point group that other packages may use
-                 room: str | None = None,       # package whose modules register themselves, imported on the first look-up
-                 listing: str = "",             # the command that lists all names
-                ):
+    def __init__(
+        self, kind: str,          # for messages, e.g. "metric"
+        group: str | None = None, # entry-point group that other packages may use
+        room: str | None = None,  # package whose modules register themselves, imported on the first look-up
+        listing: str = "",        # the command that lists all names
+    ):
         self.kind, self.group, self.room, self.listing, self.entries = kind, group, room, listing, {}
 
     def add(self, name: str, entry):
-        "Register `entry`; raises InputError when another has the name. A notebook's own definition stands in for its module's."
+        """Register `entry`; raises InputError when another has the name. A notebook's own definition stands
+        in for its module's."""
         old = self.entries.get(name, entry)
         same = old is entry or getattr(old, "__qualname__", 0) == getattr(entry, "__qualname__", 1)
         modules = {getattr(e, "__module__", None) for e in (old, entry)}
-        if not (same and (len(modules) == 1 or "__main__" in modules)): raise InputError(f"{self.kind} {name!r} is registered already")
+        if not (same and (len(modules) == 1 or "__main__" in modules)):
+            raise InputError(f"{self.kind} {name!r} is registered already")
         self.entries[name] = old if getattr(old, "__module__", None) == "__main__" else entry
         return entry
 
     def _open_room(self) -> None:
         if self.room is None: return
         room, self.room = self.room, None
-        for module in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."): importlib.import_module(module.name)
+        for module in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."):
+            importlib.import_module(module.name)
 
     def _points(self) -> dict:
         return {p.name: p for p in _points_on(_path_state()).select(group=self.group)} if self.group else {}
@@ -224,7 +240,8 @@ class Registry:
     def __contains__(self, name: str) -> bool: return name in self.names()
 
     def __getitem__(self, name: str):
-        if not isinstance(name, str): raise InputError(f"a {self.kind} goes by a name, such as {self.names()[0]!r}, not {name!r:.60}")
+        if not isinstance(name, str):
+            raise InputError(f"a {self.kind} goes by a name, such as {self.names()[0]!r}, not {name!r:.60}")
         if name not in self.entries: self._open_room()
         if name in self.entries: return self.entries[name]
         if ":" in name: return import_object(name)
@@ -234,7 +251,8 @@ class Registry:
 
 # %% ../nbs/00_core.ipynb #f22c36ce
 def import_object(path: str): # "package.module:object"
-    "The object that `package.module:object` names; raises InputError when it does not exist or its module cannot be imported."
+    """The object that `package.module:object` names; raises InputError when it does not exist or its module
+    cannot be imported."""
     module, _, name = path.partition(":")
     if not (name and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])):
         raise InputError(f"{path!r:.80} is not like package.module:object")
@@ -242,21 +260,28 @@ def import_object(path: str): # "package.module:object"
         found = importlib.import_module(module)
         for part in name.split("."): found = getattr(found, part)
         return found
-    except ModuleNotFoundError as error: raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
-    except AttributeError as error: raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
-    except Exception as error: raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
+    except ModuleNotFoundError as error:
+        raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
+    except AttributeError as error:
+        raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
+    except Exception as error:
+        raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
 
 # %% ../nbs/00_core.ipynb #4d21661f
 def import_extra(module: str,  # e.g. "torch_fidelity.utils"
                  use: str,     # what needs it, for the message
                  extra: str,   # of this package that brings it
                 ):             # the module
-    "A module of a package that not everybody has; raises InputError saying what needs it and how it is installed."
+    """A module of a package that not everybody has; raises InputError saying what needs it and how it is
+    installed."""
     try: return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
-        if str(error.name).partition(".")[0] != package: raise # it is here, and something of its own is missing
-        raise InputError(f"{use} needs the package {package}; run: pip install 'invariant_metrics[{extra}]'") from error
+        # it is here, and something of its own is missing
+        if str(error.name).partition(".")[0] != package:
+            raise
+        raise InputError(f"{use} needs the package {package}; run: "
+                         f"pip install 'invariant_metrics[{extra}]'") from error
 
 
 # %% ../nbs/00_core.ipynb #e0802896
@@ -290,7 +315,8 @@ def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or 
         if place is None or place.type == "meta": raise RuntimeError("it is not like cpu, cuda or cuda:1")
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as error:
-        reason = "it is not like cpu, cuda or cuda:1" if "Expected one of" in str(error) else str(error).split("\n")[0]
+        reason = ("it is not like cpu, cuda or cuda:1" if "Expected one of" in str(error)
+                  else str(error).split("\n")[0])
         raise InputError(f"device {str(device)!r:.40} cannot be used here ({reason}); use cpu") from error
 
 # %% ../nbs/00_core.ipynb #a6f0c359
@@ -343,47 +369,61 @@ def progress(items: Iterable | None = None, # what to iterate over, or None for 
              total: int | None = None,      # how many steps, where `items` does not say it
              **options,                     # passed to tqdm; disable=True shows nothing
             ):                              # iterate over it, or call its `update(n)`
-    "Progress on standard error, nothing for work under half a second: a bar on a terminal, else a line every 10 %."
+    """Progress on standard error, nothing for work under half a second: a bar on a terminal, else a line
+    every 10 %."""
     from tqdm import tqdm
     options = {"delay": 0.5, "dynamic_ncols": True, **options}
-    if _is_quiet() or options.get("disable"): return tqdm(items, desc=desc, total=total, **{**options, "disable": True})
+    if _is_quiet() or options.get("disable"):
+        return tqdm(items, desc=desc, total=total, **{**options, "disable": True})
     bar = tqdm if sys.stderr.isatty() else _ProgressLines
     return bar(items, desc=desc, total=total, **options)
 
 # %% ../nbs/00_core.ipynb #90ad4953
 def check_path(path: str | Path, where: str = "path") -> None:
-    "Raises InputError on a path that no file can have: with the character NUL, or with a name of more than 255 bytes."
+    """Raises InputError on a path that no file can have: with the character NUL, or with a name of more than
+    255 bytes."""
     try: names = os.fsencode(path).split(b"/")
-    except UnicodeEncodeError as error: raise InputError(f"{where}: {str(path)!r:.80} is no path; it holds characters that no file name can hold") from error
-    if b"\0" in os.fsencode(path): raise InputError(f"{where}: {str(path)!r:.80} is no path; it holds the character NUL")
-    if max(map(len, names)) > 255 or len(os.fsencode(path)) > 4000: raise InputError(f"{where}: {str(path)!r:.80} … is too long for a path, {len(str(path))} letters")
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: {str(path)!r:.80} is no path; "
+                         "it holds characters that no file name can hold") from error
+    if b"\0" in os.fsencode(path):
+        raise InputError(f"{where}: {str(path)!r:.80} is no path; it holds the character NUL")
+    if max(map(len, names)) > 255 or len(os.fsencode(path)) > 4000:
+        raise InputError(f"{where}: {str(path)!r:.80} … is too long for a path, {len(str(path))} letters")
 
 def _is_masked(x) -> bool:
     import numpy as np
     return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
 
 def check_source(source, where: str) -> None:
-    "Raises InputError on what must not be read as data: a set, an array of which a part is masked, a path that no file can have."
+    """Raises InputError on what must not be read as data: a set, an array of which a part is masked, a path
+    that no file can have."""
     if isinstance(source, (str, Path)): check_path(source, where)
     if isinstance(source, Set) and not isinstance(source, MappingView):
-        raise InputError(f"{where}: a set has no order, so nothing says which item answers which; give a list")
+        raise InputError(f"{where}: a set has no order, so nothing says which item "
+                         "answers which; give a list")
     if _is_masked(source) or isinstance(source, (list, tuple)) and any(map(_is_masked, source)):
-        raise InputError(f"{where}: a part of the array is masked; leave those items out, or fill them: array.filled(…)")
+        raise InputError(f"{where}: a part of the array is masked; leave those items out, "
+                         "or fill them: array.filled(…)")
 
 # %% ../nbs/00_core.ipynb #5a13714e
-_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", Path: "a path", Mapping: "a dict", Sequence: "a list"}
+_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", Path: "a path",
+          Mapping: "a dict", Sequence: "a list"}
 
 def _is_a(value, kind) -> bool:
     if kind is type(None): return value is None
-    if get_origin(kind) is Sequence: return _is_a(value, Sequence) and all(_is_one(x, get_args(kind)[0]) for x in value)
-    if kind is Sequence: return isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes, bytearray))
+    if get_origin(kind) is Sequence:
+        return _is_a(value, Sequence) and all(_is_one(x, get_args(kind)[0]) for x in value)
+    if kind is Sequence:
+        return isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes, bytearray))
     import numpy as np
     if kind is bool: return isinstance(value, (bool, np.bool_))
     if isinstance(value, (bool, np.bool_)): return False
     if kind is int: return isinstance(value, Integral)
     return isinstance(value, Real) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
-def _kinds(annotation) -> tuple: return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+def _kinds(annotation) -> tuple:
+    return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
 
 def _is_one(value, annotation) -> bool: return any(_is_a(value, kind) for kind in _kinds(annotation))
 
@@ -391,20 +431,24 @@ def check_type(name: str,  # of the argument, for the message
                value,
                annotation, # of plain types, e.g. int, float | None, Sequence[str]; others allow everything
                ) -> None:
-    "Raises InputError where a value is of none of the plain types that an annotation names; a number must be finite."
+    """Raises InputError where a value is of none of the plain types that an annotation names; a number must
+    be finite."""
     kinds = [get_origin(kind) or kind for kind in _kinds(annotation)]
     if not {*kinds} <= {*_WORDS, type(None)} or _is_one(value, annotation): return
-    raise InputError(f"{name} is {' or '.join(_WORDS[kind] for kind in kinds if kind in _WORDS)}, not {value!r:.40}")
+    raise InputError(f"{name} is {' or '.join(_WORDS[kind] for kind in kinds if kind in _WORDS)}, "
+                     f"not {value!r:.40}")
 
 def check_range(name: str, value, least=None, most=None) -> None:
     "Raises InputError where a number lies outside of its range, ends included; None is in every range."
     if value is None or (least is None or value >= least) and (most is None or value <= most): return
-    span = f"{least:,} to {most:,}" if None not in (least, most) else f"{least:,} or more" if most is None else f"{most:,} or less"
+    span = (f"{least:,} to {most:,}" if None not in (least, most) else f"{least:,} or more" if most is None
+            else f"{most:,} or less")
     raise InputError(f"{name} is {span}, not {value}")
 
 # %% ../nbs/00_core.ipynb #c066000
 class Between(NamedTuple):
-    "The range of a number among some options, ends included, beside its type: `order: Annotated[int, Between(1, 32)]`."
+    """The range of a number among some options, ends included, beside its type: `order: Annotated[int,
+    Between(1, 32)]`."""
     least: float | None = None
     most: float | None = None
 
@@ -415,11 +459,15 @@ _PLAIN = {bool, int, float, str, type(None)}
 _SWITCH = {"true": True, "yes": True, "false": False, "no": False}
 
 def _fitting(value, kinds: set): # the value as one of the kinds; raises ValueError where it is none
-    if str(value).lower() in _SWITCH and bool in kinds and str not in kinds: return _SWITCH[str(value).lower()]
+    if str(value).lower() in _SWITCH and bool in kinds and str not in kinds:
+        return _SWITCH[str(value).lower()]
     if type(value) in kinds: return value
     if float in kinds and type(value) is int and abs(value) < 2**1000: return float(value)
-    if str in kinds and (isinstance(value, (int, float, Path)) or type(value).__name__ == "device"): return str(value)
-    if not isinstance(value, (bool, int, float, str, list, tuple, dict)) and not inspect.isfunction(value): return value # an encoder, features
+    if str in kinds and (isinstance(value, (int, float, Path)) or type(value).__name__ == "device"):
+        return str(value)
+    # an encoder, features
+    if not isinstance(value, (bool, int, float, str, list, tuple, dict)) and not inspect.isfunction(value):
+        return value
     raise ValueError(value)
 
 def _wanted(annotation) -> tuple[set, Between]: # types, and the range
@@ -431,7 +479,8 @@ def checked_options(what: str,        # for messages, e.g. "metric psnr"
                     build: Callable,  # the function that takes the options
                     options: Mapping, # name -> value
                    ) -> dict:
-    "Options as the function's annotations want them, where these are plain types; raises InputError on values of another type or out of range."
+    """Options as the function's annotations want them, where these are plain types; raises InputError on
+    values of another type or out of range."""
     out, known = dict(options), inspect.signature(build).parameters
     for key in options:
         kinds, between = _wanted(known[key].annotation if key in known else None)
@@ -445,13 +494,15 @@ def checked_options(what: str,        # for messages, e.g. "metric psnr"
 
 # %% ../nbs/00_core.ipynb #941afc78
 def checked_arguments(function: Callable) -> Callable:
-    "The same function, whose arguments are first compared with the plain types of its annotations; a device must be there."
+    """The same function, whose arguments are first compared with the plain types of its annotations; a device
+    must be there."""
     signature = inspect.signature(function)
     @wraps(function)
     def checked(*args, **options):
         for name, value in signature.bind(*args, **options).arguments.items():
             parameter = signature.parameters[name]
             if name == "device": check_device(value)
-            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD): check_type(name, value, parameter.annotation)
+            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                check_type(name, value, parameter.annotation)
         return function(*args, **options)
     return checked

@@ -21,18 +21,23 @@ from .core import InputError
 
 # %% ../nbs/20_files.ipynb #793f816f
 SCHEMA_VERSION = 1
-RESULT_COLUMNS = {"task": "str", "dataset": "str", "system": "str", "model": "str", "invariants": "str", "alpha": "float64",
-                  "seed": "int64", "metric": "str", "value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "int64",
-                  "higher_is_better": "object", "signature": "str"}
+RESULT_COLUMNS = {"task": "str", "dataset": "str", "system": "str", "model": "str", "invariants": "str",
+                  "alpha": "float64", "seed": "int64", "metric": "str", "value": "float64",
+                  "ci_low": "float64", "ci_high": "float64", "n": "int64", "higher_is_better": "object",
+                  "signature": "str"}
 
 # %% ../nbs/20_files.ipynb #b7ac20c7
 def results_table(rows: Iterable[Mapping]): # a frame of pandas, one column per entry of RESULT_COLUMNS
-    "The tidy frame of result rows; raises InputError on unknown or missing columns and on values that are not finite."
+    """The tidy frame of result rows; raises InputError on unknown or missing columns and on values that are
+    not finite."""
     import numpy as np, pandas as pd # half a second, which a command without tables need not wait
     frame = pd.DataFrame(list(rows))
-    missing, extra = [c for c in RESULT_COLUMNS if c not in frame], [c for c in frame if c not in RESULT_COLUMNS]
-    if missing or extra: raise InputError(f"results table: missing columns {missing}, unknown columns {extra}")
-    frame = frame[list(RESULT_COLUMNS)].astype({c: t for c, t in RESULT_COLUMNS.items() if t not in ("str", "object")})
+    missing = [c for c in RESULT_COLUMNS if c not in frame]
+    extra = [c for c in frame if c not in RESULT_COLUMNS]
+    if missing or extra:
+        raise InputError(f"results table: missing columns {missing}, unknown columns {extra}")
+    frame = frame[list(RESULT_COLUMNS)].astype({c: t for c, t in RESULT_COLUMNS.items()
+                                                if t not in ("str", "object")})
     bad = frame.loc[~np.isfinite(frame["value"]), ["system", "metric"]]
     if len(bad): raise InputError(f"results table: value is not finite for {bad.iloc[0].to_dict()}")
     return frame
@@ -41,13 +46,15 @@ def results_table(rows: Iterable[Mapping]): # a frame of pandas, one column per 
 @contextmanager
 def atomic_write(path: str | Path, # final place; its folder is created
                 ) -> Iterator[Path]: # a temporary path in the same folder, to be written by the caller
-    "Write to the yielded path; on success it replaces `path` in one step, on any failure it is removed and `path` stays untouched."
+    """Write to the yielded path; on success it replaces `path` in one step, on any failure it is removed and
+    `path` stays untouched."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     except OSError as error:
-        raise InputError(f"cannot write in {path.parent}: {error.strerror or error}; choose another folder") from error
+        raise InputError(f"cannot write in {path.parent}: "
+                         f"{error.strerror or error}; choose another folder") from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -70,19 +77,24 @@ def save_results(frame, # of pandas
     "Write a frame as parquet, atomically, with the schema version in its metadata."
     import pyarrow as pa, pyarrow.parquet as pq
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"invariant_metrics.schema": str(SCHEMA_VERSION).encode()})
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}),
+                                           b"invariant_metrics.schema": str(SCHEMA_VERSION).encode()})
     with atomic_write(path) as tmp: pq.write_table(table, tmp)
 
 def load_results(path: str | Path): # a frame of pandas
-    "Read a frame written by `save_results`; raises InputError where the file is missing, foreign, or of another schema version."
+    """Read a frame written by `save_results`; raises InputError where the file is missing, foreign, or of
+    another schema version."""
     import pyarrow as pa, pyarrow.parquet as pq
     try: table = pq.read_table(path)
     except FileNotFoundError as error: raise InputError(f"no results at {path}") from error
-    except (pa.ArrowException, OSError, ValueError) as error: raise InputError(f"{path} is not a readable results file: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable results file: {error}") from error
     found = (table.schema.metadata or {}).get(b"invariant_metrics.schema", b"none").decode()
-    if found != str(SCHEMA_VERSION): raise InputError(f"{path} has schema version {found}, this package reads {SCHEMA_VERSION}")
+    if found != str(SCHEMA_VERSION):
+        raise InputError(f"{path} has schema version {found}, this package reads {SCHEMA_VERSION}")
     try: return table.to_pandas()
-    except (pa.ArrowException, ValueError, TypeError, KeyError) as error: # what pandas wrote beside the columns is damaged
+    # what pandas wrote beside the columns is damaged
+    except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is not a readable results file: {error}") from error
 
 # %% ../nbs/20_files.ipynb #cf6263b8
@@ -94,7 +106,8 @@ def _sort_header(path: Path) -> None: # the metadata by name, in the same place
         if "__metadata__" not in header: return
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(ordered) > size: raise InputError(f"cannot write {path.name}: its metadata do not fit their place")
+        if len(ordered) > size:
+            raise InputError(f"cannot write {path.name}: its metadata do not fit their place")
         file.seek(8)
         file.write(ordered.ljust(size))
 
@@ -102,7 +115,8 @@ def save_tensors(path: str | Path,                     # any ending
                  tensors: Mapping[str, object],        # all of torch, or all arrays of NumPy
                  meta: Mapping[str, str] | None = None, # what they are
                 ) -> None:
-    "Write tensors and metadata as safetensors, atomically; equal content gives equal bytes. Raises InputError on a full disk."
+    """Write tensors and metadata as safetensors, atomically; equal content gives equal bytes. Raises
+    InputError on a full disk."""
     import numpy as np
     from safetensors import SafetensorError
     arrays = all(isinstance(x, np.ndarray) for x in tensors.values())
@@ -112,7 +126,8 @@ def save_tensors(path: str | Path,                     # any ending
     with atomic_write(path) as tmp:
         try: save_file(dict(tensors), tmp, dict(meta) if meta else None)
         except SafetensorError as error:
-            raise InputError(f"cannot write {path.name} in {path.parent}: {str(error).rpartition('error: ')[2]}") from error
+            raise InputError(f"cannot write {path.name} in {path.parent}: "
+                             f"{str(error).rpartition('error: ')[2]}") from error
         _sort_header(tmp)
 
 # %% ../nbs/20_files.ipynb #403daac0
@@ -127,18 +142,21 @@ def word_table(name: str | Path, # of a table in assets/words, or any file of it
     "A table of facts; raises InputError if its columns are others, or a line is incomplete or repeated."
     path = Path(name) if Path(name).suffix else assets_folder()/"words"/f"{name}.tsv"
     header, *rows = [tuple(line.split("\t")) for line in path.read_text(encoding="utf-8").splitlines()]
-    if header != columns: raise InputError(f"{path.name} has the columns {', '.join(header)}; expected {', '.join(columns)}")
+    if header != columns:
+        raise InputError(f"{path.name} has the columns {', '.join(header)}; expected {', '.join(columns)}")
     seen = set()
     for number, row in enumerate(rows, 2):
         where = f"{path.name}, line {number}"
         if len(row) != len(columns): raise InputError(f"{where}: {len(row)} fields; expected {len(columns)}")
-        if not row[0] or any(field != field.strip() for field in row): raise InputError(f"{where}: a blank too many, or nothing in the first field")
+        if not row[0] or any(field != field.strip() for field in row):
+            raise InputError(f"{where}: a blank too many, or nothing in the first field")
         if row in seen: raise InputError(f"{where}: {' '.join(row)} is there already")
         seen.add(row)
     return tuple(rows)
 
 # %% ../nbs/20_files.ipynb #77613ca9
-def word_groups(name: str | Path, group: str, member: str) -> dict[str, tuple[str, ...]]: # group -> its members, both in the order of the file
+def word_groups(name: str | Path, group: str, member: str,
+               ) -> dict[str, tuple[str, ...]]: # group -> its members, both in the order of the file
     "A table of two columns, members by group; raises InputError as `read_table` does."
     out = {}
     for key, value in word_table(name, group, member): out[key] = (*out.get(key, ()), value)

@@ -36,7 +36,8 @@ def share(value: float) -> str: # in [0, 1]
 # %% ../nbs/30_plots.ipynb #6399699b
 def percent(value: float) -> str: # of a share: 0.1 is ten percent
     "A relative change in percent with its sign."
-    return "–" if not np.isfinite(value) else f"{100 * value:+.{int(abs(value) < 0.0995)}f} %".replace("-", "−")
+    return ("–" if not np.isfinite(value)
+            else f"{100 * value:+.{int(abs(value) < 0.0995)}f} %".replace("-", "−"))
 
 # %% ../nbs/30_plots.ipynb #83910252
 def percent_range(low: float, high: float) -> str:
@@ -51,9 +52,10 @@ def cell(text: str, interval: str="", best: bool=False) -> dict:
 # %% ../nbs/30_plots.ipynb #e2dba5ec
 INK = "#010203" # becomes the page's text color
 HUES = ("#4c8fd6", "#d9772b", "#2f9e6e", "#b05fb8", "#c9a227", "#d2526a", "#7a86b8", "#5aa9a3")
-STYLE = {"svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4,
-         "lines.markersize": 3.5, "axes.formatter.useoffset": False,
-         **{key: INK for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}}
+STYLE = {"svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 1.4, "lines.markersize": 3.5, "axes.formatter.useoffset": False,
+         **{key: INK
+            for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}}
 
 # %% ../nbs/30_plots.ipynb #c9ccb199
 def small_figure(height: float=2.3,   # inches
@@ -70,8 +72,8 @@ def small_figure(height: float=2.3,   # inches
 
 # %% ../nbs/30_plots.ipynb #6a74c441
 def inline_svg(figure: Figure, # from `small_figure`
-               label: str,     # what it shows, for those who do not see it; must differ between figures of a page
-              ) -> Markup:     # an <svg> element without references to anything outside the page
+               label: str # what it shows, for those who do not see it; must differ between figures of a page
+              ) -> Markup: # an <svg> element without references to anything outside the page
     "A figure as SVG that takes its ink from the page; the same figure gives the same text."
     buffer = io.StringIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": label}):
@@ -79,7 +81,8 @@ def inline_svg(figure: Figure, # from `small_figure`
     svg = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"| version="1.1"', "", svg)
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg).replace("xlink:href", "href").replace(INK, "currentColor")
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg).replace("xlink:href", "href").replace(INK,
+        "currentColor")
     prefix = "f" + digest(label)[:6] + "-"
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", re.sub(r"\s+", " ", svg))
     return Markup('<svg role="img" aria-label="{}"').format(label) + Markup(svg[len("<svg"):])
@@ -91,7 +94,8 @@ def picture(rgb: np.ndarray, # (H, W, 3) uint8
            ) -> dict:        # src, name
     "One picture of a strip, as a data URI."
     factor = max(1, round(side / rgb.shape[0]))
-    image = Image.fromarray(rgb).resize((rgb.shape[1] * factor, rgb.shape[0] * factor), Image.Resampling.NEAREST)
+    image = Image.fromarray(rgb).resize((rgb.shape[1] * factor, rgb.shape[0] * factor),
+                                        Image.Resampling.NEAREST)
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", optimize=True)
     return {"src": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), "name": name}

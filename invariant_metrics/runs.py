@@ -38,13 +38,14 @@ def per_scale(quick, default, full) -> dict[str, Any]: # scale -> what belongs t
 # %% ../nbs/40_runs.ipynb #8dafa1fb
 def data_identity(folder: str | Path | None, # the user's images, label maps or texts
                   recursive: bool = False,
-                  files: bool = False,         # one file will do as well
-                 ) -> str | None:              # digest of names, sizes and modification times; of the content of a file
+                  files: bool = False        # one file will do as well
+                 ) -> str | None: # digest of names, sizes and modification times; of the content of a file
     "What identifies the content of the user's data; raises InputError when there is none."
     if folder is None: return None
     root = Path(folder).expanduser()
     if files and root.is_file(): return file_sha256(root)
-    if files and not root.is_dir(): raise InputError(f"{folder} is neither a file nor a folder; give parallel text or captions")
+    if files and not root.is_dir():
+        raise InputError(f"{folder} is neither a file nor a folder; give parallel text or captions")
     if not root.is_dir(): raise InputError(f"{folder} is not a folder; give a folder of images")
     files = sorted(p for p in (root.rglob("*") if recursive else root.iterdir()) if p.is_file())
     return digest([[p.relative_to(root).as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
@@ -59,15 +60,19 @@ def read_run(folder: str | Path) -> dict | None: # the content of run.json, None
     path = Path(folder)/"run.json"
     if not path.exists(): return None
     try: meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error: raise InputError(f"{path} cannot be read: {error}; choose another --out") from error
-    if not isinstance(meta, dict) or not {"schema", "digest", "settings", "parts"} <= set(meta): raise InputError(f"{path} is no run's; choose another --out")
-    if meta["schema"] != RUN_SCHEMA: raise InputError(f"{path} has schema {meta['schema']}, this package reads {RUN_SCHEMA}")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}; choose another --out") from error
+    if not isinstance(meta, dict) or not {"schema", "digest", "settings", "parts"} <= set(meta):
+        raise InputError(f"{path} is no run's; choose another --out")
+    if meta["schema"] != RUN_SCHEMA:
+        raise InputError(f"{path} has schema {meta['schema']}, this package reads {RUN_SCHEMA}")
     return meta
 
 # %% ../nbs/40_runs.ipynb #f3ad9e05
 def write_run(folder: str | Path, meta: dict) -> None:
     "Write run.json atomically."
-    with atomic_write(Path(folder)/"run.json") as path: path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
+    with atomic_write(Path(folder)/"run.json") as path:
+        path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
 # %% ../nbs/40_runs.ipynb #c843f963
 def open_run(folder: str | Path,       # the run folder, made if absent
@@ -79,25 +84,31 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     folder, settings = Path(folder), json.loads(json.dumps(settings, default=str))
     if folder.exists() and not folder.is_dir(): raise InputError(f"{folder} is a file; choose another --out")
     meta = read_run(folder)
-    foreign = sorted(p.name for p in folder.iterdir()) if folder.is_dir() and meta is None else [] # without run.json nothing in it is ours
-    if foreign: raise InputError(f"{folder} holds other files ({', '.join(foreign[:3])}); choose another --out")
+    # without run.json nothing in it is ours
+    foreign = sorted(p.name for p in folder.iterdir()) if folder.is_dir() and meta is None else []
+    if foreign:
+        raise InputError(f"{folder} holds other files ({', '.join(foreign[:3])}); choose another --out")
     if meta is not None and meta["digest"] == digest(settings) and not overwrite: return meta
     if meta is not None and not overwrite:
-        differ = [f"{k} {meta['settings'].get(k)} instead of {settings.get(k)}" for k in {**settings, **meta["settings"]}
-                  if meta["settings"].get(k) != settings.get(k)]
-        raise InputError(f"{folder} holds another run ({'; '.join(differ[:3])}); choose another --out, or --overwrite")
-    if resume and meta is None: raise InputError(f"nothing to resume in {folder}; leave --resume out to begin")
+        differ = [f"{k} {meta['settings'].get(k)} instead of {settings.get(k)}"
+                  for k in {**settings, **meta["settings"]} if meta["settings"].get(k) != settings.get(k)]
+        raise InputError(f"{folder} holds another run ({'; '.join(differ[:3])}); "
+                         "choose another --out, or --overwrite")
+    if resume and meta is None:
+        raise InputError(f"nothing to resume in {folder}; leave --resume out to begin")
     for name in _OURS if meta is not None else ():
         path = folder/name
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-    meta = {"schema": RUN_SCHEMA, "settings": settings, "digest": digest(settings), "status": "running", "parts": {}}
+    meta = {"schema": RUN_SCHEMA, "settings": settings, "digest": digest(settings), "status": "running",
+            "parts": {}}
     write_run(folder, meta)
     return meta
 
 # %% ../nbs/40_runs.ipynb #84b88ca4
 @contextmanager
 def clean_refusal(folder: str | Path): # of a run, which the block may make
-    "While the block runs a folder may be made; if the block fails before anything but run.json is in it, it goes again."
+    """While the block runs a folder may be made; if the block fails before anything but run.json is in it, it
+    goes again."""
     folder = Path(folder)
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     free = folder in made or folder.is_dir() and not any(folder.iterdir())
@@ -113,7 +124,8 @@ def clean_refusal(folder: str | Path): # of a run, which the block may make
 # %% ../nbs/40_runs.ipynb #91449d8d
 PATIENCE = 20.0 # seconds that an interrupted call has to write down what it has
 
-def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None: # elsewhere
+# elsewhere
+def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None:
     gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
     def tick() -> None:
         with ticks.get_lock(): ticks.value += 1
@@ -184,7 +196,8 @@ def share_out(calls: Sequence[Callable],   # what is to be done; all but the las
 
 # %% ../nbs/40_runs.ipynb #c028000
 def processes() -> tuple[int, int]: # this process's number, and how many there are
-    "Rank and world size; joins the group that torchrun announced, if it did, and picks this process's accelerator."
+    """Rank and world size; joins the group that torchrun announced, if it did, and picks this process's
+    accelerator."""
     import torch
     import torch.distributed as dist
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
@@ -224,7 +237,8 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
 
 # %% ../nbs/40_runs.ipynb #4659b7ad
 @contextmanager
-def peak_memory(every: float = 2.0): # seconds between looks; yields a dict whose "bytes" is the maximum so far
+def peak_memory(every: float = 2.0,
+               ): # seconds between looks; yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
     seen, stop = {"bytes": 0}, threading.Event()
     def look(): # 2 % of a core at most, but for the first second
@@ -249,4 +263,5 @@ def parts_summary(meta: dict) -> str: # of run.json's content
 def versions() -> dict[str, str]: # package -> version
     "What the numbers were computed with."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image", "torchmetrics", "sacrebleu", "optuna")}}
+            **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image",
+                                                "torchmetrics", "sacrebleu", "optuna")}}

@@ -19,11 +19,11 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from .core import InputError, Interval, check_source, check_type, few, unknown
 
 # %% ../nbs/10_stats.ipynb #b037ce4d
-def bootstrap_weights(n: int,                              # items
-                      reps: int,                           # replicates
+def bootstrap_weights(n: int,                          # items
+                      reps: int,                       # replicates
                       generator: np.random.Generator,
-                      clusters: Sequence | None = None,    # (n,) labels; items of one cluster are drawn together
-                     ) -> np.ndarray:                      # (reps, n) counts
+                      clusters: Sequence | None = None # (n,) labels; items of one cluster are drawn together
+                     ) -> np.ndarray: # (reps, n) counts
     "Multiplicities of bootstrap replicates, of items or of whole clusters."
     if clusters is None: return generator.multinomial(n, np.full(n, 1/n), size=reps)
     labels, inverse = np.unique(np.asarray(clusters), return_inverse=True)
@@ -34,7 +34,9 @@ def bootstrap_weights(n: int,                              # items
 def cluster_labels(clusters: Sequence | None, n: int) -> np.ndarray | None: # (n,) integers from 0
     "Cluster labels as integers; raises InputError where there is not one per item."
     if clusters is None: return None
-    if np.ndim(clusters) != 1: raise InputError(f"clusters must be one label per item, not an array of {np.ndim(clusters)} dimensions")
+    if np.ndim(clusters) != 1:
+        raise InputError("clusters must be one label per item, "
+                         f"not an array of {np.ndim(clusters)} dimensions")
     labels = np.unique(np.asarray(clusters), return_inverse=True)[1]
     if len(labels) != n: raise InputError(f"{len(labels)} cluster labels for {n} items")
     return labels
@@ -44,18 +46,24 @@ def check_clusters(clusters: Sequence | None) -> None: # a label per item, all t
     "Raises InputError on labels that are missing, nested, of two kinds, or in no order."
     if clusters is None: return
     check_source(clusters, "clusters")
-    labels = clusters.tolist() if hasattr(clusters, "tolist") else list(clusters) if isinstance(clusters, Sequence) else None
-    if isinstance(clusters, (str, bytes)) or not isinstance(labels, list): raise InputError(f"clusters are a list with a label for each item, not {clusters!r:.40}")
+    labels = (clusters.tolist() if hasattr(clusters, "tolist") else list(clusters)
+              if isinstance(clusters, Sequence) else None)
+    if isinstance(clusters, (str, bytes)) or not isinstance(labels, list):
+        raise InputError(f"clusters are a list with a label for each item, not {clusters!r:.40}")
     if not labels: raise InputError("clusters: no label in it; give one for each item")
     bad = [i for i, label in enumerate(labels) if not isinstance(label, (str, Real)) or label != label]
-    if bad: raise InputError(f"clusters: {len(bad)} of {len(labels)} labels are missing, or neither a text nor a number: {few(bad)} (counted from 0)")
-    if len({isinstance(label, str) for label in labels}) > 1: raise InputError("clusters: some labels are texts and some are numbers; give one kind")
+    if bad:
+        raise InputError(f"clusters: {len(bad)} of {len(labels)} labels are missing, "
+                         f"or neither a text nor a number: {few(bad)} (counted from 0)")
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise InputError("clusters: some labels are texts and some are numbers; give one kind")
 
 # %% ../nbs/10_stats.ipynb #5004b6e0
 def check_level(level: float) -> None:
     "Raises InputError on a level that is no share."
     check_type("the level of an interval", level, float)
-    if not 0 < level < 1: raise InputError(f"the level of an interval lies between 0 and 1, such as 0.95, and is not {level}")
+    if not 0 < level < 1:
+        raise InputError(f"the level of an interval lies between 0 and 1, such as 0.95, and is not {level}")
 
 # %% ../nbs/10_stats.ipynb #e068c145
 def interval(value: float,             # the statistic on the data
@@ -65,8 +73,10 @@ def interval(value: float,             # the statistic on the data
             ) -> Interval:
     "The bootstrap interval of a statistic; raises InputError when a replicate is not finite."
     replicates = np.asarray(replicates, dtype=float)
-    if not np.isfinite(replicates).all(): raise InputError("a bootstrap replicate is not finite; too few items to resample")
-    if method not in ("percentile", "centered"): raise unknown("interval method", method, ["percentile", "centered"])
+    if not np.isfinite(replicates).all():
+        raise InputError("a bootstrap replicate is not finite; too few items to resample")
+    if method not in ("percentile", "centered"):
+        raise unknown("interval method", method, ["percentile", "centered"])
     shift = value - replicates.mean() if method == "centered" else 0.0
     low, high = np.quantile(replicates, [(1 - level)/2, (1 + level)/2]) + shift
     return Interval(float(low), float(high), level, f"bootstrap-{method}-{len(replicates)}")
@@ -85,7 +95,8 @@ def normal_interval(center: float,           # the estimate
                     df: float | None = None, # Student's degrees of freedom; None for the normal law
                    ) -> Interval:
     "Center ± quantile × standard error; raises InputError when either is not finite."
-    if not (math.isfinite(center) and math.isfinite(se)): raise InputError(f"no interval around {center} with standard error {se}")
+    if not (math.isfinite(center) and math.isfinite(se)):
+        raise InputError(f"no interval around {center} with standard error {se}")
     reach = se * float(normal.ppf((1 + level)/2) if df is None else student.ppf((1 + level)/2, df))
     return Interval(center - reach, center + reach, level, method)
 
@@ -100,9 +111,11 @@ def student_interval(center: float,         # the estimate
                     ) -> Interval:
     "Student's interval of a mean of C units; raises InputError when a unit's part is not finite."
     moved = np.asarray(moved, float)
-    if not (math.isfinite(center) and np.isfinite(moved).all()): raise InputError(f"no interval around {center}: an item's part in it is not finite")
+    if not (math.isfinite(center) and np.isfinite(moved).all()):
+        raise InputError(f"no interval around {center}: an item's part in it is not finite")
     away = moved - moved.mean()
-    se, reach = float(moved.std(ddof=1))/math.sqrt(len(moved)), float(student.ppf((1 + level)/2, len(moved) - 1))
+    se = float(moved.std(ddof=1))/math.sqrt(len(moved))
+    reach = float(student.ppf((1 + level)/2, len(moved) - 1))
     if not skewed or se == 0: return Interval(center - reach*se, center + reach*se, level, "student")
     a = float((away**3).mean()/(away**2).mean()**1.5)/math.sqrt(len(moved))
     return Interval(center - _bent(reach, a)*se, center - _bent(-reach, a)*se, level, "student-skewness")
@@ -114,14 +127,16 @@ def cluster_means(values: np.ndarray, # (..., N), NaN where missing
     "The mean of each cluster over its items and over all other axes."
     labels, inverse = np.unique(cluster, return_inverse=True)
     there, index = np.isfinite(values), np.broadcast_to(inverse, values.shape)
-    total, count = (np.bincount(index[there], weights=w, minlength=len(labels)) for w in (values[there], None))
+    total, count = (np.bincount(index[there], weights=w, minlength=len(labels))
+                    for w in (values[there], None))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 # %% ../nbs/10_stats.ipynb #e7ce7488
 def cluster_interval(means: np.ndarray,   # (C,) NaN where missing
                      weights: np.ndarray, # (reps, C) how often each replicate drew each cluster
                     ) -> tuple[float, float, float]: # value, low, high
-    "The mean of cluster means with a widened 95 % bootstrap interval; an unbounded one where fewer than two clusters have a value."
+    """The mean of cluster means with a widened 95 % bootstrap interval; an unbounded one where fewer than two
+    clusters have a value."""
     kept = np.isfinite(means)
     means, weights, C = means[kept], weights[:, kept], int(kept.sum())
     if C < 2: return (float(means[0]) if C else np.nan), -np.inf, np.inf
@@ -137,7 +152,8 @@ def wilson(p: float,           # share, or an array of shares
           ) -> tuple[float, float, float]: # value, low, high; arrays for an array
     "A share with its interval (Wilson 1927)."
     z = normal.ppf((1 + level) / 2)
-    center, half = (p + z**2 / (2 * n)) / (1 + z**2 / n), z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    center = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     found = p, np.maximum(center - half, 0), np.minimum(center + half, 1)
     return found if np.ndim(center) else tuple(map(float, found))
 
@@ -157,7 +173,8 @@ def auc(positive: np.ndarray,           # (n,) scores that should be higher
 # %% ../nbs/10_stats.ipynb #675e3017
 def _ps(p: Sequence[float]) -> np.ndarray:
     p = np.asarray(p, float)
-    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all(): raise InputError("p-values lie between 0 and 1; adjust a plain list of them")
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise InputError("p-values lie between 0 and 1; adjust a plain list of them")
     return p
 
 def holm(p: Sequence[float]) -> np.ndarray: # (k,) p-values

@@ -40,30 +40,39 @@ def _mixture(metric: Metric, whole: float) -> Metric: # whole: the best value of
     name = f"{metric.name}+length"
     return _of_texts(name, phi)
 
-def _of_texts(name: str, phi) -> Metric: return TextMetric(name, phi, lambda rows: rows, True, Signature.of(metric=name), phi_key=name, card={"inputs": "texts"})
+def _of_texts(name: str, phi) -> Metric:
+    return TextMetric(name, phi, lambda rows: rows, True, Signature.of(metric=name), phi_key=name,
+                      card={"inputs": "texts"})
 
-def _words(pred, target, source=None) -> torch.Tensor: return torch.tensor([float(len(p.split())) for p in pred])
+def _words(pred, target, source=None) -> torch.Tensor:
+    return torch.tensor([float(len(p.split())) for p in pred])
 
 def control_metrics() -> list[Metric]:
-    "Metrics that know nothing of meaning: number of words, difference in length, a random number, and metrics that are paid for length."
+    """Metrics that know nothing of meaning: number of words, difference in length, a random number, and
+    metrics that are paid for length."""
     plain = [replace(m, card={"inputs": "texts"}) for m in text_sentinels() if m.name != "constant"]
-    mixed = [_mixture(get_metric(name), whole) for name, whole in (("bleu-1", 1.0), ("chrf", 100.0), ("rouge-l", 1.0))]
+    mixed = [_mixture(get_metric(name), whole)
+             for name, whole in (("bleu-1", 1.0), ("chrf", 100.0), ("rouge-l", 1.0))]
     return [_of_texts("words", _words), *plain, *mixed]
 
 # %% ../../nbs/advice/10_people.ipynb #467b122e
 BERT_LAYERS = (2, 4, 6) # of the six of MiniLM
-_NAMES = ("bleu-1", "bleu-2", "bleu-3", "bleu-4", "chrf", "chrf++", "ter", "rouge-1-p", "rouge-1-r", "rouge-1-f", "rouge-2-f", "rouge-l",
-          "meteor-nltk", "scene-graph-p", "scene-graph-r", "scene-graph-f1", "violation-entities", "violation-sentiment")
+_NAMES = ("bleu-1", "bleu-2", "bleu-3", "bleu-4", "chrf", "chrf++", "ter", "rouge-1-p", "rouge-1-r",
+          "rouge-1-f", "rouge-2-f", "rouge-l", "meteor-nltk", "scene-graph-p", "scene-graph-r",
+          "scene-graph-f1", "violation-entities", "violation-sentiment")
 
-def _renamed(metric: Metric, name: str) -> Metric: return replace(metric, name=name, signature=metric.signature.extended(metric=name))
+def _renamed(metric: Metric, name: str) -> Metric:
+    return replace(metric, name=name, signature=metric.signature.extended(metric=name))
 
 def metric_bank(references: Sequence, # a reference or several of each item: what CIDEr counts in
                 encoder: RememberingEncoder | None = None, # for BERTScore and paraphrases; None: MiniLM
                ) -> list[Metric]:
-    "More than thirty metrics of texts, controls among them; raises InputError if the encoder's package is missing."
+    """More than thirty metrics of texts, controls among them; raises InputError if the encoder's package is
+    missing."""
     encoder = encoder or RememberingEncoder(bert("minilm"), most=None)
     found = [get_metric(name) for name in _NAMES]
-    found += [_renamed(get_metric("chrf", beta=beta), f"chrf-beta{beta}") for beta in (1, 3)] # chrf itself has 2
+    # chrf itself has 2
+    found += [_renamed(get_metric("chrf", beta=beta), f"chrf-beta{beta}") for beta in (1, 3)]
     found.append(get_metric("cider-d", df=document_frequencies([as_references(r) for r in references])))
     for layer in BERT_LAYERS:
         for part in "prf":
@@ -82,11 +91,13 @@ def relatives(metric: str) -> str: # of the bank
 # %% ../../nbs/advice/10_people.ipynb #3539fcd4
 PROFILE_COLUMNS = ["metric", "family", "kind", "level", "n", "auc", "effect"]
 
-def _profile_row(worse: np.ndarray, base: np.ndarray) -> dict: # (N,) each, NaN where there is no text; higher is worse
+# (N,) each, NaN where there is no text; higher is worse
+def _profile_row(worse: np.ndarray, base: np.ndarray) -> dict:
     there = np.isfinite(worse)
     spread = np.nanstd(base)
     change = float((worse - base)[there].mean())
-    return {"n": int(there.sum()), "auc": auc(worse[there], base[np.isfinite(base)]), "effect": change/spread if spread > 0 else 0.0}
+    return {"n": int(there.sum()), "auc": auc(worse[there], base[np.isfinite(base)]),
+            "effect": change/spread if spread > 0 else 0.0}
 
 def edit_profile(texts: EditedTexts, # scored
                  metrics: Sequence[Metric],
@@ -99,7 +110,8 @@ def edit_profile(texts: EditedTexts, # scored
         for f, l in np.ndindex(len(texts.families), len(texts.levels)):
             if (texts.status[f, l] == MATCHED).sum() < least: continue
             worse, = texts.item_scores(metric, [("edit", f, l)])
-            head = {"metric": metric.name, "family": texts.families[f], "kind": texts.kinds[f], "level": texts.levels[l]}
+            head = {"metric": metric.name, "family": texts.families[f], "kind": texts.kinds[f],
+                    "level": texts.levels[l]}
             rows.append(head | _profile_row(worse, base))
     return pd.DataFrame(rows, columns=PROFILE_COLUMNS)
 
@@ -113,7 +125,8 @@ def axis_profile(profile: pd.DataFrame, # as of `edit_profile`
     axes = profile["kind"].map({**AXES, "valid": CALM})
     families = profile.assign(axis=axes).groupby(["metric", "axis", "family"], sort=False)[measure].mean()
     wide = families.groupby(["metric", "axis"], sort=False).mean().unstack("axis")
-    return wide.reindex(columns=[a for a in (*AXES.values(), CALM) if a in wide], index=profile["metric"].unique())
+    return wide.reindex(columns=[a for a in (*AXES.values(), CALM) if a in wide],
+                        index=profile["metric"].unique())
 
 # %% ../../nbs/advice/10_people.ipynb #caf4a617
 @dataclass(frozen=True, eq=False)
@@ -129,21 +142,29 @@ class PeopleStudy:
     def only(self, metrics: Sequence[str]) -> "PeopleStudy":
         "The same study with some of the metrics."
         at = [self.metrics.index(m) for m in metrics]
-        return replace(self, metrics=tuple(metrics), agreement=self.agreement[:, at], profile=self.profile[:, at])
+        return replace(self, metrics=tuple(metrics), agreement=self.agreement[:, at],
+                       profile=self.profile[:, at])
 
-def people_study(agreement: pd.DataFrame,     # collection, metric, value
-                 profiles: Mapping[str, pd.DataFrame], # collection -> a row for each metric, a column for each axis
-                 group: Mapping[str, str] | None = None, # collection -> what it shares its texts with; None: each alone
-                ) -> PeopleStudy:
-    "A study of these collections; raises InputError if fewer than three groups or four metrics are in all of it."
+def people_study(
+    agreement: pd.DataFrame,                # collection, metric, value
+    profiles: Mapping[str, pd.DataFrame],   # collection -> a row for each metric, a column for each axis
+    group: Mapping[str, str] | None = None, # collection -> what it shares its texts with; None: each alone
+) -> PeopleStudy:
+    """A study of these collections; raises InputError if fewer than three groups or four metrics are in all
+    of it."""
     wide = agreement.pivot(index="collection", columns="metric", values="value").reindex(list(profiles))
     metrics = [m for m in dict.fromkeys(agreement["metric"]) if any(m in p.index for p in profiles.values())]
     axes = list(dict.fromkeys(a for p in profiles.values() for a in p.columns))
     labels = [(group or {}).get(c, c) for c in wide.index]
-    if len(set(labels)) < 3: raise InputError(f"leaving one collection out needs three groups of them at least, not {len(set(labels))}")
-    if len(metrics) < 4: raise InputError(f"{len(metrics)} metrics have both a profile and an agreement; an order of them needs four")
+    if len(set(labels)) < 3:
+        raise InputError("leaving one collection out needs three groups of them at "
+                         f"least, not {len(set(labels))}")
+    if len(metrics) < 4:
+        raise InputError(f"{len(metrics)} metrics have both a profile and an agreement; "
+                         "an order of them needs four")
     stacked = np.stack([p.reindex(index=metrics, columns=axes).to_numpy(float) for p in profiles.values()])
-    return PeopleStudy(tuple(wide.index), tuple(metrics), tuple(axes), wide[metrics].to_numpy(float), stacked, np.unique(labels, return_inverse=True)[1])
+    return PeopleStudy(tuple(wide.index), tuple(metrics), tuple(axes), wide[metrics].to_numpy(float), stacked,
+                       np.unique(labels, return_inverse=True)[1])
 
 def standard_scores(values: np.ndarray) -> np.ndarray: # (C, M, …) -> the same
     "Scores of the metrics within each collection; 0 where they do not differ or where nothing is known."
@@ -184,7 +205,8 @@ def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C
     return np.array([tau(p, t) for p, t in zip(predicted, true)])
 
 def regret(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
-    "How much agreement is lost by taking the metric that is predicted to be best; the mean over those that are equally good."
+    """How much agreement is lost by taking the metric that is predicted to be best; the mean over those that
+    are equally good."""
     def lost(p, t):
         best = np.flatnonzero(np.isfinite(t) & (p >= np.nanmax(np.where(np.isfinite(t), p, np.nan)) - 1e-12))
         return float(np.nanmax(t) - t[best].mean())
@@ -204,7 +226,8 @@ def group_interval(values: np.ndarray, # (C,)
                    group: np.ndarray,  # (C,)
                    confidence: float = 0.95,
                   ) -> tuple[float, float, float]: # mean, low, high
-    "A mean over groups of collections with Student's interval: it is about new collections; NaN where a value is missing."
+    """A mean over groups of collections with Student's interval: it is about new collections; NaN where a
+    value is missing."""
     means = np.array([values[group == g].mean() for g in np.unique(group)])
     center = float(means.mean())
     if not np.isfinite(center): return np.nan, np.nan, np.nan # a pick orders nothing
@@ -212,7 +235,9 @@ def group_interval(values: np.ndarray, # (C,)
     found = student_interval(center, means, confidence)
     return center, found.low, found.high
 
-def dealt_anew(study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
+def dealt_anew(
+    study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE
+) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
     "What comes out if profiles belong to other metrics."
     generator, found = rng(seed, "dealt-anew"), []
     for _ in range(reps):
@@ -226,30 +251,39 @@ def dealt_anew(study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float 
 def _over_groups(values: np.ndarray, group: np.ndarray) -> np.ndarray: # (R, C) -> (R,)
     return np.mean([values[:, group == g].mean(1) for g in np.unique(group)], axis=0)
 
-def predictions_of(study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE) -> dict[str, np.ndarray]: # strategy -> (C, M)
-    "What each strategy expects of every metric: the profile, its single axes, other people, a metric by name."
+def predictions_of(
+    study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
+) -> dict[str, np.ndarray]: # strategy -> (C, M)
+    """What each strategy expects of every metric: the profile, its single axes, other people, a metric by
+    name."""
     found = {"profile": predict_left_out(study, ridge), "elsewhere": predict_elsewhere(study)}
     found |= {f"{axis} alone": standard_scores(study.profile[:, :, k]) for k, axis in enumerate(study.axes)}
     for name in takes:
         if name not in study.metrics: continue
-        found[f"take {name}"] = np.broadcast_to(np.array([float(m == name) for m in study.metrics]), study.agreement.shape)
+        found[f"take {name}"] = np.broadcast_to(np.array([float(m == name) for m in study.metrics]),
+                                                study.agreement.shape)
     return found
 
-def by_collection(study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE) -> pd.DataFrame:
+def by_collection(
+    study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
+) -> pd.DataFrame:
     "A row for each collection and strategy: collection, strategy, kendall (NaN for a pick), picked, regret."
     rows = []
     for strategy, predicted in predictions_of(study, takes, ridge).items():
         tau, lost = order_agreement(predicted, study.agreement), regret(predicted, study.agreement)
         for c, name in enumerate(study.collections):
-            picked = study.metrics[int(np.nanargmax(np.where(np.isfinite(study.agreement[c]), predicted[c], np.nan)))]
+            picked = study.metrics[int(np.nanargmax(np.where(np.isfinite(study.agreement[c]), predicted[c],
+                                                             np.nan)))]
             kendall = np.nan if strategy.startswith("take ") else tau[c]
-            rows.append({"collection": name, "strategy": strategy, "kendall": kendall, "picked": picked, "regret": lost[c]})
+            rows.append({"collection": name, "strategy": strategy, "kendall": kendall, "picked": picked,
+                         "regret": lost[c]})
     return pd.DataFrame(rows)
 
 def compare_strategies(study: PeopleStudy, takes: Sequence[str] = ("cider-d",),
                        reps: int = 999, # deals of the profiles
                        seed: int = 0, ridge: float = RIDGE, confidence: float = 0.95) -> pd.DataFrame:
-    "A row for each strategy: means over groups of collections with intervals; for the profile p against chance, and chance itself."
+    """A row for each strategy: means over groups of collections with intervals; for the profile p against
+    chance, and chance itself."""
     table, rows = by_collection(study, takes, ridge), []
     for strategy, part in table.groupby("strategy", sort=False):
         row = {"strategy": strategy}
@@ -263,5 +297,6 @@ def compare_strategies(study: PeopleStudy, takes: Sequence[str] = ("cider-d",),
     tails = [(1 - confidence)/2, (1 + confidence)/2]
     chance = {"strategy": "chance"}
     for name, values in zip(("kendall", "regret"), deals):
-        chance |= dict(zip((name, f"{name}_low", f"{name}_high"), (values.mean(), *np.quantile(values, tails))))
+        chance |= dict(zip((name, f"{name}_low", f"{name}_high"),
+                           (values.mean(), *np.quantile(values, tails))))
     return pd.DataFrame([*rows, chance])

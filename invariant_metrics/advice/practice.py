@@ -28,8 +28,10 @@ class Reactions:
     "What one metric makes of right answers, of others that are as right, and of broken ones."
     metric: Metric
     base: Tensor                # (N,) values, (N, k) summands, or (N, d) features of a set
-    broken: Mapping[str, tuple[np.ndarray, Tensor]] # family -> places of the items (n,), their rows after the edit (n, …)
-    rival: Tensor | None = None # as base: another right answer to each item; None: systems differ in nothing but the errors
+    # family -> places of the items (n,), their rows after the edit (n, …)
+    broken: Mapping[str, tuple[np.ndarray, Tensor]]
+    # as base: another right answer to each item; None: systems differ in nothing but the errors
+    rival: Tensor | None = None
     target: Tensor | None = None # (N, d) features, for set metrics
     sign: float = 1.0           # -1.0: less is better
     memory: dict = field(default_factory=dict) # what sets without errors differ by, once it is known
@@ -43,18 +45,22 @@ class BrokenPool(NamedTuple):
 def broken_pool(reactions: Reactions,
                 mix: str | Mapping[str, float], # a family, or family -> weight
                ) -> BrokenPool:
-    "All broken items of a mix, every item of a family with the same chance; raises InputError if none of the families applies."
+    """All broken items of a mix, every item of a family with the same chance; raises InputError if none of
+    the families applies."""
     weights = {mix: 1.0} if isinstance(mix, str) else {f: w for f, w in mix.items() if w > 0}
     for family in weights:
         if family not in reactions.broken: raise unknown("family", family, reactions.broken)
     parts = [(*reactions.broken[f], w) for f, w in weights.items()]
     total = sum(w for at, _, w in parts if len(at))
-    if not total: raise InputError(f"{reactions.metric.name}: no item is broken by any of {', '.join(weights)}")
+    if not total:
+        raise InputError(f"{reactions.metric.name}: no item is broken by any of {', '.join(weights)}")
     chance = [np.full(len(at), w/total/max(len(at), 1)) for at, _, w in parts]
-    return BrokenPool(np.concatenate([at for at, _, _ in parts]), torch.cat([rows for _, rows, _ in parts]), np.concatenate(chance))
+    return BrokenPool(np.concatenate([at for at, _, _ in parts]), torch.cat([rows for _, rows, _ in parts]),
+                      np.concatenate(chance))
 
 # %% ../../nbs/advice/00_practice.ipynb #da458483
-def _values_and_influences(metric: ItemMetric, rows: Tensor) -> tuple[Tensor, Tensor]: # (C, n, …) -> (C,), (C, n) up to a constant
+# (C, n, …) -> (C,), (C, n) up to a constant
+def _values_and_influences(metric: ItemMetric, rows: Tensor) -> tuple[Tensor, Tensor]:
     if metric.pool is None: return rows.mean(1), rows
     with torch.enable_grad():
         sums = rows.sum(1).requires_grad_()  # (C, k)
@@ -62,10 +68,12 @@ def _values_and_influences(metric: ItemMetric, rows: Tensor) -> tuple[Tensor, Te
         slope, = torch.autograd.grad(value.sum(), sums)
     return value.detach(), rows.shape[1]*(rows @ slope[..., None])[..., 0]
 
-def paired_t(metric: ItemMetric,
-             a: Tensor,    # (C, n) values or (C, n, k) summands of the first system in C cases
-             b: Tensor,    # of the second, on the same items
-            ) -> np.ndarray: # (C,) positive: the first has the greater value; infinite where nothing varies but the means differ
+def paired_t(
+    metric: ItemMetric,
+    a: Tensor, # (C, n) values or (C, n, k) summands of the first system in C cases
+    b: Tensor, # of the second, on the same items
+    # (C,) positive: the first has the greater value; infinite where nothing varies but the means differ
+) -> np.ndarray:
     "Student's t of the paired difference of two systems, in each case."
     (value_a, moved_a), (value_b, moved_b) = (_values_and_influences(metric, x) for x in (a, b))
     difference, moved = value_a - value_b, moved_a - moved_b
@@ -79,7 +87,8 @@ def _draw_cases(r: Reactions, pool: BrokenPool, items: int, more: float, cases: 
                 generator: np.random.Generator) -> tuple[Tensor, Tensor]: # rows of A and B
     index = generator.integers(len(r.base), size=(cases, items))
     broken = generator.random((cases, items)) < more
-    which = np.searchsorted(np.cumsum(pool.chance), generator.random(int(broken.sum())), side="right").clip(max=len(pool.chance) - 1)
+    which = np.searchsorted(np.cumsum(pool.chance), generator.random(int(broken.sum())),
+                            side="right").clip(max=len(pool.chance) - 1)
     index[broken] = pool.place[which]
     own = r.base[index]
     a, b = own, own.clone()
@@ -112,7 +121,8 @@ def counted_power(items: int, more: float, alpha: float = 0.05) -> float:
     "The power of a metric that counts the errors exactly, if two systems differ in nothing else."
     k = np.arange(items + 1)
     share = k/items
-    with np.errstate(divide="ignore", invalid="ignore"): t_value = share/np.sqrt(share*(1 - share)/(items - 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_value = share/np.sqrt(share*(1 - share)/(items - 1))
     seen = np.where(k == items, True, t_value > student.ppf(1 - alpha/2, items - 1))
     return float(binom.pmf(k, items, more)[seen].sum())
 
@@ -122,21 +132,24 @@ class Difference(NamedTuple):
     mean: np.ndarray # of each replicate
     sd: np.ndarray
 
-def _turned_values(r: Reactions, rows: Tensor) -> np.ndarray: # (n,) influences on the value of the base, up to a constant
+# (n,) influences on the value of the base, up to a constant
+def _turned_values(r: Reactions, rows: Tensor) -> np.ndarray:
     if r.metric.pool is None: return r.sign*rows.double().numpy()
     with torch.enable_grad():
         total = r.base.sum(0).requires_grad_()
         slope, = torch.autograd.grad(r.metric.pool(total[None])[0], total)
     return r.sign*len(r.base)*(rows @ slope).numpy()
 
-def item_difference(reactions: Reactions, mix: str | Mapping[str, float], more: float,
-                    weights: np.ndarray | None = None, # (R, N) of bootstrap replicates of the items; None: all alike
-                   ) -> Difference:
+def item_difference(
+    reactions: Reactions, mix: str | Mapping[str, float], more: float,
+    weights: np.ndarray | None = None, # (R, N) of bootstrap replicates of the items; None: all alike
+) -> Difference:
     "Mean and standard deviation of an item's paired difference."
     pool = broken_pool(reactions, mix)
     base = _turned_values(reactions, reactions.base)
     reaction = base[pool.place] - _turned_values(reactions, pool.rows)   # (n,)
-    waver = np.zeros(len(base)) if reactions.rival is None else (base - _turned_values(reactions, reactions.rival))**2
+    waver = (np.zeros(len(base)) if reactions.rival is None
+             else (base - _turned_values(reactions, reactions.rival))**2)
     weights = np.ones((1, len(base))) if weights is None else weights
     chance = weights[:, pool.place]*pool.chance                         # (R, n)
     chance = chance/np.maximum(chance.sum(1, keepdims=True), 1e-300)
@@ -178,7 +191,8 @@ class Practice:
     difference: float         # expected difference of the two systems, B worse if positive
     needed: float             # items for the wished power; infinite if no number will do
 
-def items_for_power(difference: Difference, items: int, power: float, alpha: float) -> float: # items: of which it was measured; infinite if no number will do
+def items_for_power(difference: Difference, items: int, power: float, alpha: float,
+                   ) -> float: # items: of which it was measured; infinite if no number will do
     "How many items a comparison needs."
     mean, sd = float(difference.mean[0]), float(difference.sd[0])
     if mean <= 0: return np.inf
@@ -193,16 +207,20 @@ def practice(reactions: Reactions, mix: str | Mapping[str, float], # a family, o
              power: float = 0.8,   # for which items are counted
              alpha: float = 0.05, confidence: float = 0.95, reps: int = 200, seed: int = 0,
             ) -> Practice:
-    "In how many cases a metric shows that a system is worse; raises InputError on plans that are none and if no item is broken."
+    """In how many cases a metric shows that a system is worse; raises InputError on plans that are none and
+    if no item is broken."""
     check_range("items", items, 4, 10**7)
     check_range("more", more, 1e-6, 1)
-    if isinstance(reactions.metric, SetMetric): return _practice_of_sets(reactions, mix, items, more, power, alpha, confidence, seed)
+    if isinstance(reactions.metric, SetMetric):
+        return _practice_of_sets(reactions, mix, items, more, power, alpha, confidence, seed)
     seen = simulate_cases(reactions, mix, items, more, cases, alpha, seed)
     weights = bootstrap_weights(len(reactions.base), reps, rng(seed, "practice"))
     plain = item_difference(reactions, mix, more)
     formula = float(power_of(plain, items, alpha)[0])
-    share, low, high = share_interval_of_cases(seen, power_of(item_difference(reactions, mix, more, weights), items, alpha), formula, confidence)
-    return Practice(reactions.metric.name, share, low, high, formula, float(plain.mean[0]), items_for_power(plain, items, power, alpha))
+    share, low, high = share_interval_of_cases(seen,
+        power_of(item_difference(reactions, mix, more, weights), items, alpha), formula, confidence)
+    return Practice(reactions.metric.name, share, low, high, formula, float(plain.mean[0]),
+                    items_for_power(plain, items, power, alpha))
 
 # %% ../../nbs/advice/00_practice.ipynb #a66dde30
 SETS = 24 # that are drawn for each family; three times as many without errors
@@ -210,7 +228,8 @@ SETS = 24 # that are drawn for each family; three times as many without errors
 def _counts(index: np.ndarray, width: int) -> np.ndarray: # (C, n) -> (C, width)
     return np.stack([np.bincount(row, minlength=width) for row in index]).astype(float)
 
-def _distances(r: Reactions, rows: Tensor, chosen: np.ndarray, index: np.ndarray) -> np.ndarray: # chosen (C, n) of rows, index (C, n) of items -> (C,)
+# chosen (C, n) of rows, index (C, n) of items -> (C,)
+def _distances(r: Reactions, rows: Tensor, chosen: np.ndarray, index: np.ndarray) -> np.ndarray:
     pair = _counts(chosen, len(rows)), _counts(index, len(r.target))
     return -r.sign*r.metric.replicates(Rows(rows, r.target, matched=False), pair)
 
@@ -221,10 +240,14 @@ def _chance_differences(r: Reactions, items: int, seed: int) -> np.ndarray: # (3
         index = generator.integers(n, size=(3*SETS, items))
         coin = generator.random(index.shape) < 0.5
         both = torch.cat([r.base, r.rival])
-        r.memory[items, seed] = _distances(r, both, index + n*coin, index) - _distances(r, both, index + n*~coin, index)
+        r.memory[items, seed] = _distances(r, both, index + n*coin, index) - _distances(r, both,
+            index + n*~coin, index)
     return r.memory[items, seed]
 
-def set_changes(reactions: Reactions, mix: str | Mapping[str, float], items: int = 500, more: float = 0.05, seed: int = 0) -> np.ndarray: # (SETS,)
+def set_changes(
+    reactions: Reactions, mix: str | Mapping[str, float], items: int = 500, more: float = 0.05,
+    seed: int = 0
+) -> np.ndarray: # (SETS,)
     "How much worse sets get by errors, in redrawn sets."
     pool, generator, n = broken_pool(reactions, mix), rng(seed, "sets", "errors"), len(reactions.base)
     index = generator.integers(n, size=(SETS, items))
@@ -236,22 +259,29 @@ def set_changes(reactions: Reactions, mix: str | Mapping[str, float], items: int
     rows = torch.cat([reactions.base, pool.rows.to(reactions.base)])
     return _distances(reactions, rows, chosen, index) - _distances(reactions, rows, index, index)
 
-def set_power(change: np.ndarray, chance: np.ndarray, alpha: float = 0.05) -> float: # change (S,), chance (S0,) differences of sets
+def set_power(change: np.ndarray, chance: np.ndarray, alpha: float = 0.05,
+             ) -> float: # change (S,), chance (S0,) differences of sets
     "The power of a comparison of sets, by the normal law."
     s1 = change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
-    return float(normal.cdf((change.mean() - normal.ppf(1 - alpha/2)*s0)/max(np.hypot(s0, s1*(len(chance) > 0)), 1e-300)))
+    return float(normal.cdf((change.mean()
+                             - normal.ppf(1 - alpha/2)*s0)/max(np.hypot(s0, s1*(len(chance) > 0)), 1e-300)))
 
-def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, alpha: float, confidence: float, seed: int) -> Practice:
-    change, chance, generator = set_changes(r, mix, items, more, seed), _chance_differences(r, items, seed), rng(seed, "sets", "again")
+def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, alpha: float,
+                      confidence: float, seed: int) -> Practice:
+    change = set_changes(r, mix, items, more, seed)
+    chance = _chance_differences(r, items, seed)
+    generator = rng(seed, "sets", "again")
     def again(x): return x if not len(x) else x[generator.integers(len(x), size=len(x))]
-    ends = np.quantile([set_power(again(change), again(chance), alpha) for _ in range(200)], [(1 - confidence)/2, (1 + confidence)/2])
+    ends = np.quantile([set_power(again(change), again(chance), alpha) for _ in range(200)],
+                       [(1 - confidence)/2, (1 + confidence)/2])
     value, s1 = set_power(change, chance, alpha), change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
     reach = normal.ppf(1 - alpha/2)*s0 + normal.ppf(power)*np.hypot(s0, s1*(len(chance) > 0))
     sure = change.mean() > normal.ppf(1 - alpha/2)*s1/len(change)**0.5
     needed = float(np.ceil(items*(reach/change.mean())**2)) if sure else np.inf
-    return Practice(r.metric.name, value, float(ends[0]), float(ends[1]), value, float(change.mean()), needed if needed < MOST else np.inf)
+    return Practice(r.metric.name, value, float(ends[0]), float(ends[1]), value, float(change.mean()),
+                    needed if needed < MOST else np.inf)
 
 # %% ../../nbs/advice/00_practice.ipynb #0e5bbb13
 def how_seen(found: Practice, alpha: float = 0.05) -> str: # "seen", "chance" or "never"
@@ -265,7 +295,10 @@ def say_practice(what: str,                # the error, e.g. "names replaced by 
     "One sentence about all metrics, the best one first."
     by = {how: [] for how in ("seen", "chance", "never")}
     for p in sorted(found, key=lambda p: (-p.cases, p.metric)): by[how_seen(p, alpha)].append(p)
-    parts = [", ".join(f"{p.metric} in {100*p.cases:.0f}{'' if k else ' of 100 cases'}" for k, p in enumerate(by["seen"]))]
-    if by["chance"]: parts.append(f"no more often than by chance: {', '.join(p.metric for p in by['chance'])}")
+    parts = [", ".join(f"{p.metric} in {100*p.cases:.0f}{'' if k else ' of 100 cases'}"
+                       for k, p in enumerate(by["seen"]))]
+    if by["chance"]:
+        parts.append(f"no more often than by chance: {', '.join(p.metric for p in by['chance'])}")
     if by["never"]: parts.append(f"never: {', '.join(p.metric for p in by['never'])}")
-    return f"To see {100*more:g} % more items with {what}, with {items:,} items: {'; '.join(filter(None, parts))}."
+    return (f"To see {100*more:g} % more items with {what}, with {items:,} items: "
+            f"{'; '.join(filter(None, parts))}.")

@@ -16,8 +16,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .practice import Difference, Practice, Reactions, items_for_power, power_of, practice, say_practice
-from ..core import InputError, Signature, check_range, checked_arguments, few, few_threads, rng, unknown
+from .practice import (Difference, Practice, Reactions, items_for_power, power_of,
+                                               practice, say_practice)
+from ..core import (InputError, Signature, check_range, checked_arguments, few, few_threads,
+                                    rng, unknown)
 from ..core import progress as progress_bar
 from ..data.judgment_tables import load_table
 from ..edits.colors import AXES
@@ -44,8 +46,10 @@ def world_texts(task: str, # "translation" or "captioning"
     "Right answers of the package's own world; raises InputError for a task that has none."
     if task == "translation":
         draw = rng(seed, "world-texts")
-        def five(refs): return [refs[k] for k in draw.permutation(len(refs))[:5]] # the first ones are much alike
-        return {f"sentence-{k}": five(refs) for k, refs in enumerate(make_sentences(size, 60 + seed).references)}
+        def five(refs): # the first ones are much alike
+            return [refs[k] for k in draw.permutation(len(refs))[:5]]
+        return {f"sentence-{k}": five(refs)
+                for k, refs in enumerate(make_sentences(size, 60 + seed).references)}
     if task == "captioning":
         scenes = make_scenes(size, 32, seed=92_000 + seed)
         return {f"scene-{k}": captions(scenes, k) for k in range(size)}
@@ -66,7 +70,8 @@ class Material:
     differ: str                   # of DIFFER: what systems differ in besides errors
     label: str                    # whose items these are
 
-def _choose_difference(asked: str, systems: int, others: float) -> str: # others: share of items with another right answer
+# others: share of items with another right answer
+def _choose_difference(asked: str, systems: int, others: float) -> str:
     if asked not in DIFFER: raise unknown("difference of systems", asked, DIFFER)
     able = {"systems": systems > 1, "references": others >= 0.5, "nothing": True}
     needs = {"systems": "two systems or more (--pred)", "references": "items with three references or more"}
@@ -74,16 +79,19 @@ def _choose_difference(asked: str, systems: int, others: float) -> str: # others
     if not able[asked]: raise InputError(f"differ={asked} (--differ {asked}) needs {needs[asked]}")
     return asked
 
-def _rival_rows(texts: EditedTexts, rows: dict, kept: np.ndarray, differ: str, systems: Sequence[str]): # of the kept items, and those they replace
+# of the kept items, and those they replace
+def _rival_rows(texts: EditedTexts, rows: dict, kept: np.ndarray, differ: str, systems: Sequence[str]):
     there = texts.at(("base", -1, -1))
     if differ == "nothing": return rows["base", -1, -1][np.searchsorted(there, kept)], None
     if differ == "references":
         other = texts.at(("valid", ALTERNATIVE, -1))
-        return rows["base", -1, -1][np.searchsorted(there, kept)], rows["valid", ALTERNATIVE, -1][np.searchsorted(other, kept)]
+        return (rows["base", -1, -1][np.searchsorted(there, kept)],
+                rows["valid", ALTERNATIVE, -1][np.searchsorted(other, kept)])
     at = np.searchsorted(there, kept)
     return tuple(rows["system", s, -1][at] for s in systems[:2])
 
-def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: Sequence[int], differ: str, systems: Sequence[str]) -> Reactions:
+def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: Sequence[int],
+                    differ: str, systems: Sequence[str]) -> Reactions:
     rows, there = texts.scores.rows[metric.name], texts.at(("base", -1, -1))
     own = rows["base", -1, -1]
     base, rival = _rival_rows(texts, rows, kept, differ, systems)
@@ -93,28 +101,35 @@ def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: 
         inside = np.isin(at, kept)
         place = np.searchsorted(kept, at[inside])
         change = edited[inside] - own[np.searchsorted(there, at[inside])]
-        moved = edited[inside] if differ != "systems" else base[place] + change # the error of one text, made by a system
+        # the error of one text, made by a system
+        moved = edited[inside] if differ != "systems" else base[place] + change
         broken[texts.families[f]] = place, moved
     target = texts.scores.target[metric.name][kept] if isinstance(metric, SetMetric) else None
     return Reactions(metric, base, broken, rival, target, 1.0 if metric.higher_is_better else -1.0)
 
-def text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families: Sequence[str], level: int = 1, seed: int = 0,
-                  base: str = "auto", differ: str = "auto", label: str = "your texts", show: bool = False) -> Material:
-    "Reactions of metrics to edits of the user's texts; raises InputError if no family applies to enough items."
+def text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families: Sequence[str],
+                  level: int = 1, seed: int = 0, base: str = "auto", differ: str = "auto",
+                  label: str = "your texts", show: bool = False) -> Material:
+    """Reactions of metrics to edits of the user's texts; raises InputError if no family applies to enough
+    items."""
     edited = own.bases(base)[0] # references, or the first system
     items = own.items(seed, edited)
     texts = edit_items(items, families, (level,), seed, task, own.predictions())
     others = texts.at(("valid", ALTERNATIVE, -1))
     chosen = _choose_difference(differ, len(own.systems), len(others)/max(len(texts.at(("base", -1, -1))), 1))
-    kept = np.intersect1d(texts.at(("base", -1, -1)), others) if chosen == "references" else texts.at(("base", -1, -1))
+    kept = (np.intersect1d(texts.at(("base", -1, -1)), others) if chosen == "references"
+            else texts.at(("base", -1, -1)))
     matched = {f: int(np.isin(texts.at(("edit", f, 0)), kept).sum()) for f in range(len(families))}
     used = [f for f, n in matched.items() if n >= LEAST]
-    if not used: raise InputError(f"no family applies to {LEAST} items of {len(kept)}; give more items, or other families")
+    if not used:
+        raise InputError(f"no family applies to {LEAST} items of {len(kept)}; "
+                         "give more items, or other families")
     texts.groups = {key: g for key, g in texts.groups.items() if key[0] != "valid" or key[1] == ALTERNATIVE}
     texts.scores = score_texts(metrics, texts, show, texts.source)
     reactions = [_text_reactions(texts, m, kept, used, chosen, own.systems) for m in metrics]
     names = [texts.families[f] for f in used]
-    return Material(reactions, {n: word_edits[n].kind_in(task) for n in names}, {n: word_edits[n].strength for n in names},
+    return Material(reactions, {n: word_edits[n].kind_in(task) for n in names},
+                    {n: word_edits[n].strength for n in names},
                     {n: matched[f]/len(kept) for n, f in zip(names, used)}, len(kept), chosen, label)
 
 # %% ../../nbs/advice/20_run.ipynb #7b280e24
@@ -140,30 +155,38 @@ def _picture_reactions(out, metric: Metric, kept: np.ndarray, rival_of, differ: 
         broken[out.families[f]] = at[matched], taken(values)[matched]
     return Reactions(metric, base, broken, None if differ == "nothing" else rival, target, sign)
 
-def picture_material(pictures: Mapping, # label -> as of `open_pictures`
-                     metrics: Sequence[Metric], names: Sequence[str], # the valid family first
-                     level: int = PICTURE_LEVEL, seed: int = 0, differ: str = "auto", label: str = "your pictures",
-                     show: bool = False) -> Material:
-    "Reactions of metrics to damage of the user's pictures; raises InputError if no family applies to enough of them."
+def picture_material(
+    pictures: Mapping,                               # label -> as of `open_pictures`
+    metrics: Sequence[Metric], names: Sequence[str], # the valid family first
+    level: int = PICTURE_LEVEL, seed: int = 0, differ: str = "auto", label: str = "your pictures",
+    show: bool = False,
+) -> Material:
+    """Reactions of metrics to damage of the user's pictures; raises InputError if no family applies to enough
+    of them."""
     systems = list(pictures)
     chosen = _choose_difference(differ, len(systems), 1.0)
     found = []
     for name in systems[:2 if chosen == "systems" else 1]:
         one = pictures[name]
-        found.append(score_pictures(one.items, metrics, names, (level,), seed, target=one.target, edit=damage_at({}), show=show, label=name))
+        found.append(score_pictures(one.items, metrics, names, (level,), seed, target=one.target,
+                                    edit=damage_at({}), show=show, label=name))
     out = found[0]
     kept = np.flatnonzero(out.status[0, 0] == MATCHED)
     counts = {f: int((out.status[f, 0, kept] == MATCHED).sum()) for f in range(1, len(names))}
     used = [f for f, n in counts.items() if n >= LEAST]
-    if not used: raise InputError(f"no family applies to {LEAST} pictures of {len(kept)}; give more pictures, or other families")
+    if not used:
+        raise InputError(f"no family applies to {LEAST} pictures of {len(kept)}; "
+                         "give more pictures, or other families")
     reactions = [_picture_reactions(out, m, kept, found[-1], chosen) for m in metrics]
     reactions = [replace(r, broken={names[f]: r.broken[names[f]] for f in used}) for r in reactions]
     kinds = {names[f]: perturbations[names[f]].kind for f in used}
     words = {names[f]: names[f].replace("-", " ") for f in used}
-    return Material(reactions, kinds, words, {names[f]: counts[f]/len(kept) for f in used}, len(kept), chosen, label)
+    return Material(reactions, kinds, words, {names[f]: counts[f]/len(kept) for f in used}, len(kept), chosen,
+                    label)
 
 # %% ../../nbs/advice/20_run.ipynb #d2c4ab7b
-def read_mix(mix) -> dict[str, float]: # a table (file with columns family, count), {family: count}, or "family=3,family=1"
+# a table (file with columns family, count), {family: count}, or "family=3,family=1"
+def read_mix(mix) -> dict[str, float]:
     "Counts of errors by family; raises InputError on what is none."
     if mix is None: return {}
     if isinstance(mix, Mapping): found = dict(mix)
@@ -175,17 +198,21 @@ def read_mix(mix) -> dict[str, float]: # a table (file with columns family, coun
     else:
         parts = [p.strip() for p in str(mix).split(",") if p.strip()]
         if wrong := [p for p in parts if "=" not in p]:
-            raise InputError(f"a mix is a file or like entity-replaced=3,number-changed=1; {wrong[0]!r} is neither")
+            raise InputError("a mix is a file or like entity-replaced=3,number-changed=1; "
+                             f"{wrong[0]!r} is neither")
         found = dict(p.split("=", 1) for p in parts)
     try: found = {str(f).strip(): float(n) for f, n in found.items()}
     except (TypeError, ValueError) as error:
-        raise InputError(f"a mix has a number for each family; {few(list(map(str, found.values())))} are not all numbers") from error
-    if not found or min(found.values()) < 0 or not sum(found.values()) > 0 or not all(map(np.isfinite, found.values())):
+        raise InputError("a mix has a number for each family; "
+                         f"{few(list(map(str, found.values())))} are not all numbers") from error
+    if (not found or min(found.values()) < 0 or not sum(found.values()) > 0
+        or not all(map(np.isfinite, found.values()))):
         raise InputError("a mix has counts of 0 or more, not all of them 0")
     return found
 
 # %% ../../nbs/advice/20_run.ipynb #cb4bc858
-ADVICE_COLUMNS = ["axis", "family", "kind", "what", "metric", "cases", "low", "high", "formula", "difference", "needed", "applies"]
+ADVICE_COLUMNS = ["axis", "family", "kind", "what", "metric", "cases", "low", "high", "formula", "difference",
+                  "needed", "applies"]
 MIX = "mix" # the family of a row about the user's mix of errors
 ADVISE_METRICS = {"translation": ("bleu", "chrf", "ter", "rouge-l", "meteor-nltk"),
                   "captioning": ("bleu-4", "rouge-l", "meteor-nltk", "cider-d", "scene-graph-f1", "chrf"),
@@ -196,7 +223,8 @@ ADVISE_TASKS = tuple(ADVISE_METRICS)
 @dataclass(frozen=True, eq=False)
 class Advice:
     "In how many of 100 comparisons each metric shows each kind of error."
-    table: pd.DataFrame        # ADVICE_COLUMNS: a row for each metric and family, and for the mix of each axis; cases are shares
+    # ADVICE_COLUMNS: a row for each metric and family, and for the mix of each axis; cases are shares
+    table: pd.DataFrame
     best: dict[str, str]       # axis -> the metric that shows its mix most often
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
@@ -211,14 +239,17 @@ class Advice:
     def save(self, folder: str | Path) -> Path:
         "Write advice.csv and advice.txt into a folder."
         folder = Path(folder)
-        with atomic_write(folder/"advice.csv") as path: self.table.to_csv(path, index=False, float_format="%.4g")
+        with atomic_write(folder/"advice.csv") as path:
+            self.table.to_csv(path, index=False, float_format="%.4g")
         lines = [*self.sentences, *self.notes, self.signature]
-        with atomic_write(folder/"advice.txt") as path: path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with atomic_write(folder/"advice.txt") as path:
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return folder
 
 _WHOLE = ("unrelated", "empty") # no error in a text, but no text
 
-def _mixes(material: Material, mix: Mapping[str, float]) -> dict[str, dict[str, float]]: # kind -> family -> weight
+# kind -> family -> weight
+def _mixes(material: Material, mix: Mapping[str, float]) -> dict[str, dict[str, float]]:
     by_kind = {}
     for family, kind in material.kinds.items():
         weight = mix.get(family, 0.0) if mix else float(family not in _WHOLE)
@@ -226,8 +257,9 @@ def _mixes(material: Material, mix: Mapping[str, float]) -> dict[str, dict[str, 
     return by_kind
 
 _BESIDES = {"systems": "two systems are taken to differ as your first two systems do, besides what is wrong",
-            "references": "two systems are taken to differ as two right answers to an item do, besides what is wrong",
-            "nothing": "there is neither a second system nor a third reference: systems differ in nothing but what is wrong, and the numbers are too good"}
+            "references": "two systems are taken to differ as two right answers to an item do, "
+            "besides what is wrong", "nothing": "there is neither a second system nor a third reference: "
+            "systems differ in nothing but what is wrong, and the numbers are too good"}
 
 def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -> tuple[str, ...]:
     notes = [f"from {material.items} items of {material.label}; {_BESIDES[material.differ]}"]
@@ -240,28 +272,41 @@ def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -
                      "but for texts that are empty or unrelated")
     return tuple(notes)
 
-def advise_on(material: Material, mix: Mapping[str, float] = {}, asked: Sequence[str] = (), # families that were asked for
-              items: int = 500, more: float = 0.05, cases: int = 400, power: float = 0.8,
-              alpha: float = 0.05, confidence: float = 0.95, seed: int = 0, show: bool = False) -> Advice:
+def advise_on(
+    # families that were asked for
+    material: Material, mix: Mapping[str, float] = {}, asked: Sequence[str] = (),
+    items: int = 500, more: float = 0.05, cases: int = 400, power: float = 0.8,
+    alpha: float = 0.05, confidence: float = 0.95, seed: int = 0, show: bool = False,
+) -> Advice:
     "The table, the best metric of each axis, and sentences."
-    settings = dict(items=items, more=more, cases=cases, power=power, alpha=alpha, confidence=confidence, seed=seed)
-    def measured(family: str, mix) -> list[Practice]: return [practice(reactions, mix, **settings) for reactions in material.reactions]
-    signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items, differ=material.differ, items=items, more=more,
-                             cases=cases, alpha=alpha, seed=seed, metrics=digest([str(r.metric.signature) for r in material.reactions]))
+    settings = dict(items=items, more=more, cases=cases, power=power, alpha=alpha, confidence=confidence,
+                    seed=seed)
+    def measured(family: str, mix) -> list[Practice]:
+        return [practice(reactions, mix, **settings) for reactions in material.reactions]
+    signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,
+                             differ=material.differ, items=items, more=more, cases=cases, alpha=alpha,
+                             seed=seed, metrics=digest([str(r.metric.signature) for r in material.reactions]))
     return _told(material, mix, asked, measured, items, more, alpha, str(signature), show)
 
-def _told(material: Material, mix: Mapping[str, float], asked: Sequence[str], measured: Callable, # (family, weights) -> Practice of each metric
-          items: int, more: float, alpha: float, signature: str, show: bool) -> Advice:
+def _told(
+    # (family, weights) -> Practice of each metric
+    material: Material, mix: Mapping[str, float], asked: Sequence[str], measured: Callable,
+    items: int, more: float, alpha: float, signature: str, show: bool,
+) -> Advice:
     kinds = [k for k in AXES if k in material.kinds.values()]
     mixes = _mixes(material, mix)
-    if mix and not mixes: raise InputError(f"none of the mix can be made on these items: {few(list(mix))}; there are {few(list(material.kinds), 8)}")
+    if mix and not mixes:
+        raise InputError(f"none of the mix can be made on these items: {few(list(mix))}; "
+                         f"there are {few(list(material.kinds), 8)}")
     plan = [(family, {family: 1.0}, kind, material.words[family]) for family, kind in material.kinds.items()]
-    plan += [(MIX, mixes[kind], kind, f"errors of {'your mix' if mix else 'any family'} ({AXES[kind]})") for kind in mixes]
+    plan += [(MIX, mixes[kind], kind, f"errors of {'your mix' if mix else 'any family'} ({AXES[kind]})")
+             for kind in mixes]
     plan.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
     rows, sentences, best = [], [], {}
     for family, what_mix, kind, what in progress_bar(plan, desc="advice", disable=not show, unit="family"):
         found = measured(family, what_mix)
-        head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what, "applies": material.share.get(family, np.nan)}
+        head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
+                "applies": material.share.get(family, np.nan)}
         rows += [head | vars(p) for p in found]
         sentences.append(say_practice(what, found, items, more, alpha))
         if family == MIX: best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
@@ -269,42 +314,57 @@ def _told(material: Material, mix: Mapping[str, float], asked: Sequence[str], me
     return Advice(table, best, tuple(sentences), _notes(material, mix, asked), signature)
 
 # %% ../../nbs/advice/20_run.ipynb #84d69cfd
-_CONTROLS = frozenset("oracle constant random length source-only".split()) # that a probe holds beside the metrics
+# that a probe holds beside the metrics
+_CONTROLS = frozenset("oracle constant random length source-only".split())
 PROBED_COLUMNS = ["metric", "family", "kind", "n", "share", "change", "low", "high", "square", "waver"]
 
-def _square(change: float, ratio: float) -> float: # ratio: change in units of its standard deviation, 0 or infinite where nothing varies
+# ratio: change in units of its standard deviation, 0 or infinite where nothing varies
+def _square(change: float, ratio: float) -> float:
     return change**2 + (change/ratio if ratio and np.isfinite(ratio) else 0.0)**2
 
 def _open_probe(folder: Path, task: str) -> ProbeResult:
     try: meta = read_run(folder)
-    except InputError as error: raise InputError(f"{folder} is no probe's folder: its run.json cannot be read; give the --out of a probe") from error
-    if meta is None: raise InputError(f"{folder} is no probe's folder: it has no run.json; give the --out of a probe")
+    except InputError as error:
+        raise InputError(f"{folder} is no probe's folder: its run.json cannot be read; "
+                         "give the --out of a probe") from error
+    if meta is None:
+        raise InputError(f"{folder} is no probe's folder: it has no run.json; give the --out of a probe")
     settings = meta["settings"]
     if settings.get("command") != "probe" or "probe" not in meta["parts"]:
-        raise InputError(f"{folder} holds no finished probe, but a run of {settings.get('command', 'something else')}; give the --out of a probe")
+        raise InputError(f"{folder} holds no finished probe, "
+                         f"but a run of {settings.get('command', 'something else')}; "
+                         "give the --out of a probe")
     if settings["task"] != task: raise InputError(f"{folder} is a probe of {settings['task']}, not of {task}")
     return ProbeResult.load(folder/"probe")
 
-def probed_reactions(found: ProbeResult,
-                     level: int = 1,     # severity
-                    ) -> pd.DataFrame:   # PROBED_COLUMNS, of the first source; a row for each metric of items and each family that is wrong
-    "What a probe knows of changes: their means with intervals, their squares, and those between two right answers."
+def probed_reactions(
+    found: ProbeResult,
+    level: int = 1, # severity
+    # PROBED_COLUMNS, of the first source; a row for each metric of items and each family that is wrong
+) -> pd.DataFrame:
+    """What a probe knows of changes: their means with intervals, their squares, and those between two right
+    answers."""
     profile = found.profile
-    here = profile[(profile["source"] == found.ledger["source"].iloc[0]) & profile["view"].isin(["paired", "item"])]
+    here = profile[(profile["source"] == found.ledger["source"].iloc[0])
+                   & profile["view"].isin(["paired", "item"])]
     kinds = family_kinds(found.ledger[found.ledger["source"] == found.ledger["source"].iloc[0]])
     rows = []
     for metric, own in here.groupby("metric", sort=False):
         view = "paired" if "paired" in set(own["view"]) else "item"
         own = own[(own["view"] == view) & own["change"].notna()]
         other = own[own["family"] == ALTERNATIVE]
-        between = float(np.mean([_square(r.change, r.sensitivity) for r in other.itertuples()])) if len(other) else np.nan
+        between = (float(np.mean([_square(r.change, r.sensitivity) for r in other.itertuples()]))
+                   if len(other) else np.nan)
         for r in own[own["severity"] == level].itertuples():
             if kinds.get(r.family) not in AXES or r.n_clusters < LEAST: continue
             waver = between if view == "paired" else _square(r.valid_change, r.valid_effect)
-            rows.append([metric, r.family, kinds[r.family], r.n, r.applicable, r.change, r.change_low, r.change_high, _square(r.change, r.sensitivity), waver])
+            rows.append([metric, r.family, kinds[r.family], r.n, r.applicable, r.change, r.change_low,
+                         r.change_high, _square(r.change, r.sensitivity), waver])
     return pd.DataFrame(rows, columns=PROBED_COLUMNS)
 
-def _practice_probed(part: pd.DataFrame, weights: np.ndarray, items: int, more: float, power: float, alpha: float) -> Practice: # rows of one metric
+# rows of one metric
+def _practice_probed(part: pd.DataFrame, weights: np.ndarray, items: int, more: float,
+                     power: float, alpha: float) -> Practice:
     share = weights/weights.sum()
     waver = np.nan_to_num(part["waver"])
     means = {end: more*float(share @ part[end]) for end in ("change", "low", "high")}
@@ -312,32 +372,40 @@ def _practice_probed(part: pd.DataFrame, weights: np.ndarray, items: int, more: 
     at = {end: Difference(np.array([mean]), np.array([sd])) for end, mean in means.items()}
     seen = {end: float(power_of(d, items, alpha)[0]) for end, d in at.items()}
     needed = items_for_power(at["change"], items, power, alpha)
-    return Practice(part["metric"].iloc[0], seen["change"], seen["low"], seen["high"], seen["change"], means["change"], needed)
+    return Practice(part["metric"].iloc[0], seen["change"], seen["low"], seen["high"], seen["change"],
+                    means["change"], needed)
 
 # %% ../../nbs/advice/20_run.ipynb #0a2b3f42
 def advise_from_probe(folder: str | Path, # of a run of `probe`
                       task: str, metrics: Sequence[str] | None = None, families: Sequence[str] | None = None, mix: Mapping[str, float] = {},
                       items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05) -> Advice:
-    "Advice from what a probe has measured; raises InputError on a folder that is none, another task, and metrics or families that it did not measure."
+    """Advice from what a probe has measured; raises InputError on a folder that is none, another task, and
+    metrics or families that it did not measure."""
     folder = Path(folder)
     found = _open_probe(folder, task)
     table = probed_reactions(found, level or (PICTURE_LEVEL if task == "images" else 1))
-    if not len(table): raise InputError(f"{folder} has no family that applies to {LEAST} items at this severity; probe more items, or give another --level")
+    if not len(table):
+        raise InputError(f"{folder} has no family that applies to {LEAST} items at this severity; "
+                         "probe more items, or give another --level")
     there = {"metric": list(dict.fromkeys(table["metric"])), "family": list(dict.fromkeys(table["family"]))}
     for what, asked in (("metric", metrics), ("family", families), ("family", mix)):
         lost = [x for x in asked or () if x not in there[what]]
         if lost: raise InputError(f"{folder} did not measure {few(lost)}; it has {few(there[what], 12)}")
     chosen = list(metrics) if metrics else [m for m in there["metric"] if m not in _CONTROLS]
-    table = table[table["metric"].isin(chosen) & table["family"].isin(list(families) if families else there["family"])]
+    table = table[table["metric"].isin(chosen)
+                  & table["family"].isin(list(families) if families else there["family"])]
     kinds = dict(zip(table["family"], table["kind"]))
     words = {f: word_edits[f].strength if f in word_edits.names() else f.replace("-", " ") for f in kinds}
     differ = "references" if table["waver"].notna().all() else "nothing"
-    material = Material([], kinds, words, dict(zip(table["family"], table["share"])), int(table["n"].max()), differ, "your probe")
+    material = Material([], kinds, words, dict(zip(table["family"], table["share"])), int(table["n"].max()),
+                        differ, "your probe")
     def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
         part = table[table["family"].isin(list(weights))]
         groups = [part[part["metric"] == m] for m in chosen]
-        return [_practice_probed(g, g["family"].map(weights).to_numpy(float), items, more, power, alpha) for g in groups if len(g)]
-    signature = Signature.of(advice="your-probe", probed=material.items, differ=differ, items=items, more=more, alpha=alpha, probe=digest(found.signatures))
+        return [_practice_probed(g, g["family"].map(weights).to_numpy(float), items, more, power, alpha)
+                for g in groups if len(g)]
+    signature = Signature.of(advice="your-probe", probed=material.items, differ=differ, items=items,
+                             more=more, alpha=alpha, probe=digest(found.signatures))
     advice = _told(material, dict(mix), (), measured, items, more, alpha, str(signature), False)
     sets = [m for m in dict.fromkeys(found.profile["metric"]) if m not in there["metric"]]
     notes = [f"metrics of sets keep no changes of items and are left out: {few(sets, 8)}"] if sets else []
@@ -346,8 +414,9 @@ def advise_from_probe(folder: str | Path, # of a run of `probe`
     return replace(advice, notes=(*advice.notes, *notes))
 
 # %% ../../nbs/advice/20_run.ipynb #4c034c8f
-def _advise_texts(task: str, target, preds: Mapping, source, specs: Sequence, families: Sequence[str] | None, level: int | None, base: str,
-                  differ: str, scale: str, seed: int, device, weights, show: bool) -> Material:
+def _advise_texts(task: str, target, preds: Mapping, source, specs: Sequence,
+                  families: Sequence[str] | None, level: int | None, base: str, differ: str,
+                  scale: str, seed: int, device, weights, show: bool) -> Material:
     known = edits_of(task, list(AXES))
     check_families(families, known, f"edit of {task}")
     size, label = OWN_SIZES[scale].items, "your texts"
@@ -358,10 +427,12 @@ def _advise_texts(task: str, target, preds: Mapping, source, specs: Sequence, fa
     own = open_own_texts(target, preds, source, size, seed)
     if any(m.name.startswith("cider") for m in judged): # counts documents in these references
         judged = text_metrics(task, specs, own.refs.items, device, source is not None, weights)
-    return text_material(task, own, judged, list(families or known), level or 1, seed, base, differ, label, show)
+    return text_material(task, own, judged, list(families or known), level or 1, seed, base, differ, label,
+                         show)
 
-def _advise_pictures(target, preds: Mapping, specs: Sequence, families: Sequence[str] | None, level: int | None, differ: str,
-                     scale: str, seed: int, device, weights, regions, recursive: bool, show: bool) -> Material:
+def _advise_pictures(target, preds: Mapping, specs: Sequence, families: Sequence[str] | None,
+                     level: int | None, differ: str, scale: str, seed: int, device, weights,
+                     regions, recursive: bool, show: bool) -> Material:
     names = picture_families("images", "photos", families)
     judged = probe_metrics(specs, device, weights)
     source = "photos" if target is None else target
@@ -374,33 +445,38 @@ def _systems(pred) -> dict: # system -> file, folder or texts
     several = [pred] if isinstance(pred, (str, Path)) else list(pred)
     names = [Path(p).name.split(".")[0] or str(p) for p in several]
     names = names if len(set(names)) == len(names) else list(map(str, several))
-    if len(set(names)) < len(names): raise InputError(f"{next(n for n in names if names.count(n) > 1)} is given twice as a prediction")
+    if len(set(names)) < len(names):
+        raise InputError(f"{next(n for n in names if names.count(n) > 1)} is given twice as a prediction")
     return dict(zip(names, several))
 
 @checked_arguments
-def advise(task: str,                        # of ADVISE_TASKS
-           target=None,                      # references, as of `own_probe`, or a folder of true pictures; None: the package's own world
-           pred=(),                          # systems: files or folders, or {system: file or texts}; the first two say how systems differ
-           metrics: Sequence | None = None,  # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
-           *, source=None,                   # what texts were made from
-           families: Sequence[str] | None = None, # edits to make; None for all of the task
-           mix=None,                         # counts of your systems' errors, as `read_mix` takes them; None: all families alike
-           items: int = 500,                 # of the comparison that is planned
-           more: float = 0.05,               # share of items that one system has broken and the other has not
-           cases: int = 400,                 # comparisons that are simulated
-           probe: str | Path | None = None,  # the folder of a probe of yours: what it measured instead of target, predictions and edits
-           power: float = 0.8,               # for which the items needed are counted
-           differ: str = "auto",             # of DIFFER: what systems differ in besides errors
-           base: str = "auto",               # texts that are edited: "references", "predictions", or what the data allow
-           level: int | None = None,         # severity; None: 1 for texts, 3 for pictures
-           regions: str | Path | None = None, recursive: bool = False, # of pictures
-           scale: str = "default",           # how many items are edited
-           confidence: float = 0.95, seed: int = 0, device: str | None = None,
-           weights: Mapping | None = None,   # {name: weights}: see `WeightChoice`
-           out: str | Path | None = None,    # a folder for advice.csv and advice.txt
-           progress: bool = True,            # bars on standard error
-          ) -> Advice:
-    "In how many of 100 comparisons each metric would show each kind of error; raises InputError on anything unknown or that does not fit."
+def advise(
+    task: str,                                                  # of ADVISE_TASKS
+    target=None, # references, as of `own_probe`, or a folder of true pictures; None: the package's own world
+    pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
+    # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
+    metrics: Sequence | None = None,
+    *, source=None,                                             # what texts were made from
+    families: Sequence[str] | None = None,                      # edits to make; None for all of the task
+    mix=None, # counts of your systems' errors, as `read_mix` takes them; None: all families alike
+    items: int = 500,                                           # of the comparison that is planned
+    more: float = 0.05, # share of items that one system has broken and the other has not
+    cases: int = 400,                                           # comparisons that are simulated
+    # the folder of a probe of yours: what it measured instead of target, predictions and edits
+    probe: str | Path | None = None,
+    power: float = 0.8,                                         # for which the items needed are counted
+    differ: str = "auto", # of DIFFER: what systems differ in besides errors
+    base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
+    level: int | None = None,                                   # severity; None: 1 for texts, 3 for pictures
+    regions: str | Path | None = None, recursive: bool = False, # of pictures
+    scale: str = "default",                                     # how many items are edited
+    confidence: float = 0.95, seed: int = 0, device: str | None = None,
+    weights: Mapping | None = None,                             # {name: weights}: see `WeightChoice`
+    out: str | Path | None = None,                              # a folder for advice.csv and advice.txt
+    progress: bool = True,                                      # bars on standard error
+) -> Advice:
+    """In how many of 100 comparisons each metric would show each kind of error; raises InputError on anything
+    unknown or that does not fit."""
     if task not in ADVISE_TASKS: raise unknown("task", task, ADVISE_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
     systems = _systems(pred)
@@ -411,11 +487,13 @@ def advise(task: str,                        # of ADVISE_TASKS
     check_range("level", level, 1, max(EDIT_LEVELS))
     pictured, counts = task == "images", read_mix(mix)
     if probe is not None:
-        given = {"target": target is not None, "pred": bool(systems), "source": source is not None, "regions": regions is not None, "recursive": recursive,
-                 "base": base != "auto", "differ": differ != "auto", "scale": scale != "default", "cases": cases != 400, "device": device is not None,
-                 "weights": bool(weights), "confidence": confidence != 0.95}
+        given = {"target": target is not None, "pred": bool(systems), "source": source is not None,
+                 "regions": regions is not None, "recursive": recursive, "base": base != "auto",
+                 "differ": differ != "auto", "scale": scale != "default", "cases": cases != 400,
+                 "device": device is not None, "weights": bool(weights), "confidence": confidence != 0.95}
         if idle := [name for name, is_given in given.items() if is_given]:
-            raise InputError(f"--{idle[0]} has no effect beside --probe, which has measured already; leave it out")
+            raise InputError(f"--{idle[0]} has no effect beside --probe, "
+                             "which has measured already; leave it out")
         advice = advise_from_probe(probe, task, metrics, families, counts, items, more, power, level)
         if out is not None: advice.save(out)
         return advice
@@ -428,8 +506,13 @@ def advise(task: str,                        # of ADVISE_TASKS
     specs, rest = list(ADVISE_METRICS[task] if metrics is None else metrics), (scale, seed, device, weights)
     for family in counts:
         if family not in known: raise unknown("family", family, known)
-    if pictured: material = _advise_pictures(target, systems, specs, families, level, differ, *rest, regions, recursive, progress)
-    else: material = _advise_texts(task, target, systems, source, specs, families, level, base, differ, *rest, progress)
-    found = advise_on(material, counts, families or (), items, more, cases, power, 0.05, confidence, seed, progress)
+    if pictured:
+        material = _advise_pictures(target, systems, specs, families, level, differ, *rest, regions,
+                                    recursive, progress)
+    else:
+        material = _advise_texts(task, target, systems, source, specs, families, level, base, differ, *rest,
+                                 progress)
+    found = advise_on(material, counts, families or (), items, more, cases, power, 0.05, confidence, seed,
+                      progress)
     if out is not None: found.save(out)
     return found

@@ -12,8 +12,10 @@ from typing import Annotated, Optional
 
 import typer
 
-from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug, Device, Format, Overwrite
-from .shell import Quiet, Reps, ResultTable, Scale, Seed, Workers, app, choice, option
+from .shell import (INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug,
+                                              Device, Format, Overwrite)
+from .shell import (Quiet, Reps, ResultTable, Scale, Seed, Workers, app, choice,
+                                              option)
 from .shell import parse_options, print_result, records
 from ..core import InputError
 
@@ -24,97 +26,115 @@ app.add_typer(imagine, name="imagine")
 LONG_TEXTS = ("refuse", "cut", "split")
 LANGUAGES = ("warn", "ignore", "refuse")
 
-GeneratorName = Annotated[str, option("--generator", "exact, diffusion, vqgan, dvae, biggan, noise, one-picture, or package.module:object.", METRICS,
-                                  show_default=True)]
-GeneratorWeights = Annotated[Optional[str], option("--generator-weights", "Its card, a folder, or organization/model@COMMIT; default its own.", METRICS)]
-Judge = Annotated[str, option("--judge", "The CLIP that looks at the pictures: a card, a folder, organization/model@COMMIT.", METRICS, show_default=True)]
-GeneratorOptions = Annotated[list[str], option("--option", "NAME=VALUE for the generator: steps=20, guidance=5, scheduler=dpm-solver, size=64.", METRICS)]
-Language = Annotated[str, choice("--language", LANGUAGES, "What to do with texts in another language than the generator's.", INPUT)]
+GeneratorName = Annotated[str, option("--generator", "exact, diffusion, vqgan, dvae, biggan, noise, "
+                                      "one-picture, or package.module:object.", METRICS, show_default=True)]
+GeneratorWeights = Annotated[Optional[str], option("--generator-weights", "Its card, a folder, "
+                                                   "or organization/model@COMMIT; default its own.", METRICS)]
+Judge = Annotated[str, option("--judge", "The CLIP that looks at the pictures: a card, a folder, "
+                              "organization/model@COMMIT.", METRICS, show_default=True)]
+GeneratorOptions = Annotated[list[str], option("--option", "NAME=VALUE for the generator: steps=20, "
+                                               "guidance=5, scheduler=dpm-solver, size=64.", METRICS)]
+Language = Annotated[str, choice("--language", LANGUAGES, "What to do with texts in another "
+                                 "language than the generator's.", INPUT)]
 
 # %% ../../nbs/commands/50_imagine.ipynb #4af42221
 def _lines_of(file: Path) -> list[str]:
     from invariant_metrics.data.texts import load_texts
     return list(load_texts(file).items)
 
-@imagine.command("draw", epilog='Example: invariant-metrics imagine draw "a red ball is left of a boat" --out pictures/\n\n'
-                                "invariant-metrics imagine draw --texts hyp.txt --generator diffusion --option steps=5 --seeds 1 --out drawn/")
-def imagine_draw_command(
-        said: Annotated[Optional[list[str]], typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
-        texts: Annotated[Optional[Path], option("--texts", "A file with a text in each line, besides or instead.", INPUT)] = None,
-        long: Annotated[str, choice("--long", LONG_TEXTS[:2], "Texts of too many tokens: refuse them, or draw their beginning.", INPUT)] = "refuse",
-        language: Language = "warn",
-        generator: GeneratorName = "exact", generator_weights: GeneratorWeights = None, option_: GeneratorOptions = [],
-        seeds: Annotated[int, option("--seeds", "Pictures of each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
-        out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("pictures"),
-        overwrite: Overwrite = False, form: Format = "table",
-        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@imagine.command("draw", epilog='Example: invariant-metrics imagine draw "a red ball is left of a boat" '
+                 '--out pictures/\n\n' "invariant-metrics imagine draw --texts hyp.txt --generator diffusion "
+                 "--option steps=5 --seeds 1 --out drawn/")
+def imagine_draw_command(said: Annotated[Optional[list[str]], typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
+                         texts: Annotated[Optional[Path], option("--texts", "A file with a text in each line, besides or instead.", INPUT)] = None,
+                         long: Annotated[str, choice("--long", LONG_TEXTS[:2], "Texts of too many tokens: refuse them, or draw their beginning.", INPUT)] = "refuse",
+                         language: Language = "warn", generator: GeneratorName = "exact",
+                         generator_weights: GeneratorWeights = None,
+                         option_: GeneratorOptions = [],
+                         seeds: Annotated[int, option("--seeds", "Pictures of each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
+                         out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("pictures"),
+                         overwrite: Overwrite = False, form: Format = "table",
+                         device: Device = None, seed: Seed = 0, quiet: Quiet = False,
+                         debug: Debug = False):
     "Draw texts as a metric sees them: a PNG for each text and seed, a table, and one sheet."
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.draw import imagine_draw
     few_threads()
     every = [*(said or ()), *(_lines_of(texts) if texts else ())]
     if not every: raise InputError("no text to draw; give texts in quotes, or --texts FILE")
-    frame = imagine_draw(every, generator, generator_weights, seeds, out=out, option=parse_options(option_), long=long, language=language,
-                       device=device, seed=seed, overwrite=overwrite)
+    frame = imagine_draw(every, generator, generator_weights, seeds, out=out, option=parse_options(option_),
+                         long=long, language=language, device=device, seed=seed, overwrite=overwrite)
     payload = {"folder": out, "sheet": out/"sheet.png", "pictures": records(frame)}
     print_result(form, "draw", payload, [ResultTable(records(frame))], [f"sheet: {out/'sheet.png'}"])
 
 # %% ../../nbs/commands/50_imagine.ipynb #194efe08
-@imagine.command("table", epilog="Example: invariant-metrics imagine table flickr8k/judgments.jsonl --metrics bleu-1,rouge-l --items 20 --seeds 2\n\n"
-                                 "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion --generator-weights stable-diffusion-v1-1/ "
-                                 "--judge clip-vit-b-32 --device cuda")
-def imagine_table_command(
-        judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: a known collection, or a table.", show_default=False)],
-        kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
-        aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
-        items: Annotated[Optional[int], option("--items", "How many texts, drawn at random; default all.", INPUT, min=8)] = None,
-        long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, cut them, or draw their parts.", INPUT)] = "refuse",
-        language: Language = "warn",
-        metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, summarization and continuation.", METRICS)] = ["translation"],
-        generator: GeneratorName = "exact", generator_weights: GeneratorWeights = None, option_: GeneratorOptions = [], judge: Judge = "embedded-clip",
-        seeds: Annotated[int, option("--seeds", "Pictures of each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
-        statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, tau-c.", INTERVALS, show_default=True)] = "pearson",
-        reps: Reps = 1000, confidence: Confidence = 0.95, form: Format = "table",
-        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@imagine.command("table", epilog="Example: invariant-metrics imagine table flickr8k/judgments.jsonl "
+                 "--metrics bleu-1,rouge-l --items 20 --seeds 2\n\n"
+                 "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion "
+                 "--generator-weights stable-diffusion-v1-1/ " "--judge clip-vit-b-32 --device cuda")
+def imagine_table_command(judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: a known collection, or a table.", show_default=False)],
+                          kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
+                          aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
+                          items: Annotated[Optional[int], option("--items", "How many texts, drawn at random; default all.", INPUT, min=8)] = None,
+                          long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, cut them, or draw their parts.", INPUT)] = "refuse",
+                          language: Language = "warn",
+                          metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, summarization and continuation.", METRICS)] = ["translation"],
+                          generator: GeneratorName = "exact",
+                          generator_weights: GeneratorWeights = None,
+                          option_: GeneratorOptions = [], judge: Judge = "embedded-clip",
+                          seeds: Annotated[int, option("--seeds", "Pictures of each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
+                          statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, tau-c.", INTERVALS, show_default=True)] = "pearson",
+                          reps: Reps = 1000, confidence: Confidence = 0.95,
+                          form: Format = "table", device: Device = None, seed: Seed = 0,
+                          quiet: Quiet = False, debug: Debug = False):
     "Metrics alone and with imagination added, beside what people said: the paper's table of your own texts."
     from invariant_metrics.core import few_threads
     from invariant_metrics.data.judgments import load_judgments
     from invariant_metrics.imagine.real_texts import judged_pairs
     from invariant_metrics.imagine.tables import imagine_table
     few_threads()
-    found = judged_pairs(load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {})), items, seed)
+    found = judged_pairs(load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {})), items,
+                         seed)
     weights = {"judge": judge} | ({"generator": generator_weights} if generator_weights else {})
-    table = imagine_table(list(found["output"]), list(found["references"]), found["score"].to_numpy(), ",".join(metrics), generator=generator,
-                          generator_options=parse_options(option_), weights=weights, seeds=seeds, seed=seed, long=long, language=language,
-                          device=device, statistic=statistic.replace("-", "_"), reps=reps, confidence=confidence, group=list(found["group"]))
+    table = imagine_table(list(found["output"]), list(found["references"]), found["score"].to_numpy(),
+                          ",".join(metrics), generator=generator, generator_options=parse_options(option_),
+                          weights=weights, seeds=seeds, seed=seed, long=long, language=language,
+                          device=device, statistic=statistic.replace("-", "_"), reps=reps,
+                          confidence=confidence, group=list(found["group"]))
     printed = table.printed().rename_axis("metric").reset_index()
-    rows = ResultTable(records(printed), f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over seeds")
-    payload = {"table": records(table.frame), "signatures": dict(table.signatures or {}), "notes": list(table.notes)}
-    print_result(form, "table", payload, [rows if form == "table" else ResultTable(records(table.frame), confidence=confidence)], [], table.notes)
+    rows = ResultTable(records(printed), f"{table.statistic}, times 100, {table.n} texts, "
+                       f"{table.seeds} seeds: mean ± deviation over seeds")
+    payload = {"table": records(table.frame), "signatures": dict(table.signatures or {}),
+               "notes": list(table.notes)}
+    print_result(form, "table", payload, [rows if form == "table"
+                                          else ResultTable(records(table.frame), confidence=confidence)], [],
+                 table.notes)
 
 # %% ../../nbs/commands/50_imagine.ipynb #2621b8a9
 @imagine.command("study", epilog="Example: invariant-metrics imagine study --out runs/imagine-study\n\n"
-                                 "invariant-metrics imagine study --generator-weights stable-diffusion-v1-1/ --judge clip-vit-b-32 --device cuda")
-def imagine_study_command(
-        generator: Annotated[str, option("--generator", "The learned imagination, beside the exact one: a registered name.", METRICS, show_default=True)] = "diffusion",
-        generator_weights: GeneratorWeights = None,
-        judge: Judge = "embedded-clip",
-        out: Annotated[Optional[Path], option("--out", "Run folder; default runs/imagine-study.", OUTPUT)] = None,
-        csv: Annotated[Optional[Path], option("--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
-        resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-        overwrite: Overwrite = False, form: Format = "table",
-        scale: Scale = "default", device: Device = None, seed: Seed = 0, workers: Workers = 2,
-        quiet: Quiet = False, debug: Debug = False):
+                 "invariant-metrics imagine study --generator-weights stable-diffusion-v1-1/ --judge "
+                 "clip-vit-b-32 --device cuda")
+def imagine_study_command(generator: Annotated[str, option("--generator", "The learned imagination, beside the exact one: a registered name.", METRICS, show_default=True)] = "diffusion",
+                          generator_weights: GeneratorWeights = None,
+                          judge: Judge = "embedded-clip",
+                          out: Annotated[Optional[Path], option("--out", "Run folder; default runs/imagine-study.", OUTPUT)] = None,
+                          csv: Annotated[Optional[Path], option("--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
+                          resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
+                          overwrite: Overwrite = False, form: Format = "table",
+                          scale: Scale = "default", device: Device = None, seed: Seed = 0,
+                          workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
     "Do pictures tell a false caption from another wording, and do they add anything to metrics of words?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.run import imagine_study, save_study_csv
     from invariant_metrics.pages.imagine import imagine_answers, read_imagine, write_imagine_page
     few_threads()
-    run = imagine_study(out=out, generator=generator, generator_weights=generator_weights, judge=judge, scale=scale, resume=resume,
-                        overwrite=overwrite, device=device, seed=seed, workers=workers)
+    run = imagine_study(out=out, generator=generator, generator_weights=generator_weights, judge=judge,
+                        scale=scale, resume=resume, overwrite=overwrite, device=device, seed=seed,
+                        workers=workers)
     page, answers = write_imagine_page(run.folder), imagine_answers(read_imagine(run.folder)[1])
     if csv is not None: save_study_csv(run.folder, csv)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     lines = [f"{line['what']} {line['sentence']}" for line in answers]
     payload = {"folder": run.folder, "page": page, "answers": answers, **run.meta}
-    print_result(form, "study", payload, [ResultTable(rows, "imagine")], [*lines, run.summary(), f"page: {page}"])
+    print_result(form, "study", payload, [ResultTable(rows, "imagine")],
+                 [*lines, run.summary(), f"page: {page}"])

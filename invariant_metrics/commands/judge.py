@@ -14,10 +14,14 @@ from typing import Annotated, Optional
 import typer
 
 from ..core import InputError, unknown
-from .shell import INPUT, INTERVALS, METRICS, OUTPUT, Confidence, Debug, DefaultGroup
-from .shell import Device, Encoder, Format, Layer, Metrics, Options, Overwrite, Quiet
-from .shell import Recursive, Regions, Reps, ResultTable, Scale, Seed, Source, Target, Weights
-from .shell import Workers, app, choice, main, option, parse_lists, parse_names, parse_options
+from .shell import (INPUT, INTERVALS, METRICS, OUTPUT, Confidence, Debug,
+                                              DefaultGroup)
+from .shell import (Device, Encoder, Format, Layer, Metrics, Options, Overwrite,
+                                              Quiet)
+from .shell import (Recursive, Regions, Reps, ResultTable, Scale, Seed, Source,
+                                              Target, Weights)
+from .shell import (Workers, app, choice, main, option, parse_lists, parse_names,
+                                              parse_options)
 from .shell import print_result, records
 from .score import metric_names
 
@@ -37,161 +41,189 @@ def _probe_tables(said) -> list[ResultTable]: # said: of `summarize_probe`
             "less": "kinds that say less and nothing false: marked down, or preferred to what says all",
             "form": "kinds that say it worse: marked down, or preferred to what says it well"}
     for (origin, view, kind), part in said.counts.groupby(["source", "view", "kind"], sort=False):
-        rows = part[["metric", "notices", "prefers", "undecided", "of", "too_few"]].rename(columns={"too_few": "too few items"})
+        rows = part[["metric", "notices", "prefers", "undecided", "of", "too_few"]].rename(
+            columns={"too_few": "too few items"})
         title = f"{origin}, {VIEW_NAMES[view]}: {what[kind]}"
         tables.append(ResultTable(records(rows), title))
     return tables
 
 def _probe_payload(said, found) -> dict:
     broken = found.ledger.loc[found.ledger["kind"] != "valid", ["source", "family", "kind"]].drop_duplicates()
-    auc = found.auc[found.auc["level"] == "all"].merge(broken) # families that leave an answer right are in the page
-    return {"counts": records(said.counts), "auc": records(auc), "ledger": records(found.ledger), "sentences": said.sentences, "signatures": found.signatures}
+    # families that leave an answer right are in the page
+    auc = found.auc[found.auc["level"] == "all"].merge(broken)
+    return {"counts": records(said.counts), "auc": records(auc), "ledger": records(found.ledger),
+            "sentences": said.sentences, "signatures": found.signatures}
 
 # %% ../../nbs/commands/20_judge.ipynb #853937b7
 probe = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
-                    help="Does a metric notice what is broken? `probe TASK` measures it, short for `probe metrics TASK`; the others look at what metrics are made of.",
-                    epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics bleu,cider-d")
+                    help="Does a metric notice what is broken? `probe TASK` measures it, "
+                    "short for `probe metrics TASK`; the others look at what metrics are made of.",
+                    epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json "
+                    "--pred sysB.json --metrics bleu,cider-d")
 app.add_typer(probe, name="probe")
 
 # %% ../../nbs/commands/20_judge.ipynb #e1c2663d
-References = Annotated[list[Path], option("--target", "Your references or true pictures; without it the package's own world.", INPUT)]
-Base = Annotated[str, choice("--base", ("auto", "references", "predictions"), "Texts that are edited: references (another one is a valid "
-                             "alternative) or predictions; auto: references where there are several.", INPUT)]
+References = Annotated[list[Path], option("--target", "Your references or true pictures; "
+                                          "without it the package's own world.", INPUT)]
+Base = Annotated[str, choice("--base", ("auto", "references", "predictions"), "Texts that are edited: "
+                             "references (another one is a valid " "alternative) or predictions; auto: "
+                             "references where there are several.", INPUT)]
 
-@probe.command("metrics", epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
-                                 "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd")
-def probe_command(
-        task: Annotated[str, typer.Argument(help="colorization, images, captioning, translation or summarization", show_default=False)],
-        target: References = [],
-        pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system: pictures are damaged; of texts see --base.", INPUT)] = [],
-        source: Source = None,
-        base: Base = "auto",
-        foils: Annotated[list[Path], option("--foils", "Files of SugarCrepe or VALSE, about the pictures of --target.", INPUT)] = [],
-        regions: Regions = None, recursive: Recursive = False,
-        side: Annotated[Optional[int], option("--side", "Pixels to which the short side of your pictures is shrunk.", INPUT, min=16, max=4096)] = None,
-        metrics: Metrics = [],
-        families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
-        fluent: Annotated[Optional[str], option("--fluent", "Of your texts, only edits that a model of form cannot tell from their bases: ngrams (fit on --target), or a "
-                                                "causal model: a folder or organization/model@COMMIT.", METRICS)] = None,
-        valid: Annotated[Optional[str], option("--valid", "Pictures: the alternative that violations are compared with, e.g. wide-recoloring.", METRICS)] = None,
-        matched: Annotated[Optional[str], choice("--matched", ("psnr", "ciede2000"), "Colors: what violation and alternative are equally far from the truth in; "
-                                                 "default psnr.", METRICS, "yardstick")] = None,
-        encoder: Encoder = None, weights: Weights = [],
-        out: Annotated[Optional[Path], option("--out", "Run folder; default runs/probe-TASK.", OUTPUT)] = None,
-        overwrite: Overwrite = False, form: Format = "table",
-        scale: Scale = "default", device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
+@probe.command("metrics", epilog="Example: invariant-metrics probe captioning --target refs.json --pred "
+               "sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
+               "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd")
+def probe_command(task: Annotated[str, typer.Argument(help="colorization, images, captioning, translation or summarization", show_default=False)],
+                  target: References = [],
+                  pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system: pictures are damaged; of texts see --base.", INPUT)] = [],
+                  source: Source = None, base: Base = "auto",
+                  foils: Annotated[list[Path], option("--foils", "Files of SugarCrepe or VALSE, about the pictures of --target.", INPUT)] = [],
+                  regions: Regions = None, recursive: Recursive = False,
+                  side: Annotated[Optional[int], option("--side", "Pixels to which the short side of your pictures is shrunk.", INPUT, min=16, max=4096)] = None,
+                  metrics: Metrics = [],
+                  families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
+                  fluent: Annotated[Optional[str], option("--fluent", "Of your texts, only edits that a model of form cannot tell from their bases: ngrams (fit on --target), or a " "causal model: a folder or organization/model@COMMIT.", METRICS)] = None,
+                  valid: Annotated[Optional[str], option("--valid", "Pictures: the alternative that violations are compared with, e.g. wide-recoloring.", METRICS)] = None,
+                  matched: Annotated[Optional[str], choice("--matched", ("psnr", "ciede2000"), "Colors: what violation and alternative are equally far from the truth in; " "default psnr.", METRICS, "yardstick")] = None,
+                  encoder: Encoder = None, weights: Weights = [],
+                  out: Annotated[Optional[Path], option("--out", "Run folder; default runs/probe-TASK.", OUTPUT)] = None,
+                  overwrite: Overwrite = False, form: Format = "table", scale: Scale = "default",
+                  device: Device = None, seed: Seed = 0, workers: Workers = 2,
+                  quiet: Quiet = False, debug: Debug = False):
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.probe.run import run_probe
     from invariant_metrics.probe.tables import summarize_probe
     from invariant_metrics.pages.study import write_report
     few_threads()
-    folder, found = run_probe(task, _one_or_all(target), pred, source=source, metrics=parse_lists(metrics) or None,
-                              families=parse_lists(families) or None, foils=foils, regions=regions, recursive=recursive,
-                              side=side, base=base, fluent=fluent, valid=valid, matched=matched, out=out, overwrite=overwrite, scale=scale, seed=seed, device=device,
+    folder, found = run_probe(task, _one_or_all(target), pred, source=source,
+                              metrics=parse_lists(metrics) or None,
+                              families=parse_lists(families) or None, foils=foils, regions=regions,
+                              recursive=recursive,
+                              side=side, base=base, fluent=fluent, valid=valid, matched=matched, out=out,
+                              overwrite=overwrite, scale=scale, seed=seed, device=device,
                               encoder=encoder, weights=weights or None, workers=workers)
     page, said = write_report(folder), summarize_probe(found, task)
     lines = [f"{what} {sentence}" for lines in said.sentences.values() for what, sentence in lines]
-    print_result(form, "probe", {"folder": folder, "page": page, **_probe_payload(said, found)}, _probe_tables(said), [*lines, f"page: {page}"])
+    print_result(form, "probe", {"folder": folder, "page": page, **_probe_payload(said, found)},
+                 _probe_tables(said), [*lines, f"page: {page}"])
 
 # %% ../../nbs/commands/20_judge.ipynb #0b8f731c
 @probe.command("contested", epilog="Example: invariant-metrics probe contested --out contested --pairs 12")
-def probe_contested(
-        out: Annotated[Path, option("--out", "A folder for pairs.csv and the pictures.", OUTPUT)],
-        pairs: Annotated[int, option("--pairs", "How many, at most.", OUTPUT, min=2, show_default=True)] = 200,
-        of: Annotated[str, choice("--of", ("colors", "captions"), "colors: a recoloring beside a violation of the same PSNR; captions: one beside the same with a color unsaid.",
-                                  INPUT, "kind of pairs")] = "colors",
-        form: Format = "table", seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+def probe_contested(out: Annotated[Path, option("--out", "A folder for pairs.csv and the pictures.", OUTPUT)],
+                    pairs: Annotated[int, option("--pairs", "How many, at most.", OUTPUT, min=2, show_default=True)] = 200,
+                    of: Annotated[str, choice("--of", ("colors", "captions"), "colors: a recoloring beside a violation of the same PSNR; captions: one beside the same with a color unsaid.", INPUT, "kind of pairs")] = "colors",
+                    form: Format = "table", seed: Seed = 0, quiet: Quiet = False,
+                    debug: Debug = False):
     "Pairs that only people can decide, for a labeling page: is what the probe calls right the better one?"
     from invariant_metrics.probe.contested import contested_pairs
     table, command = contested_pairs(out, pairs, of, seed)
     counts = table.groupby(["first_system", "second_system"], sort=False).size().rename("pairs").reset_index()
     counts.columns = ["called right", "called wrong or less", "pairs"]
     payload = {"table": out/"pairs.csv", "counts": records(counts), "command": command}
-    print_result(form, "contested", payload, [ResultTable(records(counts), f"{len(table)} pairs in {out}, not yet answered by people")], ["the labeling page:", command])
+    print_result(form, "contested", payload, [ResultTable(records(counts),
+        f"{len(table)} pairs in {out}, not yet answered by people")], ["the labeling page:", command])
 
 # %% ../../nbs/commands/20_judge.ipynb #5d45bfb0
 @probe.command("encoder", epilog="Example: invariant-metrics probe encoder embedded --scale quick\n\n"
-                                 "invariant-metrics probe encoder untrained --target photographs/\n\ninvariant-metrics probe encoder dinov2-large --scale quick")
-def probe_encoder_command(
-        name: Annotated[str, typer.Argument(help="An encoder of pictures, untrained, weights by name, or a folder or file of your own weights.", show_default=False)],
-        target: Annotated[list[Path], option("--target", "Folder of your photographs; without it the packaged ones.", INPUT)] = [],
-        recursive: Recursive = False,
-        layer: Layer = None, weights: Weights = [],
-        confidence: Confidence = 0.95, form: Format = "table",
-        scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+               "invariant-metrics probe encoder untrained --target photographs/\n\ninvariant-metrics probe "
+               "encoder dinov2-large --scale quick")
+def probe_encoder_command(name: Annotated[str, typer.Argument(help="An encoder of pictures, untrained, weights by name, or a folder or file of your own weights.", show_default=False)],
+                          target: Annotated[list[Path], option("--target", "Folder of your photographs; without it the packaged ones.", INPUT)] = [],
+                          recursive: Recursive = False, layer: Layer = None,
+                          weights: Weights = [], confidence: Confidence = 0.95,
+                          form: Format = "table", scale: Scale = "default", device: Device = None,
+                          seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Does an encoder respond to another color, or to a color in the wrong place, and what will distances on it object to?"
-    if len(target) > 1: raise InputError(f"--target is one folder of photographs, and there are {len(target)}")
+    if len(target) > 1:
+        raise InputError(f"--target is one folder of photographs, and there are {len(target)}")
     from invariant_metrics.probe.encoders import probe_encoder
-    found = probe_encoder(name, _one_or_all(target), weights=weights or None, layer=layer, recursive=recursive, scale=scale,
-                          confidence=confidence, device=device, seed=seed)
+    found = probe_encoder(name, _one_or_all(target), weights=weights or None, layer=layer,
+                          recursive=recursive, scale=scale, confidence=confidence, device=device, seed=seed)
     responses, predictions = records(found.responses), records(found.predictions)
-    tables = [ResultTable(responses, "responses, 1 being the way to another photograph; ratio: position over hue", found.signature, confidence),
-              ResultTable(predictions, "chance that misplaced color is found worse than another color, as the rule predicts it", "", confidence)]
-    payload = {"encoder": found.encoder, "responses": responses, "predictions": predictions, "signature": found.signature, "notes": list(found.notes)}
-    print_result(form, "encoder", payload, tables, [found.sentence, found.signature], found.notes if form != "json" else ())
+    tables = [ResultTable(responses, "responses, 1 being the way to another photograph; ratio: "
+                          "position over hue", found.signature, confidence),
+              ResultTable(predictions, "chance that misplaced color is found worse than another color, "
+                          "as the rule predicts it", "", confidence)]
+    payload = {"encoder": found.encoder, "responses": responses, "predictions": predictions,
+               "signature": found.signature, "notes": list(found.notes)}
+    print_result(form, "encoder", payload, tables, [found.sentence, found.signature],
+                 found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #af19730d
 def print_label_page(form: str, made) -> None: # form: of FORMATS; made: a LabelPage
     "What was put into a labeling page, and where it lies."
-    payload = {"page": made.path, "key": made.key, "digest": made.digest, "counts": dict(made.counts), "notes": list(made.notes)}
+    payload = {"page": made.path, "key": made.key, "digest": made.digest, "counts": dict(made.counts),
+               "notes": list(made.notes)}
     row = ResultTable([{"page": str(made.path), "key": str(made.key), "digest": made.digest, **made.counts}])
     print_result(form, "collect", payload, [row] if form != "table" else [], [str(made)])
 
-def _cards_table(task: str, readings: Path | None, title: str = "") -> tuple[list[dict], ResultTable]: # rows for JSON, and as they are shown
+# rows for JSON, and as they are shown
+def _cards_table(task: str, readings: Path | None, title: str = "") -> tuple[list[dict], ResultTable]:
     from invariant_metrics.people.edit_sheets import edit_cards
     rows = records(edit_cards(task, readings))
     return rows, ResultTable(rows, title or f"kinds of edits of {task}", hide=("what", "levels"))
 
 @probe.command("edits", epilog="Example: invariant-metrics probe edits captioning\n\n"
-                               "invariant-metrics probe edits captioning --target refs.json --sample 60 --out page.html\n\n"
-                               "invariant-metrics probe edits captioning --answers answers/ --page page.html --out readings/")
-def probe_edits(
-        task: Annotated[str, typer.Argument(help="captioning, translation or summarization", show_default=False)],
-        target: Annotated[list[Path], option("--target", "Your references: a sheet of edits of them goes to --out.", INPUT)] = [],
-        source: Source = None,
-        families: Annotated[list[str], option("--families", "Kinds of edits on the sheet, with commas; default all of the task.", METRICS)] = [],
-        sample: Annotated[int, option("--sample", "Edits of each kind, at most.", INPUT, min=1, show_default=True)] = 60,
-        answers: Annotated[list[Path], option("--answers", "What readers of a sheet have saved: files, or a folder of them.", INPUT)] = [],
-        page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; default its key beside them.", INPUT)] = None,
-        readings: Annotated[Optional[Path], option("--readings", "Folder of readings that the list shows; default those of the package.", INPUT)] = None,
-        out: Annotated[Optional[Path], option("--out", "The sheet, *.html, whose key goes beside it; or the folder of readings.", OUTPUT)] = None,
-        evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
-        per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 300,
-        form: Format = "table", seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+               "invariant-metrics probe edits captioning --target refs.json --sample 60 --out page.html\n\n"
+               "invariant-metrics probe edits captioning --answers answers/ --page page.html --out readings/")
+def probe_edits(task: Annotated[str, typer.Argument(help="captioning, translation or summarization", show_default=False)],
+                target: Annotated[list[Path], option("--target", "Your references: a sheet of edits of them goes to --out.", INPUT)] = [],
+                source: Source = None,
+                families: Annotated[list[str], option("--families", "Kinds of edits on the sheet, with commas; default all of the task.", METRICS)] = [],
+                sample: Annotated[int, option("--sample", "Edits of each kind, at most.", INPUT, min=1, show_default=True)] = 60,
+                answers: Annotated[list[Path], option("--answers", "What readers of a sheet have saved: files, or a folder of them.", INPUT)] = [],
+                page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; default its key beside them.", INPUT)] = None,
+                readings: Annotated[Optional[Path], option("--readings", "Folder of readings that the list shows; default those of the package.", INPUT)] = None,
+                out: Annotated[Optional[Path], option("--out", "The sheet, *.html, whose key goes beside it; or the folder of readings.", OUTPUT)] = None,
+                evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
+                per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 300,
+                form: Format = "table", seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Kinds of edits and what people say of them: are the labels right, is it good English? Writes the sheet, reads the answers."
     from invariant_metrics.people.edit_sheets import edit_readings, edit_sheet
     names = parse_lists(families) or None
-    if target and answers: raise InputError("--target makes a sheet and --answers reads one; give one of them")
+    if target and answers:
+        raise InputError("--target makes a sheet and --answers reads one; give one of them")
     if target:
-        if out is None or out.suffix != ".html": raise InputError(f"--out is the sheet; name it {out.stem if out else 'page'}.html")
-        made = edit_sheet(task, _one_or_all(target), out, source=source, families=names, sample=sample, evaluators=evaluators, per_evaluator=per_evaluator, seed=seed)
+        if out is None or out.suffix != ".html":
+            raise InputError(f"--out is the sheet; name it {out.stem if out else 'page'}.html")
+        made = edit_sheet(task, _one_or_all(target), out, source=source, families=names, sample=sample,
+                          evaluators=evaluators, per_evaluator=per_evaluator, seed=seed)
         return print_label_page(form, made)
     if source or names: raise InputError("--source and --families are about a sheet; give --target as well")
     notes = ()
     if answers:
         found, notes = edit_readings(_one_or_all(answers), page, out)
-        if (asked := found["task"].iloc[0]) != task: raise InputError(f"these are readings of {asked}, not of {task}")
-        rows, title = records(found), f"{task}: shares of wrong labels and of bad English, with 95 % intervals over edits"
+        if (asked := found["task"].iloc[0]) != task:
+            raise InputError(f"these are readings of {asked}, not of {task}")
+        rows = records(found)
+        title = f"{task}: shares of wrong labels and of bad English, with 95 % intervals over edits"
         table = ResultTable(rows, title, hide=("task", "signature"))
     else:
-        if out is not None: raise InputError("--out goes with --target (a sheet) or --answers (a folder of readings)")
+        if out is not None:
+            raise InputError("--out goes with --target (a sheet) or --answers (a folder of readings)")
         rows, table = _cards_table(task, readings)
-    print_result(form, "edits", {"families": rows, "notes": list(notes)}, [table], (), notes if form != "json" else ())
+    print_result(form, "edits", {"families": rows, "notes": list(notes)}, [table], (),
+                 notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #10495e6e
-agree = typer.Typer(cls=DefaultGroup, no_args_is_help=True, help="Do metrics agree with people? `agree FILE` measures it, `agree protocol` as papers do, `agree collect` asks people.",
-                    epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit system --generalize systems")
+agree = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
+                    help="Do metrics agree with people? `agree FILE` measures it, `agree protocol` as papers "
+                    "do, `agree collect` asks people.", epilog="Example: invariant-metrics agree "
+                    "judgments.csv --metrics scores.csv --unit system --generalize systems")
 app.add_typer(agree, name="agree")
 
 # %% ../../nbs/commands/20_judge.ipynb #6a6d95e5
-def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None, columns: dict): # Judgments or Choices
+# Judgments or Choices
+def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None, columns: dict):
     from invariant_metrics.data.judgments import load_judgments
     from invariant_metrics.people.labels import is_answers, label_choices, label_judgments, read_labels
     if not is_answers(place):
-        if page is not None: raise InputError(f"--page goes with answers of a labeling page, and {place} holds none")
+        if page is not None:
+            raise InputError(f"--page goes with answers of a labeling page, and {place} holds none")
         return load_judgments(place, kind, **columns, **({"aspect": aspect} if aspect else {}))
-    if kind or columns: raise InputError(f"{place} holds answers of a labeling page; --kind and --reader have no effect on them")
+    if kind or columns:
+        raise InputError(f"{place} holds answers of a labeling page; "
+                         "--kind and --reader have no effect on them")
     found = read_labels(place, page)
     typer.echo(str(found), err=True)
     return label_choices(found) if found.task == "choice" else label_judgments(found, aspect)
@@ -201,8 +233,12 @@ def _scores(words: list[str]): # names, a frame, or None
     names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
     files = [n for n in names if Path(n).is_file()]
     if not names: return None
-    if lost := [n for n in names if Path(n).suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz") and n not in files]: raise InputError(f"no file {lost[0]}")
-    if files and len(files) < len(names): raise InputError(f"--metrics: {files[0]} is a file and {next(n for n in names if n not in files)} a name; give files or names")
+    if lost := [n for n in names if Path(n).suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz")
+                and n not in files]:
+        raise InputError(f"no file {lost[0]}")
+    if files and len(files) < len(names):
+        raise InputError(f"--metrics: {files[0]} is a file and {next(n for n in names if n not in files)} a "
+                         "name; give files or names")
     import pandas as pd
     from invariant_metrics.data.judgment_tables import metric_table
     return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
@@ -214,52 +250,54 @@ def _agreement_tables(found, pairs: bool, confidence: float) -> list[ResultTable
     tables, whole = [], found.table.merge(found.ranks, how="left")
     for statistic, rows in whole.groupby("statistic", sort=False):
         first = rows.iloc[0]
-        title = f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, {first['n_items']} items"
+        title = (f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, "
+                 f"{first['n_items']} items")
         if first["n_systems"]: title += f", {first['n_systems']} systems"
         shown = [c for c in AGREEMENT_COLUMNS if c != "letters" or len(found.ranks)]
-        tables.append(ResultTable(records(rows[shown].sort_values("value", ascending=False)), title, str(found.signature), confidence))
+        tables.append(ResultTable(records(rows[shown].sort_values("value", ascending=False)), title,
+                                  str(found.signature), confidence))
     if pairs and len(found.comparisons):
-        tables.append(ResultTable(records(found.comparisons.drop(columns="generalize")), "differences between metrics", "", confidence))
-    if len(found.ceiling): tables.append(ResultTable(records(found.ceiling), "people among themselves", "", confidence))
+        tables.append(ResultTable(records(found.comparisons.drop(columns="generalize")),
+                                  "differences between metrics", "", confidence))
+    if len(found.ceiling):
+        tables.append(ResultTable(records(found.ceiling), "people among themselves", "", confidence))
     return tables
 
 def _whole_agreement(found, confidence: float) -> ResultTable: # all statistics in one table, for csv
     return ResultTable(records(found.table.merge(found.ranks, how="left")), confidence=confidence)
 
 def _agreement_lines(found, pairs: bool, confidence: float) -> list[str]:
-    letters = ("metrics that share a letter do not differ significantly, all others do (per statistic and unit; "
+    letters = ("metrics that share a letter do not differ significantly, all others do (per statistic and "
+               "unit; "
                f"p < {1 - confidence:.3g} by Holm over all pairs{'' if pairs else '; --pairs shows them'})")
     return [*([letters] if len(found.ranks) else []), str(found.signature)]
 
 # %% ../../nbs/commands/20_judge.ipynb #ba750434
-@agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit system --generalize systems\n\n"
-                                "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
-def agree_people(
-        judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
-        kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
-        aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
-        page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; default its key beside them.", INPUT)] = None,
-        reader: Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or "
-                                            "higher_is_better=false.", INPUT)] = [],
-        ratings: Annotated[str, choice("--ratings", ("mean", "each"), "mean: an output is a row; each: a rating is a row.", INPUT, "way to treat ratings")] = "mean",
-        intersect: Annotated[bool, option("--intersect", "Use the outputs that people and all metrics have, and say how many are left out.", INPUT)] = False,
-        metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
-        lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
-        higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
-        option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        unit: Annotated[str, choice("--unit", ("item", "within-item", "system", "choice"), "item: all outputs together; within-item: systems within items; "
-                                    "system: whole systems; choice: of pairs that were compared.", INTERVALS)] = "item",
-        statistic: Annotated[list[str], option("--statistic", "pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", INTERVALS)] = [],
-        pool: Annotated[Optional[str], option("--pool", "Unit system: corpus (the metric's value of all items, e.g. BLEU) or mean (of items); "
-                                              "default corpus where there is one.", INTERVALS, metavar="[corpus|mean]")] = None,
-        generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and tests are for: new items, systems or both.",
-                                          INTERVALS, "population to generalize to")] = "items",
-        reps: Reps = 1000, confidence: Confidence = 0.95,
-        pairs: Annotated[bool, option("--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
-        out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
-        figure: Annotated[Optional[Path], option("--figure", "Draw metrics, intervals and ceiling, *.svg or *.png; a panel per statistic.", OUTPUT)] = None,
-        form: Format = "table",
-        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit "
+               "system --generalize systems\n\n"
+               "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
+def agree_people(judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, or answers from a labeling page.", show_default=False)],
+                 kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
+                 aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
+                 page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; default its key beside them.", INPUT)] = None,
+                 reader: Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or " "higher_is_better=false.", INPUT)] = [],
+                 ratings: Annotated[str, choice("--ratings", ("mean", "each"), "mean: an output is a row; each: a rating is a row.", INPUT, "way to treat ratings")] = "mean",
+                 intersect: Annotated[bool, option("--intersect", "Use the outputs that people and all metrics have, and say how many are left out.", INPUT)] = False,
+                 metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
+                 lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
+                 higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
+                 option_: Options = [], encoder: Encoder = None, layer: Layer = None,
+                 weights: Weights = [],
+                 unit: Annotated[str, choice("--unit", ("item", "within-item", "system", "choice"), "item: all outputs together; within-item: systems within items; " "system: whole systems; choice: of pairs that were compared.", INTERVALS)] = "item",
+                 statistic: Annotated[list[str], option("--statistic", "pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", INTERVALS)] = [],
+                 pool: Annotated[Optional[str], option("--pool", "Unit system: corpus (the metric's value of all items, e.g. BLEU) or mean (of items); " "default corpus where there is one.", INTERVALS, metavar="[corpus|mean]")] = None,
+                 generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and tests are for: new items, systems or both.", INTERVALS, "population to generalize to")] = "items",
+                 reps: Reps = 1000, confidence: Confidence = 0.95,
+                 pairs: Annotated[bool, option("--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
+                 out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
+                 figure: Annotated[Optional[Path], option("--figure", "Draw metrics, intervals and ceiling, *.svg or *.png; a panel per statistic.", OUTPUT)] = None,
+                 form: Format = "table", device: Device = None, seed: Seed = 0,
+                 quiet: Quiet = False, debug: Debug = False):
     "How well metrics agree with people, which of them differ, and what people reach among themselves."
     _check_figure(figure)
     columns = parse_options(reader, "--reader")
@@ -270,59 +308,67 @@ def agree_people(
     from invariant_metrics.people.statistics import agreement_named
     few_threads()
     statistics = parse_lists(statistic)
-    for name in statistics: agreement_named(name.replace("-", "_")) # whether it has this unit depends on the judgments
-    found = measure(_judged(judgments, kind, page, aspect, columns), _scores(metrics), unit, statistics, generalize,
-                    ratings=ratings, pool=pool, lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps,
-                    confidence=confidence, seed=seed, device=device, weights=weights or None, encoder=encoder, layer=layer,
+    # whether it has this unit depends on the judgments
+    for name in statistics:
+        agreement_named(name.replace("-", "_"))
+    found = measure(_judged(judgments, kind, page, aspect, columns), _scores(metrics), unit, statistics,
+                    generalize,
+                    ratings=ratings, pool=pool, lower=parse_lists(lower), higher=parse_lists(higher),
+                    intersect=intersect, reps=reps,
+                    confidence=confidence, seed=seed, device=device, weights=weights or None, encoder=encoder,
+                    layer=layer,
                     metric_options=parse_options(option_))
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
-    frames = {name: records(getattr(found, name)) for name in ("table", "comparisons", "ranks", "ceiling", "ledger")}
-    tables = [_whole_agreement(found, confidence)] if form == "csv" else _agreement_tables(found, pairs, confidence)
+    frames = {name: records(getattr(found, name))
+              for name in ("table", "comparisons", "ranks", "ceiling", "ledger")}
+    tables = ([_whole_agreement(found, confidence)] if form == "csv"
+              else _agreement_tables(found, pairs, confidence))
     print_result(form, "agree", {**frames, "signature": found.signature, "notes": list(found.notes)}, tables,
                  _agreement_lines(found, pairs, confidence), found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #93e7bd49
-@agree.command("collect", epilog="Example: invariant-metrics agree collect pairs.csv --task choice --out page.html --evaluators 12")
-def agree_collect(
-        items: Annotated[Path, typer.Argument(help="Folder of pictures (real/, generated/ or one per system), or a table of items.", show_default=False)],
-        task: Annotated[str, choice("--task", ("realism", "likert", "choice", "failures"), "What raters are asked.", INPUT)],
-        out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
-        aspect: Annotated[list[str], option("--aspect", "likert: what to rate; failures: a class; NAME or NAME=EXPLANATION; repeat it.", INPUT)] = [],
-        rating: Annotated[Optional[str], option("--rating", "failures: a further question, answered from 1 to 10.", INPUT)] = None,
-        words: Annotated[list[str], option("--words", "What the page says: question=…, title=…, instructions=…", INPUT)] = [],
-        evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
-        per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 50,
-        tutorial: Annotated[int, option("--tutorial", "Questions with feedback at the beginning, at most.", OUTPUT, min=0, show_default=True)] = 4,
-        attention: Annotated[int, option("--attention", "realism: hidden questions with known answers.", OUTPUT, min=0, show_default=True)] = 0,
-        side: Annotated[Optional[int], option("--long-side", "Pixels: shrink pictures to this longer side.", OUTPUT, min=16, max=4096)] = None,
-        quality: Annotated[Optional[int], option("--quality", "JPEG for all pictures; default PNG.", OUTPUT, min=1, max=95)] = None,
-        least_right: Annotated[float, option("--least-right", "Filter: share of known answers a rater must get right.", OUTPUT, min=0, max=1, show_default=True)] = 0.65,
-        least_seconds: Annotated[float, option("--least-seconds", "Filter: median seconds a question must take.", OUTPUT, min=0, show_default=True)] = 1.0,
-        form: Format = "table",
-        seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@agree.command("collect", epilog="Example: invariant-metrics agree collect pairs.csv --task choice --out "
+               "page.html --evaluators 12")
+def agree_collect(items: Annotated[Path, typer.Argument(help="Folder of pictures (real/, generated/ or one per system), or a table of items.", show_default=False)],
+                  task: Annotated[str, choice("--task", ("realism", "likert", "choice", "failures"), "What raters are asked.", INPUT)],
+                  out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
+                  aspect: Annotated[list[str], option("--aspect", "likert: what to rate; failures: a class; NAME or NAME=EXPLANATION; repeat it.", INPUT)] = [],
+                  rating: Annotated[Optional[str], option("--rating", "failures: a further question, answered from 1 to 10.", INPUT)] = None,
+                  words: Annotated[list[str], option("--words", "What the page says: question=…, title=…, instructions=…", INPUT)] = [],
+                  evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
+                  per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, one an input at most.", OUTPUT, min=1, show_default=True)] = 50,
+                  tutorial: Annotated[int, option("--tutorial", "Questions with feedback at the beginning, at most.", OUTPUT, min=0, show_default=True)] = 4,
+                  attention: Annotated[int, option("--attention", "realism: hidden questions with known answers.", OUTPUT, min=0, show_default=True)] = 0,
+                  side: Annotated[Optional[int], option("--long-side", "Pixels: shrink pictures to this longer side.", OUTPUT, min=16, max=4096)] = None,
+                  quality: Annotated[Optional[int], option("--quality", "JPEG for all pictures; default PNG.", OUTPUT, min=1, max=95)] = None,
+                  least_right: Annotated[float, option("--least-right", "Filter: share of known answers a rater must get right.", OUTPUT, min=0, max=1, show_default=True)] = 0.65,
+                  least_seconds: Annotated[float, option("--least-seconds", "Filter: median seconds a question must take.", OUTPUT, min=0, show_default=True)] = 1.0,
+                  form: Format = "table", seed: Seed = 0, quiet: Quiet = False,
+                  debug: Debug = False):
     "Write a labeling page: one file that works offline, to be handed to raters."
     if out.suffix != ".html": raise InputError(f"--out is a page; name it {out.stem}.html")
     wording = {k: str(v) for k, v in parse_options(words, "--words").items()}
     from invariant_metrics.people.labeling import collect
     asked = dict(a.partition("=")[::2] for a in aspect)
-    made = collect(items, task, out, asked or None, evaluators, per_evaluator, tutorial, attention, side, quality, wording or None,
-                   least_right, least_seconds, seed, rating)
+    made = collect(items, task, out, asked or None, evaluators, per_evaluator, tutorial, attention, side,
+                   quality, wording or None, least_right, least_seconds, seed, rating)
     print_label_page(form, made)
 
 # %% ../../nbs/commands/20_judge.ipynb #a9b2bf0e
-@agree.command("labels", epilog="Example: invariant-metrics agree labels answers/ --page page.html --out judgments.csv")
-def agree_labels(
-        answers: Annotated[list[Path], typer.Argument(help="Files that raters have saved, or a folder of them.", show_default=False)],
-        page: Annotated[Optional[Path], option("--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
-        least_right: Annotated[Optional[float], option("--least-right", "Another filter than the stated one.", INPUT, min=0, max=1)] = None,
-        least_seconds: Annotated[Optional[float], option("--least-seconds", "Another filter than the stated one.", INPUT, min=0)] = None,
-        out: Annotated[Optional[Path], option("--out", "Also write the scores, as a table for `agree`.", OUTPUT)] = None,
-        aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects goes into --out.", OUTPUT)] = None,
-        form: Format = "table", debug: Debug = False):
+@agree.command("labels",
+               epilog="Example: invariant-metrics agree labels answers/ --page page.html --out judgments.csv")
+def agree_labels(answers: Annotated[list[Path], typer.Argument(help="Files that raters have saved, or a folder of them.", show_default=False)],
+                 page: Annotated[Optional[Path], option("--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
+                 least_right: Annotated[Optional[float], option("--least-right", "Another filter than the stated one.", INPUT, min=0, max=1)] = None,
+                 least_seconds: Annotated[Optional[float], option("--least-seconds", "Another filter than the stated one.", INPUT, min=0)] = None,
+                 out: Annotated[Optional[Path], option("--out", "Also write the scores, as a table for `agree`.", OUTPUT)] = None,
+                 aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects goes into --out.", OUTPUT)] = None,
+                 form: Format = "table", debug: Debug = False):
     "Read the answers of a labeling page: raters kept and dropped, and why; HYPE error rates where the task is realism."
-    if aspect is not None and out is None: raise InputError(f"--aspect {aspect} says what goes into --out; name that table too")
+    if aspect is not None and out is None:
+        raise InputError(f"--aspect {aspect} says what goes into --out; name that table too")
     if out is not None and out.suffix != ".csv": raise InputError(f"--out is a table; name it {out.stem}.csv")
     from invariant_metrics.files import atomic_write
     from invariant_metrics.people.labels import hype, judgment_table, label_judgments, read_labels
@@ -331,60 +377,69 @@ def agree_labels(
     if out is not None:
         table = judgment_table(found, aspect)
         with atomic_write(out) as path: table.to_csv(path, index=False)
-        if not label_judgments(found, aspect).higher_is_better: notes.append(f"less is better: agree {out} --reader higher_is_better=false")
+        if not label_judgments(found, aspect).higher_is_better:
+            notes.append(f"less is better: agree {out} --reader higher_is_better=false")
     raters = records(found.raters)
-    tables = [ResultTable(raters, f"{found.task}: {len(found.frame)} answers of {int(found.raters['kept'].sum())} raters are kept")]
+    tables = [ResultTable(raters, f"{found.task}: {len(found.frame)} answers of "
+                          f"{int(found.raters['kept'].sum())} raters are kept")]
     if rates: tables.append(ResultTable(rates, "HYPE: share of wrong answers"))
-    shown = [] if form == "json" else [n for n in notes if not n.startswith("dropped ")] # the table of raters has these
-    print_result(form, "labels", {"task": found.task, "raters": raters, "hype": rates, "notes": notes}, tables, notes=shown)
+    # the table of raters has these
+    shown = [] if form == "json" else [n for n in notes if not n.startswith("dropped ")]
+    print_result(form, "labels", {"task": found.task, "raters": raters, "hype": rates, "notes": notes},
+                 tables, notes=shown)
 
 # %% ../../nbs/commands/20_judge.ipynb #7760de70
 def _protocol_tables(found, pairs: bool, confidence: float) -> list[ResultTable]:
     from invariant_metrics.people.protocols import PROTOCOLS
     shown, n = found.published_form(), found.table[["n", "n_images"]].max()
     if not shown["note"].any(): shown = shown.drop(columns="note")
-    title = (f"{found.name}: {PROTOCOLS[found.name].statistic} x 100 with {100*confidence:g} % intervals over pictures; "
-             f"{n['n']} rows, {n['n_images']} images")
+    title = (f"{found.name}: {PROTOCOLS[found.name].statistic} x 100 with {100*confidence:g} % "
+             "intervals over pictures; " f"{n['n']} rows, {n['n_images']} images")
     tables = [ResultTable(records(shown), title, found.signature, confidence)]
-    if pairs and len(found.comparisons): tables.append(ResultTable(records(found.comparisons), "differences between metrics", "", confidence))
+    if pairs and len(found.comparisons):
+        tables.append(ResultTable(records(found.comparisons), "differences between metrics", "", confidence))
     return tables
 
-@agree.command("protocol", epilog="Example: invariant-metrics agree protocol flickr8k-expert --path flickr8k/judgments.jsonl --metrics bleu-4,rouge-l,cider-d\n\n"
-                                  "invariant-metrics agree protocol foil --path foilv1.0_test_2017.json --captions captions_val2014.json --images val2014/ "
-                                  "--metrics cider-d,clipscore")
-def agree_protocol(
-        name: Annotated[str, typer.Argument(help="flickr8k-expert, flickr8k-cf, composite, pascal50s or foil", show_default=False)],
-        path: Annotated[Path, option("--path", "Its data as the authors give them out: a file, or the folder.", INPUT)],
-        images: Annotated[Optional[Path], option("--images", "Folder of the pictures, for metrics that look at them; folders in it are searched.", INPUT)] = None,
-        captions: Annotated[Optional[Path], option("--captions", "composite, foil: captions of the images (a file, or a folder of files).", INPUT)] = None,
-        references: Annotated[int, option("--references", "pascal50s: how many of its 48 references are drawn.", INPUT, min=1, max=100, show_default=True)] = 5,
-        draws: Annotated[int, option("--draws", "pascal50s: how often they are drawn; accuracies are averaged.", INPUT, min=1, max=100, show_default=True)] = 5,
-        vote_ties: Annotated[str, choice("--vote-ties", ("second", "half"), "pascal50s: equal votes are for the second caption, as in the authors' program, "
-                                         "or give either choice half a point.", INPUT, "way with equal votes")] = "second",
-        intersect: Annotated[bool, option("--intersect", "Use the outputs that people and all metrics have, and say how many are left out.", INPUT)] = False,
-        metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the captions; default the scores that came with the data, or four n-gram metrics.", METRICS)] = [],
-        lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
-        higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
-        option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        reps: Reps = 1000, confidence: Confidence = 0.95,
-        pairs: Annotated[bool, option("--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
-        out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
-        form: Format = "table",
-        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@agree.command("protocol", epilog="Example: invariant-metrics agree protocol flickr8k-expert --path "
+               "flickr8k/judgments.jsonl --metrics bleu-4,rouge-l,cider-d\n\n"
+               "invariant-metrics agree protocol foil --path foilv1.0_test_2017.json --captions "
+               "captions_val2014.json --images val2014/ " "--metrics cider-d,clipscore")
+def agree_protocol(name: Annotated[str, typer.Argument(help="flickr8k-expert, flickr8k-cf, composite, pascal50s or foil", show_default=False)],
+                   path: Annotated[Path, option("--path", "Its data as the authors give them out: a file, or the folder.", INPUT)],
+                   images: Annotated[Optional[Path], option("--images", "Folder of the pictures, for metrics that look at them; folders in it are searched.", INPUT)] = None,
+                   captions: Annotated[Optional[Path], option("--captions", "composite, foil: captions of the images (a file, or a folder of files).", INPUT)] = None,
+                   references: Annotated[int, option("--references", "pascal50s: how many of its 48 references are drawn.", INPUT, min=1, max=100, show_default=True)] = 5,
+                   draws: Annotated[int, option("--draws", "pascal50s: how often they are drawn; accuracies are averaged.", INPUT, min=1, max=100, show_default=True)] = 5,
+                   vote_ties: Annotated[str, choice("--vote-ties", ("second", "half"), "pascal50s: equal votes are for the second caption, as in the authors' program, " "or give either choice half a point.", INPUT, "way with equal votes")] = "second",
+                   intersect: Annotated[bool, option("--intersect", "Use the outputs that people and all metrics have, and say how many are left out.", INPUT)] = False,
+                   metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the captions; default the scores that came with the data, or four n-gram metrics.", METRICS)] = [],
+                   lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
+                   higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
+                   option_: Options = [], encoder: Encoder = None, layer: Layer = None,
+                   weights: Weights = [], reps: Reps = 1000, confidence: Confidence = 0.95,
+                   pairs: Annotated[bool, option("--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
+                   out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
+                   form: Format = "table", device: Device = None, seed: Seed = 0,
+                   quiet: Quiet = False, debug: Debug = False):
     "The numbers of a published table for any metrics: tau on judged captions, accuracy on pairs, each with an interval."
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.protocols import protocol, protocol_named
     protocol_named(name)
     few_threads()
-    found = protocol(name, path, _scores(metrics), images=images, captions=captions, lower=parse_lists(lower), higher=parse_lists(higher),
-                     intersect=intersect, references=references, draws=draws, vote_ties=vote_ties, reps=reps, seed=seed,
-                     confidence=confidence, device=device, weights=weights or None, encoder=encoder, layer=layer,
+    found = protocol(name, path, _scores(metrics), images=images, captions=captions, lower=parse_lists(lower),
+                     higher=parse_lists(higher),
+                     intersect=intersect, references=references, draws=draws, vote_ties=vote_ties, reps=reps,
+                     seed=seed,
+                     confidence=confidence, device=device, weights=weights or None, encoder=encoder,
+                     layer=layer,
                      metric_options=parse_options(option_))
     if out is not None: found.save(out)
     frames = {what: records(getattr(found, what)) for what in ("table", "comparisons")}
-    tables = [ResultTable(frames["table"], confidence=confidence)] if form == "csv" else _protocol_tables(found, pairs, confidence)
-    print_result(form, "protocol", {"protocol": found.name, **frames, "signature": found.signature, "notes": list(found.notes)}, tables,
-                 [found.signature], found.notes if form != "json" else ())
+    tables = ([ResultTable(frames["table"], confidence=confidence)] if form == "csv"
+              else _protocol_tables(found, pairs, confidence))
+    print_result(form, "protocol", {"protocol": found.name, **frames, "signature": found.signature,
+                                    "notes": list(found.notes)}, tables, [found.signature],
+                 found.notes if form != "json" else ())
 
 
 # %% ../../nbs/commands/20_judge.ipynb #a0832f73
@@ -392,51 +447,57 @@ def _measurement_tables(found, confidence: float) -> list[ResultTable]:
     from invariant_metrics.people.measurement import MEASURED
     whole = found.table
     n = whole.iloc[0]
-    title = f"four questions, asked over systems, for new {n['generalize']}: {n['n_items']} items, {n['n_systems']} systems"
+    title = (f"four questions, asked over systems, for new {n['generalize']}: {n['n_items']} items, "
+             f"{n['n_systems']} systems")
     tables = [ResultTable(records(found.by_score()), title, found.signature, confidence)]
-    kinds = whole.loc[whole["question"] == "construct", [c for c in MEASURED if c in ("score", "against", "value", "ci_low", "ci_high", "note")]]
-    if len(kinds): tables.append(ResultTable(records(kinds), "one trait by two methods, against two traits: means and their differences", "", confidence))
+    kinds = whole.loc[whole["question"] == "construct", [c
+        for c in MEASURED if c in ("score", "against", "value", "ci_low", "ci_high", "note")]]
+    if len(kinds):
+        tables.append(ResultTable(records(kinds), "one trait by two methods, against two traits: "
+                                  "means and their differences", "", confidence))
     if len(found.pairs):
         square = found.by_trait().rename_axis("trait by method").reset_index()
-        tables.append(ResultTable(records(square), "*same trait*, (same method), consistency on the diagonal", "", confidence))
+        tables.append(ResultTable(records(square), "*same trait*, (same method), consistency on the diagonal",
+                                  "", confidence))
     return tables
 
-@agree.command("measurement", epilog="Example: invariant-metrics agree measurement rated.csv --aspect coherence,fluency --metrics scores.csv --again second.csv\n\n"
-                                     "invariant-metrics agree measurement judgments.csv --metrics scores.csv --generalize both")
-def agree_measurement(
-        judgments: Annotated[list[Path], typer.Argument(help="What people said of single outputs; several files are several criteria.", show_default=False)],
-        kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
-        aspect: Annotated[list[str], option("--aspect", "Aspects of the file, each a criterion: of a table the columns of scores; with commas.", INPUT)] = [],
-        reader: Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or "
-                                            "higher_is_better=false.", INPUT)] = [],
-        methods: Annotated[Optional[Path], option("--methods", "Table of score, trait and method: what each metric or CRITERION/RATER is meant to measure, and how; "
-                                                  "default raters who judged all outputs under several aspects.", INPUT)] = None,
-        intersect: Annotated[bool, option("--intersect", "Use the items for which every score is there, and say how many are left out.", INPUT)] = False,
-        metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
-        again: Annotated[Optional[Path], option("--again", "Table of the same metrics, run a second time: for stability.", METRICS)] = None,
-        lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
-        higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
-        option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        statistic: Annotated[str, choice("--statistic", ("tau-b", "pearson", "spearman"), "Correlation of systems.", INTERVALS)] = "tau-b",
-        generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and tests are for: new items, systems or both.",
-                                          INTERVALS, "population to generalize to")] = "items",
-        reps: Reps = 1000, confidence: Confidence = 0.95,
-        out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
-        form: Format = "table",
-        device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@agree.command("measurement", epilog="Example: invariant-metrics agree measurement rated.csv --aspect "
+               "coherence,fluency --metrics scores.csv --again second.csv\n\n"
+               "invariant-metrics agree measurement judgments.csv --metrics scores.csv --generalize both")
+def agree_measurement(judgments: Annotated[list[Path], typer.Argument(help="What people said of single outputs; several files are several criteria.", show_default=False)],
+                      kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
+                      aspect: Annotated[list[str], option("--aspect", "Aspects of the file, each a criterion: of a table the columns of scores; with commas.", INPUT)] = [],
+                      reader: Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or " "higher_is_better=false.", INPUT)] = [],
+                      methods: Annotated[Optional[Path], option("--methods", "Table of score, trait and method: what each metric or CRITERION/RATER is meant to measure, and how; " "default raters who judged all outputs under several aspects.", INPUT)] = None,
+                      intersect: Annotated[bool, option("--intersect", "Use the items for which every score is there, and say how many are left out.", INPUT)] = False,
+                      metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; default the scores that came with the data.", METRICS)] = [],
+                      again: Annotated[Optional[Path], option("--again", "Table of the same metrics, run a second time: for stability.", METRICS)] = None,
+                      lower: Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)] = [],
+                      higher: Annotated[list[str], option("--higher", "A metric of which more is better, whatever the card of that name says.", METRICS)] = [],
+                      option_: Options = [], encoder: Encoder = None, layer: Layer = None,
+                      weights: Weights = [],
+                      statistic: Annotated[str, choice("--statistic", ("tau-b", "pearson", "spearman"), "Correlation of systems.", INTERVALS)] = "tau-b",
+                      generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and tests are for: new items, systems or both.", INTERVALS, "population to generalize to")] = "items",
+                      reps: Reps = 1000, confidence: Confidence = 0.95,
+                      out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
+                      form: Format = "table", device: Device = None, seed: Seed = 0,
+                      quiet: Quiet = False, debug: Debug = False):
     "Stable, consistent, about what it is called after, in line with people? Measurement theory's four questions, with intervals."
     columns = parse_options(reader, "--reader")
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.measurement import load_criteria, measurement
     few_threads()
-    found = measurement(load_criteria(judgments, parse_lists(aspect), kind, **columns), _scores(metrics), again, methods, statistic, generalize,
-                        lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps, seed=seed, confidence=confidence,
-                        device=device, weights=weights or None, encoder=encoder, layer=layer, metric_options=parse_options(option_))
+    found = measurement(load_criteria(judgments, parse_lists(aspect), kind, **columns), _scores(metrics),
+                        again, methods, statistic, generalize, lower=parse_lists(lower),
+                        higher=parse_lists(higher), intersect=intersect, reps=reps, seed=seed,
+                        confidence=confidence, device=device, weights=weights or None, encoder=encoder,
+                        layer=layer, metric_options=parse_options(option_))
     if out is not None: found.save(out)
     frames = {what: records(getattr(found, what)) for what in ("table", "pairs")}
-    tables = [ResultTable(frames["table"], confidence=confidence)] if form == "csv" else _measurement_tables(found, confidence)
-    print_result(form, "measurement", {**frames, "signature": found.signature, "notes": list(found.notes)}, tables,
-                 [found.signature], found.notes if form != "json" else ())
+    tables = ([ResultTable(frames["table"], confidence=confidence)] if form == "csv"
+              else _measurement_tables(found, confidence))
+    print_result(form, "measurement", {**frames, "signature": found.signature, "notes": list(found.notes)},
+                 tables, [found.signature], found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #f9f427b9
 def _plan_rows(plans) -> list[dict]:
@@ -444,28 +505,33 @@ def _plan_rows(plans) -> list[dict]:
     return [{"statistic": p.statistic, "n": p.n, "detectable": p.mdd, **wished(p)} for p in plans]
 
 # %% ../../nbs/commands/20_judge.ipynb #decb3bf6
-@app.command("power", epilog="Example: invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt --target refs.txt --wish 0.5\n\n"
-                             "invariant-metrics power --values per-item.parquet")
-def power_command(
-        names: Annotated[Optional[list[str]], typer.Argument(metavar="METRICS", help="Metrics, with commas or blanks between them.", show_default=False)] = None,
-        pred: Annotated[list[Path], option("--pred", "Predictions of the pilot: one system, or two whose difference is planned.", INPUT)] = [],
-        target: Target = [], source: Source = None, recursive: Recursive = False,
-        values: Annotated[list[Path], option("--values", "Instead: one or two files of `score --per-item`.", INPUT)] = [],
-        system: Annotated[list[str], option("--system", "The two systems, where a file holds more.", INPUT)] = [],
-        unpaired: Annotated[bool, option("--unpaired", "The systems of --values answered different items.", INPUT)] = False,
-        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        wish: Annotated[Optional[float], option("--wish", "A difference you would like to notice: how many items does it take?", INTERVALS)] = None,
-        chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
-        confidence: Confidence = 0.95,
-        comparisons: Annotated[int, option("--comparisons", "Tests made together; each has its share of the false alarms.", INTERVALS, min=1, max=1_000_000, show_default=True)] = 1,
-        figure: Annotated[Optional[Path], option("--figure", "Write n against the detectable difference, *.svg or *.png.", OUTPUT)] = None,
-        form: Format = "table", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@app.command("power", epilog="Example: invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt "
+             "--target refs.txt --wish 0.5\n\n" "invariant-metrics power --values per-item.parquet")
+def power_command(names: Annotated[Optional[list[str]], typer.Argument(metavar="METRICS", help="Metrics, with commas or blanks between them.", show_default=False)] = None,
+                  pred: Annotated[list[Path], option("--pred", "Predictions of the pilot: one system, or two whose difference is planned.", INPUT)] = [],
+                  target: Target = [], source: Source = None, recursive: Recursive = False,
+                  values: Annotated[list[Path], option("--values", "Instead: one or two files of `score --per-item`.", INPUT)] = [],
+                  system: Annotated[list[str], option("--system", "The two systems, where a file holds more.", INPUT)] = [],
+                  unpaired: Annotated[bool, option("--unpaired", "The systems of --values answered different items.", INPUT)] = False,
+                  metrics: Metrics = [], option_: Options = [], encoder: Encoder = None,
+                  layer: Layer = None, weights: Weights = [],
+                  wish: Annotated[Optional[float], option("--wish", "A difference you would like to notice: how many items does it take?", INTERVALS)] = None,
+                  chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
+                  confidence: Confidence = 0.95,
+                  comparisons: Annotated[int, option("--comparisons", "Tests made together; each has its share of the false alarms.", INTERVALS, min=1, max=1_000_000, show_default=True)] = 1,
+                  figure: Annotated[Optional[Path], option("--figure", "Write n against the detectable difference, *.svg or *.png.", OUTPUT)] = None,
+                  form: Format = "table", device: Device = None, seed: Seed = 0,
+                  quiet: Quiet = False, debug: Debug = False):
     "What difference these items can show, and how many items a wished one takes."
     asked = metric_names([*(names or []), *metrics])
-    if bool(values) == bool(pred): raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
-    if len(values) > 2 or len(pred) > 2: raise InputError(f"a plan is for one system or two, and there are {len(values) or len(pred)} files")
+    if bool(values) == bool(pred):
+        raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
+    if len(values) > 2 or len(pred) > 2:
+        raise InputError(f"a plan is for one system or two, and there are {len(values) or len(pred)} files")
     if len(system) not in (0, 2): raise InputError("--system names two systems: give it twice")
-    if not values and not asked: raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred sysB.txt --target refs.txt")
+    if not values and not asked:
+        raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred "
+                         "sysB.txt --target refs.txt")
     _check_figure(figure)
     from invariant_metrics.files import atomic_write
     from invariant_metrics.core import few_threads
@@ -473,98 +539,111 @@ def power_command(
     few_threads()
     settings = dict(wished=wish, power=chance, alpha=round(1 - confidence, 12), comparisons=comparisons)
     if values:
-        pilots = file_pilots(values[0], values[1] if len(values) > 1 else None, tuple(system) or (None, None), asked or None, not unpaired)
+        pilots = file_pilots(values[0], values[1] if len(values) > 1 else None, tuple(system) or (None, None),
+                             asked or None, not unpaired)
         plans = plan_pilots(pilots, **settings)
     else:
         sides = {str(p): p for p in pred} if len(pred) > 1 else pred[0]
-        plans = plan_systems(sides, _one_or_all(target), asked, **settings, source=source, metric_options=parse_options(option_),
-                             encoder=encoder, layer=layer, weights=weights or None, recursive=recursive, device=device, seed=seed)
+        plans = plan_systems(sides, _one_or_all(target), asked, **settings, source=source,
+                             metric_options=parse_options(option_), encoder=encoder, layer=layer,
+                             weights=weights or None, recursive=recursive, device=device, seed=seed)
     if figure is not None:
-        if len(plans) > 1: raise InputError(f"--figure shows one plan, and there are {len(plans)}; name one metric")
+        if len(plans) > 1:
+            raise InputError(f"--figure shows one plan, and there are {len(plans)}; name one metric")
         with atomic_write(figure) as path: power_figure(plans[0]).savefig(path, dpi=150, facecolor="white")
     notes = [f"{p.statistic}: {note}" for p in plans for note in p.notes]
-    print_result(form, "power", [plan.to_dict() for plan in plans], [ResultTable(_plan_rows(plans), confidence=confidence)],
+    print_result(form, "power", [plan.to_dict() for plan in plans],
+                 [ResultTable(_plan_rows(plans), confidence=confidence)],
                  [f"{p.statistic}: {p.sentence}" for p in plans], notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #4125f719
-@app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels answers.csv --encoder embedded")
-def styles_command(
-        folder: Annotated[Path, typer.Argument(help="Holds a folder per style with style/input.png.", show_default=False)],
-        real: Annotated[Path, option("--real", "Folder of real pictures.", INPUT)],
-        labels: Annotated[list[Path], option("--labels", "Table of evaluator, input, style and label, or answers of a labeling page.", INPUT)],
-        page: Annotated[Optional[Path], option("--page", "The labeling page of these answers.", INPUT)] = None,
-        encoder: Encoder = None,
-        layer: Annotated[list[str], option("--layer", "Layers of the encoder; default all.", METRICS)] = [],
-        weights: Weights = [],
-        statistic: Annotated[str, choice("--statistic", ("pearson", "spearman"), "Correlation with people.", INTERVALS)] = "pearson",
-        ci: Annotated[str, choice("--ci", ("percentile", "normal", "corrected"), "How intervals are made.", INTERVALS, "interval method")] = "percentile",
-        reps: Reps = 1000,
-        fixed_real: Annotated[bool, option("--fixed-real", "Do not draw the real pictures again.", INTERVALS)] = False,
-        new_styles: Annotated[bool, option("--new-styles", "Intervals for other styles as well.", INTERVALS)] = False,
-        form: Format = "table", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels "
+             "answers.csv --encoder embedded")
+def styles_command(folder: Annotated[Path, typer.Argument(help="Holds a folder per style with style/input.png.", show_default=False)],
+                   real: Annotated[Path, option("--real", "Folder of real pictures.", INPUT)],
+                   labels: Annotated[list[Path], option("--labels", "Table of evaluator, input, style and label, or answers of a labeling page.", INPUT)],
+                   page: Annotated[Optional[Path], option("--page", "The labeling page of these answers.", INPUT)] = None,
+                   encoder: Encoder = None,
+                   layer: Annotated[list[str], option("--layer", "Layers of the encoder; default all.", METRICS)] = [],
+                   weights: Weights = [],
+                   statistic: Annotated[str, choice("--statistic", ("pearson", "spearman"), "Correlation with people.", INTERVALS)] = "pearson",
+                   ci: Annotated[str, choice("--ci", ("percentile", "normal", "corrected"), "How intervals are made.", INTERVALS, "interval method")] = "percentile",
+                   reps: Reps = 1000,
+                   fixed_real: Annotated[bool, option("--fixed-real", "Do not draw the real pictures again.", INTERVALS)] = False,
+                   new_styles: Annotated[bool, option("--new-styles", "Intervals for other styles as well.", INTERVALS)] = False,
+                   form: Format = "table", device: Device = None, seed: Seed = 0,
+                   quiet: Quiet = False, debug: Debug = False):
     "Which distance, at which layer, ranks styles of generated pictures as people do?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.labels import is_answers, read_labels
     from invariant_metrics.people.styles import style_study, table_one
     few_threads()
     said = read_labels(_one_or_all(labels), page) if is_answers(labels[0]) else labels[0]
-    found = style_study(folder, real, said, encoder=encoder, layers=parse_lists(layer) or None, weights=weights or None, kind=statistic, reps=reps,
-                        fixed_real=fixed_real, new_styles=new_styles, device=device, seed=seed)
+    found = style_study(folder, real, said, encoder=encoder, layers=parse_lists(layer) or None,
+                        weights=weights or None, kind=statistic, reps=reps, fixed_real=fixed_real,
+                        new_styles=new_styles, device=device, seed=seed)
     hype = dict(zip(found.styles, map(float, found.hype)))
     people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]
     title = f"correlation with HYPE-Style ({ci} intervals; positive: the smaller distance is the more real)"
     shown = [ResultTable(people, "share of answers that took a picture for real"),
              ResultTable(records(table_one(found, ci).reset_index()), title, found.signature.short)]
     tables = [ResultTable(records(found.table))] if form == "csv" else shown
-    print_result(form, "styles", {"table": records(found.table), "hype": hype, "signature": str(found.signature)}, tables,
-                 [str(found.signature)], found.notes if form != "json" else ())
+    print_result(form, "styles", {"table": records(found.table), "hype": hype,
+                                  "signature": str(found.signature)}, tables, [str(found.signature)],
+                 found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #992cb8c8
-def _advice_tables(found, confidence: float) -> list[ResultTable]: # one for each axis: a row per family, a column per metric
+# one for each axis: a row per family, a column per metric
+def _advice_tables(found, confidence: float) -> list[ResultTable]:
     tables = []
     for axis, part in found.table.groupby("axis", sort=False):
         rows = []
         for family, own in part.groupby("family", sort=False):
-            cells = {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]" for row in own.itertuples()}
+            cells = {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]"
+                     for row in own.itertuples()}
             rows.append({"family": family, **cells})
         best = f"; for the mix: {found.best[axis]}" if axis in found.best else ""
-        title = f"{axis}: in how many of 100 comparisons B is seen to be worse [{100*confidence:g} % interval]{best}"
+        title = (f"{axis}: in how many of 100 comparisons B is seen to be worse "
+                 f"[{100*confidence:g} % interval]{best}")
         tables.append(ResultTable(rows, title, found.signature, confidence))
     return tables
 
-@app.command("advise", epilog="Example: invariant-metrics advise translation --metrics chrf,bleu --families entity-replaced,number-changed --scale quick\n\n"
-                              "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json --metrics chrf,cider-d --items 500 --more 0.05\n\n"
-                              "invariant-metrics advise captioning --probe runs/probe-captioning --items 1000")
-def advise_command(
-        task: Annotated[str, typer.Argument(help="translation, captioning, summarization or images", show_default=False)],
-        target: References = [],
-        pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system; the first two say in what systems differ besides errors.", INPUT)] = [],
-        source: Source = None,
-        base: Base = "auto",
-        mix: Annotated[Optional[str], option("--mix", "What your systems do wrong: entity-replaced=3,number-changed=1, or a table with columns family and count.", INPUT)] = None,
-        probe: Annotated[Optional[Path], option("--probe", "The run folder of a probe of yours: what it measured, instead of texts, pictures and edits.", INPUT)] = None,
-        differ: Annotated[str, choice("--differ", ("auto", "systems", "references", "nothing"), "In what two systems differ besides errors: as yours do, as two "
-                                      "references do, or in nothing; auto: the first that your data allow.", INPUT, "difference of systems")] = "auto",
-        regions: Regions = None, recursive: Recursive = False,
-        metrics: Metrics = [],
-        families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
-        weights: Weights = [],
-        items: Annotated[int, option("--items", "Items of the comparison that you plan.", INTERVALS, min=4, max=1_000_000, show_default=True)] = 500,
-        more: Annotated[float, option("--more", "Share of items that one system has broken and the other has not.", INTERVALS, min=1e-6, max=1, show_default=True)] = 0.05,
-        cases: Annotated[int, option("--cases", "Comparisons that are simulated.", INTERVALS, min=20, max=1_000_000, show_default=True)] = 400,
-        chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
-        level: Annotated[Optional[int], option("--level", "Severity of an error, 1 to 5; default 1 for texts, 3 for pictures.", INTERVALS, min=1, max=5)] = None,
-        confidence: Confidence = 0.95,
-        out: Annotated[Optional[Path], option("--out", "Also write advice.csv and advice.txt into this folder.", OUTPUT)] = None,
-        form: Format = "table",
-        scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@app.command("advise", epilog="Example: invariant-metrics advise translation --metrics chrf,bleu --families "
+             "entity-replaced,number-changed --scale quick\n\n"
+             "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json "
+             "--metrics chrf,cider-d --items 500 --more 0.05\n\n"
+             "invariant-metrics advise captioning --probe runs/probe-captioning --items 1000")
+def advise_command(task: Annotated[str, typer.Argument(help="translation, captioning, summarization or images", show_default=False)],
+                   target: References = [],
+                   pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system; the first two say in what systems differ besides errors.", INPUT)] = [],
+                   source: Source = None, base: Base = "auto",
+                   mix: Annotated[Optional[str], option("--mix", "What your systems do wrong: entity-replaced=3,number-changed=1, or a table with columns family and count.", INPUT)] = None,
+                   probe: Annotated[Optional[Path], option("--probe", "The run folder of a probe of yours: what it measured, instead of texts, pictures and edits.", INPUT)] = None,
+                   differ: Annotated[str, choice("--differ", ("auto", "systems", "references", "nothing"), "In what two systems differ besides errors: as yours do, as two " "references do, or in nothing; auto: the first that your data allow.", INPUT, "difference of systems")] = "auto",
+                   regions: Regions = None, recursive: Recursive = False, metrics: Metrics = [],
+                   families: Annotated[list[str], option("--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
+                   weights: Weights = [],
+                   items: Annotated[int, option("--items", "Items of the comparison that you plan.", INTERVALS, min=4, max=1_000_000, show_default=True)] = 500,
+                   more: Annotated[float, option("--more", "Share of items that one system has broken and the other has not.", INTERVALS, min=1e-6, max=1, show_default=True)] = 0.05,
+                   cases: Annotated[int, option("--cases", "Comparisons that are simulated.", INTERVALS, min=20, max=1_000_000, show_default=True)] = 400,
+                   chance: Annotated[float, option("--power", "How often it is to be noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
+                   level: Annotated[Optional[int], option("--level", "Severity of an error, 1 to 5; default 1 for texts, 3 for pictures.", INTERVALS, min=1, max=5)] = None,
+                   confidence: Confidence = 0.95,
+                   out: Annotated[Optional[Path], option("--out", "Also write advice.csv and advice.txt into this folder.", OUTPUT)] = None,
+                   form: Format = "table", scale: Scale = "default", device: Device = None,
+                   seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Which metric would show it? In how many of 100 comparisons B is seen to be worse, for each kind of error and for your mix of them."
     import numpy as np
     from invariant_metrics.advice.run import advise
-    found = advise(task, _one_or_all(target), pred, parse_lists(metrics) or None, source=source, families=parse_lists(families) or None, mix=mix,
-                   items=items, more=more, cases=cases, power=chance, differ=differ, base=base, level=level, regions=regions, recursive=recursive,
-                   scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None, probe=probe, out=out)
+    found = advise(task, _one_or_all(target), pred, parse_lists(metrics) or None, source=source,
+                   families=parse_lists(families) or None, mix=mix, items=items, more=more, cases=cases,
+                   power=chance, differ=differ, base=base, level=level, regions=regions, recursive=recursive,
+                   scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None,
+                   probe=probe, out=out)
     rows = records(found.table.replace(np.inf, np.nan))
-    tables = [ResultTable(rows, confidence=confidence)] if form == "csv" else _advice_tables(found, confidence)
-    payload = {"table": rows, "best": found.best, "sentences": list(found.sentences), "notes": list(found.notes), "signature": found.signature}
-    print_result(form, "advice", payload, tables, [*found.sentences, found.signature], found.notes if form != "json" else ())
+    tables = ([ResultTable(rows, confidence=confidence)] if form == "csv"
+              else _advice_tables(found, confidence))
+    payload = {"table": rows, "best": found.best, "sentences": list(found.sentences),
+               "notes": list(found.notes), "signature": found.signature}
+    print_result(form, "advice", payload, tables, [*found.sentences, found.signature],
+                 found.notes if form != "json" else ())

@@ -15,116 +15,149 @@ import typer
 
 from ..core import InputError
 from .judge import print_label_page
-from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug, DefaultGroup
-from .shell import Device, Format, Overwrite, Quiet, Reps, ResultTable, Scale, Seed, Weights, app
-from .shell import choice, option, parse_lists, parse_numbers, parse_options, print_result
+from .shell import (INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug,
+                                              DefaultGroup)
+from .shell import (Device, Format, Overwrite, Quiet, Reps, ResultTable, Scale,
+                                              Seed, Weights, app)
+from .shell import (choice, option, parse_lists, parse_numbers, parse_options,
+                                              print_result)
 from .shell import records
 
 # %% ../../nbs/commands/30_rank.ipynb #f7a3baa3
 def _cell(value: float, low: float, high: float) -> str: # a number with its interval
-    def short(x: float, digits: int) -> str: return f"{x:,.0f}" if abs(x) >= 10 else f"{round(x, 12):.{digits}g}"
+    def short(x: float, digits: int) -> str:
+        return f"{x:,.0f}" if abs(x) >= 10 else f"{round(x, 12):.{digits}g}"
     if math.isnan(value): return ""
     return short(value, 3) if math.isnan(low) else f"{short(value, 3)} [{short(low, 2)}, {short(high, 2)}]"
 
-def _wide(frame, row: str, column: str, value: str) -> list[dict]: # rows and columns in the order of the frame
-    shown = frame.assign(shown=[_cell(*numbers) for numbers in frame[[value, "ci_low", "ci_high"]].itertuples(index=False)])
+# rows and columns in the order of the frame
+def _wide(frame, row: str, column: str, value: str) -> list[dict]:
+    shown = frame.assign(shown=[_cell(*numbers)
+                                for numbers in frame[[value, "ci_low", "ci_high"]].itertuples(index=False)])
     names = list(dict.fromkeys(frame[column]))
-    return [{row: key, **part.set_index(column)["shown"].reindex(names)} for key, part in shown.groupby(row, sort=False)]
+    return [{row: key, **part.set_index(column)["shown"].reindex(names)}
+            for key, part in shown.groupby(row, sort=False)]
 
 def _moved(name: str, table) -> ResultTable: # frame of pandas: where the ranks went
     parts = ("lower", "higher", "same")
-    rows = [{"change": r["kind"], "keeps the meaning": bool(r["valid"]), "queries": int(r["changed"]), "unmoved": int(r["unmoved"]),
-             **{part: _cell(r[part], r[f"{part}_low"], r[f"{part}_high"]) for part in parts}} for r in table.to_dict("records")]
-    return ResultTable(rows, f"{name}: where the right answer stands after the change, of queries whose vector it moved")
+    rows = [{"change": r["kind"], "keeps the meaning": bool(r["valid"]), "queries": int(r["changed"]),
+             "unmoved": int(r["unmoved"]), **{part: _cell(r[part], r[f"{part}_low"], r[f"{part}_high"])
+                                              for part in parts}} for r in table.to_dict("records")]
+    return ResultTable(rows, f"{name}: where the right answer stands after the change, "
+                       "of queries whose vector it moved")
 
 def _ranking_tables(found, confidence: float) -> list[ResultTable]:
     level = f"{100*confidence:g} % intervals"
     first = found.scores[found.scores["metric"].str.match("recall|mrr$|median")]
-    tables = [ResultTable(_wide(first, "model", "metric", "value"), f"{len(found.task):,} queries, {found.models[0].ranks.size:,} entries; {level}")]
-    if len(found.shares): tables.append(ResultTable(_wide(found.shares, "class", "model", "share"), f"share of the failures in each class; {level}"))
+    tables = [ResultTable(_wide(first, "model", "metric", "value"),
+                          f"{len(found.task):,} queries, {found.models[0].ranks.size:,} entries; {level}")]
+    if len(found.shares):
+        tables.append(ResultTable(_wide(found.shares, "class", "model", "share"),
+                                  f"share of the failures in each class; {level}"))
     return tables + [_moved(name, attacked.table4) for name, attacked in found.attacks.items()]
 
 # %% ../../nbs/commands/30_rank.ipynb #9d44955a
 def _ranking_payload(found) -> dict:
-    frames = {name: records(getattr(found, name)) for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
-    attacks = {name: {part: records(getattr(a, part)) for part in ("table4", "table5", "moves", "contrast")} for name, a in found.attacks.items()}
+    frames = {name: records(getattr(found, name))
+              for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
+    attacks = {name: {part: records(getattr(a, part)) for part in ("table4", "table5", "moves", "contrast")}
+               for name, a in found.attacks.items()}
     return {**frames, "attacks": attacks, "notes": [*found.notes, *found.remarks], "run": found.run}
 
 # %% ../../nbs/commands/30_rank.ipynb #aa15f6a7
-rank = typer.Typer(cls=DefaultGroup, help="Why was the wrong picture first? `rank` ranks, explains and attacks (its options: `rank explain --help`), `rank grid` "
-                                          "compares models, `rank collect` asks people.",
-                   epilog="Example: invariant-metrics rank\n\ninvariant-metrics rank annotations/ --models tfidf,minilm --images images/")
+rank = typer.Typer(cls=DefaultGroup, help="Why was the wrong picture first? `rank` ranks, "
+                   "explains and attacks (its options: `rank explain --help`), `rank grid` "
+                   "compares models, `rank collect` asks people.", epilog="Example: invariant-metrics "
+                   "rank\n\ninvariant-metrics rank annotations/ --models tfidf,minilm --images images/")
 app.add_typer(rank, name="rank")
 
 # %% ../../nbs/commands/30_rank.ipynb #d373f9fa
 PICTURES = ("reference", "thumbnails", "none")
 STEPS = ("rules", "attack", "cleaning")
 
-Models = Annotated[list[str], option("--models", "tfidf, embedded, minilm, clip-vit-b-32 with --corpus pictures, a folder or organization/model@commit, with commas; "
-                                     "default those that are here.", METRICS)]
-Summaries = Annotated[list[str], option("--summaries", "How several sentences become one vector: mean, t5, pegasus, with commas.", METRICS)]
-Queries = Annotated[str, option("--queries", "What asks: first-caption, caption:K, captions or mean-caption.", INPUT, show_default=True)]
-Corpus = Annotated[str, choice("--corpus", ("auto", "captions", "regions", "all", "pictures"), "What is searched.", INPUT, "choice of a corpus")]
+Models = Annotated[list[str], option("--models", "tfidf, embedded, minilm, clip-vit-b-32 with --corpus "
+                                     "pictures, a folder or organization/model@commit, "
+                                     "with commas; " "default those that are here.", METRICS)]
+Summaries = Annotated[list[str], option("--summaries", "How several sentences become one vector: mean, "
+                                        "t5, pegasus, with commas.", METRICS)]
+Queries = Annotated[str, option("--queries", "What asks: first-caption, caption:K, "
+                                "captions or mean-caption.", INPUT, show_default=True)]
+Corpus = Annotated[str, choice("--corpus", ("auto", "captions", "regions", "all", "pictures"),
+                               "What is searched.", INPUT, "choice of a corpus")]
 Images = Annotated[Optional[Path], option("--images", "Folder of the pictures.", INPUT)]
-Synsets = Annotated[Optional[Path], option("--synsets", "JSON that says which category is which synset of WordNet.", INPUT)]
+Synsets = Annotated[Optional[Path], option("--synsets", "JSON that says which category is "
+                                           "which synset of WordNet.", INPUT)]
 Captions = Annotated[Optional[Path], option("--captions", "File with captions of these pictures.", INPUT)]
-Reader = Annotated[list[str], option("--reader", "NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE.", INPUT)]
-Ties = Annotated[str, choice("--ties", ("pessimistic", "optimistic", "stable"), "What equal scores count.", INTERVALS, "tie rule")]
-Ks = Annotated[Optional[str], option("--ks", "Of recall@k and MRR@k, 1 always among them; default 1,5,10.", INTERVALS)]
+Reader = Annotated[list[str], option("--reader", "NAME=VALUE for the reader: format=coco, split=val, "
+                                     "caption_key=captions_de, aliases=FILE.", INPUT)]
+Ties = Annotated[str, choice("--ties", ("pessimistic", "optimistic", "stable"), "What equal scores "
+                             "count.", INTERVALS, "tie rule")]
+Ks = Annotated[Optional[str], option("--ks", "Of recall@k and MRR@k, "
+                                     "1 always among them; default 1,5,10.", INTERVALS)]
 
 # %% ../../nbs/commands/30_rank.ipynb #2af84ab5
 def _data(words: list[Path], data: Path | None): # what `rank` takes
-    if words and data is not None: raise InputError(f"data are given twice, as {words[0]} and as --data {data}; leave one out")
+    if words and data is not None:
+        raise InputError(f"data are given twice, as {words[0]} and as --data {data}; leave one out")
     given = [str(w) for w in (words or ([data] if data is not None else []))]
     return given[0] if len(given) == 1 else given or "scenes"
 
-@rank.command("explain", epilog="Example: invariant-metrics rank annotations/ --models tfidf,minilm --images images/\n\n"
-                                "invariant-metrics rank --data annotations/ --attacks color-in,size --pictures thumbnails --out runs/colors")
-def rank_explain(
-        words: Annotated[Optional[list[Path]], typer.Argument(metavar="[DATA]...", help="Annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; default the package's scenes.", show_default=False)] = None,
-        data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
-        queries: Queries = "first-caption", corpus: Corpus = "auto",
-        reverse: Annotated[bool, option("--reverse", "The corpus asks, and the queries are ranked.", INPUT)] = False,
-        keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer words with their own corpus.", INPUT, min=0)] = 0,
-        images: Images = None, synsets: Synsets = None, captions: Captions = None, reader: Reader = [],
-        models: Models = [], summaries: Summaries = [], weights: Weights = [],
-        choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum, threshold=0.5.", METRICS)] = [],
-        attacks: Annotated[list[str], option("--attacks", "Kinds of changes to queries, with commas; default all.", METRICS)] = [],
-        ties: Ties = "pessimistic", ks: Ks = None, confidence: Confidence = 0.95,
-        out: Annotated[Optional[Path], option("--out", "Run folder; default runs/ranking.", OUTPUT)] = None,
-        resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-        overwrite: Overwrite = False,
-        pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
-        form: Format = "table",
-        steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
-        no_cache: Annotated[bool, option("--no-cache", "Do not keep vectors for the next time.", RUNNING)] = False,
-        scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@rank.command("explain", epilog="Example: invariant-metrics rank annotations/ --models tfidf,minilm --images "
+              "images/\n\n" "invariant-metrics rank --data annotations/ --attacks color-in,size --pictures "
+              "thumbnails --out runs/colors")
+def rank_explain(words: Annotated[Optional[list[Path]], typer.Argument(metavar="[DATA]...", help="Annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; default the package's scenes.", show_default=False)] = None,
+                 data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
+                 queries: Queries = "first-caption", corpus: Corpus = "auto",
+                 reverse: Annotated[bool, option("--reverse", "The corpus asks, and the queries are ranked.", INPUT)] = False,
+                 keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer words with their own corpus.", INPUT, min=0)] = 0,
+                 images: Images = None, synsets: Synsets = None, captions: Captions = None,
+                 reader: Reader = [], models: Models = [], summaries: Summaries = [],
+                 weights: Weights = [],
+                 choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum, threshold=0.5.", METRICS)] = [],
+                 attacks: Annotated[list[str], option("--attacks", "Kinds of changes to queries, with commas; default all.", METRICS)] = [],
+                 ties: Ties = "pessimistic", ks: Ks = None, confidence: Confidence = 0.95,
+                 out: Annotated[Optional[Path], option("--out", "Run folder; default runs/ranking.", OUTPUT)] = None,
+                 resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
+                 overwrite: Overwrite = False,
+                 pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
+                 form: Format = "table",
+                 steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
+                 no_cache: Annotated[bool, option("--no-cache", "Do not keep vectors for the next time.", RUNNING)] = False,
+                 scale: Scale = "default", device: Device = None, seed: Seed = 0,
+                 quiet: Quiet = False, debug: Debug = False):
     "Rank pictures for queries, explain each failure, and say what a changed word does to the ranks."
     numbers = parse_numbers(ks, int)
     from invariant_metrics.core import few_threads
     from invariant_metrics.pages.ranking import write_ranking_page
     from invariant_metrics.ranking.run import rank as run_ranking
     few_threads()
-    found = run_ranking(_data(words or [], data), parse_lists(models) if models else None, queries=queries, corpus=corpus, reverse=reverse, keywords=keywords, cache=not no_cache,
-                        summaries=parse_lists(summaries) if summaries else ("mean",), images=images, synsets=synsets, captions=captions,
-                        reader=parse_options(reader, "--reader"), choice=parse_options(choices, "--choice"), steps=parse_lists([steps]),
-                        attacks=parse_lists(attacks) or None, ties=ties, ks=numbers, confidence=confidence, out=out, resume=resume,
+    found = run_ranking(_data(words or [], data), parse_lists(models) if models else None, queries=queries,
+                        corpus=corpus, reverse=reverse, keywords=keywords, cache=not no_cache,
+                        summaries=parse_lists(summaries) if summaries else ("mean",), images=images,
+                        synsets=synsets, captions=captions,
+                        reader=parse_options(reader, "--reader"), choice=parse_options(choices, "--choice"),
+                        steps=parse_lists([steps]),
+                        attacks=parse_lists(attacks) or None, ties=ties, ks=numbers, confidence=confidence,
+                        out=out, resume=resume,
                         overwrite=overwrite, scale=scale, device=device, weights=weights or None, seed=seed)
     page = write_ranking_page(found, found.folder, pictures)
-    tables = [ResultTable(records(found.scores), confidence=confidence)] if form == "csv" else _ranking_tables(found, confidence)
+    tables = ([ResultTable(records(found.scores), confidence=confidence)] if form == "csv"
+              else _ranking_tables(found, confidence))
     print_result(form, "rank", {"folder": found.folder, "page": page, **_ranking_payload(found)}, tables,
-                 [*found.sentences(), f"page: {page}"], [*found.notes, *found.remarks] if form != "json" else ())
+                 [*found.sentences(), f"page: {page}"],
+                 [*found.notes, *found.remarks] if form != "json" else ())
 
 # %% ../../nbs/commands/30_rank.ipynb #4dd50900
-@rank.command("grid", epilog="Example: invariant-metrics rank grid annotations/ --models tfidf,embedded --out runs/grid")
-def rank_grid(
-        data: Annotated[Optional[list[str]], typer.Argument(metavar="[DATA]...", help="Data sets, a file or folder each; default the package's scenes.", show_default=False)] = None,
-        queries: Queries = "first-caption", corpus: Corpus = "auto", reader: Reader = [],
-        models: Models = [], summaries: Summaries = [],
-        ties: Ties = "pessimistic", ks: Ks = None, confidence: Confidence = 0.95,
-        out: Annotated[Optional[Path], option("--out", "Folder for the cells and their table; default runs/ranking-grid.", OUTPUT)] = None,
-        missing: Annotated[bool, option("--missing", "Go on without models whose weights are not here, and say so in their rows.", RUNNING)] = False,
-        form: Format = "table", scale: Scale = "default", device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@rank.command("grid", epilog="Example: invariant-metrics rank grid annotations/ --models "
+              "tfidf,embedded --out runs/grid")
+def rank_grid(data: Annotated[Optional[list[str]], typer.Argument(metavar="[DATA]...", help="Data sets, a file or folder each; default the package's scenes.", show_default=False)] = None,
+              queries: Queries = "first-caption", corpus: Corpus = "auto", reader: Reader = [],
+              models: Models = [], summaries: Summaries = [], ties: Ties = "pessimistic",
+              ks: Ks = None, confidence: Confidence = 0.95,
+              out: Annotated[Optional[Path], option("--out", "Folder for the cells and their table; default runs/ranking-grid.", OUTPUT)] = None,
+              missing: Annotated[bool, option("--missing", "Go on without models whose weights are not here, and say so in their rows.", RUNNING)] = False,
+              form: Format = "table", scale: Scale = "default", device: Device = None,
+              seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Ranks of every model and summary on every data set, in one table."
     numbers = parse_numbers(ks, int)
     from invariant_metrics.core import few_threads
@@ -136,9 +169,12 @@ def rank_grid(
     for place in data or ["scenes"]:
         name = place if place == "scenes" else Path(place).name.split(".")[0]
         if name in tasks: raise InputError(f"two data sets have the name {name}; rename one of them")
-        tasks[name] = ranking_task(ranking_data(place, reader=options, scale=scale, seed=seed), queries, corpus)
-    frame = representation_grid(tasks, parse_lists(models) or default_models(), parse_lists(summaries) or ("mean",), out or Path("runs")/"ranking-grid",
-                                device=device, ks=numbers or (1, 5, 10), confidence=confidence, ties=ties, missing="row" if missing else "raise")
+        tasks[name] = ranking_task(ranking_data(place, reader=options, scale=scale, seed=seed), queries,
+                                   corpus)
+    frame = representation_grid(tasks, parse_lists(models) or default_models(),
+                                parse_lists(summaries) or ("mean",), out or Path("runs")/"ranking-grid",
+                                device=device, ks=numbers or (1, 5, 10), confidence=confidence, ties=ties,
+                                missing="row" if missing else "raise")
     wide = ResultTable(records(paper_grid(frame).reset_index()), "fails in percent, all others as fractions")
     tables = [ResultTable(records(frame), confidence=confidence)] if form == "csv" else [wide]
     print_result(form, "grid", {"rows": records(frame)}, tables)
@@ -148,15 +184,16 @@ def _failed_model(found, name: str | None): # ModelResult: the one that was aske
     if name is not None: return found[name]
     return max(found.models, key=lambda model: model.scores["mrr"].value)
 
-@rank.command("collect", epilog="Example: invariant-metrics rank collect runs/ranking --out page.html --failures 20")
-def rank_collect(
-        run: Annotated[Path, typer.Argument(help="A run folder of `rank`.", show_default=False)],
-        out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
-        model: Annotated[Optional[str], option("--model", "Whose failures; default the best model's.", METRICS)] = None,
-        failures: Annotated[int, option("--failures", "How many, drawn at random.", INPUT, min=1, show_default=True)] = 103,
-        evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 3,
-        per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each.", OUTPUT, min=1, show_default=True)] = 103,
-        form: Format = "table", seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@rank.command("collect",
+              epilog="Example: invariant-metrics rank collect runs/ranking --out page.html --failures 20")
+def rank_collect(run: Annotated[Path, typer.Argument(help="A run folder of `rank`.", show_default=False)],
+                 out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
+                 model: Annotated[Optional[str], option("--model", "Whose failures; default the best model's.", METRICS)] = None,
+                 failures: Annotated[int, option("--failures", "How many, drawn at random.", INPUT, min=1, show_default=True)] = 103,
+                 evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 3,
+                 per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each.", OUTPUT, min=1, show_default=True)] = 103,
+                 form: Format = "table", seed: Seed = 0, quiet: Quiet = False,
+                 debug: Debug = False):
     "Write a labeling page on which people say what went wrong in a sample of failures."
     if out.suffix != ".html": raise InputError(f"--out is a page; name it {out.stem}.html")
     from invariant_metrics.ranking.people import ask_people
@@ -167,22 +204,28 @@ def rank_collect(
     print_label_page(form, made)
 
 # %% ../../nbs/commands/30_rank.ipynb #00d55fb3
-@rank.command("labels", epilog="Example: invariant-metrics rank labels answers/ --page page.html --run runs/ranking")
-def rank_labels(
-        answers: Annotated[list[Path], typer.Argument(help="Files that raters have saved, or a folder of them.", show_default=False)],
-        page: Annotated[Optional[Path], option("--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
-        run: Annotated[Optional[Path], option("--run", "The run folder: also says how often its classes are people's.", INPUT)] = None,
-        model: Annotated[Optional[str], option("--model", "Whose failures were asked about; default the best model's.", METRICS)] = None,
-        confidence: Confidence = 0.95, reps: Reps = 1000,
-        form: Format = "table", seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+@rank.command("labels",
+              epilog="Example: invariant-metrics rank labels answers/ --page page.html --run runs/ranking")
+def rank_labels(answers: Annotated[list[Path], typer.Argument(help="Files that raters have saved, or a folder of them.", show_default=False)],
+                page: Annotated[Optional[Path], option("--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
+                run: Annotated[Optional[Path], option("--run", "The run folder: also says how often its classes are people's.", INPUT)] = None,
+                model: Annotated[Optional[str], option("--model", "Whose failures were asked about; default the best model's.", METRICS)] = None,
+                confidence: Confidence = 0.95, reps: Reps = 1000, form: Format = "table",
+                seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Classes of failures by the majority of raters, with agreement, beside the paper's."
     from invariant_metrics.people.labels import read_labels
     from invariant_metrics.ranking.people import compare_with_people, people_classes, people_table
     from invariant_metrics.ranking.run import load_ranking
-    found = people_classes(read_labels(answers[0] if len(answers) == 1 else answers, page), confidence, reps, seed)
-    held, frames = None if run is None else load_ranking(run), {"shares": found.shares, "paper": people_table(found, confidence)}
-    if held is not None: frames["against"] = compare_with_people(found, _failed_model(held, model).classes, confidence=confidence)
-    titles = {"shares": "classes by majority; alpha is Krippendorff's", "paper": "beside the paper's Table 2", "against": "how often the computed classes are people's"}
+    found = people_classes(read_labels(answers[0] if len(answers) == 1 else answers, page), confidence, reps,
+                           seed)
+    held = None if run is None else load_ranking(run)
+    frames = {"shares": found.shares, "paper": people_table(found, confidence)}
+    if held is not None:
+        frames["against"] = compare_with_people(found, _failed_model(held, model).classes,
+                                                confidence=confidence)
+    titles = {"shares": "classes by majority; alpha is Krippendorff's", "paper": "beside the paper's Table 2",
+              "against": "how often the computed classes are people's"}
     tables = [ResultTable(records(frame), titles[name], "", confidence) for name, frame in frames.items()]
     payload = {name: records(frame) for name, frame in frames.items()}
-    print_result(form, "failures", {"against": [], **payload, "notes": list(found.notes)}, tables, notes=found.notes if form != "json" else ())
+    print_result(form, "failures", {"against": [], **payload, "notes": list(found.notes)}, tables,
+                 notes=found.notes if form != "json" else ())

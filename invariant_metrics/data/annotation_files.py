@@ -571,7 +571,8 @@ def _plain_records(file: AnnotationFile) -> Iterator[dict]:
     for number, (_, item) in enumerate(stream_json(file), 1):
         held = (item.get("objects") or []) if isinstance(item, dict) else None
         if not isinstance(held, list) or not all(isinstance(made, dict) for made in held):
-            raise InputError(f"{file.name}, record {number}: expected a record, its objects as a list, not {item!r:.60}")
+            raise InputError(f"{file.name}, record {number}: expected a record, "
+                             f"its objects as a list, not {item!r:.60}")
         yield {**item, "objects": held}
 
 def _records_of(held: Collection, captions: Mapping | None, split: str | None, caption_key: str | None,

@@ -124,7 +124,8 @@ def take(self: Annotations,
 def _whole_text(text: str, where: str) -> str:
     try: text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{where}: character {error.start + 1} is half a character ({error.object[error.start]!a}); mend the file") from error
+        raise InputError(f"{where}: character {error.start + 1} is half a character "
+                         f"({error.object[error.start]!a}); mend the file") from error
     return text
 
 def _words(text, where: str) -> str: # in lower case, with single spaces

@@ -20,24 +20,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, Registry, check_path, check_range, check_type, few, rng, unknown
-from .judgment_tables import Choices, Judgments, SCORE_COLUMNS, field_names, judgment_format, load_table
-from .judgment_tables import number_column, outputs_of, read_json, rename_columns, standardize_table, text_column
+from ..core import (InputError, Registry, check_path, check_range, check_type, few, rng,
+                                    unknown)
+from .judgment_tables import (Choices, Judgments, SCORE_COLUMNS, field_names,
+                                                    judgment_format, load_table)
+from .judgment_tables import (number_column, outputs_of, read_json, rename_columns,
+                                                    standardize_table, text_column)
 from .judgments import judgment_files, load_judgments
 from .texts import load_texts, read_lines, read_records
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt006
-ITEM_COLUMNS = {"item": None, "source": "", "references": (), "group": ""} # with what stands where a column is missing
+# with what stands where a column is missing
+ITEM_COLUMNS = {"item": None, "source": "", "references": (), "group": ""}
 WRITTEN_COLUMNS = {"item": None, "system": "", "output": None}
 
 @dataclass(frozen=True, eq=False)
 class GeneratedTexts:
     "What there was to write, and what systems wrote, before or without any judgment."
-    name: str                            # "hellaswag"
-    items: pd.DataFrame                  # item, source, references (tuple of texts), group
-    outputs: pd.DataFrame | None = None  # item, system, output
-    notes: tuple[str, ...] = ()          # what a reader should know
-    order: tuple[str, ...] = ()          # all items of the set, those that are left out as well; by default the items
+    name: str                           # "hellaswag"
+    items: pd.DataFrame                 # item, source, references (tuple of texts), group
+    outputs: pd.DataFrame | None = None # item, system, output
+    notes: tuple[str, ...] = ()         # what a reader should know
+    order: tuple[str, ...] = () # all items of the set, those that are left out as well; by default the items
 
     def __post_init__(self):
         items = standardize_table(self.items, ITEM_COLUMNS, None, ("item",), self.name)
@@ -46,7 +50,8 @@ class GeneratedTexts:
         set_to("items", items)
         set_to("order", tuple(self.order) or tuple(items["item"]))
         if self.outputs is not None:
-            set_to("outputs", standardize_table(self.outputs, WRITTEN_COLUMNS, None, ("item", "system"), f"{self.name}, outputs"))
+            set_to("outputs", standardize_table(self.outputs, WRITTEN_COLUMNS, None, ("item", "system"),
+                                                f"{self.name}, outputs"))
 
     def __len__(self) -> int: return len(self.items)
 
@@ -54,21 +59,25 @@ class GeneratedTexts:
         systems = 0 if self.outputs is None else self.outputs["system"].nunique()
         counts = sorted({len(r) for r in self.items["references"]})
         references = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else str(counts[0])
-        counted = [f"{len(self)} item{'s' * (len(self) != 1)}", f"{references} reference{'s' * (references != '1')} each",
+        counted = [f"{len(self)} item{'s' * (len(self) != 1)}",
+                   f"{references} reference{'s' * (references != '1')} each",
                    f"{systems or 'no'} system{'s' * (systems != 1)}"]
         return f"{self.name}: {', '.join(counted)}"
 
     def rows(self) -> pd.DataFrame: # item, system, output, references, source
         "A row for each output, as `Judgments` has them; raises InputError if there are none."
         if self.outputs is None:
-            raise InputError(f"{self.name} holds no outputs; give outputs=FILE, the texts of a system in the order of the set")
+            raise InputError(f"{self.name} holds no outputs; give outputs=FILE, "
+                             "the texts of a system in the order of the set")
         return self.outputs.merge(self.items[["item", "references", "source"]], on="item")
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt010
-def _drawn(names: Sequence[str], n: int, seed: int, where: str) -> tuple[set[str], tuple[str, ...]]: # which, notes
+# which, notes
+def _drawn(names: Sequence[str], n: int, seed: int, where: str) -> tuple[set[str], tuple[str, ...]]:
     check_type("n", n, int)
     check_range("n", n, 1)
-    if n >= len(names): return set(names), () if n == len(names) else (f"all {len(names)} items: there are not {n}",)
+    if n >= len(names):
+        return set(names), () if n == len(names) else (f"all {len(names)} items: there are not {n}",)
     at = rng(seed, "sample of items", where).choice(len(names), n, replace=False)
     return {names[i] for i in at}, (f"{n} of {len(names)} items, drawn with seed {seed}",)
 
@@ -84,13 +93,15 @@ def sample_items(found,         # GeneratedTexts or Judgments
         chosen, notes = _drawn(list(dict.fromkeys(found.scores["item"])), n, seed, found.name)
         frames = ("scores", "outputs", "metrics")
     parts = {key: getattr(found, key) for key in frames}
-    kept = {key: part[part["item"].isin(chosen)].reset_index(drop=True) for key, part in parts.items() if part is not None}
+    kept = {key: part[part["item"].isin(chosen)].reset_index(drop=True) for key, part in parts.items()
+            if part is not None}
     return replace(found, **kept, notes=(*found.notes, *notes))
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt013
 _TEXTS = (".txt", ".json", ".jsonl", ".hyp", ".out")
 
-def _check_known(names: Iterable[str], texts: GeneratedTexts, what: str) -> None: # that all are items of the set
+# that all are items of the set
+def _check_known(names: Iterable[str], texts: GeneratedTexts, what: str) -> None:
     known = set(texts.order)
     if strange := [n for n in dict.fromkeys(names) if n not in known]:
         raise InputError(f"{what} are not in {texts.name}, {len(strange)} of them: {few(strange)}; "
@@ -122,16 +133,20 @@ def _by_item(given, texts: GeneratedTexts) -> dict[str, str]: # item -> output, 
     for names in (texts.order, tuple(texts.items["item"])):
         if len(names) == len(found): return dict(zip(names, found.items))
     part = "" if len(texts) == len(texts.order) else f", or {len(texts)} of them that are used"
-    raise InputError(f"{found.where}: {len(found)} outputs for {len(texts.order)} items of {texts.name}{part}; they go line by line")
+    raise InputError(f"{found.where}: {len(found)} outputs for {len(texts.order)} items of "
+                     f"{texts.name}{part}; they go line by line")
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt014
-def with_outputs(texts: GeneratedTexts,
-                 given,             # a file, a folder of them, a list, or system -> file or list; a table of item, system, output
-                ) -> GeneratedTexts:
-    "The same items with what systems wrote; raises InputError on files of another length, unknown ids and empty outputs."
+def with_outputs(
+    texts: GeneratedTexts,
+    given, # a file, a folder of them, a list, or system -> file or list; a table of item, system, output
+) -> GeneratedTexts:
+    """The same items with what systems wrote; raises InputError on files of another length, unknown ids and
+    empty outputs."""
     where = f"{texts.name}, outputs"
     check_type("outputs", given, str | Path | Sequence | Mapping)
-    table = isinstance(given, (str, Path)) and Path(given).is_file() and {"item", "output"} <= field_names(Path(given))
+    table = (isinstance(given, (str, Path)) and Path(given).is_file()
+             and {"item", "output"} <= field_names(Path(given)))
     if table:
         found = standardize_table(load_table(given), WRITTEN_COLUMNS, None, ("item", "system"), str(given))
         _check_known(found["item"], texts, f"{given}: items")
@@ -142,7 +157,8 @@ def with_outputs(texts: GeneratedTexts,
     used = set(texts.items["item"])
     frame = pd.DataFrame([row for row in rows if row[0] in used], columns=[*WRITTEN_COLUMNS])
     if not len(frame): raise InputError(f"{where}: no output for any of the {len(texts)} items")
-    empty = [f"{item}{' of ' * bool(system)}{system}" for item, system, text in frame.itertuples(index=False) if not str(text).strip()]
+    empty = [f"{item}{' of ' * bool(system)}{system}" for item, system, text in frame.itertuples(index=False)
+             if not str(text).strip()]
     notes = (f"{len(empty)} outputs are empty: {few(empty)}",) if empty else ()
     return replace(texts, outputs=frame, notes=(*texts.notes, *notes))
 
@@ -165,26 +181,31 @@ def cut_outputs(texts: GeneratedTexts,
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt021
 ASPECTS = ("fluency", "grammar", "factual")
-_WIDE = (ASPECTS, ("fluency", "grammar", "factual consistency"), ("fluency", "grammar", "factual_consistency"))
+_WIDE = (ASPECTS, ("fluency", "grammar", "factual consistency"),
+         ("fluency", "grammar", "factual_consistency"))
 
-def _answers(frame: pd.DataFrame, aspects: Sequence[str], where: str) -> pd.DataFrame: # item, system, rater, aspect, score
+# item, system, rater, aspect, score
+def _answers(frame: pd.DataFrame, aspects: Sequence[str], where: str) -> pd.DataFrame:
     keys = ("item", "system", "rater", "aspect")
     columns = {"item": None, "system": "", "rater": "", "aspect": None, "score": None}
-    if "aspect" in frame: return standardize_table(frame, columns, "score", keys, where).set_index(frame.index)
+    if "aspect" in frame:
+        return standardize_table(frame, columns, "score", keys, where).set_index(frame.index)
     lost = [a for a in aspects if a not in frame]
     if lost:
-        raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; say which are rated: aspects=\"fluency,…\"")
+        raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; "
+                         "say which are rated: aspects=\"fluency,…\"")
     kept = [c for c in ("item", "system", "rater") if c in frame]
     parts = [frame[kept].assign(aspect=a, score=number_column(frame, a, where)) for a in aspects]
     whole = pd.concat(parts).rename_axis(frame.index.name)
     return standardize_table(whole, columns, "score", keys, where).set_index(whole.index)
 
-def _check_answers(answers: pd.DataFrame, low: float, high: float, where: str) -> None: # on the scale, and none missing
+# on the scale, and none missing
+def _check_answers(answers: pd.DataFrame, low: float, high: float, where: str) -> None:
     outside = answers[(answers["score"] < low) | (answers["score"] > high)]
     if len(outside):
         row = outside.iloc[0]
-        raise InputError(f"{where}, {answers.index.name} {outside.index[0]}: {row['aspect']} is {row['score']:g}, "
-                         f"and the scale is {low:g} to {high:g}")
+        raise InputError(f"{where}, {answers.index.name} {outside.index[0]}: "
+                         f"{row['aspect']} is {row['score']:g}, " f"and the scale is {low:g} to {high:g}")
     given = answers.groupby(["item", "system", "rater"], sort=False)["aspect"].agg(frozenset)
     short = given[given.map(len) < answers["aspect"].nunique()]
     if len(short):
@@ -194,22 +215,27 @@ def _check_answers(answers: pd.DataFrame, low: float, high: float, where: str) -
                          f"{len(short)} of {len(given)} raters' answers are not complete")
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt022
-@judgment_format("aspects", {"item", "aspect", "score"}, *({"item", *names} for names in _WIDE), cite="Zhu et al. 2023")
+@judgment_format("aspects", {"item", "aspect", "score"}, *({"item", *names} for names in _WIDE),
+                 cite="Zhu et al. 2023")
 def read_aspects(path: str | Path,
                  aspect: str = "mean",                       # of each rater over all aspects; or one of them
                  aspects: str | Sequence[str] | None = None, # columns of a wide table; None: ASPECTS
                  low: float = 1, high: float = 5,            # ends of the scale
                  **columns: str,                             # where they are called otherwise: rater="worker"
                 ) -> Judgments:
-    "Ratings of aspects, a row for each rater; raises InputError naming line and column, and on answers off the scale or missing."
-    if strange := [c for c in columns if c not in (*SCORE_COLUMNS, "aspect", "output", "references", "source")]:
+    """Ratings of aspects, a row for each rater; raises InputError naming line and column, and on answers off
+    the scale or missing."""
+    if strange := [c for c in columns
+                   if c not in (*SCORE_COLUMNS, "aspect", "output", "references", "source")]:
         raise InputError(f"there is no column {strange[0]!r} to name; "
                          "there are item, system, rater, aspect, score, output, references, source")
     frame = rename_columns(load_table(path), columns, str(path))
     if "rater" not in frame and "judge" in frame: frame = frame.rename(columns={"judge": "rater"})
     if isinstance(aspects, str): aspects = [a.strip() for a in aspects.split(",")]
     asked = aspects or next((names for names in _WIDE if {*names} <= {*frame}), ASPECTS)
-    if "item" not in frame: raise InputError(f"{path}: no column 'item'; it has {few(list(frame), 8)}; say which it is: item=\"…\"")
+    if "item" not in frame:
+        raise InputError(f"{path}: no column 'item'; it has {few(list(frame), 8)}; "
+                         "say which it is: item=\"…\"")
     answers = _answers(frame, asked, str(path))
     _check_answers(answers, low, high, str(path))
     known = list(dict.fromkeys(answers["aspect"]))
@@ -220,13 +246,16 @@ def read_aspects(path: str | Path,
     fewer = int((raters < raters.max()).sum())
     notes = (f"{fewer} of {len(raters)} texts have fewer than {raters.max()} raters",) if fewer else ()
     what = f"mean of {few(known)}" if aspect == "mean" else aspect
-    outputs = outputs_of(frame.assign(**{c: text_column(frame, c, str(path)) for c in ("item", "system") if c in frame}))
-    return Judgments(Path(path).name.split(".")[0], scores, True, outputs, None, f"{low:g}–{high:g}, {what}", notes)
+    outputs = outputs_of(frame.assign(**{c: text_column(frame, c, str(path)) for c in ("item", "system")
+                                         if c in frame}))
+    return Judgments(Path(path).name.split(".")[0], scores, True, outputs, None, f"{low:g}–{high:g}, {what}",
+                     notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt026
 TEXT_SETS = Registry("set of texts")
 
-def _one_system(scores: pd.DataFrame, outputs: pd.DataFrame) -> pd.DataFrame: # scores that name the only system as the outputs do
+# scores that name the only system as the outputs do
+def _one_system(scores: pd.DataFrame, outputs: pd.DataFrame) -> pd.DataFrame:
     names = outputs["system"].unique()
     plain = len(names) == 1 and scores["system"].nunique() == 1 and "" in (scores["system"].iloc[0], names[0])
     return scores.assign(system=names[0]) if plain else scores
@@ -234,7 +263,8 @@ def _one_system(scores: pd.DataFrame, outputs: pd.DataFrame) -> pd.DataFrame: # 
 def judged_texts(texts: GeneratedTexts,
                  ratings: Judgments, # of its items, by name; they may hold the outputs
                 ) -> Judgments:
-    "Outputs of a set with what people said of them; raises InputError on judgments of unknown items, or without an output."
+    """Outputs of a set with what people said of them; raises InputError on judgments of unknown items, or
+    without an output."""
     if texts.outputs is None and ratings.outputs is not None:
         texts = replace(texts, outputs=ratings.outputs[[*WRITTEN_COLUMNS]])
     rows = texts.rows()
@@ -248,28 +278,36 @@ def judged_texts(texts: GeneratedTexts,
     joined = pairs.merge(rows, on=["item", "system"], how="left")
     lost = joined[joined["output"].isna()]
     if len(lost):
-        names = [f"{item}{' of ' * bool(system)}{system}" for item, system in zip(lost["item"], lost["system"])]
-        raise InputError(f"{texts.name}: {len(lost)} of {len(joined)} judged outputs are not there: {few(names)}")
+        names = [f"{item}{' of ' * bool(system)}{system}"
+                 for item, system in zip(lost["item"], lost["system"])]
+        raise InputError(f"{texts.name}: {len(lost)} of {len(joined)} judged outputs are "
+                         f"not there: {few(names)}")
     unjudged = len(rows) - len(joined)
     notes = (f"{unjudged} of {len(rows)} outputs were not judged",) if unjudged else ()
     scores = scores.assign(group=scores["item"].map(dict(zip(texts.items["item"], texts.items["group"]))))
     notes = (*texts.notes, *ratings.notes, *left, *notes)
-    return Judgments(texts.name, scores, ratings.higher_is_better, joined, ratings.metrics, ratings.scale, notes)
+    return Judgments(texts.name, scores, ratings.higher_is_better, joined, ratings.metrics, ratings.scale,
+                     notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt027
 def _reader(name: str, function: Callable) -> Callable: # the reader of judgments of a set
-    def judged(path, outputs=None, scores=None, aspect=None, limit=None, n=None, seed=0, **options) -> Judgments:
+    def judged(
+        path, outputs=None, scores=None, aspect=None, limit=None, n=None, seed=0, **options
+    ) -> Judgments:
         if scores is None:
-            raise InputError(f"{name} holds no judgments; give scores=TABLE with item and score (rater, aspect), "
-                             "or read its texts with load_generated")
+            raise InputError(f"{name} holds no judgments; give scores=TABLE with item and "
+                             "score (rater, aspect), " "or read its texts with load_generated")
         texts = function(path, **options)
         if outputs is not None: texts = with_outputs(texts, outputs)
         ratings = load_judgments(scores, **({"aspect": aspect} if aspect else {}))
-        if not isinstance(ratings, Judgments): raise InputError(f"{scores}: choices between outputs, not scores of them")
+        if not isinstance(ratings, Judgments):
+            raise InputError(f"{scores}: choices between outputs, not scores of them")
         found = judged_texts(cut_outputs(texts, limit), ratings)
         return found if n is None else sample_items(found, n, seed)
-    own = [p for p in inspect.signature(judged).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*inspect.signature(function).parameters.values()][1:]]
+    own = [p for p in inspect.signature(judged).parameters.values()
+           if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+               for p in [*inspect.signature(function).parameters.values()][1:]]
     judged.__signature__ = inspect.Signature([*own, *options])
     judged.__qualname__, judged.__doc__ = f"judged {name}", function.__doc__
     return judged
@@ -279,7 +317,8 @@ def text_set(name: str,                  # what users write
              knows: Callable | None = None, # place -> whether it is such a file or folder
              cite: str = "",
             ) -> Callable:
-    "Registers a function (path, **options) -> GeneratedTexts, and a format of judgments that takes `outputs` and `scores`."
+    """Registers a function (path, **options) -> GeneratedTexts, and a format of judgments that takes
+    `outputs` and `scores`."""
     def wrap(function):
         judgment_format(name, *keys, knows=knows, cite=cite)(_reader(name, function))
         return TEXT_SETS.add(name, function)
@@ -293,18 +332,22 @@ def _is_empty(text: str) -> bool: # of words
     words = text.lower().replace("<unk>", "unk").split()
     return not any(word.strip("#.,-–—`'\"") for word in words if word != "unk")
 
-def _parallel_items(name: str, sources: Sequence[str], references: Sequence[Sequence[str]], where: str) -> GeneratedTexts:
+def _parallel_items(name: str, sources: Sequence[str], references: Sequence[Sequence[str]],
+                    where: str) -> GeneratedTexts:
     for k, column in enumerate(references):
         if len(column) != len(sources):
-            raise InputError(f"{where}: {len(sources)} sources and {len(column)} references in file {k}; they go line by line")
+            raise InputError(f"{where}: {len(sources)} sources and {len(column)} references in file "
+                             f"{k}; they go line by line")
     order, kept = [str(i) for i in range(1, len(sources) + 1)], []
     for item, source, *refs in zip(order, sources, *references):
         good = tuple(r.strip() for r in refs if not _is_empty(r))
         if good and not _is_empty(source): kept.append((item, source.strip(), good))
     if not kept: raise InputError(f"{where}: no items; it is empty")
     left = len(order) - len(kept)
-    notes = (f"{left} of {len(order)} lines left out: no words in the source or in any reference",) if left else ()
-    return GeneratedTexts(name, pd.DataFrame(kept, columns=["item", "source", "references"]), None, notes, tuple(order))
+    notes = ((f"{left} of {len(order)} lines left out: no words in the source or in any reference",) if left
+             else ())
+    return GeneratedTexts(name, pd.DataFrame(kept, columns=["item", "source", "references"]), None, notes,
+                          tuple(order))
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt030
 def _titles(path: Path) -> Path | None: # of a file of articles
@@ -316,13 +359,15 @@ def _has_references(place: Path, k: int) -> bool:
     return named and _there(folder/"input.txt") is not None and _there(folder/f"task1_ref{k}.txt") is not None
 
 def _is_gigaword(place: Path) -> bool:
-    if re.search(r"\.article(\.\w+)?\.txt(\.gz)?$", place.name): return place.is_file() and _titles(place) is not None
+    if re.search(r"\.article(\.\w+)?\.txt(\.gz)?$", place.name):
+        return place.is_file() and _titles(place) is not None
     return _has_references(place, 0) and not _has_references(place, 1)
 
 def _headlines(name: str, place: Path) -> GeneratedTexts: # input.txt and task1_ref0.txt, …
     folder = place if place.is_dir() else place.parent
     files = [_there(folder/f"task1_ref{k}.txt") for k in range(10)]
-    return _parallel_items(name, read_lines(_there(folder/"input.txt")), [read_lines(f) for f in files if f is not None], str(folder))
+    return _parallel_items(name, read_lines(_there(folder/"input.txt")),
+                           [read_lines(f) for f in files if f is not None], str(folder))
 
 def _check_columns(frame: pd.DataFrame, columns: Sequence[str], path: str | Path) -> None:
     if lost := [c for c in columns if c not in frame]:
@@ -330,30 +375,35 @@ def _check_columns(frame: pd.DataFrame, columns: Sequence[str], path: str | Path
 
 def _cells(frame: pd.DataFrame, column: str, where: str) -> list[str]: # of texts
     for at, value in zip(frame.index, frame[column]):
-        if not isinstance(value, str): raise InputError(f"{where}, {frame.index.name} {at}: {column} is {value!r:.60}, not a text")
+        if not isinstance(value, str):
+            raise InputError(f"{where}, {frame.index.name} {at}: {column} is {value!r:.60}, not a text")
     return list(frame[column])
 
 @text_set("gigaword", {"document", "summary"}, knows=_is_gigaword, cite="Rush, Chopra and Weston 2015")
 def read_gigaword(path: str | Path) -> GeneratedTexts:
-    "First sentences of articles and their headlines; raises InputError on files of unequal length and where nothing can be used."
+    """First sentences of articles and their headlines; raises InputError on files of unequal length and where
+    nothing can be used."""
     place = Path(path)
     if place.is_dir() or place.name.removesuffix(".gz") == "input.txt": return _headlines("gigaword", place)
     if place.is_file() and _is_gigaword(place):
         return _parallel_items("gigaword", read_lines(place), [read_lines(_titles(place))], str(place))
     frame = load_table(place)
     _check_columns(frame, ("document", "summary"), place)
-    return _parallel_items("gigaword", _cells(frame, "document", str(place)), [_cells(frame, "summary", str(place))], str(place))
+    return _parallel_items("gigaword", _cells(frame, "document", str(place)),
+                           [_cells(frame, "summary", str(place))], str(place))
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt033
 _SUMMARY = re.compile(r"(D\d+)\.([PM])\.\d+\.T\.(\w+)(?:\.(\w+\.\d+))?")
 _ARTICLE = re.compile(r"[A-Z]{3}\d{8}\.\d{4}")
 _FORMS = {"1": "P", "2": "M"} # of task -> the letter in names
 
-def _tree(top: Path) -> list[Path]: return sorted(p for p in top.rglob("*") if p.is_file() and not p.name.startswith("."))
+def _tree(top: Path) -> list[Path]:
+    return sorted(p for p in top.rglob("*") if p.is_file() and not p.name.startswith("."))
 
 def _is_duc(place: Path) -> bool:
     if _has_references(place, 1): return True
-    return place.is_dir() and any(_SUMMARY.fullmatch(p.name) for depth in ("*", "*/*", "*/*/*") for p in place.glob(depth))
+    return (place.is_dir()
+            and any(_SUMMARY.fullmatch(p.name) for depth in ("*", "*/*", "*/*/*") for p in place.glob(depth)))
 
 def _body(path: Path) -> str: # of an article or a summary
     text = "\n".join(read_lines(path))
@@ -375,34 +425,42 @@ def _nist(top: Path, task: str) -> GeneratedTexts:
             articles[path.name] = _body(path)
             clusters.setdefault(path.parent.name.lower().removesuffix("t"), []).append(path.name)
     if not references:
-        raise InputError(f"{top}: no summary by people for task {task} in it; they have names such as D30001.{_FORMS[task]}.10.T.A")
-    sources = articles if task == "1" else {c: " ".join(articles[a] for a in names) for c, names in clusters.items()}
-    rows = [(item, sources.get(item, ""), tuple(by[w] for w in sorted(by))) for item, by in sorted(references.items())]
+        raise InputError(f"{top}: no summary by people for task {task} in it; "
+                         f"they have names such as D30001.{_FORMS[task]}.10.T.A")
+    sources = (articles if task == "1"
+               else {c: " ".join(articles[a] for a in names) for c, names in clusters.items()})
+    rows = [(item, sources.get(item, ""), tuple(by[w] for w in sorted(by)))
+            for item, by in sorted(references.items())]
     blank = sum(not source for _, source, _ in rows)
     notes = (f"{blank} of {len(rows)} items without their article: read without source",) if blank else ()
     written = pd.DataFrame(outputs, columns=[*WRITTEN_COLUMNS]) if outputs else None
-    return GeneratedTexts("duc2004", pd.DataFrame(rows, columns=["item", "source", "references"]), written, notes)
+    return GeneratedTexts("duc2004", pd.DataFrame(rows, columns=["item", "source", "references"]), written,
+                          notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt034
 @text_set("duc2004", knows=_is_duc, cite="Over and Yen 2004")
 def read_duc2004(path: str | Path,
                  task: str | int = "1", # 1: an article in 75 bytes; 2: a cluster of articles in 665
                 ) -> GeneratedTexts:
-    "Articles, four summaries of each, and the peers if they are there; raises InputError where a part is missing or does not fit."
+    """Articles, four summaries of each, and the peers if they are there; raises InputError where a part is
+    missing or does not fit."""
     task, place = str(task), Path(path)
     if task not in _FORMS: raise unknown("task", task, _FORMS)
     if _has_references(place, 1): return _headlines("duc2004", place)
     if not place.is_dir():
-        raise InputError(f"{place}: expected the folder of DUC 2004, with input.txt and task1_ref0.txt, or with NIST's files")
+        raise InputError(f"{place}: expected the folder of DUC 2004, "
+                         "with input.txt and task1_ref0.txt, or with NIST's files")
     return _nist(place, task)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt037
 def _story(video: str, entry, where: str, sort: bool) -> list[str]: # its sentences
-    if not isinstance(entry, dict): raise InputError(f"{where}: expected an object, not {type(entry).__name__}")
+    if not isinstance(entry, dict):
+        raise InputError(f"{where}: expected an object, not {type(entry).__name__}")
     lost = [k for k in ("sentences", "timestamps") if not isinstance(entry.get(k), list)]
     if lost: raise InputError(f"{where}: no list of {lost[0]}")
     sentences, times = entry["sentences"], entry["timestamps"]
-    if len(sentences) != len(times): raise InputError(f"{where}: {len(sentences)} sentences and {len(times)} timestamps")
+    if len(sentences) != len(times):
+        raise InputError(f"{where}: {len(sentences)} sentences and {len(times)} timestamps")
     if not all(isinstance(s, str) for s in sentences): raise InputError(f"{where}: a sentence is no text")
     if not all(isinstance(t, list) and len(t) == 2 and isinstance(t[0], (int, float)) for t in times):
         raise InputError(f"{where}: a timestamp is not a start and an end in seconds")
@@ -410,22 +468,27 @@ def _story(video: str, entry, where: str, sort: bool) -> list[str]: # its senten
     return [" ".join(sentences[k].split()) for k in order if sentences[k].strip()]
 
 @text_set("activitynet", {"sentences", "timestamps"}, cite="Krishna et al. 2017")
-def read_activitynet(path: str | Path,
-                     part: str = "ending", # the last sentence of a video is to be written; "next": each but the first
-                     sort: bool = False,   # by the start of the sentences
-                    ) -> GeneratedTexts:
-    "Beginnings of descriptions of videos, and how they go on; raises InputError naming the video that does not fit."
+def read_activitynet(
+    path: str | Path,
+    part: str = "ending", # the last sentence of a video is to be written; "next": each but the first
+    sort: bool = False,   # by the start of the sentences
+) -> GeneratedTexts:
+    """Beginnings of descriptions of videos, and how they go on; raises InputError naming the video that does
+    not fit."""
     if part not in ("ending", "next"): raise unknown("part", part, ("ending", "next"))
     held, rows, short = read_json(path), [], 0
-    if not isinstance(held, dict): raise InputError(f"{path}: expected an object of videos, not {type(held).__name__}")
+    if not isinstance(held, dict):
+        raise InputError(f"{path}: expected an object of videos, not {type(held).__name__}")
     for video, entry in held.items():
         story = _story(video, entry, f"{path}, video {video}", sort)
         short += len(story) < 2
         places = range(1, len(story)) if part == "next" else [len(story) - 1] if len(story) > 1 else []
-        rows += [(video if part == "ending" else f"{video}#{k + 1}", " ".join(story[:k]), (story[k],), video) for k in places]
+        rows += [(video if part == "ending" else f"{video}#{k + 1}", " ".join(story[:k]), (story[k],), video)
+                 for k in places]
     if not rows: raise InputError(f"{path}: no video with two sentences in it")
     notes = (f"{short} of {len(held)} videos left out: a single sentence, or none",) if short else ()
-    return GeneratedTexts("activitynet", pd.DataFrame(rows, columns=["item", "source", "references", "group"]), None, notes)
+    return GeneratedTexts("activitynet",
+                          pd.DataFrame(rows, columns=["item", "source", "references", "group"]), None, notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt040
 def _right_ending(row: dict, where: str) -> tuple[str, ...]: # none where the label is withheld
@@ -438,7 +501,8 @@ def _right_ending(row: dict, where: str) -> tuple[str, ...]: # none where the la
         raise InputError(f"{where}: label is {label!r}, and there are {len(endings)} endings, counted from 0")
     return (endings[int(float(label))].strip(),)
 
-@text_set("hellaswag", {"ctx", "endings", "activity_label"}, {"ctx_a", "endings", "activity_label"}, cite="Zellers et al. 2019")
+@text_set("hellaswag", {"ctx", "endings", "activity_label"}, {"ctx_a", "endings", "activity_label"},
+          cite="Zellers et al. 2019")
 def read_hellaswag(path: str | Path,
                    domain: str | None = None, # "activitynet" or "wikihow": where the beginning is from
                    whole: bool = False,       # the begun sentence stands in front of the ending
@@ -450,30 +514,38 @@ def read_hellaswag(path: str | Path,
         where = f"{path}, {frame.index.name} {at}"
         strange = [c for c in ("ctx_a", "ctx_b") if not isinstance(row[c], str)]
         if strange: raise InputError(f"{where}: {strange[0]} is no text")
-        context = row["ctx"] if isinstance(row.get("ctx"), str) else f"{row['ctx_a']} {row['ctx_b'].capitalize()}"
+        context = (row["ctx"] if isinstance(row.get("ctx"), str)
+                   else f"{row['ctx_a']} {row['ctx_b'].capitalize()}")
         begun = row["ctx_b"].strip() if whole else ""
-        endings = tuple(f"{begun[:1].upper()}{begun[1:]} {e}" if begun else e for e in _right_ending(row, where))
+        endings = tuple(f"{begun[:1].upper()}{begun[1:]} {e}" if begun else e
+                        for e in _right_ending(row, where))
         source = str(row.get("source_id", ""))
         if domain is None or source.split("~")[0] == domain:
-            rows.append((str(row.get("ind", at)), " ".join((row["ctx_a"] if begun else context).split()), endings, source))
+            rows.append((str(row.get("ind", at)), " ".join((row["ctx_a"] if begun else context).split()),
+                         endings, source))
     if not rows:
-        raise InputError(f"{path}: no beginning from {domain or 'anywhere'}; domains are activitynet and wikihow")
+        raise InputError(f"{path}: no beginning from {domain or 'anywhere'}; "
+                         "domains are activitynet and wikihow")
     blank = sum(not endings for *_, endings, _ in rows)
     notes = (f"{blank} of {len(rows)} items have no label, and so no reference",) if blank else ()
-    return GeneratedTexts("hellaswag", pd.DataFrame(rows, columns=["item", "source", "references", "group"]), None, notes)
+    return GeneratedTexts("hellaswag", pd.DataFrame(rows, columns=["item", "source", "references", "group"]),
+                          None, notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt043
 _PAIR = re.compile(r"[a-z]{2,3}-[a-z]{2,3}")
 
 def _is_news(place: Path) -> bool:
-    return place.is_dir() and any(p.is_dir() for depth in ("", "*/", "*/*/", "*/*/*/") for p in place.glob(f"{depth}system-outputs"))
+    return (place.is_dir() and any(p.is_dir() for depth in ("", "*/", "*/*/", "*/*/*/")
+                                   for p in place.glob(f"{depth}system-outputs")))
 
 def _news_pair(files: Sequence[Path], pair: str | None, top: Path) -> str:
     inside = [p.parts[p.parts.index("system-outputs") + 1:-1] for p in files if "system-outputs" in p.parts]
     pairs = sorted({part for parts in inside for part in parts if _PAIR.fullmatch(part)})
     if not pairs: raise InputError(f"{top}: no outputs in folders such as system-outputs/de-en")
     if pair is None and len(pairs) == 1: return pairs[0]
-    if pair is None: raise InputError(f"{top}: several pairs of languages: {few(pairs, 8)}; say which: pair=\"{pairs[0]}\"")
+    if pair is None:
+        raise InputError(f"{top}: several pairs of languages: {few(pairs, 8)}; "
+                         f"say which: pair=\"{pairs[0]}\"")
     if pair not in pairs: raise unknown("pair of languages", pair, pairs)
     return pair
 
@@ -482,15 +554,18 @@ def _news_lines(files: Sequence[Path], pattern: str, what: str, top: Path,
     found = {m.group("name") or "": p for p in files if (m := re.search(pattern, p.as_posix()))}
     if not found: raise InputError(f"{top}: no {what}")
     if len(found) > 1 and not several:
-        raise InputError(f"{top}: several files of {what}: {few([p.name for p in found.values()])}; give the folder of one year")
+        raise InputError(f"{top}: several files of {what}: {few([p.name for p in found.values()])}; "
+                         "give the folder of one year")
     return {name: read_lines(p) for name, p in sorted(found.items())}
 
 def _news_outputs(files: Sequence[Path], pair: str, top: Path) -> dict[str, list[str]]: # system -> lines
     inside = [p for p in files if "system-outputs" in p.parts and p.parent.name == pair]
     tests = {p.parent.parent.name for p in inside}
-    if len(tests) > 1: raise InputError(f"{top}: several sets of {pair}: {few(sorted(tests))}; give the folder of one")
+    if len(tests) > 1:
+        raise InputError(f"{top}: several sets of {pair}: {few(sorted(tests))}; give the folder of one")
     test = "" if tests == {"system-outputs"} else f"{tests.pop()}."
-    names = [p.name.removesuffix(".gz").removesuffix(".txt").removesuffix(f".{pair}").removeprefix(test) for p in inside]
+    names = [p.name.removesuffix(".gz").removesuffix(".txt").removesuffix(f".{pair}").removeprefix(test)
+             for p in inside]
     return dict(zip(names, map(read_lines, inside)))
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt044
@@ -499,9 +574,11 @@ def read_news_texts(path: str | Path,
                     system: str | None = None, # one of the systems; None: all
                     documents: bool = False,   # sentences of one document belong together
                    ) -> GeneratedTexts:
-    "Sentences of the news, references, and translations; raises InputError on files that are missing or differ in length."
+    """Sentences of the news, references, and translations; raises InputError on files that are missing or
+    differ in length."""
     top = Path(path)
-    if not top.is_dir(): raise InputError(f"{top}: expected the folder of a shared task, with system-outputs in it")
+    if not top.is_dir():
+        raise InputError(f"{top}: expected the folder of a shared task, with system-outputs in it")
     files = _tree(top)
     pair = _news_pair(files, pair, top)
     joined, (source, target) = pair.replace("-", ""), pair.split("-")
@@ -512,18 +589,23 @@ def read_news_texts(path: str | Path,
     outputs = _news_outputs(files, pair, top)
     for name, lines in {**references, **outputs}.items():
         if len(lines) == len(sources): continue
-        raise InputError(f"{top}: {name or 'the reference'} has {len(lines)} lines and the source of {pair} has {len(sources)}")
-    people = [s for s in outputs if s in references or s.lower().startswith("ref") or outputs[s] in references.values()]
+        raise InputError(f"{top}: {name or 'the reference'} has {len(lines)} lines and the source of "
+                         f"{pair} has {len(sources)}")
+    people = [s for s in outputs
+              if s in references or s.lower().startswith("ref") or outputs[s] in references.values()]
     outputs = {s: lines for s, lines in outputs.items() if s not in people}
     if system is not None and system not in outputs: raise unknown("system", system, outputs)
     order = [str(i) for i in range(1, len(sources) + 1)]
     frame = pd.DataFrame({"item": order, "source": sources, "references": [*zip(*references.values())]})
     if documents:
-        named, = _news_lines(files, rf"/documents/(?P<name>){pair}\.docs$", f"documents of {pair}", top).values()
+        named, = _news_lines(files, rf"/documents/(?P<name>){pair}\.docs$", f"documents of {pair}",
+                             top).values()
         if len(named) != len(sources):
-            raise InputError(f"{top}: {len(named)} lines of documents and {len(sources)} of the source of {pair}")
+            raise InputError(f"{top}: {len(named)} lines of documents and {len(sources)} "
+                             f"of the source of {pair}")
         frame["group"] = [" ".join(line.split()) for line in named]
-    rows = [(i, s, text) for s, lines in outputs.items() if system in (None, s) for i, text in zip(order, lines)]
+    rows = [(i, s, text) for s, lines in outputs.items() if system in (None, s)
+            for i, text in zip(order, lines)]
     notes = (f"human translations left out of the systems: {few(people)}",) if people else ()
     return GeneratedTexts("wmt-news", frame, pd.DataFrame(rows, columns=[*WRITTEN_COLUMNS]), notes)
 
@@ -531,14 +613,17 @@ TEXT_SETS.add("wmt-news", read_news_texts);
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt046
 def _blank_table(path: Path) -> pd.DataFrame: # cells between blanks
-    rows = [(i, row) for i, row in enumerate(csv.reader(read_lines(path), delimiter=" ", skipinitialspace=True), 1) if any(row)]
+    rows = [(i, row) for i, row in enumerate(csv.reader(read_lines(path), delimiter=" ",
+                                                        skipinitialspace=True), 1) if any(row)]
     if len(rows) < 2: raise InputError(f"{path}: no rows; it is empty")
     head, width = [name.upper() for name in rows[0][1] if name], len([c for c in rows[1][1] if c])
     if width == len(head) + 1: head = ["LP", *head]
     body = [(i, [c for c in row if c]) for i, row in rows[1:]]
     for i, row in body:
-        if len(row) != len(head): raise InputError(f"{path}, line {i}: {len(row)} cells under {len(head)} names of columns")
-    return pd.DataFrame([row for _, row in body], columns=head, index=pd.Index([i for i, _ in body], name="line"))
+        if len(row) != len(head):
+            raise InputError(f"{path}, line {i}: {len(row)} cells under {len(head)} names of columns")
+    return pd.DataFrame([row for _, row in body], columns=head,
+                        index=pd.Index([i for i, _ in body], name="line"))
 
 def _column_of(frame: pd.DataFrame, names: Sequence[str], path: Path) -> str: # the one that is there
     found = next((n for n in names if n in frame), None)
@@ -550,8 +635,10 @@ def _table_scores(path: Path, pair: str, systems: bool, human: str) -> pd.DataFr
     if "LP" in frame: frame = frame[frame["LP"] == pair]
     if not len(frame): raise InputError(f"{path}: no scores of {pair}")
     wanted = "system" if systems else "raw" if human == "raw" else "z"
-    kind = _column_of(frame, {"system": ("HUMAN",), "raw": ("RAW.SCR", "RAW"), "z": ("Z.SCR", "Z")}[wanted], path)
-    parts = {"system": frame[_column_of(frame, ("SYSTEM", "SYS"), path)], "score": number_column(frame, kind, str(path))}
+    kind = _column_of(frame, {"system": ("HUMAN",), "raw": ("RAW.SCR", "RAW"), "z": ("Z.SCR", "Z")}[wanted],
+                      path)
+    parts = {"system": frame[_column_of(frame, ("SYSTEM", "SYS"), path)],
+             "score": number_column(frame, kind, str(path))}
     if not systems:
         numbers = number_column(frame, _column_of(frame, ("SID",), path), str(path))
         parts["item"] = [str(int(n)) for n in numbers]
@@ -562,12 +649,13 @@ def _list_scores(path: Path, systems: bool) -> pd.DataFrame: # item, system, sco
     for i, line in enumerate(read_lines(path), 1):
         cells = line.split()
         if not cells: continue
-        if len(cells) != 2: raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
+        if len(cells) != 2:
+            raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
         counts[cells[0]] = counts.get(cells[0], 0) + 1
         if cells[1] != "None": rows.append((i, cells[0], cells[1], str(counts[cells[0]])))
     if not rows: raise InputError(f"{path}: no scores; it is empty")
-    frame = pd.DataFrame({"system": [r[1] for r in rows], "score": [r[2] for r in rows], "item": [r[3] for r in rows]},
-                         index=pd.Index([r[0] for r in rows], name="line"))
+    frame = pd.DataFrame({"system": [r[1] for r in rows], "score": [r[2] for r in rows],
+                          "item": [r[3] for r in rows]}, index=pd.Index([r[0] for r in rows], name="line"))
     frame["score"] = number_column(frame, "score", str(path))
     return frame.drop(columns="item") if systems else frame
 
@@ -575,25 +663,33 @@ def _list_scores(path: Path, systems: bool) -> pd.DataFrame: # item, system, sco
 def _news_file(top: Path, pair: str, systems: bool, human: str | None) -> Path: # with the scores
     level = "sys" if systems else "seg"
     inside = [p for p in _tree(top) if p.parent.name == "human-scores"]
-    named = {m.group(1): p for p in inside if (m := re.fullmatch(rf"{pair}\.([\w-]+)\.{level}\.score", p.name))}
+    named = {m.group(1): p for p in inside
+             if (m := re.fullmatch(rf"{pair}\.([\w-]+)\.{level}\.score", p.name))}
     if named:
         chosen = human or ("wmt-z" if "wmt-z" in named else next(iter(named)) if len(named) == 1 else None)
         if chosen is None:
-            raise InputError(f"{top}: several human scores of {pair}: {few(sorted(named))}; say which: human=\"{min(named)}\"")
+            raise InputError(f"{top}: several human scores of {pair}: {few(sorted(named))}; "
+                             f"say which: human=\"{min(named)}\"")
         if chosen not in named: raise unknown("human score", chosen, named)
         return named[chosen]
     wanted = {"DA-syslevel.csv"} if systems else {f"ad-seg-scores-{pair}.csv", f"ad-seg-scores-{pair}.csv.gz"}
     found = [p for p in _tree(top) if p.name in wanted]
     if not found:
-        raise InputError(f"{top}: no scores of {pair}, such as {min(wanted)}; they are in another archive: give scores=FILE")
+        raise InputError(f"{top}: no scores of {pair}, such as {min(wanted)}; "
+                         "they are in another archive: give scores=FILE")
     return found[0]
 
-def _matched(scores: pd.DataFrame, systems: set[str], pair: str,
-             path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]: # scores of the systems that have outputs, notes
-    scores = scores.assign(system=[s if s in systems else s.removesuffix(f".{pair}") for s in scores["system"]])
+# scores of the systems that have outputs, notes
+def _matched(
+    scores: pd.DataFrame, systems: set[str], pair: str, path: Path
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    scores = scores.assign(system=[s if s in systems else s.removesuffix(f".{pair}")
+                                   for s in scores["system"]])
     left = sorted(set(scores["system"]) - systems)
     kept = scores[scores["system"].isin(systems)]
-    if not len(kept): raise InputError(f"{path}: none of its systems {few(left)} is among those with outputs, {few(sorted(systems))}")
+    if not len(kept):
+        raise InputError(f"{path}: none of its systems {few(left)} is among those with "
+                         f"outputs, {few(sorted(systems))}")
     return kept, (f"judged systems without outputs left out: {few(left)}",) if left else ()
 
 _STANDARDIZED, _GIVEN = "adequacy, standardized by rater", "adequacy, 0–100 as given"
@@ -612,7 +708,8 @@ def read_news(path: str | Path,
               n: int | None = None,      # sentences to draw; None: all
               seed: int = 0,             # of the drawing
              ) -> Judgments:
-    "Translations of the news with people's scores; raises InputError where files are missing or do not fit together."
+    """Translations of the news with people's scores; raises InputError where files are missing or do not fit
+    together."""
     if level not in ("sentences", "systems"): raise unknown("level", level, ("sentences", "systems"))
     texts, top, whole = read_news_texts(path, pair, system, documents), Path(path), level == "systems"
     pair = _news_pair(_tree(top), pair, top)
@@ -622,7 +719,8 @@ def read_news(path: str | Path,
     kept, notes = _matched(found, set(texts.outputs["system"]), pair, file)
     scale = _SCALES.get(human or "wmt-z", human)
     if not whole:
-        judged = judged_texts(texts, Judgments("wmt-news", kept, True, None, None, scale, () if system else notes))
+        judged = judged_texts(texts,
+                              Judgments("wmt-news", kept, True, None, None, scale, () if system else notes))
         return judged if n is None else sample_items(judged, n, seed)
     outputs = texts.rows()
     outputs = outputs[outputs["system"].isin(set(kept["system"]))]
@@ -630,32 +728,41 @@ def read_news(path: str | Path,
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt050
 @judgment_format("wmt-darr", files=("RR-seglevel.csv", "DArr-seglevel.csv"), cite="Ma et al. 2019")
-def read_news_pairs(path: str | Path,
-                    texts: str | Path | None = None, # folder of the task's outputs; None: the package in which the file lies
-                    pair: str | None = None,         # of languages, "de-en"; None: the only one
-                   ) -> Choices:
-    "Pairs of translations of a sentence, the better first; raises InputError where files are missing or do not fit together."
+def read_news_pairs(
+    path: str | Path,
+    texts: str | Path | None = None, # folder of the task's outputs; None: the package in which the file lies
+    pair: str | None = None,         # of languages, "de-en"; None: the only one
+) -> Choices:
+    """Pairs of translations of a sentence, the better first; raises InputError where files are missing or do
+    not fit together."""
     path = Path(path)
     package = path.resolve().parents[1 if path.resolve().parent.name == "manual-evaluation" else 0]
     top = package if texts is None else Path(texts)
-    if not _is_news(top): raise InputError(f"{path}: no system-outputs in {top}; say where the outputs are: texts=FOLDER")
+    if not _is_news(top):
+        raise InputError(f"{path}: no system-outputs in {top}; say where the outputs are: texts=FOLDER")
     pair = _news_pair(_tree(top), pair, top)
     found, frame = read_news_texts(top, pair), _blank_table(path)
     frame = frame[frame["LP"] == pair] if "LP" in frame else frame
     if not len(frame): raise InputError(f"{path}: no pairs of {pair}")
     written = {(i, s): text for i, s, text in found.outputs.itertuples(index=False)}
-    references, known = dict(zip(found.items["item"], found.items["references"])), set(found.outputs["system"])
+    references = dict(zip(found.items["item"], found.items["references"]))
+    known = set(found.outputs["system"])
     rows, counts, lost = [], {}, 0
-    for sid, better, worse in zip(*(frame[_column_of(frame, (c,), path)] for c in ("SID", "BETTER", "WORSE"))):
+    for sid, better, worse in zip(*(frame[_column_of(frame, (c,), path)]
+                                    for c in ("SID", "BETTER", "WORSE"))):
         better, worse = (s if s in known else s.removesuffix(f".{pair}") for s in (better, worse))
         if not {better, worse} <= known or sid not in references: lost += 1
         else:
             counts[sid] = counts.get(sid, 0) + 1
-            rows.append((f"{sid}#{counts[sid]}", written[sid, better], written[sid, worse], 1, 1, references[sid], sid))
-    if not rows: raise InputError(f"{path}: none of its {lost} pairs is among the outputs of {few(sorted(known))}")
-    table = pd.DataFrame(rows, columns=["item", "first", "second", "votes_first", "votes", "references", "group"])
+            rows.append((f"{sid}#{counts[sid]}", written[sid, better], written[sid, worse], 1, 1,
+                         references[sid], sid))
+    if not rows:
+        raise InputError(f"{path}: none of its {lost} pairs is among the outputs of {few(sorted(known))}")
+    table = pd.DataFrame(rows,
+                         columns=["item", "first", "second", "votes_first", "votes", "references", "group"])
     notes = ("made from scores: the first is the one with the higher mean",)
-    if lost: notes = (f"{lost} of {lost + len(rows)} pairs left out: a system or sentence without outputs", *notes)
+    if lost:
+        notes = (f"{lost} of {lost + len(rows)} pairs left out: a system or sentence without outputs", *notes)
     return Choices("wmt-darr", table, notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt053
@@ -676,36 +783,42 @@ def read_news_table(path: str | Path,
         if str(wanted) not in set(values): raise unknown(column, str(wanted), values.unique())
         frame = frame[values == str(wanted)]
     pairs = sorted(frame["lp"].astype(str).unique())
-    if len(pairs) > 1: raise InputError(f"{where}: several pairs of languages: {few(pairs, 8)}; say which: pair=\"{pairs[0]}\"")
+    if len(pairs) > 1:
+        raise InputError(f"{where}: several pairs of languages: {few(pairs, 8)}; "
+                         f"say which: pair=\"{pairs[0]}\"")
     texts = {c: _cells(frame, c, where) for c in ("src", "mt", "ref")}
     sentence = [str(k + 1) for k in pd.factorize(pd.Series(texts["src"]))[0]]
     systems = text_column(frame, "system", where) if "system" in frame else [""]*len(frame)
     seen, items = {}, []
     for line, s, name in zip(frame.index, sentence, systems):
         seen[s, name] = seen.get((s, name), 0) + 1
-        items.append(str(line) if "system" not in frame else s if seen[s, name] == 1 else f"{s}#{seen[s, name]}")
+        items.append(str(line) if "system" not in frame else s if seen[s, name] == 1
+                     else f"{s}#{seen[s, name]}")
     parts = pd.DataFrame({"item": items, "system": systems}, index=frame.index)
-    scores = parts.assign(score=number_column(frame, _column_of(frame, (human,), path), where), group=sentence)
+    scores = parts.assign(score=number_column(frame, _column_of(frame, (human,), path), where),
+                          group=sentence)
     outputs = parts.assign(output=texts["mt"], references=[(r,) for r in texts["ref"]], source=texts["src"])
     found = Judgments("wmt-table", scores, True, outputs, None, f"{human}, {pairs[0]}")
     return found if n is None else sample_items(found, n, seed)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt056
-def load_generated(place,                   # a file or folder of a known set; also GeneratedTexts, which are returned
-                   kind: str | None = None, # a set by name; None: told from the files
-                   outputs=None,            # what systems wrote, see `with_outputs`
+def load_generated(place, # a file or folder of a known set; also GeneratedTexts, which are returned
+                   kind: str | None = None,  # a set by name; None: told from the files
+                   outputs=None,             # what systems wrote, see `with_outputs`
                    limit: int | None = None, # bytes of an output that count
-                   n: int | None = None,    # items to draw; None: all
-                   seed: int = 0,           # of the drawing
-                   **options,               # of the set, e.g. part="next"
+                   n: int | None = None,     # items to draw; None: all
+                   seed: int = 0,            # of the drawing
+                   **options                 # of the set, e.g. part="next"
                   ) -> GeneratedTexts:
-    "Texts to write, references and outputs, without judgments; raises InputError, in one line, on what is not there or does not fit."
+    """Texts to write, references and outputs, without judgments; raises InputError, in one line, on what is
+    not there or does not fit."""
     if not isinstance(place, GeneratedTexts):
         check_type("generated texts", place, str | Path)
         check_path(place, "generated texts")
         if kind is not None: TEXT_SETS[kind]
         kind, paths = judgment_files(place, kind)
-        if kind not in TEXT_SETS: raise InputError(f"{place}: no known set of texts; there are {', '.join(TEXT_SETS.names())}")
+        if kind not in TEXT_SETS:
+            raise InputError(f"{place}: no known set of texts; there are {', '.join(TEXT_SETS.names())}")
         known = [*inspect.signature(TEXT_SETS[kind]).parameters][1:]
         if strange := [o for o in options if o not in known]:
             raise InputError(f"{kind} takes no option {strange[0]!r}; it takes {', '.join(known) or 'none'}")

@@ -28,25 +28,33 @@ from torch.utils.data import DataLoader, default_collate
 from ..core import InputError, check_path, check_source, few, progress, unknown
 from ..files import file_sha256
 from .photos import ENDINGS, Photo, image_paths, read_photo, to_rgb
-from .texts import SEVERAL, SINGLE, References, Texts, load_references, load_texts, streams_hint
+from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_texts,
+                                          streams_hint)
 
 # %% ../../nbs/data/020_items.ipynb #2da7884c
-def as_numbers(source,           # array, tensor, or lists of them
-               where: str = "array", # for messages
-              ) -> Tensor | np.ndarray: # as torch can read it: dense, in this machine's byte order, no stride below zero
-    "The numbers of anything like an array, without a copy where that is possible; raises InputError on what has none or no order."
+def as_numbers(
+    source,               # array, tensor, or lists of them
+    where: str = "array", # for messages
+) -> Tensor | np.ndarray: # as torch can read it: dense, in this machine's byte order, no stride below zero
+    """The numbers of anything like an array, without a copy where that is possible; raises InputError on what
+    has none or no order."""
     check_source(source, where)
     if isinstance(source, (list, tuple)) and source and all(isinstance(x, Tensor) for x in source):
         shapes = {x.shape for x in source}
-        if len(shapes) > 1: raise InputError(f"{where}: tensors of different shapes: {few([tuple(s) for s in shapes])}")
+        if len(shapes) > 1:
+            raise InputError(f"{where}: tensors of different shapes: {few([tuple(s) for s in shapes])}")
         source = torch.stack([as_numbers(x, where).detach().cpu() for x in source])
     if isinstance(source, Tensor):
         if source.layout != torch.strided or source.is_quantized or source.device.type == "meta":
-            raise InputError(f"{where}: expected a dense tensor that holds numbers, not {source.layout} on {source.device}")
+            raise InputError(f"{where}: expected a dense tensor that holds numbers, "
+                             f"not {source.layout} on {source.device}")
         return source
     try: x = np.asarray(source)
-    except Exception as error: raise InputError(f"{where}: expected one array of numbers, not {type(source).__name__}: {error}") from error
-    if x.dtype.kind not in "biufc": raise InputError(f"{where}: expected an array of numbers, not {type(source).__name__} of {x.dtype}")
+    except Exception as error:
+        raise InputError(f"{where}: expected one array of numbers, "
+                         f"not {type(source).__name__}: {error}") from error
+    if x.dtype.kind not in "biufc":
+        raise InputError(f"{where}: expected an array of numbers, not {type(source).__name__} of {x.dtype}")
     if x.dtype.kind == "f" and x.dtype.itemsize > 8: x = x.astype(np.float64) # long doubles
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
     return np.ascontiguousarray(x) if min(x.strides, default=0) < 0 else x
@@ -60,18 +68,23 @@ def as_images(array,               # NumPy array, tensor, or list of images of o
     if not isinstance(x, Tensor): x = torch.from_numpy(np.require(x, requirements=["W"]))
     if x.ndim == 4 and x.shape[1] != 3 and x.shape[-1] == 3: x = x.movedim(-1, 1)
     if x.ndim != 4 or x.shape[1] != 3:
-        raise InputError(f"{where}: images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; one image is image[None]")
+        raise InputError(f"{where}: images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; "
+                         "one image is image[None]")
     if x.dtype == torch.uint8: return x.float()/255
-    if not x.is_floating_point(): raise InputError(f"{where}: images must be uint8 or floating point, not {x.dtype}")
+    if not x.is_floating_point():
+        raise InputError(f"{where}: images must be uint8 or floating point, not {x.dtype}")
     return x.float()
 
 def check_pixels(x: Tensor,             # (N, 3, H, W) floating point
                  where: str = "images", # for messages
                 ) -> None:
-    "Raises InputError, naming the images by their places, where values are not finite or not in [0, 1]; with the remedy where it is known."
+    """Raises InputError, naming the images by their places, where values are not finite or not in [0, 1];
+    with the remedy where it is known."""
     if not x.numel() or x.min() >= -1e-3 and x.max() <= 1 + 1e-3: return
     odd = (~torch.isfinite(x)).flatten(1).any(1).nonzero()[:, 0].tolist()
-    if odd: raise InputError(f"{where}: NaN or infinite values in {len(odd)} of {len(x)} images: {few(odd)} (counted from 0)")
+    if odd:
+        raise InputError(f"{where}: NaN or infinite values in {len(odd)} of {len(x)} images: "
+                         f"{few(odd)} (counted from 0)")
     low, high = float(x.min()), float(x.max())
     remedy = "; if they go from -1 to 1, give (x + 1)/2" if low < 0 and low >= -1.01 and high <= 1.01 else ""
     if low >= 0 and high <= 255: remedy = "; if they go from 0 to 255, give x/255, or uint8"
@@ -81,11 +94,15 @@ def check_pixels(x: Tensor,             # (N, 3, H, W) floating point
 _PICTURES = ("image", "images", "img", "pixel_values")
 
 def _is_stream(source) -> bool: # a loader, dataset or generator; sets have no order, mappings have names
-    if isinstance(source, (str, bytes, Path, Mapping, Set, Sequence, Texts, type)) or hasattr(source, "__array__"): return False
-    return hasattr(source, "__next__") or hasattr(source, "__getitem__") and hasattr(source, "__len__") or isinstance(source, Iterable)
+    if (isinstance(source, (str, bytes, Path, Mapping, Set, Sequence, Texts, type))
+        or hasattr(source, "__array__")):
+        return False
+    return (hasattr(source, "__next__") or hasattr(source, "__getitem__") and hasattr(source, "__len__")
+            or isinstance(source, Iterable))
 
 def _shuffles(sampler) -> bool:
-    return bool(getattr(sampler, "shuffle", False)) or type(sampler).__name__ in ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+    return (bool(getattr(sampler, "shuffle", False))
+            or type(sampler).__name__ in ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"))
 
 def _rank(x) -> int: # 4: a batch of pictures, 3: a picture, 2 and 1: features, 0: a label, a text, …
     if isinstance(x, Image.Image): return 3
@@ -95,37 +112,56 @@ def _rank(x) -> int: # 4: a batch of pictures, 3: a picture, 2 and 1: features, 
 
 def _pictures(part, where: str) -> list: # what one item, or one batch, of a stream holds
     if isinstance(part, Mapping): part = next((part[k] for k in _PICTURES if k in part), tuple(part.values()))
-    if isinstance(part, list) and part and all(_rank(x) == 3 for x in part): return part # a batch that was left a list
+    # a batch that was left a list
+    if isinstance(part, list) and part and all(_rank(x) == 3 for x in part):
+        return part
     found = [x for x in (part if isinstance(part, (tuple, list)) else [part]) if _rank(x)]
     most = max(map(_rank, found), default=0)
     found = [x for x in found if _rank(x) == most]
-    if not found: raise InputError(f"{where}: {type(part).__name__} is no picture; items are pictures, or (picture, label)")
-    if len(found) > 1: raise InputError(f"{where}: an item holds {len(found)} pictures; give predictions and targets as a source each")
+    if not found:
+        raise InputError(f"{where}: {type(part).__name__} is no picture; "
+                         "items are pictures, or (picture, label)")
+    if len(found) > 1:
+        raise InputError(f"{where}: an item holds {len(found)} pictures; "
+                         "give predictions and targets as a source each")
     return list(found[0]) if most in (2, 4) else found
 
 def _texts(part, where: str, several: bool) -> list:
     keys = (*SEVERAL, *SINGLE) if several else SINGLE
     if isinstance(part, Mapping): part = next((part[k] for k in keys if k in part), None)
-    if isinstance(part, tuple): part = next((x for x in part if isinstance(x, (str, list))), None) # beside a label
-    if part is None: raise InputError(f"{where}: an item without a text; items are texts, (text, label), or mappings with {', '.join(keys)}")
+    # beside a label
+    if isinstance(part, tuple):
+        part = next((x for x in part if isinstance(x, (str, list))), None)
+    if part is None:
+        raise InputError(f"{where}: an item without a text; items are texts, (text, label), "
+                         f"or mappings with {', '.join(keys)}")
     return [part]
 
 def _drawn(source, where: str) -> Iterator: # what another one's loader, dataset or generator gives
     try: yield from source if isinstance(source, Iterable) else (source[i] for i in range(len(source)))
     except InputError: raise
-    except Exception as error: raise InputError(f"{where}: reading {type(source).__name__} ends in {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise InputError(f"{where}: reading {type(source).__name__} ends in "
+                         f"{type(error).__name__}: {error}") from error
 
 def collect_items(source, inputs: str = "images", # or "texts", "references", …: what is looked for in it
-                  where: str = "pred",            # for messages
-                 ):                               # arrays of a size as one tensor, else a list; what is no stream, as it was
-    "What a loader, dataset or generator holds, in its order; raises InputError on loaders that shuffle and on items of no known kind."
+                  where: str = "pred"             # for messages
+                 ): # arrays of a size as one tensor, else a list; what is no stream, as it was
+    """What a loader, dataset or generator holds, in its order; raises InputError on loaders that shuffle and
+    on items of no known kind."""
     if not _is_stream(source): return source
-    if _shuffles(getattr(source, "sampler", None)): raise InputError(f"{where}: this loader shuffles, and items are matched by their order; use shuffle=False")
+    if _shuffles(getattr(source, "sampler", None)):
+        raise InputError(f"{where}: this loader shuffles, and items are matched by their "
+                         "order; use shuffle=False")
     of_texts, out = inputs != "images", []
     batched = isinstance(source, DataLoader) and source.batch_size is not None
-    if of_texts and batched and source.collate_fn is default_collate: source, batched = source.dataset, False # its batches are transposed
+    # its batches are transposed
+    if of_texts and batched and source.collate_fn is default_collate:
+        source, batched = source.dataset, False
     for part in progress(_drawn(source, where), desc=f"reading {where}"):
-        if of_texts: out += part if batched and isinstance(part, (list, tuple)) else _texts(part, where, inputs == "references")
+        if of_texts:
+            out += (part if batched and isinstance(part, (list, tuple))
+                    else _texts(part, where, inputs == "references"))
         else: out += _pictures(part, where)
     if of_texts: return out
     out = [torch.from_numpy(to_rgb(x)[0]) if isinstance(x, Image.Image) else torch.as_tensor(x) for x in out]
@@ -159,14 +195,15 @@ def strict_decoding() -> Iterator[None]:
 
 # %% ../../nbs/data/020_items.ipynb #558263d2
 def _pixel_sha256(pixels: np.ndarray) -> str:
-    return hashlib.sha256(f"{pixels.dtype}{pixels.shape}".encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+    return hashlib.sha256(f"{pixels.dtype}{pixels.shape}".encode()
+                          + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
 @dataclass(frozen=True, eq=False)
 class Images:
     "Images with names, decoded when they are asked for; sizes may differ."
-    names: list[str]                  # file stems (with their folder, where folders were searched), or positions in an array
-    items: Sequence                   # (N, 3, H, W) tensor, list of (3, H, W) tensors, or photographs
-    where: str                        # for messages
+    names: list[str] # file stems (with their folder, where folders were searched), or positions in an array
+    items: Sequence  # (N, 3, H, W) tensor, list of (3, H, W) tensors, or photographs
+    where: str       # for messages
     skipped: Mapping[str, str] = field(default_factory=dict)            # name -> reason, of what was left out
     seen: Mapping[Path, str] = field(default_factory=dict, repr=False)  # file -> sha256 when it was looked at
 
@@ -182,39 +219,50 @@ class Images:
 
     def _fingerprint(self, item) -> str:
         if isinstance(item, Tensor): return _pixel_sha256(item.detach().cpu().numpy())
-        return _pixel_sha256(item.pixels) if item.pixels is not None else self.seen.get(item.path) or file_sha256(item.path)
+        return (_pixel_sha256(item.pixels) if item.pixels is not None
+                else self.seen.get(item.path) or file_sha256(item.path))
 
     def fingerprints(self) -> list[str]: # sha256 of a file's bytes, or of pixels
         "One digest per image, of its content alone."
-        return [*progress(map_ahead(self._fingerprint, self.items), desc=f"fingerprints of {self.where}", total=len(self), delay=2)]
+        return [*progress(map_ahead(self._fingerprint, self.items), desc=f"fingerprints of {self.where}",
+                          total=len(self), delay=2)]
 
     def unchanged(self, i: int) -> None:
         "Raises InputError where a file is no longer what it was when it was looked at."
         known = self.seen.get(getattr(self.items[i], "path", None))
         if known and file_sha256(self.items[i].path) != known:
-            raise InputError(f"{self.where}: {self.items[i].name} was changed while it was being read; run again when nothing writes there")
+            raise InputError(f"{self.where}: {self.items[i].name} was changed while it was being read; "
+                             "run again when nothing writes there")
 
 # %% ../../nbs/data/020_items.ipynb #cafe02bd
-def _look(photo: Photo) -> tuple[Photo, str, str]: # photograph with its note, sha256, reason why it cannot be read
+# photograph with its note, sha256, reason why it cannot be read
+def _look(photo: Photo) -> tuple[Photo, str, str]:
     if not photo.path.is_file(): return photo, "", "no such file"
-    try: return replace(photo, note=", ".join(read_photo(photo.path, quick=True)[1])), file_sha256(photo.path), ""
-    except InputError as error: return photo, "", str(error).removeprefix(f"{photo.path.name} (").removesuffix(")")
+    try:
+        return (replace(photo, note=", ".join(read_photo(photo.path, quick=True)[1])),
+                file_sha256(photo.path), "")
+    except InputError as error:
+        return photo, "", str(error).removeprefix(f"{photo.path.name} (").removesuffix(")")
     except OSError as error: return photo, "", error.strerror or str(error)
 
 def _readable(photos: dict[str, Photo], where: str, skip_bad: bool) -> Images:
     with strict_decoding():
-        found = [*progress(map_ahead(_look, photos.values()), desc=f"looking at {where}", total=len(photos), delay=2)]
+        found = [*progress(map_ahead(_look, photos.values()), desc=f"looking at {where}", total=len(photos),
+                           delay=2)]
     bad = {name: f"{photo.name} ({reason})" for name, (photo, _, reason) in zip(photos, found) if reason}
     kept = {name: (photo, sha) for name, (photo, sha, reason) in zip(photos, found) if not reason}
     listed = f"{len(bad)} of {len(photos)} images in {where} cannot be read: {few(list(bad.values()), 10)}"
     if bad and not kept: raise InputError(listed)
-    if bad and not skip_bad: raise InputError(f"{listed}; replace them, or leave them out with --skip-bad (skip_bad=True)")
-    return Images([*kept], [photo for photo, _ in kept.values()], where, bad, {photo.path: sha for photo, sha in kept.values()})
+    if bad and not skip_bad:
+        raise InputError(f"{listed}; replace them, or leave them out with --skip-bad (skip_bad=True)")
+    return Images([*kept], [photo for photo, _ in kept.values()], where, bad,
+                  {photo.path: sha for photo, sha in kept.values()})
 
 # %% ../../nbs/data/020_items.ipynb #e44e2023
 def _folder(source: Path, recursive: bool) -> tuple[list[str], list[Photo]]:
     inside = [p.relative_to(source) for p in image_paths(source, recursive)]
-    return [p.with_suffix("").as_posix() for p in inside], [Photo(p.as_posix(), p.as_posix(), source/p) for p in inside]
+    return ([p.with_suffix("").as_posix() for p in inside],
+            [Photo(p.as_posix(), p.as_posix(), source/p) for p in inside])
 
 def _files(paths: Sequence[Path]) -> tuple[list[str], list[Photo]]:
     names = [p.stem for p in paths]
@@ -223,25 +271,32 @@ def _files(paths: Sequence[Path]) -> tuple[list[str], list[Photo]]:
         names = [p.absolute().relative_to(root).with_suffix("").as_posix() for p in paths]
     return names, [Photo(p.name, str(p), p) for p in paths]
 
-def _stacked(source, where: str) -> Tensor | list[Tensor]: # (N, 3, H, W), or (3, H, W) each where they differ in size
-    ragged = isinstance(source, (list, tuple)) and len({s.shape for s in source if isinstance(s, (Tensor, np.ndarray))}) > 1
-    stacks = [as_images(as_numbers(s, where)[None], where) for s in source] if ragged else [as_images(source, where)]
+# (N, 3, H, W), or (3, H, W) each where they differ in size
+def _stacked(source, where: str) -> Tensor | list[Tensor]:
+    ragged = (isinstance(source, (list, tuple))
+              and len({s.shape for s in source if isinstance(s, (Tensor, np.ndarray))}) > 1)
+    stacks = ([as_images(as_numbers(s, where)[None], where) for s in source] if ragged
+              else [as_images(source, where)])
     for stack in stacks: check_pixels(stack, where)
-    if any(not (stack.shape[-1] and stack.shape[-2]) for stack in stacks): raise InputError(f"{where}: images without a pixel, {tuple(stacks[0].shape)}")
+    if any(not (stack.shape[-1] and stack.shape[-2]) for stack in stacks):
+        raise InputError(f"{where}: images without a pixel, {tuple(stacks[0].shape)}")
     return [stack[0] for stack in stacks] if ragged else stacks[0]
 
-def load_images(source,                 # folder, list of files, array or tensor, pictures of PIL, or what `collect_items` takes
-                where: str = "pred",    # for messages
-                skip_bad: bool = False, # leave out what cannot be read, and say so in `skipped`
-                recursive: bool = False, # also the folders beneath a folder
-               ) -> Images:             # files in the order of their names, arrays in their own
-    "Images from wherever they are; raises InputError on empty sources, naming unreadable files and names that occur twice."
+def load_images(
+    source, # folder, list of files, array or tensor, pictures of PIL, or what `collect_items` takes
+    where: str = "pred",     # for messages
+    skip_bad: bool = False,  # leave out what cannot be read, and say so in `skipped`
+    recursive: bool = False, # also the folders beneath a folder
+) -> Images: # files in the order of their names, arrays in their own
+    """Images from wherever they are; raises InputError on empty sources, naming unreadable files and names
+    that occur twice."""
     if isinstance(source, Images): return source
     if isinstance(source, memoryview): source = np.asarray(source)
     if isinstance(source, Sequence) and any(isinstance(x, Image.Image) for x in source): source = iter(source)
     source = collect_items(source, "images", where)
     check_source(source, where)
-    paths = isinstance(source, Sequence) and not isinstance(source, str) and all(isinstance(s, (str, Path)) for s in source)
+    paths = (isinstance(source, Sequence) and not isinstance(source, str)
+             and all(isinstance(s, (str, Path)) for s in source))
     if paths and not source: raise InputError(f"{where}: no images; the list is empty")
     if not (paths or isinstance(source, (str, Path))):
         x = _stacked(source, where)
@@ -251,7 +306,9 @@ def load_images(source,                 # folder, list of files, array or tensor
     for s in source if paths else (): check_path(s, where)
     names, photos = _files([Path(s) for s in source]) if paths else _folder(Path(source), recursive)
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
-    if twice: raise InputError(f"{where}: {len(twice)} names occur twice with different endings: {few(twice)}; keep one of each")
+    if twice:
+        raise InputError(f"{where}: {len(twice)} names occur twice with different endings: "
+                         f"{few(twice)}; keep one of each")
     return _readable(dict(sorted(zip(names, photos))), where, skip_bad)
 
 # %% ../../nbs/data/020_items.ipynb #9d43a3c6
@@ -265,16 +322,22 @@ def _in_order(side, names: Sequence[str]): # the items of these names
     return replace(side, names=list(names), items=[side.items[at[n]] for n in names])
 
 def without_partners(*sides: Images) -> list[Images]: # in the order given
-    "The sides without the images that were left out of any of them; each says in `skipped` what it lost and why."
-    lost = {name: f"its partner {reason} was left out" for side in sides for name, reason in side.skipped.items()}
+    """The sides without the images that were left out of any of them; each says in `skipped` what it lost and
+    why."""
+    lost = {name: f"its partner {reason} was left out" for side in sides
+            for name, reason in side.skipped.items()}
     return [_without(side, lost) for side in sides]
 
 def intersected(*sides) -> list: # Images or Texts, in the order given
-    "The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError where nothing is left."
+    """The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError
+    where nothing is left."""
     common = set.intersection(*(set(side.names) for side in sides))
-    if not common: raise InputError(f"no name is on all sides: {few([f'{s.where} has {few(s.names, 3)}' for s in sides], 3)}")
+    if not common:
+        raise InputError("no name is on all sides: "
+                         f"{few([f'{s.where} has {few(s.names, 3)}' for s in sides], 3)}")
     kept = [n for n in sides[0].names if n in common]
-    return [_in_order(_without(side, {n: f"{n} is not on every side" for n in side.names if n not in common}), kept) for side in sides]
+    return [_in_order(_without(side, {n: f"{n} is not on every side" for n in side.names if n not in common}),
+                      kept) for side in sides]
 
 # %% ../../nbs/data/020_items.ipynb #2d8cbea6
 def matching(pred,                  # Images or Texts
@@ -284,14 +347,17 @@ def matching(pred,                  # Images or Texts
     "Whether the two sides have the same names; raises InputError where a paired metric needs them to."
     if pred.names == target.names: return True
     if not needed_by: return False
-    if isinstance(target, References) and (hint := streams_hint(len(pred), target)): raise InputError(f"{target.where}: {hint}")
+    if isinstance(target, References) and (hint := streams_hint(len(pred), target)):
+        raise InputError(f"{target.where}: {hint}")
     missing, extra = sorted(set(target.names) - set(pred.names)), sorted(set(pred.names) - set(target.names))
     sides = {"prediction": missing, "target": extra}
     parts = [f"{len(names)} without a {side}: {few(names)}" for side, names in sides.items() if names]
-    raise InputError(f"{needed_by} compares items of the same name; {pred.where} against {target.where}: {'; '.join(parts)}")
+    raise InputError(f"{needed_by} compares items of the same name; "
+                     f"{pred.where} against {target.where}: {'; '.join(parts)}")
 
 # %% ../../nbs/data/020_items.ipynb #9d197dc0
-def _ending(name: str) -> str: # the number at the end of a name, without zeros in front; "" where there is none
+# the number at the end of a name, without zeros in front; "" where there is none
+def _ending(name: str) -> str:
     found = re.search(r"0*(\d+)$", name)
     return found[1] if found else ""
 
@@ -302,25 +368,34 @@ def _in_step(pred, source) -> bool: # of the same names, or an array (counted fr
 def _places(pred, source) -> dict[str, int]: # name -> position of its source
     at, numbered = {n: i for i, n in enumerate(source.names)}, {}
     if pred.names == [str(i + 1) for i in range(len(pred))] and not set(pred.names) & set(at):
-        raise InputError(f"{source.where}: lines of a text have no names by which sources could be found; give .json with an image_id each")
+        raise InputError(f"{source.where}: lines of a text have no names by which sources could be found; "
+                         "give .json with an image_id each")
     for i, n in enumerate(source.names): numbered.setdefault(_ending(n), []).append(i)
     for n in set(pred.names) - set(at):
         if Path(n).suffix.lower() in ENDINGS and n[:-len(Path(n).suffix)] in at: # named as its file is
             at[n] = at[n[:-len(Path(n).suffix)]]
             continue
         found = numbered.get(n.lstrip("0") or "0", []) if n.isdecimal() else []
-        if len(found) > 1: raise InputError(f"{source.where}: {n} could be any of {few([source.names[i] for i in found])}; keep one of them")
+        if len(found) > 1:
+            raise InputError(f"{source.where}: "
+                             f"{n} could be any of {few([source.names[i] for i in found])}; keep one of them")
         if found: at[n] = found[0]
     return {n: at[n] for n in pred.names if n in at}
 
 def sources_of(pred: "Images | Texts", source: "Images | Texts") -> "Images | Texts":
-    "The sources of predictions, one each and in their order; raises InputError, naming them, where some have none."
+    """The sources of predictions, one each and in their order; raises InputError, naming them, where some
+    have none."""
     if _in_step(pred, source): return source
-    lines = all(side.names == [str(i + 1) for i in range(len(side))] for side in (pred, source)) # nothing but their order says who answers whom
-    if lines: raise InputError(f"{source.where}: {len(source)} lines for {len(pred)} predictions; they go line by line")
+    # nothing but their order says who answers whom
+    lines = all(side.names == [str(i + 1) for i in range(len(side))] for side in (pred, source))
+    if lines:
+        raise InputError(f"{source.where}: {len(source)} lines for {len(pred)} "
+                         "predictions; they go line by line")
     at = _places(pred, source)
     lost = [n for n in pred.names if n not in at]
-    if lost: raise InputError(f"{source.where}: {len(lost)} of {len(pred)} predictions have no source there: {few(lost)}; --intersect leaves them out")
+    if lost:
+        raise InputError(f"{source.where}: {len(lost)} of {len(pred)} predictions have no source there: "
+                         f"{few(lost)}; --intersect leaves them out")
     return replace(source, names=list(pred.names), items=[source.items[at[n]] for n in pred.names])
 
 def with_sources(pred, source) -> "Images | Texts":
@@ -328,7 +403,8 @@ def with_sources(pred, source) -> "Images | Texts":
     if _in_step(pred, source): return pred
     at = _places(pred, source)
     here, there = few(pred.names, 3), few(source.names, 3)
-    if not at: raise InputError(f"no prediction has a source: {pred.where} has {here}, {source.where} has {there}")
+    if not at:
+        raise InputError(f"no prediction has a source: {pred.where} has {here}, {source.where} has {there}")
     return _without(pred, {n: f"{n} has no source" for n in pred.names if n not in at})
 
 # %% ../../nbs/data/020_items.ipynb #7e415e02
@@ -343,10 +419,12 @@ def align_items(systems: Sequence,        # Images or Texts, one for each system
     sides = [*systems, *([] if target is None else [target])]
     if partners: sides = without_partners(*sides)
     if common:
-        if source is not None: sides = [*(with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
+        if source is not None:
+            sides = [*(with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
         sides = intersected(*sides)
     systems, target = sides[:len(systems)], None if target is None else sides[-1]
-    if source is not None and len({tuple(side.names) for side in systems}) == 1: source = sources_of(systems[0], source)
+    if source is not None and len({tuple(side.names) for side in systems}) == 1:
+        source = sources_of(systems[0], source)
     return systems, target, source
 
 # %% ../../nbs/data/020_items.ipynb #3740c250
@@ -355,13 +433,16 @@ def size_of(item) -> tuple[int, int]: # width, height
     if isinstance(item, Tensor): return item.shape[-1], item.shape[-2]
     if item.pixels is not None: return item.pixels.shape[1], item.pixels.shape[0]
     with Image.open(item.path) as file:
-        return file.size[::-1] if file.getexif().get(0x0112, 1) >= 5 else file.size # orientations 5–8 lie on their side
+        # orientations 5–8 lie on their side
+        return file.size[::-1] if file.getexif().get(0x0112, 1) >= 5 else file.size
 
 def check_sizes(pred: Images, target: Images) -> None:
     "Raises InputError, naming them, where predictions and targets differ in size."
     pairs = [(n, size_of(p), size_of(t)) for n, p, t in zip(pred.names, pred.items, target.items)]
     wrong = [f"{n} {p[0]}×{p[1]} against {t[0]}×{t[1]}" for n, p, t in pairs if p != t]
-    if wrong: raise InputError(f"{pred.where}: sizes differ from the target's, and paired metrics need equal ones: {few(wrong)}")
+    if wrong:
+        raise InputError(f"{pred.where}: sizes differ from the target's, "
+                         f"and paired metrics need equal ones: {few(wrong)}")
 
 # %% ../../nbs/data/020_items.ipynb #a8843a75
 PIXELS = 2**21 # pixels in one batch at most, whatever the number of images
@@ -388,7 +469,8 @@ def load_items(source,                   # whatever `load_images`, `load_texts` 
                query=None,               # for text pairs
                **options,                # of `load_images`
               ) -> Images | Texts:
-    "Images or texts, as an encoder or metric wants them; raises InputError where the source is already of the other kind."
+    """Images or texts, as an encoder or metric wants them; raises InputError where the source is already of
+    the other kind."""
     kinds = ["images", "texts", "text pairs", "references"]
     if inputs not in kinds: raise unknown("kind of input", inputs, kinds)
     if isinstance(source, (Images, Texts)) and isinstance(source, Images) != (inputs == "images"):

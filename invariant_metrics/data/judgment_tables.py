@@ -23,12 +23,14 @@ from ..core import InputError, Registry, few
 from .texts import parse_json, read_lines, table_cells
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #192bf8e0
-SCORE_COLUMNS = {"item": "", "system": "", "rater": "", "score": None, "group": ""} # with what stands where a column is missing
+# with what stands where a column is missing
+SCORE_COLUMNS = {"item": "", "system": "", "rater": "", "score": None, "group": ""}
 OUTPUT_COLUMNS = {"item": None, "system": "", "output": None, "references": (), "source": ""}
 METRIC_COLUMNS = {"item": "", "system": "", "metric": None, "value": None}
 LARGEST = 1e100 # of a score, so that sums of squares can be computed
 
-def _place(frame: pd.DataFrame, i: int) -> str: # of row i, counted from 0: a line where the frame was read from a file
+# of row i, counted from 0: a line where the frame was read from a file
+def _place(frame: pd.DataFrame, i: int) -> str:
     return f"{frame.index.name} {frame.index[i]}" if frame.index.name else f"row {i + 1}"
 
 def _first(frame: pd.DataFrame, bad) -> tuple[str, int] | None: # place and position of the first bad row
@@ -47,9 +49,11 @@ def number_column(frame: pd.DataFrame, column: str, where: str) -> np.ndarray: #
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
     if found := _first(frame, ~np.isfinite(values)):
         said = str(frame[column].iloc[found[1]]) or "empty"
-        raise InputError(f"{where}, {found[0]}: {column} is {said}, not a number; missing scores are not filled in")
+        raise InputError(f"{where}, {found[0]}: {column} is {said}, not a number; "
+                         "missing scores are not filled in")
     if found := _first(frame, np.abs(values) > LARGEST):
-        raise InputError(f"{where}, {found[0]}: {column} is {values[found[1]]:g}, and squares of such numbers overflow; divide all of them")
+        raise InputError(f"{where}, {found[0]}: {column} is {values[found[1]]:g}, "
+                         "and squares of such numbers overflow; divide all of them")
     return values
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #0a4bc98c
@@ -59,17 +63,20 @@ def standardize_table(frame: pd.DataFrame,
          keys: Sequence[str],  # columns that make a row one of its kind
          where: str,           # for messages
         ) -> pd.DataFrame:
-    "The frame's known columns in order, text as text; raises InputError on missing columns, missing values, and rows that occur twice."
+    """The frame's known columns in order, text as text; raises InputError on missing columns, missing values,
+    and rows that occur twice."""
     lost = [c for c, default in columns.items() if default is None and c not in frame]
     if lost: raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     if not len(frame): raise InputError(f"{where}: no rows; it is empty")
     free = ("references", "output", "source")
-    parts = {c: number_column(frame, c, where) if c == number else list(frame[c]) if c in free else text_column(frame, c, where) for c in columns if c in frame}
+    parts = {c: number_column(frame, c, where) if c == number else list(frame[c]) if c in free
+             else text_column(frame, c, where) for c in columns if c in frame}
     out = pd.DataFrame({c: parts.get(c, [default] * len(frame)) for c, default in columns.items()})
     if found := _first(frame, out.duplicated(list(keys))):
         same = {k: out[k].iloc[found[1]] for k in keys if out[k].iloc[found[1]]}
         hint = "; name the column of raters" if "rater" in keys and "rater" not in frame else ""
-        raise InputError(f"{where}, {found[0]}: a second row of {', '.join(f'{k} {v}' for k, v in same.items())}; keep one{hint}")
+        raise InputError(f"{where}, {found[0]}: "
+                         f"a second row of {', '.join(f'{k} {v}' for k, v in same.items())}; keep one{hint}")
     return out
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #105bf90a
@@ -85,23 +92,29 @@ class Judgments:
     notes: tuple[str, ...] = ()        # what a reader should know
 
     def __post_init__(self):
-        scores = standardize_table(self.scores, SCORE_COLUMNS, "score", ("item", "system", "rater"), self.name)
+        scores = standardize_table(self.scores, SCORE_COLUMNS, "score", ("item", "system", "rater"),
+                                   self.name)
         scores["group"] = scores["group"].where(scores["group"] != "", scores["item"])
         set_to = lambda key, value: object.__setattr__(self, key, value)
         set_to("scores", scores)
-        if self.outputs is not None: set_to("outputs", standardize_table(self.outputs, OUTPUT_COLUMNS, None, ("item", "system"), f"{self.name}, outputs"))
+        if self.outputs is not None:
+            set_to("outputs", standardize_table(self.outputs, OUTPUT_COLUMNS, None, ("item", "system"),
+                                                f"{self.name}, outputs"))
         if self.metrics is not None:
-            set_to("metrics", standardize_table(self.metrics, METRIC_COLUMNS, "value", ("item", "system", "metric"), f"{self.name}, metrics"))
+            set_to("metrics", standardize_table(self.metrics, METRIC_COLUMNS, "value",
+                                                ("item", "system", "metric"), f"{self.name}, metrics"))
 
     def __len__(self) -> int: return len(self.scores)
 
     def __str__(self) -> str:
         count = {c: self.scores.loc[self.scores[c] != "", c].nunique() for c in ("item", "system", "rater")}
         parts = [f"{n} {c}{'s' * (n != 1)}" for c, n in count.items() if n]
-        return f"{self.name}: {len(self)} judgments of {', '.join(parts)}{f' ({self.scale})' if self.scale else ''}"
+        return (f"{self.name}: "
+                f"{len(self)} judgments of {', '.join(parts)}{f' ({self.scale})' if self.scale else ''}")
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #080f3d19
-CHOICE_COLUMNS = {"item": None, "first": None, "second": None, "category": "", "votes_first": None, "votes": None, "references": (), "group": ""}
+CHOICE_COLUMNS = {"item": None, "first": None, "second": None, "category": "", "votes_first": None,
+                  "votes": None, "references": (), "group": ""}
 
 @dataclass(frozen=True, eq=False)
 class Choices:
@@ -116,7 +129,8 @@ class Choices:
         votes = number_column(self.table, "votes", self.name)
         wrong = (out["votes_first"] < 0) | (out["votes_first"] > votes) | (votes < 1)
         if found := _first(self.table, wrong):
-            raise InputError(f"{self.name}, {found[0]}: {out['votes_first'].iloc[found[1]]:g} of {votes[found[1]]:g} votes are for the first")
+            raise InputError(f"{self.name}, {found[0]}: {out['votes_first'].iloc[found[1]]:g} of "
+                             f"{votes[found[1]]:g} votes are for the first")
         out["group"] = out["group"].where(out["group"] != "", out["item"])
         object.__setattr__(self, "table", out.assign(votes=votes)[[*CHOICE_COLUMNS]])
 
@@ -153,7 +167,8 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 def _cells(lines: Sequence[str], path: Path) -> pd.DataFrame: # of text
     head, rows = table_cells(lines, path)
-    return pd.DataFrame([row for _, row in rows], columns=head, index=pd.Index([n for n, _ in rows], name="line"))
+    return pd.DataFrame([row for _, row in rows], columns=head,
+                        index=pd.Index([n for n, _ in rows], name="line"))
 
 def _records(document, path: Path) -> list[dict]:
     if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
@@ -207,14 +222,17 @@ def plain_cell(cell: str) -> str:
     "The text that `safe_cell` was given."
     return cell[1:] if _QUOTED.match(cell) else cell
 
-def _plain_names(frame: pd.DataFrame, path) -> pd.DataFrame: # names of a table of cells as they were before `safe_cell`
+# names of a table of cells as they were before `safe_cell`
+def _plain_names(frame: pd.DataFrame, path) -> pd.DataFrame:
     if _bare(Path(path)).suffix not in (".csv", ".tsv", ".txt"): return frame
-    return frame.assign(**{c: frame[c].map(plain_cell) for c in ("item", "system", "rater", "group") if c in frame})
+    return frame.assign(**{c: frame[c].map(plain_cell) for c in ("item", "system", "rater", "group")
+                           if c in frame})
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #63bb116a
 PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
 
-def rename_columns(frame: pd.DataFrame, columns: Mapping[str, str], where: str) -> pd.DataFrame: # columns: ours -> theirs
+def rename_columns(frame: pd.DataFrame, columns: Mapping[str, str], where: str,
+                  ) -> pd.DataFrame: # columns: ours -> theirs
     "The frame with columns called as they are called here; raises InputError on names it does not have."
     if lost := [theirs for theirs in columns.values() if theirs not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
@@ -225,17 +243,21 @@ def _long(frame: pd.DataFrame, where: str) -> pd.DataFrame: # a column for each 
     names = [c for c in frame if c not in ("item", "system")]
     if not names: raise InputError(f"{where}: no metric in it; it has {few(list(frame), 8)}")
     keys = [c for c in ("item", "system") if c in frame]
-    if not keys: raise InputError(f"{where}: neither 'item' nor 'system' is among its columns {few(names, 8)}; say which it is: item=\"…\"")
+    if not keys:
+        raise InputError(f"{where}: neither 'item' nor 'system' is among its columns {few(names, 8)}; "
+                         "say which it is: item=\"…\"")
     parts = [frame[keys].assign(metric=name, value=number_column(frame, name, where)) for name in names]
     return pd.concat(parts).rename_axis(frame.index.name)
 
-def metric_table(place,        # a file, or a frame: long (item, system, metric, value) or wide (a column for each metric)
-                 **columns: str, # where they are called otherwise: item="segment"
-                ) -> pd.DataFrame: # item, system, metric, value
+def metric_table(
+    place, # a file, or a frame: long (item, system, metric, value) or wide (a column for each metric)
+    **columns: str, # where they are called otherwise: item="segment"
+) -> pd.DataFrame: # item, system, metric, value
     "Scores of metrics; raises InputError, with the line, on missing values and rows that occur twice."
     where = "metric scores" if isinstance(place, pd.DataFrame) else str(place)
     frame = place if isinstance(place, pd.DataFrame) else load_table(place)
-    if set(frame) - {"deviation"} == PER_ITEM: frame = frame.drop(columns=["item", "deviation"], errors="ignore").rename(columns={"name": "item"})
+    if set(frame) - {"deviation"} == PER_ITEM:
+        frame = frame.drop(columns=["item", "deviation"], errors="ignore").rename(columns={"name": "item"})
     frame = rename_columns(frame, columns, where)
     if not isinstance(place, pd.DataFrame): frame = _plain_names(frame, place)
     if not {"metric", "value"} <= set(frame): frame = _long(frame, where)
@@ -244,15 +266,20 @@ def metric_table(place,        # a file, or a frame: long (item, system, metric,
 # %% ../../nbs/data/060_judgment_tables.ipynb #43251e26
 READERS = Registry("judgment format", room="invariant_metrics.data")
 
-def judgment_format(name: str,                    # what users write
-                    *keys: Iterable[str],         # names of columns or fields by which a file is known; several layouts
-                    files: Sequence[str] = (),    # endings of file names that are known by themselves
-                    knows: Callable | None = None, # place -> whether it is such a file or folder, where neither names nor fields tell
-                    cite: str = "",
-                   ) -> Callable:
+def judgment_format(
+    name: str,                 # what users write
+    *keys: Iterable[str],      # names of columns or fields by which a file is known; several layouts
+    files: Sequence[str] = (), # endings of file names that are known by themselves
+    # place -> whether it is such a file or folder, where neither names nor fields tell
+    knows: Callable | None = None,
+    cite: str = "",
+) -> Callable:
     "Registers a function (path, **options) -> Judgments or Choices under a name."
     def wrap(function):
-        function.format_name, function.keys, function.files, function.cite = name, tuple(map(frozenset, keys)), tuple(files), cite
+        function.format_name = name
+        function.keys = tuple(map(frozenset, keys))
+        function.files = tuple(files)
+        function.cite = cite
         function.knows = knows
         return READERS.add(name, function)
     return wrap
@@ -263,7 +290,8 @@ def reference_texts(value) -> tuple[str, ...]:
     if isinstance(value, str) and value.startswith("["):
         try: value = json.loads(value)
         except ValueError: pass
-    if isinstance(value, float) and np.isnan(value) or value is None or isinstance(value, str) and not value: return ()
+    if isinstance(value, float) and np.isnan(value) or value is None or isinstance(value, str) and not value:
+        return ()
     return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #eb1a8374
@@ -279,37 +307,52 @@ def outputs_of(frame: pd.DataFrame, # a row for each judgment
 def read_judgment_table(path: str | Path,
                         higher_is_better: bool = True, # of the human score; False for a penalty
                         scale: str = "",               # for people
-                        **columns: str,                # where they are called otherwise: item="segment", score="DA"
+                        **columns: str # where they are called otherwise: item="segment", score="DA"
                        ) -> Judgments:
-    "Judgments from a table of one's own with item, system, rater and score; raises InputError naming line and column."
+    """Judgments from a table of one's own with item, system, rater and score; raises InputError naming line
+    and column."""
     unknown = [c for c in columns if c not in {**SCORE_COLUMNS, **OUTPUT_COLUMNS}]
     if unknown:
-        raise InputError(f"there is no column {unknown[0]!r} to name; there are {', '.join([*SCORE_COLUMNS, 'output', 'references', 'source'])}")
+        raise InputError(f"there is no column {unknown[0]!r} to name; "
+                         f"there are {', '.join([*SCORE_COLUMNS, 'output', 'references', 'source'])}")
     held = load_table(path)
     frame = _plain_names(rename_columns(held, columns, str(path)), path)
-    if "score" not in frame: raise InputError(f"{path}: no column 'score'; it has {few(list(held), 8)}; say which it is: score=\"…\"")
+    if "score" not in frame:
+        raise InputError(f"{path}: no column 'score'; it has {few(list(held), 8)}; "
+                         "say which it is: score=\"…\"")
     if not {"item", "system"} & set(frame):
-        raise InputError(f"{path}: neither 'item' nor 'system' is among its columns {few(list(held), 8)}; say which it is: item=\"…\"")
+        raise InputError(f"{path}: neither 'item' nor 'system' is among its columns {few(list(held), 8)}; "
+                         "say which it is: item=\"…\"")
     scores = standardize_table(frame, SCORE_COLUMNS, "score", ("item", "system", "rater"), str(path))
     return Judgments(_bare(Path(path)).stem, scores, higher_is_better, outputs_of(frame), None, scale)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #77d306eb
-def choice_table(frame: pd.DataFrame, # a row for each pair, columns of CHOICE_COLUMNS; votes_second in the place of votes will do
-                 name: str, where: str) -> Choices:
+def choice_table(
+    # a row for each pair, columns of CHOICE_COLUMNS; votes_second in the place of votes will do
+    frame: pd.DataFrame,
+    name: str, where: str,
+) -> Choices:
     "Choices from a table; raises InputError naming line and column."
     lost = [c for c in ("first", "second", "votes_first") if c not in frame]
-    if lost: raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; say which it is: {lost[0]}=\"…\"")
-    if not {"item", "group"} & set(frame): raise InputError(f"{where}: neither 'item' nor 'group' names the pairs; say which it is: item=\"…\"")
-    if not {"votes", "votes_second"} & set(frame): raise InputError(f"{where}: how many voted? give 'votes' or 'votes_second'")
+    if lost:
+        raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; "
+                         f"say which it is: {lost[0]}=\"…\"")
+    if not {"item", "group"} & set(frame):
+        raise InputError(f"{where}: neither 'item' nor 'group' names the pairs; say which it is: item=\"…\"")
+    if not {"votes", "votes_second"} & set(frame):
+        raise InputError(f"{where}: how many voted? give 'votes' or 'votes_second'")
     frame = frame.assign(votes_first=number_column(frame, "votes_first", where))
-    if "votes" not in frame: frame = frame.assign(votes=frame["votes_first"] + number_column(frame, "votes_second", where))
+    if "votes" not in frame:
+        frame = frame.assign(votes=frame["votes_first"] + number_column(frame, "votes_second", where))
     if "item" not in frame:
         group = text_column(frame, "group", where)
-        frame = frame.assign(item=[f"{g}#{k}" for g, k in zip(group, pd.Series(group).groupby(group).cumcount() + 1)])
+        frame = frame.assign(item=[f"{g}#{k}"
+                                   for g, k in zip(group, pd.Series(group).groupby(group).cumcount() + 1)])
     if "references" in frame: frame = frame.assign(references=frame["references"].map(reference_texts))
     found = Choices(name, frame[[c for c in CHOICE_COLUMNS if c in frame]])
     tied = int((2*found.table["votes_first"] == found.table["votes"]).sum())
-    return replace(found, notes=(f"{tied} of {len(found)} pairs have as many votes for one as for the other",) if tied else ())
+    return replace(found, notes=(f"{tied} of {len(found)} pairs have as many votes for one as for the other",)
+                   if tied else ())
 
 @judgment_format("choices", {"first", "second", "votes_first"}, cite="")
 def read_choice_table(path: str | Path,

@@ -18,7 +18,8 @@ import pandas as pd
 
 from ..core import InputError, check_path, check_type, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
-from .judgment_tables import choice_table, judgment_format, load_table, number_column, read_json
+from .judgment_tables import (choice_table, judgment_format, load_table, number_column,
+                                                    read_json)
 from .judgment_tables import text_column
 from .parallel import load_captions
 from .texts import read_lines
@@ -28,7 +29,8 @@ def _field(row: dict, key: str, kind, where: str): # the value; of a type, or of
     if not isinstance(row, dict): raise InputError(f"{where}: expected an object, not {type(row).__name__}")
     if key not in row: raise InputError(f"{where}: no {key!r}; it has {few(list(row), 8)}")
     if not isinstance(row[key], kind) or isinstance(row[key], bool) and bool not in np.atleast_1d(kind):
-        raise InputError(f"{where}: {key} is {row[key]!r:.60}, not {' or '.join(k.__name__ for k in np.atleast_1d(kind))}")
+        raise InputError(f"{where}: {key} is {row[key]!r:.60}, "
+                         f"not {' or '.join(k.__name__ for k in np.atleast_1d(kind))}")
     return row[key]
 
 _NUMBER, _NAME = (int, float), (str, int)
@@ -39,7 +41,8 @@ def _score(row: dict, key: str, where: str) -> float: # of a metric; NaN if ther
     if value is None or isinstance(value, str) and value.strip().lower() in _MISSING: return np.nan
     return float(_field(row, key, _NUMBER, where))
 
-def _published(values: list[tuple], outputs: int) -> tuple[pd.DataFrame | None, tuple[str, ...]]: # item, system, metric, value
+# item, system, metric, value
+def _published(values: list[tuple], outputs: int) -> tuple[pd.DataFrame | None, tuple[str, ...]]:
     # the scores that are there, and a note for each metric that lacks some
     if not values: return None, ()
     frame = pd.DataFrame(values, columns=["item", "system", "metric", "value"])
@@ -79,19 +82,21 @@ def _rated(name: str,
     values = [(seen[k][0], "", m, v) for k, by in (more or {}).items() if k in seen for m, v in by.items()]
     metrics, lacking = _published(values, len(outputs))
     return Judgments(name, pd.DataFrame(scores, columns=["item", "system", "rater", "score", "group"]), True,
-                     pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]), metrics, scale,
-                     (*notes, *lacking, *([_POSITIONS] if several else [])))
+                     pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]),
+                     metrics, scale, (*notes, *lacking, *([_POSITIONS] if several else [])))
 
 # %% ../../nbs/data/070_judgments.ipynb #f2b92ecc
 def _split_lines(path: Path, n: int, what: str) -> list[tuple[str, list[str]]]: # where, cells of each line
-    out = [(f"{path}, line {i}", line.split("\t")) for i, line in enumerate(read_lines(path), 1) if line.strip()]
+    out = [(f"{path}, line {i}", line.split("\t")) for i, line in enumerate(read_lines(path), 1)
+           if line.strip()]
     bad = next((where for where, cells in out if len(cells) != n), None)
     if bad: raise InputError(f"{bad}: expected {what} between tabs")
     return out
 
 def _flickr_captions(path: Path) -> tuple[dict, dict]: # caption id -> caption, image -> captions
     tokens = _beside(path, "Flickr8k.token.txt")
-    if tokens is None: raise InputError(f"{path}: the captions are in Flickr8k.token.txt, which must lie beside it")
+    if tokens is None:
+        raise InputError(f"{path}: the captions are in Flickr8k.token.txt, which must lie beside it")
     captions = {cells[0]: cells[1] for _, cells in _split_lines(tokens, 2, "image.jpg#0 and a caption")}
     references = {}
     for key, text in captions.items(): references.setdefault(key.split("#")[0], []).append(text)
@@ -122,25 +127,32 @@ def _name_of_scale(path: Path, low: float, high: float) -> str: # the collection
 
 def _rated_json(path: Path) -> Judgments:
     held, rows, references, none = read_json(path), [], {}, 0
-    if not isinstance(held, dict): raise InputError(f"{path}: expected an object of images, not {type(held).__name__}")
+    if not isinstance(held, dict):
+        raise InputError(f"{path}: expected an object of images, not {type(held).__name__}")
     for image, entry in held.items():
         where = f"{path}, image {image}"
         references[image] = _field(entry, "ground_truth", list, where)
         for k, one in enumerate(_field(entry, "human_judgement", list, where), 1):
             rating = _field(one, "rating", _NUMBER, f"{where}, judgment {k}")
             none += rating != rating
-            if rating == rating: rows.append((image, " ".join(_field(one, "caption", str, f"{where}, judgment {k}").split()), rating))
+            if rating == rating:
+                rows.append((image, " ".join(_field(one, "caption", str, f"{where}, judgment {k}").split()),
+                             rating))
     low, high = min((r[2] for r in rows), default=1), max((r[2] for r in rows), default=1)
     name = _name_of_scale(path, low, high)
-    return _rated(name, rows, references, f"{low:g}–{high:g}", [f"{none} ratings left out: not a number"] if none else [])
+    return _rated(name, rows, references, f"{low:g}–{high:g}",
+                  [f"{none} ratings left out: not a number"] if none else [])
 
-def _scores_beside(path: Path, keys: Sequence[tuple]) -> dict: # (image, caption) -> metric -> value, from files with the number of the row
+# (image, caption) -> metric -> value, from files with the number of the row
+def _scores_beside(path: Path, keys: Sequence[tuple]) -> dict:
     more = {}
-    for file in sorted(f for f in path.parent.iterdir() if f.name.removesuffix(".gz").endswith("scores.jsonl")):
+    for file in sorted(f for f in path.parent.iterdir()
+                       if f.name.removesuffix(".gz").endswith("scores.jsonl")):
         for line, row in json_objects(file):
             at = _field(row, "row", int, f"{file}, line {line}")
             if not 0 <= at < len(keys): raise InputError(f"{file}, line {line}: row {at} of {len(keys)}")
-            more.setdefault(keys[at], {}).update({k: v for k, v in row.items() if k != "row" and isinstance(v, _NUMBER)})
+            more.setdefault(keys[at], {}).update({k: v for k, v in row.items()
+                                                  if k != "row" and isinstance(v, _NUMBER)})
     return more
 
 # %% ../../nbs/data/070_judgments.ipynb #74ba525f
@@ -156,10 +168,12 @@ def read_flickr8k(path: Path) -> Judgments:
         key = (str(_field(row, "image_id", _NAME, where)), _field(row, "candidate", str, where))
         rows += [(*key, rating) for rating in _field(row, "ratings", list, where)]
         keys.append(key)
-        more[key] = {k: v for k, v in row.items() if k not in ("image_id", "candidate", "ratings") and isinstance(v, _NUMBER)}
+        more[key] = {k: v for k, v in row.items()
+                     if k not in ("image_id", "candidate", "ratings") and isinstance(v, _NUMBER)}
     for key, by in _scores_beside(path, keys).items(): more[key] = {**more[key], **by}
     notes = _alone(path, "images.jsonl") if images is None else ()
-    references = {} if images is None else {str(r["image_id"]): r["references"] for _, r in json_objects(images)}
+    references = ({} if images is None
+                  else {str(r["image_id"]): r["references"] for _, r in json_objects(images)})
     return _rated("flickr8k-expert", rows, references, "1–4, three experts", notes, more)
 
 # %% ../../nbs/data/070_judgments.ipynb #8ae94ab2
@@ -169,13 +183,16 @@ def _share_of_yes(cells: Sequence[str], where: str) -> float: # share, yes, no
         raise InputError(f"{where}: {share:g} is not the share of {yes:g} yes and {no:g} no")
     return share
 
-@judgment_format("flickr8k-cf", files=("CrowdFlowerAnnotations.txt", "crowdflower_flickr8k.json"), cite="Hodosh, Young and Hockenmaier 2013")
+@judgment_format("flickr8k-cf", files=("CrowdFlowerAnnotations.txt", "crowdflower_flickr8k.json"),
+                 cite="Hodosh, Young and Hockenmaier 2013")
 def read_flickr8k_cf(path: Path) -> Judgments:
-    "Captions with the share of persons who said that they fit; raises InputError naming the line that is none."
+    """Captions with the share of persons who said that they fit; raises InputError naming the line that is
+    none."""
     if path.name.removesuffix(".gz").endswith(".json"): return _rated_json(path)
     captions, references = _flickr_captions(path)
     rows, own = [], 0
-    for where, (image, key, *cells) in _split_lines(path, 5, "an image, a caption, the share of yes, and the numbers of yes and no"):
+    for where, (image, key, *cells) in _split_lines(path, 5,
+            "an image, a caption, the share of yes, and the numbers of yes and no"):
         text = _caption(captions, key, where)
         rows.append((image, text, _share_of_yes(cells, where)))
         if text in references.get(image, ()):
@@ -186,7 +203,8 @@ def read_flickr8k_cf(path: Path) -> Judgments:
 
 
 # %% ../../nbs/data/070_judgments.ipynb #2bedbf44
-@judgment_format("nebula", {"imgid", "candidate", "references", "score"}, cite="Matsuda, Wada and Sugiura 2024")
+@judgment_format("nebula", {"imgid", "candidate", "references", "score"},
+                 cite="Matsuda, Wada and Sugiura 2024")
 def read_nebula(path: Path) -> Judgments:
     "Captions with the mean rating of several persons; raises InputError naming the line that is none."
     rows, references = [], {}
@@ -195,21 +213,28 @@ def read_nebula(path: Path) -> Judgments:
         image = str(_field(row, "imgid", _NAME, where))
         references[image] = _field(row, "references", list, where)
         rows.append((image, _field(row, "candidate", str, where), _field(row, "score", _NUMBER, where)))
-    return _rated("nebula", rows, references, "0–1, mean of several raters", ["the means of the raters are given, not their ratings: no ceiling"])
+    return _rated("nebula", rows, references, "0–1, mean of several raters",
+                  ["the means of the raters are given, not their ratings: no ceiling"])
 
 # %% ../../nbs/data/070_judgments.ipynb #63c3bd3c
-@judgment_format("composite", {"Input.image_url", "Input.text1", "Answer.Q1Answer"}, files=("composite.json",), cite="Aditya et al. 2015")
-def read_composite(paths: Sequence[Path],
-                   aspect: str = "correctness",     # or "throughness", as the files are called
-                   captions: Sequence[str | Path] = (), # files of captions of the images, as `load_captions` reads them
-                   drop_own: str = "all",           # captions among their references are left out; "flickr8k": of 8k_*.csv only, as published
-                  ) -> Judgments:
+@judgment_format("composite", {"Input.image_url", "Input.text1", "Answer.Q1Answer"},
+                 files=("composite.json",), cite="Aditya et al. 2015")
+def read_composite(
+    paths: Sequence[Path],
+    aspect: str = "correctness",         # or "throughness", as the files are called
+    captions: Sequence[str | Path] = (), # files of captions of the images, as `load_captions` reads them
+    # captions among their references are left out; "flickr8k": of 8k_*.csv only, as published
+    drop_own: str = "all",
+) -> Judgments:
     "Captions rated for correctness or thoroughness; raises InputError naming line and column."
-    if drop_own not in ("all", "flickr8k"): raise unknown("way with an image's own captions", drop_own, ("all", "flickr8k"))
+    if drop_own not in ("all", "flickr8k"):
+        raise unknown("way with an image's own captions", drop_own, ("all", "flickr8k"))
     paths = [p for p in paths if aspect in p.name] if len(paths) > 1 else paths
     if paths and paths[0].name.removesuffix(".gz").endswith(".json"): return _rated_json(paths[0])
-    if not paths: raise InputError(f"no file with {aspect!r} in its name; the aspects are correctness and throughness")
-    references = {Path(n).stem: refs for file in ([captions] if isinstance(captions, (str, Path)) else captions) for n, refs in _captions_of(file)}
+    if not paths:
+        raise InputError(f"no file with {aspect!r} in its name; the aspects are correctness and throughness")
+    references = {Path(n).stem: refs for file in ([captions] if isinstance(captions, (str, Path))
+                                                  else captions) for n, refs in _captions_of(file)}
     rows, own, empty = [], 0, 0
     for path in paths:
         frame = load_table(path)
@@ -220,11 +245,13 @@ def read_composite(paths: Sequence[Path],
             if f"Input.text{k}" not in kept: continue
             ratings = number_column(kept, f"Answer.Q{k}Answer", str(path))
             images = [Path(url).stem for url in kept["Input.image_url"]]
-            rows += [(i, t.strip(), r) for i, t, r in zip(images, kept[f"Input.text{k}"], ratings) if t.strip() not in dropped.get(i, ())]
+            rows += [(i, t.strip(), r) for i, t, r in zip(images, kept[f"Input.text{k}"], ratings)
+                     if t.strip() not in dropped.get(i, ())]
             own += sum(t.strip() in dropped.get(i, ()) for i, t in zip(images, kept[f"Input.text{k}"]))
     notes = [f"{empty} lines without an image left out"] if empty else []
     if own: notes.append(f"{own} ratings left out: the caption is one of the image's own references")
-    return _rated("composite", rows, references, f"1–5, {aspect}", notes if references else [*notes, "no captions given: read without references"])
+    return _rated("composite", rows, references, f"1–5, {aspect}",
+                  notes if references else [*notes, "no captions given: read without references"])
 
 def _captions_of(file: str | Path) -> list[tuple]: # name, captions
     found = load_captions(file)
@@ -235,7 +262,8 @@ _PENALTY = {"major": 5.0, "minor": 1.0, "neutral": 0.0, "no-error": 0.0, "critic
 
 def _penalty(category: str, severity: str, where: str) -> float: # of one mark
     kind, weight = category.strip().lower(), severity.strip().lower()
-    if weight not in _PENALTY: raise InputError(f"{where}: severity {severity!r}; known are {', '.join(_PENALTY)}")
+    if weight not in _PENALTY:
+        raise InputError(f"{where}: severity {severity!r}; known are {', '.join(_PENALTY)}")
     if kind.startswith("non-translation") and weight == "major": return 25.0
     return 0.1 if kind == "fluency/punctuation" and weight == "minor" else _PENALTY[weight]
 
@@ -246,7 +274,8 @@ def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     frame = frame.assign(item=text_column(frame, "seg_id", str(path)), score=-np.array(cost))
     scores = frame.groupby(["item", "system", "rater"], sort=False, as_index=False)["score"].sum()
     bare = {c: [re.sub("</?v>", "", text) for text in frame[c]] for c in ("source", "target")}
-    outputs = frame.assign(source=bare["source"], output=bare["target"]).drop_duplicates(["item", "system"])[["item", "system", "output", "source"]]
+    outputs = frame.assign(source=bare["source"], output=bare["target"]).drop_duplicates(["item",
+        "system"])[["item", "system", "output", "source"]]
     return scores, outputs
 
 # %% ../../nbs/data/070_judgments.ipynb #fddfb785
@@ -254,28 +283,39 @@ def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     scores, outputs = [], []
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
-        item, targets, mqm = str(_field(row, "seg_id", _NAME, where)), _field(row, "targets", dict, where), _field(row, "mqm", dict, where)
-        if lost := sorted(set(targets) ^ set(mqm)): raise InputError(f"{where}: {few(lost)} in only one of targets and mqm")
-        scores += [(item, system, float(_field(mqm, system, _NUMBER, where)), row.get("doc", item)) for system in mqm]
-        outputs += [(item, system, _field(targets, system, str, where), row.get("src", "")) for system in targets]
+        item = str(_field(row, "seg_id", _NAME, where))
+        targets = _field(row, "targets", dict, where)
+        mqm = _field(row, "mqm", dict, where)
+        if lost := sorted(set(targets) ^ set(mqm)):
+            raise InputError(f"{where}: {few(lost)} in only one of targets and mqm")
+        scores += [(item, system, float(_field(mqm, system, _NUMBER, where)), row.get("doc", item))
+                   for system in mqm]
+        outputs += [(item, system, _field(targets, system, str, where), row.get("src", ""))
+                    for system in targets]
     if not scores: raise InputError(f"{path}: no judgments; it is empty")
     outputs = pd.DataFrame(outputs, columns=["item", "system", "output", "source"])
     return pd.DataFrame(scores, columns=["item", "system", "score", "document"]), outputs
 
-@judgment_format("mqm", {"targets", "mqm"}, {"system", "seg_id", "rater", "category", "severity"}, cite="Freitag et al. 2021")
-def read_mqm(path: Path,
-             humans: bool = False,        # keep human translations among the systems
-             references: Sequence[str] | None = None, # which translations are references; None: all whose names begin with ref
-             documents: bool = False,     # segments of one document belong together
-            ) -> Judgments:
+@judgment_format("mqm", {"targets", "mqm"}, {"system", "seg_id", "rater", "category", "severity"},
+                 cite="Freitag et al. 2021")
+def read_mqm(
+    path: Path,
+    humans: bool = False,    # keep human translations among the systems
+    # which translations are references; None: all whose names begin with ref
+    references: Sequence[str] | None = None,
+    documents: bool = False, # segments of one document belong together
+) -> Judgments:
     "Translations with minus the penalty of their errors; raises InputError naming the line that is none."
-    scores, outputs = _marks(path) if path.name.removesuffix(".gz").endswith((".tsv", ".csv")) else _summed(path)
+    scores, outputs = (_marks(path) if path.name.removesuffix(".gz").endswith((".tsv", ".csv"))
+                       else _summed(path))
     people = [s for s in scores["system"].unique() if s.lower().startswith("ref")]
     chosen = people if references is None else list(references)
     if lost := [r for r in chosen if r not in set(outputs["system"])]:
         raise InputError(f"{path}: no translation by {few(lost)}; there is {few(people)}")
-    texts = {r: dict(zip(part["item"], part["output"])) for r, part in outputs[outputs["system"].isin(chosen)].groupby("system")}
-    outputs["references"] = [tuple(texts[r][i] for r in chosen if r != s and i in texts[r]) for i, s in zip(outputs["item"], outputs["system"])]
+    texts = {r: dict(zip(part["item"], part["output"]))
+             for r, part in outputs[outputs["system"].isin(chosen)].groupby("system")}
+    outputs["references"] = [tuple(texts[r][i] for r in chosen if r != s and i in texts[r])
+                             for i, s in zip(outputs["item"], outputs["system"])]
     notes = () if humans or not people else (f"human translations left out of the systems: {few(people)}",)
     if not humans: scores, outputs = (f[~f["system"].isin(people)] for f in (scores, outputs))
     if documents and "document" in scores: scores = scores.assign(group=scores["document"])
@@ -286,48 +326,63 @@ _SYSTEMS = ("judgments of whole systems: agreement at the level of systems only"
 
 @judgment_format("wmt-da-seg", {"sid", "system", "hyp", "human_da"}, cite="Bojar et al. 2017")
 def read_da_segments(path: Path) -> Judgments:
-    "Translations of segments with standardized adequacy, and published metric columns; raises InputError naming the line that is none."
+    """Translations of segments with standardized adequacy, and published metric columns; raises InputError
+    naming the line that is none."""
     scores, outputs, metrics = [], [], []
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "sid", _NAME, where)), _field(row, "system", str, where))
         scores.append((*key, _field(row, "human_da", _NUMBER, where)))
-        outputs.append((*key, _field(row, "hyp", str, where), (_field(row, "ref", str, where),), row.get("src", "")))
-        metrics += [(*key, name.removeprefix("published_"), _score(row, name, where)) for name in row if name.startswith("published_")]
+        outputs.append((*key, _field(row, "hyp", str, where), (_field(row, "ref", str, where),),
+                        row.get("src", "")))
+        metrics += [(*key, name.removeprefix("published_"), _score(row, name, where)) for name in row
+                    if name.startswith("published_")]
     published, notes = _published(metrics, len(outputs))
     frame = lambda rows, *last: pd.DataFrame(rows, columns=["item", "system", *last])
-    return Judgments("wmt-da-seg", frame(scores, "score"), True, frame(outputs, "output", "references", "source"),
-                     published, "adequacy, standardized by rater", notes)
+    return Judgments("wmt-da-seg", frame(scores, "score"), True,
+                     frame(outputs, "output", "references", "source"), published,
+                     "adequacy, standardized by rater", notes)
 
 @judgment_format("wmt-da-sys", {"system", "human_da"}, cite="Bojar et al. 2017")
-def read_da_systems(path: Path,
-                    texts: str | Path | None = None, # .jsonl with src, ref and sys (system -> output): what the systems wrote
-                   ) -> Judgments:
+def read_da_systems(
+    path: Path,
+    texts: str | Path | None = None, # .jsonl with src, ref and sys (system -> output): what the systems wrote
+) -> Judgments:
     "Systems with their mean adequacy; raises InputError naming line and column."
     frame = load_table(path)
-    scores = pd.DataFrame({"system": text_column(frame, "system", str(path)), "score": number_column(frame, "human_da", str(path))}, index=frame.index)
+    scores = pd.DataFrame({"system": text_column(frame, "system", str(path)),
+                           "score": number_column(frame, "human_da", str(path))}, index=frame.index)
     outputs = []
     for line, row in json_objects(texts) if texts is not None else ():
         where = f"{texts}, line {line}"
         rest = ((_field(row, "ref", str, where),), row.get("src", ""))
-        outputs += [(str(row.get("i", line)), s, text, *rest) for s, text in _field(row, "sys", dict, where).items()]
-    outputs = pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]) if outputs else None
-    return Judgments("wmt-da-sys", scores, True, outputs, None, "mean adequacy, standardized by rater", _SYSTEMS)
+        outputs += [(str(row.get("i", line)), s, text, *rest)
+                    for s, text in _field(row, "sys", dict, where).items()]
+    outputs = (pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]) if outputs
+               else None)
+    return Judgments("wmt-da-sys", scores, True, outputs, None, "mean adequacy, standardized by rater",
+                     _SYSTEMS)
 
 # %% ../../nbs/data/070_judgments.ipynb #23fe655b
 @judgment_format("realsumm", {"doc_id", "system", "summary", "scores"}, cite="Bhandari et al. 2020")
 def read_realsumm(path: Path,
                   human: str = "litepyramid_recall", # the score that people gave
                  ) -> Judgments:
-    "Summaries with the share of facts they hold, and published metric columns; raises InputError naming the line that is none."
-    documents, scores, outputs, metrics = _beside(path, path.name.replace("outputs", "docs").removesuffix(".gz")), [], [], []
+    """Summaries with the share of facts they hold, and published metric columns; raises InputError naming the
+    line that is none."""
+    documents = _beside(path, path.name.replace("outputs", "docs").removesuffix(".gz"))
+    scores = []
+    outputs = []
+    metrics = []
     known = {} if documents is None else {str(row["doc_id"]): row for _, row in json_objects(documents)}
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
-        key = (str(_field(row, "doc_id", _NAME, where)), "/".join(filter(None, (row.get("kind", ""), _field(row, "system", str, where)))))
+        key = (str(_field(row, "doc_id", _NAME, where)),
+               "/".join(filter(None, (row.get("kind", ""), _field(row, "system", str, where)))))
         values, doc = _field(row, "scores", dict, where), known.get(str(row["doc_id"]), {})
         scores.append((*key, _field(values, human, _NUMBER, where)))
-        outputs.append((*key, _joined(row["summary"]), (_joined(doc["reference"]),) if doc else (), doc.get("source_tokenized", "")))
+        outputs.append((*key, _joined(row["summary"]), (_joined(doc["reference"]),) if doc else (),
+                        doc.get("source_tokenized", "")))
         metrics += [(*key, name, _score(values, name, where)) for name in values if name != human]
     frame = lambda rows, *last: pd.DataFrame(rows, columns=["item", "system", *last])
     written = frame(outputs, "output", "references", "source")
@@ -352,37 +407,48 @@ def read_summeval(path: Path,
     "Summaries rated by three experts in four aspects; raises InputError naming the line that is none."
     if aspect not in ("mean", *_ASPECTS): raise unknown("aspect", aspect, ("mean", *_ASPECTS))
     sources, scores, outputs = _beside(path, re.sub(r"(\.jsonl)(\.gz)?$", r"_refs\1", path.name)), [], []
-    references = {} if sources is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(sources)}
+    references = ({} if sources is None
+                  else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(sources)})
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
         key = (str(_field(row, "seg_id", _NAME, where)), _field(row, "system", str, where))
         for k, given in enumerate(_field(row, "expert_annotations", list, where), 1):
             asked = {a: _field(given, a, _NUMBER, f"{where}, expert {k}") for a in _ASPECTS}
-            scores.append((*key, str(k), float(np.mean([*asked.values()])) if aspect == "mean" else asked[aspect]))
+            scores.append((*key, str(k),
+                           float(np.mean([*asked.values()])) if aspect == "mean" else asked[aspect]))
         outputs.append((*key, _field(row, "hyp", str, where), references.get(key[0], ())))
     notes = (_POSITIONS, *(_alone(path, "file of references") if sources is None else ()))
     return Judgments("summeval", pd.DataFrame(scores, columns=["item", "system", "rater", "score"]), True,
-                     pd.DataFrame(outputs, columns=["item", "system", "output", "references"]), None, f"1–5, {aspect}, three experts", notes)
+                     pd.DataFrame(outputs, columns=["item", "system", "output", "references"]), None,
+                     f"1–5, {aspect}, three experts", notes)
 
 # %% ../../nbs/data/070_judgments.ipynb #9cf5b557
-@judgment_format("dgm-realism", {"model", "generated", "number_guesses", "number_guesses_generated"}, {"id", "model", "err_rt"},
-                 cite="Stein et al. 2023")
+@judgment_format("dgm-realism", {"model", "generated", "number_guesses", "number_guesses_generated"},
+                 {"id", "model", "err_rt"}, cite="Stein et al. 2023")
 def read_realism(path: Path) -> Judgments:
-    "How often generated pictures were taken for real, by picture or by participant; raises InputError naming line and column."
+    """How often generated pictures were taken for real, by picture or by participant; raises InputError
+    naming line and column."""
     frame, where = load_table(path), str(path)
     if "err_rt" in frame:
-        parts = {"system": text_column(frame, "model", where), "rater": text_column(frame, "id", where), "score": number_column(frame, "err_rt", where)}
-        return Judgments("dgm-realism", pd.DataFrame(parts, index=frame.index), True, None, None, "share of errors of a participant", _SYSTEMS)
-    made, total, said = (number_column(frame, c, where) for c in ("generated", "number_guesses", "number_guesses_generated"))
+        parts = {"system": text_column(frame, "model", where), "rater": text_column(frame, "id", where),
+                 "score": number_column(frame, "err_rt", where)}
+        return Judgments("dgm-realism", pd.DataFrame(parts, index=frame.index), True, None, None,
+                         "share of errors of a participant", _SYSTEMS)
+    made, total, said = (number_column(frame, c, where)
+                         for c in ("generated", "number_guesses", "number_guesses_generated"))
     wrong = (said > total) | (said < 0) | (total < 1)
-    if wrong.any(): raise InputError(f"{where}, line {frame.index[wrong.argmax()]}: {said[wrong.argmax()]:g} of {total[wrong.argmax()]:g} guesses")
+    if wrong.any():
+        raise InputError(f"{where}, line {frame.index[wrong.argmax()]}: {said[wrong.argmax()]:g} of "
+                         f"{total[wrong.argmax()]:g} guesses")
     kept = frame[made == 1]
     count, fooled = total[made == 1].astype(int), (total - said)[made == 1].astype(int)
     order = np.concatenate([np.arange(n) for n in count]) if len(kept) else np.array([], int)
-    scores = pd.DataFrame({c: np.repeat(kept[theirs].to_numpy(), count) for c, theirs in (("item", "image_path"), ("system", "model"))})
-    scores = scores.assign(rater=(order + 1).astype(str), score=(order < np.repeat(fooled, count)).astype(float))
-    notes = (f"{int((made != 1).sum())} real pictures left out",
-             "raters are not identified: rater k is the k-th guess on a picture, those that took it for real first")
+    scores = pd.DataFrame({c: np.repeat(kept[theirs].to_numpy(), count)
+                           for c, theirs in (("item", "image_path"), ("system", "model"))})
+    scores = scores.assign(rater=(order + 1).astype(str),
+                           score=(order < np.repeat(fooled, count)).astype(float))
+    notes = (f"{int((made != 1).sum())} real pictures left out", "raters are not identified: "
+             "rater k is the k-th guess on a picture, those that took it for real first")
     return Judgments("dgm-realism", scores, True, None, None, "1: taken for real", notes)
 
 # %% ../../nbs/data/070_judgments.ipynb #b30c015f
@@ -391,7 +457,8 @@ def _mat(path: Path, *keys: str) -> list:
     from scipy.io.matlab import MatReadError
     try: held = loadmat(path, variable_names=keys)
     except (MatReadError, NotImplementedError, ValueError, TypeError, OSError) as error:
-        raise InputError(f"{path} is no MATLAB file that can be read ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{path} is no MATLAB file that can be read "
+                         f"({str(error).splitlines()[0]})") from error
     if lost := [k for k in keys if k not in held]: raise InputError(f"{path}: no variable {lost[0]!r}")
     return [held[k].ravel() for k in keys]
 
@@ -406,16 +473,19 @@ _KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
 def _pascal_table(path: Path) -> Choices:
     frame = load_table(path)
-    category = [_KINDS.get(int(c), c) if str(c) in "1234" else str(c) for c in text_column(frame, "category", str(path))]
-    return choice_table(frame.rename(columns={"image": "group"}).assign(category=category), "pascal50s", str(path))
+    category = [_KINDS.get(int(c), c) if str(c) in "1234" else str(c)
+                for c in text_column(frame, "category", str(path))]
+    return choice_table(frame.rename(columns={"image": "group"}).assign(category=category), "pascal50s",
+                        str(path))
 
-@judgment_format("pascal50s", {"image", "first", "second", "category", "votes_first"}, files=("pair_pascal.mat", "consensus_pascal.mat"),
-                 cite="Vedantam, Zitnick and Parikh 2015")
+@judgment_format("pascal50s", {"image", "first", "second", "category", "votes_first"},
+                 files=("pair_pascal.mat", "consensus_pascal.mat"), cite="Vedantam, Zitnick and Parikh 2015")
 def read_pascal50s(path: Path) -> Choices:
     "Pairs of captions with the votes for each; raises InputError where the two files do not fit together."
     if not path.name.removesuffix(".gz").endswith(".mat"): return _pascal_table(path)
     other = {n: _beside(path, n) for n in ("pair_pascal.mat", "consensus_pascal.mat")}
-    if lost := [n for n, p in other.items() if p is None]: raise InputError(f"{path}: needs {lost[0]} beside it")
+    if lost := [n for n, p in other.items() if p is None]:
+        raise InputError(f"{path}: needs {lost[0]} beside it")
     pairs, kinds = _mat(other["pair_pascal.mat"], "new_input", "category")
     votes, = _mat(other["consensus_pascal.mat"], "triplets")
     if len(kinds) != len(pairs) or len(votes) % len(pairs):
@@ -426,22 +496,27 @@ def read_pascal50s(path: Path) -> Choices:
         asked = [[_leaf(x) for x in votes[j]] for j in range(i * each, (i + 1) * each)]
         chosen = [b if said == 1 else c for _, b, c, said in asked]
         if strange := set(chosen) - {first, second}:
-            raise InputError(f"{path}, pair {i + 1}: a vote for {min(strange)!r:.60}, which is neither of the two")
+            raise InputError(f"{path}, pair {i + 1}: a vote for {min(strange)!r:.60}, "
+                             "which is neither of the two")
         seen[image] = seen.get(image, 0) + 1
-        rows.append((f"{image}#{seen[image]}", first, second, _KINDS.get(int(kind), str(kind)), chosen.count(first), each,
-                     tuple(a for a, *_ in asked), image))
-    frame = pd.DataFrame(rows, columns=["item", "first", "second", "category", "votes_first", "votes", "references", "group"])
+        rows.append((f"{image}#{seen[image]}", first, second, _KINDS.get(int(kind), str(kind)),
+                     chosen.count(first), each, tuple(a for a, *_ in asked), image))
+    frame = pd.DataFrame(rows, columns=["item", "first", "second", "category", "votes_first", "votes",
+                                        "references", "group"])
     tied = int((2 * frame["votes_first"] == frame["votes"]).sum())
-    return Choices("pascal50s", frame, (f"{tied} of {len(frame)} pairs have as many votes for one as for the other",) if tied else ())
+    return Choices("pascal50s", frame, (f"{tied} of {len(frame)} pairs have as many votes "
+                                        "for one as for the other",) if tied else ())
 
 # %% ../../nbs/data/070_judgments.ipynb #5936b7d2
 @judgment_format("foil", {"foil", "foil_word", "target_word", "caption"}, cite="Shekhar et al. 2017")
 def read_foil(path: Path,
               captions: str | Path | None = None, # captions of COCO, for references
              ) -> Choices:
-    "Captions (first) and the same with one noun swapped (second); raises InputError naming the record that is none."
+    """Captions (first) and the same with one noun swapped (second); raises InputError naming the record that
+    is none."""
     held = read_json(path)
-    rows, files = _field(held, "annotations", list, str(path)), {str(i.get("id")): i.get("file_name", "") for i in held.get("images", [])}
+    rows = _field(held, "annotations", list, str(path))
+    files = {str(i.get("id")): i.get("file_name", "") for i in held.get("images", [])}
     known = {} if captions is None else {Path(n).stem: refs for n, refs in _captions_of(captions)}
     right, wrong = {}, []
     for k, row in enumerate(rows, 1):
@@ -451,14 +526,17 @@ def read_foil(path: Path,
         else: right[key] = text
     out = []
     for k, key, text, row in wrong:
-        if key not in right: raise InputError(f"{path}, annotation {k}: no caption of id {key} that is not a foil")
+        if key not in right:
+            raise InputError(f"{path}, annotation {k}: no caption of id {key} that is not a foil")
         image = str(_field(row, "image_id", _NAME, f"{path}, annotation {k}"))
-        others = tuple(t for t in known.get(Path(files.get(image, image)).stem, known.get(image, ())) if t != right[key])
+        others = tuple(t for t in known.get(Path(files.get(image, image)).stem, known.get(image, ()))
+                       if t != right[key])
         words = f"{row.get('target_word', '')}→{row.get('foil_word', '')}"
         out.append((f"{key}#{row.get('foil_id', k)}", right[key], text, words, 1, 1, others, image))
     if not out: raise InputError(f"{path}: no foils; it is empty")
-    return Choices("foil", pd.DataFrame(out, columns=["item", "first", "second", "category", "votes_first", "votes", "references", "group"]),
-                   ("nobody was asked: the first caption is right because the second was made by swapping a noun",))
+    return Choices("foil", pd.DataFrame(out, columns=["item", "first", "second", "category", "votes_first",
+        "votes", "references", "group"]), ("nobody was asked: the first caption is right because the second "
+                                           "was made by swapping a noun",))
 
 # %% ../../nbs/data/070_judgments.ipynb #a5079376
 def _formats(path: Path, only: str | None = None) -> list[str]: # that know this file
@@ -466,13 +544,16 @@ def _formats(path: Path, only: str | None = None) -> list[str]: # that know this
     found = [n for n in names if path.name.removesuffix(".gz") in READERS[n].files]
     if not found:
         fields = field_names(path)
-        size = {n: max((len(known) for known in READERS[n].keys if known <= fields), default=0) for n in names}
+        size = {n: max((len(known) for known in READERS[n].keys if known <= fields), default=0)
+                for n in names}
         found = [n for n in names if size[n] == max(size.values()) > 0]
     return [n for n in found if only in (None, n)]
 
-def _folders_of(place: Path, only: str | None) -> list[str]: # formats that know a place of several files by themselves
+# formats that know a place of several files by themselves
+def _folders_of(place: Path, only: str | None) -> list[str]:
     formats = {n: READERS[n] for n in READERS.names()}
-    return [n for n, reader in formats.items() if only in (None, n) and reader.knows is not None and reader.knows(place)]
+    return [n for n, reader in formats.items()
+            if only in (None, n) and reader.knows is not None and reader.knows(place)]
 
 # %% ../../nbs/data/070_judgments.ipynb #a508dfab
 _TABLES = (".jsonl", ".json", ".csv", ".tsv", ".mat", ".parquet", ".txt")
@@ -488,7 +569,8 @@ def judgment_files(place: str | Path,
     own = _folders_of(place, kind)
     if len(own) > 1: raise InputError(f"{place}: more than one format knows it: {few(own)}; give its format")
     if own: return own[0], [place]
-    inside = [place] if alone else [p for p in sorted(place.iterdir()) if p.is_file() and p.name.removesuffix(".gz").endswith(_TABLES)]
+    inside = ([place] if alone else [p for p in sorted(place.iterdir())
+                                     if p.is_file() and p.name.removesuffix(".gz").endswith(_TABLES)])
     known = [(found, p) for p in inside for found in _formats(p, kind)]
     if alone: return known[0][0] if known else "table", [place]
     kinds = sorted({found for found, _ in known})
@@ -496,14 +578,16 @@ def judgment_files(place: str | Path,
         raise InputError(f"{place}: no judgments in it{f' of format {kind}' if kind else ''} "
                          f"among {few([p.name for p in inside]) or 'no tables'}; give the file")
     if len(kinds) > 1 or len(known) > 1 and kinds[0] not in ("composite", "pascal50s"):
-        raise InputError(f"{place}: several judgments in it: {few([p.name for _, p in known])}; give the file, or its format")
+        raise InputError(f"{place}: several judgments in it: {few([p.name for _, p in known])}; "
+                         "give the file, or its format")
     return kinds[0], [p for _, p in known]
 
 def load_judgments(place,                   # a file, or a folder with one; also Judgments, which are returned
                    kind: str | None = None, # a format by name; None: told from the file
-                   **options,               # of the reader, e.g. aspect="fluency"; of a table, names of columns: score="DA"
+                   **options # of the reader, e.g. aspect="fluency"; of a table, names of columns: score="DA"
                   ) -> Judgments | Choices:
-    "What people said, from wherever it is; raises InputError, in one line, on what is not there or does not fit."
+    """What people said, from wherever it is; raises InputError, in one line, on what is not there or does not
+    fit."""
     if isinstance(place, (Judgments, Choices)): return place
     check_type("judgments", place, str | Path)
     check_path(place, "judgments")
@@ -513,5 +597,6 @@ def load_judgments(place,                   # a file, or a folder with one; also
     known = inspect.signature(reader).parameters
     named = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) # any column may be named
     if not named and (strange := [o for o in options if o not in known]):
-        raise InputError(f"{kind} takes no option {strange[0]!r}; it takes {', '.join([*known][1:]) or 'none'}")
+        raise InputError(f"{kind} takes no option {strange[0]!r}; "
+                         f"it takes {', '.join([*known][1:]) or 'none'}")
     return reader(paths if kind == "composite" else paths[0], **options)

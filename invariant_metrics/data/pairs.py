@@ -73,13 +73,15 @@ _HEADINGS = ("url", "image", "file")
 def _is_source(cell: str) -> bool: # an address, or a picture's file
     return "://" in cell or Path(cell).suffix.lower() in ENDINGS
 
-def _is_turned(pairs: list[list[str]]) -> bool: # addresses stand first: by the headings, else by what they look like
+# addresses stand first: by the headings, else by what they look like
+def _is_turned(pairs: list[list[str]]) -> bool:
     headed = [cell.lower() in _HEADINGS for cell in pairs[0][:2]] if pairs else [False, False]
     if any(headed): return headed == [True, False]
     return bool(pairs) and all(_is_source(a) and not _is_source(b) for a, b, *_ in pairs)
 
 def read_concepts(path: str | Path) -> list[tuple[str, str]]: # caption, address or file; one for each line
-    "The lines of Conceptual Captions' TSV, in either order; raises InputError naming the line that has no two columns."
+    """The lines of Conceptual Captions' TSV, in either order; raises InputError naming the line that has no
+    two columns."""
     rows = [[cell.strip() for cell in line.split("\t")] for line in read_lines(path)]
     caption, source = (1, 0) if _is_turned([row for row in rows if len(row) > 1]) else (0, 1)
     for number, row in enumerate(rows, 1):

@@ -31,7 +31,8 @@ class CaptionSet:
     def part(self, split: str):
         "The items of one split; raises InputError when it has none."
         kept = [i for i, s in enumerate(self.split) if s == split]
-        if not kept: raise InputError(f"{self.where}: no {split!r} in it; there is {few(sorted(set(self.split)))}")
+        if not kept:
+            raise InputError(f"{self.where}: no {split!r} in it; there is {few(sorted(set(self.split)))}")
         rows = {key: [value[i] for i in kept] for key, value in vars(self).items() if isinstance(value, list)}
         return replace(self, **rows)
 
@@ -41,12 +42,14 @@ class ParallelTexts(CaptionSet):
     source: list[str] = ()            # in the order of the names
 
 # %% ../../nbs/data/050_parallel.ipynb #b57300fc
-_SPLITS = (("train", "train"), ("restval", "train"), ("commoncrawl", "train"), ("europarl", "train"), ("news-commentary", "train"),
-           ("newstest201[0-3]", "validation"), ("newstest200", "validation"), ("newstest", "test"), ("valid", "validation"),
-           ("val(?![a-z])", "validation"), ("dev(set)?(?![a-z])", "validation"), ("te?st(set)?(?![a-z])", "test"))
+_SPLITS = (("train", "train"), ("restval", "train"), ("commoncrawl", "train"), ("europarl", "train"),
+           ("news-commentary", "train"), ("newstest201[0-3]", "validation"), ("newstest200", "validation"),
+           ("newstest", "test"), ("valid", "validation"), ("val(?![a-z])", "validation"),
+           ("dev(set)?(?![a-z])", "validation"), ("te?st(set)?(?![a-z])", "test"))
 
 def _split(name: str) -> str: # of a file or of a record
-    at = [(m.start(), k, split) for k, (key, split) in enumerate(_SPLITS) if (m := re.search(rf"(?<![a-z]){key}", name.lower()))]
+    at = [(m.start(), k, split) for k, (key, split) in enumerate(_SPLITS)
+          if (m := re.search(rf"(?<![a-z]){key}", name.lower()))]
     return min(at)[2] if at else ""
 
 # %% ../../nbs/data/050_parallel.ipynb #f5a64220
@@ -57,23 +60,26 @@ def _bare(path: Path) -> Path: return path.with_suffix("") if path.suffix == ".g
 def _lines(path: Path) -> list[str]:
     lines = [line.strip() for line in read_lines(path)]
     if _bare(path).suffix in _MARKED:
-        return [html.unescape(text).strip() for text in re.findall(r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines), re.DOTALL)]
+        return [html.unescape(text).strip()
+                for text in re.findall(r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines), re.DOTALL)]
     return [line for line in lines if not line.startswith("<")] if ".tags." in path.name else lines
 
 def _pair(source: Path, target: Path) -> list[tuple[str, str]]:
     a, b = _lines(source), _lines(target)
     if len(a) == len(b): return list(zip(a, b))
     short, line = (source if len(a) < len(b) else target), min(len(a), len(b)) + 1
-    empty = next((f"; line {i} is the first that is empty in one of them only, {(target if one else source).name}"
-                  for i, (one, other) in enumerate(zip(a, b), 1) if bool(one) != bool(other)), "")
-    raise InputError(f"{source.name} has {len(a)} lines and {target.name} has {len(b)}; they go line by line, "
-                     f"and {short.name} lacks one at or before line {line}{empty}")
+    empty = next((f"; line {i} is the first that is empty in one of them only, "
+                  f"{(target if one else source).name}" for i, (one, other) in enumerate(zip(a, b), 1)
+                  if bool(one) != bool(other)), "")
+    raise InputError(f"{source.name} has {len(a)} lines and {target.name} has {len(b)}; "
+                     "they go line by line, " f"and {short.name} lacks one at or before line {line}{empty}")
 
 # %% ../../nbs/data/050_parallel.ipynb #b63d424b
 def _stem(path: Path, language: str) -> str | None: # "train" of train.de.gz; None for another language
     name = _bare(path).name
     for ending in _MARKED: name = name.removesuffix(ending)
-    return re.sub(r"-(src|ref)$", "", name.removesuffix(f".{language}")) if name.endswith(f".{language}") else None
+    return (re.sub(r"-(src|ref)$", "", name.removesuffix(f".{language}")) if name.endswith(f".{language}")
+            else None)
 
 def _stems(folder: Path, language: str) -> dict[str, Path]:
     found = [(stem, f) for f in sorted(folder.iterdir()) if f.is_file() and (stem := _stem(f, language))]
@@ -84,10 +90,13 @@ def _stems(folder: Path, language: str) -> dict[str, Path]:
 def _files(folder: Path, source: str, target: str) -> list[tuple[str, Path, Path]]: # stem and the two files
     a, b = _stems(folder, source), _stems(folder, target)
     if not a and not b:
-        raise InputError(f"{folder}: no files that end in .{source} or .{target}; give a folder with train.{source} and train.{target}, or two files")
-    if alone := sorted({*a} ^ {*b}): raise InputError(f"{folder}: {few([(a | b)[s].name for s in alone])} without the other language")
+        raise InputError(f"{folder}: no files that end in .{source} or .{target}; "
+                         f"give a folder with train.{source} and train.{target}, or two files")
+    if alone := sorted({*a} ^ {*b}):
+        raise InputError(f"{folder}: {few([(a | b)[s].name for s in alone])} without the other language")
     if twice := [f"{s} and {t}" for s in a for t in a if t.startswith(f"{s}.")]:
-        raise InputError(f"{folder}: {few(twice)} look like one text in two versions; give the two files of the one you mean")
+        raise InputError(f"{folder}: {few(twice)} look like one text in two versions; "
+                         "give the two files of the one you mean")
     return [(stem, a[stem], b[stem]) for stem in a]
 
 # %% ../../nbs/data/050_parallel.ipynb #00f66f39
@@ -97,24 +106,29 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict]]: # where, object
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip(): continue
         row = parse_json(line, f"{path}, line {number}")
-        if not isinstance(row, dict): raise InputError(f"{path}, line {number}: expected an object, not {type(row).__name__}")
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, line {number}: expected an object, not {type(row).__name__}")
         yield f"{path}, line {number}", row
 
-def _named(value, where: str, what: str = "a name", kinds: tuple[type, ...] = (str, int)) -> str: # a field that is no list, object or null
+# a field that is no list, object or null
+def _named(value, where: str, what: str = "a name", kinds: tuple[type, ...] = (str, int)) -> str:
     if int in kinds and isinstance(value, float): return id_text(value, where)
-    if isinstance(value, bool) or not isinstance(value, kinds): raise InputError(f"{where}: expected {what}, not {value!r:.60}")
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise InputError(f"{where}: expected {what}, not {value!r:.60}")
     return str(value)
 
 def _texts(value, where: str) -> list[str]: # one text or several
     texts = value if isinstance(value, list) else [value]
-    if not all(isinstance(t, str) for t in texts): raise InputError(f"{where}: expected a text or a list of them, not {value!r:.60}")
+    if not all(isinstance(t, str) for t in texts):
+        raise InputError(f"{where}: expected a text or a list of them, not {value!r:.60}")
     return [t.strip() for t in texts]
 
 def _from_objects(path: Path, source: str, target: str) -> list[_Row]:
     out = []
     for number, (where, row) in enumerate(_json_rows(path), 1):
         row = {**row, **row["translation"]} if isinstance(row.get("translation"), dict) else row
-        if missing := [k for k in (source, target) if k not in row]: raise InputError(f"{where}: no {missing[0]!r}; it has {few(list(row))}")
+        if missing := [k for k in (source, target) if k not in row]:
+            raise InputError(f"{where}: no {missing[0]!r}; it has {few(list(row))}")
         name = next((_named(row[k], where) for k in ("id", "name", "image") if k in row), str(number))
         split = _named(row.get("split", _split(path.name)), where, "the name of a split", (str,))
         out.append((name, " ".join(_texts(row[source], where)), _texts(row[target], where), split))
@@ -125,11 +139,14 @@ def _from_columns(path: Path, source: str, target: str) -> list[_Row]: # source,
     headed = bool(rows) and rows[0][:2] in ([source, target], [target, source])
     turned = headed and rows[0][0] == target
     bad = next((i for i, row in enumerate(rows, 1) if len(row) < 2 and any(row)), None)
-    if bad: raise InputError(f"{path}, line {bad}: no tab in it; each line is a sentence, a tab, and its translation")
+    if bad:
+        raise InputError(f"{path}, line {bad}: no tab in it; each line is a sentence, "
+                         "a tab, and its translation")
     out = []
     for number, row in enumerate(rows[headed:], 1 + headed):
         first, second, *more = [text.strip() for text in row] if len(row) > 1 else ("", "")
-        out.append((str(number), second if turned else first, [first if turned else second, *filter(None, more)], _split(path.name)))
+        out.append((str(number), second if turned else first,
+                    [first if turned else second, *filter(None, more)], _split(path.name)))
     return out
 
 # %% ../../nbs/data/050_parallel.ipynb #8ffdf08c
@@ -140,18 +157,24 @@ def _from_files(files: Sequence[tuple[str, Path, Path]]) -> list[_Row]:
 
 def _what(path: Path) -> str: return "unknown format" if path.exists() else "no such file or folder"
 
-def _kept(rows: Sequence[_Row], where: str) -> tuple[list[_Row], tuple[str, ...]]: # rows with text on both sides, notes
+# rows with text on both sides, notes
+def _kept(rows: Sequence[_Row], where: str) -> tuple[list[_Row], tuple[str, ...]]:
     full = [(name, source, tuple(filter(None, refs)), split) for name, source, refs, split in rows]
     out = [row for row in full if row[1] and row[2]]
-    if not out: raise InputError(f"{where}: nothing to read; {f'all {len(rows)} of its items are empty on a side' if rows else 'it is empty'}")
+    if not out:
+        raise InputError(f"{where}: nothing to read; "
+                         f"{f'all {len(rows)} of its items are empty on a side' if rows else 'it is empty'}")
     empty = [row[0] for row in full if not (row[1] and row[2])]
     return out, (f"{len(empty)} of {len(rows)} left out, empty on a side: {few(empty)}",) if empty else ()
 
-def load_parallel(place,               # folder (train.de, train.en, valid.de, …), two files, a .tsv or a .jsonl with both languages; .gz too
-                  source: str = "de",  # ending of the files, or key of the objects
-                  target: str = "en",
-                 ) -> ParallelTexts:
-    "Sentence pairs from wherever they are; raises InputError on files that do not match line by line, are empty, or of no known format."
+def load_parallel(
+    # folder (train.de, train.en, valid.de, …), two files, a .tsv or a .jsonl with both languages; .gz too
+    place,
+    source: str = "de", # ending of the files, or key of the objects
+    target: str = "en",
+) -> ParallelTexts:
+    """Sentence pairs from wherever they are; raises InputError on files that do not match line by line, are
+    empty, or of no known format."""
     two = isinstance(place, (tuple, list))
     where, path = (" and ".join(map(str, place)), None) if two else (str(place), Path(place))
     if two: rows = _from_files([("", *map(Path, place))] if len(place) == 2 else [])
@@ -169,17 +192,22 @@ _Captioned = list[tuple[str, str, str]] # name, caption, split
 def _coco(held: dict, path: Path) -> _Captioned:
     files, split, out = _coco_files(held.get("images", []), path), _split(path.name), []
     for i, a in enumerate(held["annotations"], 1):
-        if not isinstance(a, dict) or not {"image_id", "caption"} <= a.keys(): raise InputError(f"{path}, annotation {i}: needs image_id and caption")
+        if not isinstance(a, dict) or not {"image_id", "caption"} <= a.keys():
+            raise InputError(f"{path}, annotation {i}: needs image_id and caption")
         name = _named(a["image_id"], f"{path}, annotation {i}", "an image_id")
         out.append((files.get(name, name), a["caption"], split))
     return out
 
 def _coco_files(images, path: Path) -> dict[str, str]: # by id
-    if not isinstance(images, list): raise InputError(f"{path}: expected a list of images, not {images!r:.60}")
-    bad = next((i for i, image in enumerate(images, 1) if not isinstance(image, dict) or "id" not in image), None)
-    if bad: raise InputError(f"{path}, image {bad}: expected an object with an id, not {images[bad - 1]!r:.60}")
-    return {_named(image["id"], f"{path}, image {i}", "an id"): _named(image["file_name"], f"{path}, image {i}", "a file_name", (str,))
-            for i, image in enumerate(images, 1) if image.get("file_name")}
+    if not isinstance(images, list):
+        raise InputError(f"{path}: expected a list of images, not {images!r:.60}")
+    bad = next((i for i, image in enumerate(images, 1) if not isinstance(image, dict) or "id" not in image),
+               None)
+    if bad:
+        raise InputError(f"{path}, image {bad}: expected an object with an id, not {images[bad - 1]!r:.60}")
+    return {_named(image["id"], f"{path}, image {i}", "an id"): _named(image["file_name"],
+        f"{path}, image {i}", "a file_name", (str,)) for i, image in enumerate(images, 1)
+            if image.get("file_name")}
 
 def _karpathy(held: dict, path: Path) -> _Captioned:
     out = []
@@ -188,45 +216,56 @@ def _karpathy(held: dict, path: Path) -> _Captioned:
             raise InputError(f"{path}, image {i}: needs filename, sentences and split")
         where = f"{path}, image {i}"
         name, split = (_named(image[key], where, f"a {key}", (str,)) for key in ("filename", "split"))
-        if not isinstance(image["sentences"], list): raise InputError(f"{where}: expected a list of sentences, not {image['sentences']!r:.60}")
-        out += [(name, _sentence(s, f"{where}, sentence {k}"), _split(split)) for k, s in enumerate(image["sentences"], 1)]
+        if not isinstance(image["sentences"], list):
+            raise InputError(f"{where}: expected a list of sentences, not {image['sentences']!r:.60}")
+        out += [(name, _sentence(s, f"{where}, sentence {k}"), _split(split))
+                for k, s in enumerate(image["sentences"], 1)]
     return out
 
 def _sentence(s, where: str) -> str: # raw where it is given, else its tokens
     raw, tokens = (s.get("raw"), s.get("tokens")) if isinstance(s, dict) else (None, None)
     if isinstance(raw, str): return raw
-    if raw is None and isinstance(tokens, list) and all(isinstance(t, str) for t in tokens): return " ".join(tokens)
+    if raw is None and isinstance(tokens, list) and all(isinstance(t, str) for t in tokens):
+        return " ".join(tokens)
     raise InputError(f"{where}: expected an object with a raw text or a list of tokens, not {s!r:.60}")
 
 def _json_captions(path: Path) -> _Captioned:
     held = parse_json("\n".join(read_lines(path)), str(path))
     if isinstance(held, dict) and isinstance(held.get("annotations"), list): return _coco(held, path)
     if isinstance(held, dict) and isinstance(held.get("images"), list): return _karpathy(held, path)
-    raise InputError(f"{path}: neither annotations of COCO nor a dataset_*.json; it needs a list 'annotations' or 'images'")
+    raise InputError(f"{path}: neither annotations of COCO nor a dataset_*.json; "
+                     "it needs a list 'annotations' or 'images'")
 
 # %% ../../nbs/data/050_parallel.ipynb #e890ef61
 def _object_captions(path: Path) -> _Captioned:
     out = []
     for where, row in _json_rows(path):
-        name = next((_named(row[k], where) for k in ("file_name", "image", "image_id", "id") if k in row), None)
+        name = next((_named(row[k], where) for k in ("file_name", "image", "image_id", "id") if k in row),
+                    None)
         texts = next((row[k] for k in ("captions", "references", "caption") if k in row), None)
-        if name is None or texts is None: raise InputError(f"{where}: needs captions and a file_name, image, image_id or id; it has {few(list(row))}")
-        out += [(name, text, _split(_named(row.get("split", path.name), where, "the name of a split", (str,)))) for text in _texts(texts, where)]
+        if name is None or texts is None:
+            raise InputError(f"{where}: needs captions and a file_name, image, image_id or id; "
+                             f"it has {few(list(row))}")
+        out += [(name, text, _split(_named(row.get("split", path.name), where, "the name of a split",
+                                           (str,)))) for text in _texts(texts, where)]
     return out
 
 def _line_captions(path: Path, form: str, expected: str) -> _Captioned:
     lines, out = read_lines(path), []
     for number, line in enumerate(lines, 1):
         if not line.strip() or (number == 1 and line.startswith("image_name")): continue
-        if not (m := re.match(form, line)): raise InputError(f"{path}, line {number}: expected {expected}, not {line[:60]!r}")
+        if not (m := re.match(form, line)):
+            raise InputError(f"{path}, line {number}: expected {expected}, not {line[:60]!r}")
         out.append((m[1].strip(), m[2], _split(path.name)))
     return out
 
 # %% ../../nbs/data/050_parallel.ipynb #c028000
-_PICTURE_COLUMNS = ("image", "file_name", "filename", "image_name", "image_id", "id") # the first that is there counts
+# the first that is there counts
+_PICTURE_COLUMNS = ("image", "file_name", "filename", "image_name", "image_id", "id")
 _CAPTION_COLUMNS = ("caption", "captions", "comment", "sentence", "text")
 
-def caption_headings(path: Path) -> tuple[str, str] | None: # of pictures and of captions; None: there are none
+def caption_headings(path: Path,
+                    ) -> tuple[str, str] | None: # of pictures and of captions; None: there are none
     "The columns of a table of captions."
     lines = read_lines(path)[:1]
     if not "".join(lines).strip(): return None
@@ -241,28 +280,37 @@ def _column_captions(path: Path) -> _Captioned: # under headings
     picture, caption = (head.index(name) for name in caption_headings(path))
     part = head.index("split") if "split" in head else None
     for line, row in rows:
-        if not row[picture].strip(): raise InputError(f"{path}, line {line}: no picture in the column {head[picture]}")
-    return [(row[picture].strip(), row[caption], _split(path.name if part is None else row[part])) for _, row in rows]
+        if not row[picture].strip():
+            raise InputError(f"{path}, line {line}: no picture in the column {head[picture]}")
+    return [(row[picture].strip(), row[caption], _split(path.name if part is None else row[part]))
+            for _, row in rows]
 
 
 # %% ../../nbs/data/050_parallel.ipynb #ac72fc88
 _TOKEN = r"(.+?)#\d+\t(.*)$", "image.jpg#0, a tab, and the caption"
 _CSV = r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$", "image.jpg| 0| the caption, or headings such as image,caption"
 
-def load_captions(place: str | Path, # annotations of COCO, dataset_*.json, .token, results.csv, .csv or .tsv with headings, .jsonl; .gz too
-                 ) -> CaptionSet:    # in the order the pictures come
-    "Captioned pictures by name; raises InputError naming the line or record that is no caption, and on unknown formats."
+def load_captions(
+    # annotations of COCO, dataset_*.json, .token, results.csv, .csv or .tsv with headings, .jsonl; .gz too
+    place: str | Path,
+) -> CaptionSet: # in the order the pictures come
+    """Captioned pictures by name; raises InputError naming the line or record that is no caption, and on
+    unknown formats."""
     path = Path(place)
     if ".jsonl" in path.suffixes: rows = _object_captions(path)
     elif _bare(path).suffix == ".json": rows = _json_captions(path)
     elif ".token" in path.suffixes: rows = _line_captions(path, *_TOKEN)
     elif _bare(path).suffix in (".csv", ".tsv") and caption_headings(path): rows = _column_captions(path)
     elif _bare(path).suffix == ".csv": rows = _line_captions(path, *_CSV)
-    elif _bare(path).suffix == ".tsv": raise InputError(f"{path}, line 1: expected headings such as image and caption")
-    else: raise InputError(f"{path}: {_what(path)}; give a .json, .jsonl, .token, .csv or .tsv file of captions")
+    elif _bare(path).suffix == ".tsv":
+        raise InputError(f"{path}, line 1: expected headings such as image and caption")
+    else:
+        raise InputError(f"{path}: {_what(path)}; give a .json, .jsonl, .token, "
+                         ".csv or .tsv file of captions")
     groups, splits = {}, {}
     for name, text, split in rows:
-        if not isinstance(text, str): raise InputError(f"{path}, {name}: expected a caption, not {text!r:.60}")
+        if not isinstance(text, str):
+            raise InputError(f"{path}, {name}: expected a caption, not {text!r:.60}")
         groups.setdefault(name, []).append(text.strip())
         splits.setdefault(name, split)
     kept, notes = _kept([(name, name, texts, splits[name]) for name, texts in groups.items()], str(path))
@@ -272,7 +320,8 @@ def load_captions(place: str | Path, # annotations of COCO, dataset_*.json, .tok
 
 # %% ../../nbs/data/050_parallel.ipynb #52af9e1a
 def captions_file(place: Path) -> Path:
-    "The one file of captions in a folder of images, or the file itself; raises InputError where there is none or several."
+    """The one file of captions in a folder of images, or the file itself; raises InputError where there is
+    none or several."""
     if not place.is_dir(): return place
     found = sorted(p for p in place.iterdir() if {".json", ".jsonl", ".token", ".csv"} & set(p.suffixes))
     if len(found) != 1:
@@ -280,10 +329,12 @@ def captions_file(place: Path) -> Path:
                          "give the file itself, with its images beneath its folder or beside it")
     return found[0]
 
-def image_files(names: Sequence[str], place: Path, # the captions' file, or their folder
-                images: Path | None = None,        # where to look; None: under the captions' folder or, where none is there, the one above
-                missing: bool = False,             # None for images that are not there, instead of an error
-               ) -> list[Path | None]:             # one for each name
+def image_files(
+    names: Sequence[str], place: Path, # the captions' file, or their folder
+    # where to look; None: under the captions' folder or, where none is there, the one above
+    images: Path | None = None,
+    missing: bool = False,             # None for images that are not there, instead of an error
+) -> list[Path | None]: # one for each name
     "The files of captioned images; raises InputError on missing and ambiguous ones."
     folder = captions_file(place).parent
     for root in (folder, folder.parent) if images is None else (images,):
@@ -294,7 +345,9 @@ def image_files(names: Sequence[str], place: Path, # the captions' file, or thei
         if any(held): break
     if (lost := [n for n, h in zip(names, held) if not h]) and not missing:
         there = f"under {folder} or beside it" if images is None else f"in {images}"
-        raise InputError(f"{len(lost)} of {len(names)} captioned images are not {there}: {lost[0]} among them")
+        raise InputError(f"{len(lost)} of {len(names)} captioned images are not "
+                         f"{there}: {lost[0]} among them")
     if twice := [n for n, h in zip(names, held) if len(h) > 1]:
-        raise InputError(f"several images are called {twice[0]}: {', '.join(map(str, held[names.index(twice[0])][:2]))}")
+        raise InputError(f"several images are called {twice[0]}: "
+                         f"{', '.join(map(str, held[names.index(twice[0])][:2]))}")
     return [h[0] if h else None for h in held]

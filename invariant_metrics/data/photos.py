@@ -85,7 +85,8 @@ def read_photo(path: Path,         # an image file
                 if quick: image.draft(None, (64, 64))
                 return to_rgb(image)
     except Exception as error: # a decoder on damaged bytes may raise anything
-        reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else getattr(error, "strerror", None) or str(error)
+        reason = ("not an image" if isinstance(error, Image.UnidentifiedImageError)
+                  else getattr(error, "strerror", None) or str(error))
         raise InputError(f"{Path(path).name} ({reason})") from error
 
 # %% ../../nbs/data/000_photos.ipynb #1e3e2922
@@ -107,7 +108,8 @@ def packaged_photos() -> list[Photo]: # 12 photographs in 11 clusters
     photos |= {"motorcycle_left": left, "motorcycle_right": right}
     photos |= {name: load_sample_image(f"{name}.jpg") for name in ("china", "flower")}
     with get_sample_data("grace_hopper.jpg") as file: photos["grace_hopper"] = to_rgb(Image.open(file))[0]
-    return [Photo(name, name.split("_")[0] if name.startswith("motorcycle") else name, pixels=pixels) for name, pixels in photos.items()]
+    return [Photo(name, name.split("_")[0] if name.startswith("motorcycle") else name, pixels=pixels)
+            for name, pixels in photos.items()]
 
 # %% ../../nbs/data/000_photos.ipynb #051cb7ce
 LABEL_MAP = re.compile(r"(?P<stem>.+)_a(?P<annotator>\d+)\.png")
@@ -125,16 +127,20 @@ def image_paths(folder: str | Path,               # where to look
     for root, below, names in os.walk(folder):
         below[:] = sorted(d for d in below if recursive and not d.startswith("."))
         for path in (Path(root) / name for name in names if not name.startswith(".")):
-            if not (path.is_file() or path.is_symlink()) or labels == os.path.realpath(path.parent) and LABEL_MAP.fullmatch(path.name): continue
+            if (not (path.is_file() or path.is_symlink()) or labels == os.path.realpath(path.parent)
+                and LABEL_MAP.fullmatch(path.name)):
+                continue
             seen[path.suffix.lower() or "no ending"] += 1
             if path.suffix.lower() in ENDINGS: found.append(path)
-    unique = {os.path.realpath(path): path for path in sorted(found, reverse=True)} # a link to itself stays, to be named
+    # a link to itself stays, to be named
+    unique = {os.path.realpath(path): path for path in sorted(found, reverse=True)}
     if not unique: raise InputError(_nothing_in(folder, recursive, seen))
     return sorted(unique.values())
 
 def _nothing_in(folder: Path, recursive: bool, seen: Counter) -> str:
     holds = ", ".join(f"{n} {ending}" for ending, n in seen.most_common(4)) or "no files"
-    below = [] if recursive else sorted(d.name for d in folder.iterdir() if d.is_dir() and not d.name.startswith("."))
+    below = ([] if recursive
+             else sorted(d.name for d in folder.iterdir() if d.is_dir() and not d.name.startswith(".")))
     hint = f"; photographs in its folders ({', '.join(below[:4])}) are read with --recursive" if below else ""
     return f"no photographs in {folder} ({holds}){hint}; formats: {' '.join(ENDINGS)}"
 
@@ -149,19 +155,23 @@ def folder_photos(path: str | Path,                 # folder of photographs
         name = file.relative_to(path).as_posix()
         try: photos.append(Photo(name, name, file, note=", ".join(read_photo(file, quick=True)[1])))
         except InputError as error: broken.append(str(error))
-    if broken: raise InputError(f"{len(broken)} of {len(photos) + len(broken)} images in {path} cannot be read: {'; '.join(broken)}")
+    if broken:
+        raise InputError(f"{len(broken)} of {len(photos) + len(broken)} images in {path} cannot be "
+                         f"read: {'; '.join(broken)}")
     return photos
 
 # %% ../../nbs/data/000_photos.ipynb #4512abb6
-def split_photos(photos: Sequence[Photo],      # what to divide
-                 parts: Mapping[str, float],   # name of a part -> its share, e.g. {"validation": 1, "test": 2}
-                 seed: int=0,                  # of the shuffle
-                ) -> dict[str, list[Photo]]:   # each part's photographs, in their given order
-    "Photographs divided by cluster; every part gets at least one; raises InputError where there are fewer clusters than parts."
+def split_photos(photos: Sequence[Photo],    # what to divide
+                 parts: Mapping[str, float], # name of a part -> its share, e.g. {"validation": 1, "test": 2}
+                 seed: int=0                 # of the shuffle
+                ) -> dict[str, list[Photo]]: # each part's photographs, in their given order
+    """Photographs divided by cluster; every part gets at least one; raises InputError where there are fewer
+    clusters than parts."""
     clusters = list(dict.fromkeys(p.cluster for p in photos))
     if len(clusters) < len(parts):
         names = ", ".join(parts)
-        raise InputError(f"{len(clusters)} independent photographs cannot be split into {len(parts)} parts ({names}); add photographs")
+        raise InputError(f"{len(clusters)} independent photographs cannot be split into {len(parts)} parts "
+                         f"({names}); add photographs")
     order = rng(seed, "split").permutation(len(clusters))
     share = np.cumsum(list(parts.values())) / sum(parts.values())
     spare = len(clusters) - len(parts) # beyond the one that each part is sure of
@@ -180,7 +190,8 @@ def shrink(rgb: np.ndarray, # (H, W, 3) uint8
     return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.LANCZOS))
 
 # %% ../../nbs/data/000_photos.ipynb #de5fbc8e
-FELZENSZWALB = {"scale": 400, "sigma": 0.8, "min_size": 150} # bigger scale, bigger regions; size in pixels of the shrunk photograph
+# bigger scale, bigger regions; size in pixels of the shrunk photograph
+FELZENSZWALB = {"scale": 400, "sigma": 0.8, "min_size": 150}
 
 def found_regions(rgb: np.ndarray,    # (H, W, 3) uint8
                   **parameters,       # of scikit-image's felzenszwalb; those of FELZENSZWALB unless given
@@ -190,9 +201,11 @@ def found_regions(rgb: np.ndarray,    # (H, W, 3) uint8
     return felzenszwalb(rgb, **{**FELZENSZWALB, **parameters}, channel_axis=-1)
 
 # %% ../../nbs/data/000_photos.ipynb #bdd7f2a2
-def label_maps(photo: Photo,         # one that came from a folder
-               folder: str | Path,   # label maps <stem>_a<k>.png; photos in subfolders may have theirs in the same subfolders
-              ) -> dict[int, Path]:  # annotator k -> file, in order of k; empty where there is none
+def label_maps(
+    photo: Photo, # one that came from a folder
+    # label maps <stem>_a<k>.png; photos in subfolders may have theirs in the same subfolders
+    folder: str | Path,
+) -> dict[int, Path]: # annotator k -> file, in order of k; empty where there is none
     "The label maps that belong to a photograph."
     name = Path(photo.name)
     for place in dict.fromkeys((Path(folder)/name.parent, Path(folder))):
@@ -206,15 +219,18 @@ def given_regions(photo: Photo,             # the photograph
                   file: Path,               # its label map
                   shape: tuple[int, int],   # (H, W) wanted; labels are resized to it by nearest neighbor
                  ) -> np.ndarray:           # (H, W) int
-    "A label map at the size of the shrunk photograph; raises InputError when it is no label map or of another size than the photograph."
+    """A label map at the size of the shrunk photograph; raises InputError when it is no label map or of
+    another size than the photograph."""
     try:
         with Image.open(file, formats=("PNG",)) as image:
-            if image.mode not in ("1", "L", "P", "I", "I;16"): raise ValueError(f"{image.mode} pixels, not one number per pixel")
+            if image.mode not in ("1", "L", "P", "I", "I;16"):
+                raise ValueError(f"{image.mode} pixels, not one number per pixel")
             labels = np.asarray(image).astype(np.int32)
     except Exception as error: raise InputError(f"{file.name} ({error})") from error
     height, width = photo.rgb.shape[:2]
     if labels.shape != (height, width):
-        raise InputError(f"{file.name} ({labels.shape[1]}×{labels.shape[0]} pixels, its photograph {width}×{height})")
+        raise InputError(f"{file.name} ({labels.shape[1]}×{labels.shape[0]} pixels, "
+                         f"its photograph {width}×{height})")
     return np.asarray(Image.fromarray(labels).resize(shape[::-1], Image.Resampling.NEAREST))
 
 # %% ../../nbs/data/000_photos.ipynb #62252d33
@@ -229,12 +245,13 @@ def tile_verdict(chroma: np.ndarray, # (s, s) distance from gray in Lab units
     return "used" if len(areas) > 1 and areas[1] >= MIN_SECOND * labels.size else "one region"
 
 # %% ../../nbs/data/000_photos.ipynb #73921469
-def photo_tiles(rgb: np.ndarray,                  # (H, W, 3) uint8, shrunk
-                regions: np.ndarray,              # (H, W) int
-                size: int,                        # side of a tile, pixels
-                count: int,                       # tiles wanted
-                generator: np.random.Generator,   # of the places
-               ) -> tuple[np.ndarray, np.ndarray, Counter]: # (n, s, s, 3) uint8, (n, s, s) int, verdicts of all tried
+def photo_tiles(
+    rgb: np.ndarray,                # (H, W, 3) uint8, shrunk
+    regions: np.ndarray,            # (H, W) int
+    size: int,                      # side of a tile, pixels
+    count: int,                     # tiles wanted
+    generator: np.random.Generator, # of the places
+) -> tuple[np.ndarray, np.ndarray, Counter]: # (n, s, s, 3) uint8, (n, s, s) int, verdicts of all tried
     "Up to `count` usable tiles of one photograph, with what was passed over."
     from skimage.color import rgb2lab
     chroma = np.linalg.norm(rgb2lab(rgb)[..., 1:], axis=-1)
@@ -247,7 +264,8 @@ def photo_tiles(rgb: np.ndarray,                  # (H, W, 3) uint8, shrunk
         if answer == "used": places.append(at)
     labels = [np.unique(regions[at], return_inverse=True)[1].reshape(size, size) for at in places]
     empty = np.zeros((0, size, size), np.uint8)
-    return np.stack([rgb[at] for at in places]) if places else np.stack([empty] * 3, -1), np.stack(labels) if places else empty, tried
+    return (np.stack([rgb[at] for at in places]) if places else np.stack([empty] * 3, -1),
+            np.stack(labels) if places else empty, tried)
 
 # %% ../../nbs/data/000_photos.ipynb #5edb4956
 def even_weights(cluster: np.ndarray) -> np.ndarray: # (N,) -> (N,), mean 1
@@ -280,18 +298,23 @@ class Tiles:
         return replace(self, rgb=self.rgb.to(device), regions=self.regions.to(device))
 
 # %% ../../nbs/data/000_photos.ipynb #c6f34d9f
-def _regions_of(photo: Photo, small: np.ndarray, maps: Mapping[int, Path] | None, annotator: int | None, seed: int) -> np.ndarray:
+def _regions_of(photo: Photo, small: np.ndarray, maps: Mapping[int, Path] | None,
+                annotator: int | None, seed: int) -> np.ndarray:
     if maps is None: return found_regions(small)
     which = rng(seed, "annotator", photo.name).choice(list(maps)) if annotator is None else annotator
-    if which not in maps: raise InputError(f"{photo.name} (annotators {', '.join(map(str, maps))}, none is {which})")
+    if which not in maps:
+        raise InputError(f"{photo.name} (annotators {', '.join(map(str, maps))}, none is {which})")
     return given_regions(photo, maps[which], small.shape[:2])
 
 def _all_maps(photos: Sequence[Photo], regions: str | Path | None) -> dict[str, dict[int, Path] | None]:
     if regions is None: return {p.name: None for p in photos}
-    if not Path(regions).is_dir(): raise InputError(f"{regions} is not a folder; --regions takes a folder of <stem>_a<k>.png label maps")
+    if not Path(regions).is_dir():
+        raise InputError(f"{regions} is not a folder; --regions takes a folder of <stem>_a<k>.png label maps")
     maps = {p.name: label_maps(p, regions) for p in photos}
     bare = [name for name, found in maps.items() if not found]
-    if bare: raise InputError(f"no label map <stem>_a<k>.png in {regions} for {len(bare)} of {len(photos)} photographs: {', '.join(bare)}")
+    if bare:
+        raise InputError(f"no label map <stem>_a<k>.png in {regions} for {len(bare)} of {len(photos)} "
+                         f"photographs: {', '.join(bare)}")
     return maps
 
 # %% ../../nbs/data/000_photos.ipynb #5dbd3bef
@@ -313,29 +336,38 @@ def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or 
         if min(small.shape[:2]) >= size:
             try: labels = _regions_of(photo, small, maps[photo.name], annotator, seed)
             except InputError as error: broken.append(str(error)); continue
-            pixels, labels, tried = photo_tiles(small, labels, size, per_photo, rng(seed, "tiles", photo.name, size))
-            parts.append((pixels, labels, np.full(len(pixels), clusters[photo.cluster]), [photo.name] * len(pixels)))
-        rows.append({"photo": photo.name, "cluster": photo.cluster, "used": tried["used"], "colorless": tried["colorless"],
-                     "one_region": tried["one region"], "small": bool(tried["small"]), "note": photo.note})
+            pixels, labels, tried = photo_tiles(small, labels, size, per_photo,
+                                                rng(seed, "tiles", photo.name, size))
+            parts.append((pixels, labels, np.full(len(pixels), clusters[photo.cluster]),
+                          [photo.name] * len(pixels)))
+        rows.append({"photo": photo.name, "cluster": photo.cluster, "used": tried["used"],
+                     "colorless": tried["colorless"], "one_region": tried["one region"],
+                     "small": bool(tried["small"]), "note": photo.note})
     if broken: raise InputError(f"{len(broken)} label maps in {regions} cannot be used: {'; '.join(broken)}")
     ledger = pd.DataFrame(rows)
     if not len(ledger) or not ledger["used"].sum(): raise InputError(_no_tiles(ledger, size))
     people = f"labels-{'random' if annotator is None else annotator}"
-    signature = Signature.of(photos=f"{len(photos)}-{digest([(p.name, p.cluster) for p in photos])[:8]}", tile=size, per_photo=per_photo,
-                             scale=TILES_ACROSS, regions=people if regions else "felzenszwalb-" + "-".join(map(str, FELZENSZWALB.values())),
-                             chroma=MIN_CHROMA, second=MIN_SECOND, tiles_seed=seed)
+    signature = Signature.of(photos=f"{len(photos)}-{digest([(p.name, p.cluster) for p in photos])[:8]}",
+                             tile=size, per_photo=per_photo, scale=TILES_ACROSS,
+                             regions=people if regions else "felzenszwalb-"
+                             + "-".join(map(str, FELZENSZWALB.values())), chroma=MIN_CHROMA,
+                             second=MIN_SECOND, tiles_seed=seed)
     return _joined(parts, ledger, signature)
 
 # %% ../../nbs/data/000_photos.ipynb #08f547fb
 def _no_tiles(ledger: pd.DataFrame, size: int) -> str:
     if not len(ledger): return "no photographs to cut tiles from"
     small = ledger.loc[ledger["small"], "photo"]
-    if len(small) == len(ledger): return f"every photograph is smaller than a tile of {size} pixels: {', '.join(small)}; use larger ones"
-    return (f"no usable tile in {len(ledger)} photographs: {ledger['colorless'].sum()} tries were colorless, {ledger['one_region'].sum()} "
-            f"had one region, {len(small)} photographs are smaller than {size} pixels; use photographs with color")
+    if len(small) == len(ledger):
+        return (f"every photograph is smaller than a tile of {size} pixels: "
+                f"{', '.join(small)}; use larger ones")
+    return (f"no usable tile in {len(ledger)} photographs: {ledger['colorless'].sum()} tries were colorless, "
+            f"{ledger['one_region'].sum()} " f"had one region, {len(small)} photographs are smaller than "
+            f"{size} pixels; use photographs with color")
 
 def _joined(parts: list, ledger: pd.DataFrame, signature: Signature) -> Tiles:
     pixels, labels, cluster = (np.concatenate([part[i] for part in parts]) for i in range(3))
     rgb = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255).contiguous()
     return Tiles(rgb, torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(cluster),
-                 torch.from_numpy(even_weights(cluster)).float(), [name for part in parts for name in part[3]], ledger, signature)
+                 torch.from_numpy(even_weights(cluster)).float(),
+                 [name for part in parts for name in part[3]], ledger, signature)

@@ -48,15 +48,20 @@ UNPACKED = 2**28 # bytes that a packed file of texts may hold: 256 MB
 def _unpacked(path: Path) -> bytes:
     with gzip.open(path) as file: data = file.read(UNPACKED + 1)
     if len(data) <= UNPACKED: return data
-    raise InputError(f"{path} unpacks to more than {UNPACKED/2**20:.0f} MB; if that is meant, unpack it first: gunzip --keep {path.name}")
+    raise InputError(f"{path} unpacks to more than {UNPACKED/2**20:.0f} MB; if that is meant, "
+                     f"unpack it first: gunzip --keep {path.name}")
 
 def _content(path: Path) -> bytes:
     try: return _unpacked(path) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error: raise InputError(f"{path} is not a readable gzip file: {error}") from error
-    except OSError as error: raise InputError(f"cannot read {path} ({error.strerror}); give a text file, one item a line") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a readable gzip file: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); "
+                         "give a text file, one item a line") from error
 
 def read_lines(path: str | Path) -> list[str]:
-    "The lines of a UTF-8 file (gzip by its ending), empty ones included; raises InputError with the number of a line that is not UTF-8."
+    """The lines of a UTF-8 file (gzip by its ending), empty ones included; raises InputError with the number
+    of a line that is not UTF-8."""
     check_source(path, "file")
     rows = _content(Path(path)).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if rows[-1] == b"": rows.pop()
@@ -64,7 +69,8 @@ def read_lines(path: str | Path) -> list[str]:
     for number, row in enumerate(rows, 1):
         try: lines.append(row.removesuffix(b"\r").decode())
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); save it as UTF-8") from error
+            raise InputError(f"{path}, line {number}: "
+                             f"not UTF-8 ({error.reason}); save it as UTF-8") from error
     return lines
 
 # %% ../../nbs/data/010_texts.ipynb #ae2363d9
@@ -77,7 +83,8 @@ def _once(pairs: list[tuple[str, object]]) -> dict:
     out = dict(pairs)
     if len(out) == len(pairs): return out
     keys = [key for key, _ in pairs]
-    raise InputError(f"the key {next(k for k in keys if keys.count(k) > 1)!r:.60} stands there twice; keep one")
+    raise InputError(f"the key {next(k for k in keys if keys.count(k) > 1)!r:.60} "
+                     "stands there twice; keep one")
 
 def parse_json(text: str, where: str): # what json gives
     "What a text in JSON says; raises InputError if it is not JSON, and on objects that have a key twice."
@@ -88,36 +95,48 @@ def parse_json(text: str, where: str): # what json gives
 def id_text(value, where: str) -> str:
     "An id as text, the same however it was written: 7, 7.0 and \"7\" are one; raises InputError on what is no id."
     if isinstance(value, (str, Path)): return str(value)
-    if isinstance(value, Real) and not isinstance(value, bool) and value == value and value not in (float("inf"), -float("inf")):
+    if (isinstance(value, Real) and not isinstance(value, bool) and value == value
+        and value not in (float("inf"), -float("inf"))):
         return str(int(value)) if value == int(value) else str(value)
     raise InputError(f"{where}: an id is a text or a number, not {value!r:.60}")
 
 # %% ../../nbs/data/010_texts.ipynb #9c37fd4d
 def _record(record, keys: Sequence[str], where: str) -> tuple[str | None, list]:
-    if not isinstance(record, Mapping): raise InputError(f"{where}: expected an object with one of {', '.join(keys)}, not {type(record).__name__}")
-    key, name = next((k for k in keys if k in record), None), next((record[k] for k in IDS if k in record), None)
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where}: expected an object with one of {', '.join(keys)}, "
+                         f"not {type(record).__name__}")
+    key = next((k for k in keys if k in record), None)
+    name = next((record[k] for k in IDS if k in record), None)
     if key is None: raise InputError(f"{where}: no text in it; expected one of the keys {', '.join(keys)}")
-    return None if name is None else id_text(name, where), record[key] if isinstance(record[key], list) else [record[key]]
+    return (None if name is None else id_text(name, where),
+            record[key] if isinstance(record[key], list) else [record[key]])
 
 def read_records(path: str | Path,
                  several: bool = False, # read references rather than predictions
                 ) -> list[tuple[str | None, list]]: # id, texts
-    "Captions of a .json or .jsonl file in the order they come; raises InputError naming the line or record that is no such thing."
+    """Captions of a .json or .jsonl file in the order they come; raises InputError naming the line or record
+    that is no such thing."""
     path, keys = Path(path), (*SEVERAL, *SINGLE) if several else SINGLE
     if ".jsonl" in path.suffixes:
         lines = [(i, line) for i, line in enumerate(read_lines(path), 1) if line.strip()]
-        return [_record(parse_json(line, f"{path}, line {i}"), keys, f"{path}, line {i}") for i, line in lines]
+        return [_record(parse_json(line, f"{path}, line {i}"), keys, f"{path}, line {i}")
+                for i, line in lines]
     held = parse_json("\n".join(read_lines(path)), str(path))
     if isinstance(held, Mapping) and isinstance(held.get("annotations"), list): held = held["annotations"]
-    if isinstance(held, Mapping): return [(str(k), v if isinstance(v, list) else [v]) for k, v in held.items()]
-    if not isinstance(held, list): raise InputError(f"{path}: expected a list of captions or an object of them, not {type(held).__name__}")
-    if held and all(isinstance(x, (str, list)) for x in held): return [(None, x if isinstance(x, list) else [x]) for x in held]
+    if isinstance(held, Mapping):
+        return [(str(k), v if isinstance(v, list) else [v]) for k, v in held.items()]
+    if not isinstance(held, list):
+        raise InputError(f"{path}: expected a list of captions or an object of them, "
+                         f"not {type(held).__name__}")
+    if held and all(isinstance(x, (str, list)) for x in held):
+        return [(None, x if isinstance(x, list) else [x]) for x in held]
     return [_record(record, keys, f"{path}, record {i}") for i, record in enumerate(held, 1)]
 
 # %% ../../nbs/data/010_texts.ipynb #c020000
-def table_cells(lines: Sequence[str], # of a .csv or .tsv file
-                path: str | Path,     # for messages
-               ) -> tuple[list[str], list[tuple[int, list[str]]]]: # headings; number of the line and cells of each row
+def table_cells(
+    lines: Sequence[str], # of a .csv or .tsv file
+    path: str | Path,     # for messages
+) -> tuple[list[str], list[tuple[int, list[str]]]]: # headings; number of the line and cells of each row
     "The rows of a table under their headings; raises InputError naming a line with more or fewer cells."
     separator = max("\t;,", key=(lines[0] if lines else "").count)
     reader = csv.reader((line + "\n" for line in lines), delimiter=separator)
@@ -143,22 +162,29 @@ def is_text_file(source) -> bool:
 
 def _sorted_names(names: Iterable[str]) -> list[str]: # by number where all are numbers
     names = list(names)
-    return sorted(names, key=lambda n: (len(n.lstrip("0")), n.lstrip("0"), n)) if all(n.isdecimal() for n in names) else sorted(names)
+    return (sorted(names, key=lambda n: (len(n.lstrip("0")), n.lstrip("0"), n))
+            if all(n.isdecimal() for n in names) else sorted(names))
 
 def _grouped(records: Sequence[tuple[str | None, list]], where: str) -> dict[str, list]: # name -> texts
     unnamed = [i for i, (name, _) in enumerate(records, 1) if name is None]
-    if unnamed and len(unnamed) < len(records): raise InputError(f"{where}: some records have an id and some have none: record {unnamed[0]}")
+    if unnamed and len(unnamed) < len(records):
+        raise InputError(f"{where}: some records have an id and some have none: record {unnamed[0]}")
     if unnamed: return {str(i): texts for i, (_, texts) in enumerate(records, 1)}
     out = {}
     for name, texts in records: out.setdefault(name, []).extend(texts)
     return {name: out[name] for name in _sorted_names(out)}
 
-def _is_json(source) -> bool: return is_text_file(source) and bool({".json", ".jsonl"} & set(Path(source).suffixes))
+def _is_json(source) -> bool:
+    return is_text_file(source) and bool({".json", ".jsonl"} & set(Path(source).suffixes))
 
-def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | None: # names, texts; None: not by name
-    if isinstance(source, Mapping): records = [(id_text(k, where), list(v) if isinstance(v, (list, tuple)) else [v]) for k, v in source.items()]
+# names, texts; None: not by name
+def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | None:
+    if isinstance(source, Mapping):
+        records = [(id_text(k, where), list(v) if isinstance(v, (list, tuple)) else [v])
+                   for k, v in source.items()]
     elif _is_json(source): records = read_records(source, several)
-    elif several and isinstance(source, (list, tuple)) and source and all(map(_is_json, source)): records = [r for f in source for r in read_records(f, True)]
+    elif several and isinstance(source, (list, tuple)) and source and all(map(_is_json, source)):
+        records = [r for f in source for r in read_records(f, True)]
     else: return None
     if not records: raise InputError(f"{where}: no texts; it is empty")
     groups = _grouped(records, where)
@@ -167,10 +193,13 @@ def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | 
 def _strings(source, where: str) -> list:
     check_source(source, where)
     if isinstance(source, (str, Path)): found = read_lines(source)
-    elif hasattr(source, "columns"): raise InputError(f"{where}: a table holds more than texts; give one column of it, e.g. table['text']")
+    elif hasattr(source, "columns"):
+        raise InputError(f"{where}: a table holds more than texts; give one column of it, e.g. table['text']")
     else:
         try: found = list(source)
-        except Exception as error: raise InputError(f"{where}: expected a text file or a list of strings, not {type(source).__name__}") from error
+        except Exception as error:
+            raise InputError(f"{where}: expected a text file or a list of strings, "
+                             f"not {type(source).__name__}") from error
     if not found: raise InputError(f"{where}: no texts; it is empty")
     return found
 
@@ -180,30 +209,39 @@ def _checked(items: Sequence, names: Sequence[str], where: str, alone: bool) -> 
     items = [tuple(item) if isinstance(item, list) else item for item in items]
     def parts(item): return item if not alone and isinstance(item, tuple) and len(item) == 2 else (item,)
     wrong = [n for n, item in zip(names, items) if not all(isinstance(part, str) for part in parts(item))]
-    if wrong: raise InputError(f"{where}: {len(wrong)} items are not texts: {few(wrong)} (by id, or counted from 1)")
-    if len({type(item) for item in items}) > 1: raise InputError(f"{where}: some items are texts and some are pairs; give one kind")
+    if wrong:
+        raise InputError(f"{where}: {len(wrong)} items are not texts: "
+                         f"{few(wrong)} (by id, or counted from 1)")
+    if len({type(item) for item in items}) > 1:
+        raise InputError(f"{where}: some items are texts and some are pairs; give one kind")
     return items
 
-def load_texts(source,              # text file with one item a line, .json/.jsonl captions, list of strings (or of (query, text) pairs), id -> text
-               where: str = "pred", # for messages
-               query=None,          # the same for the queries: items become (query, text)
-               alone: bool = False, # strings only, no pairs
-              ) -> Texts:
-    "Texts from wherever they are; raises InputError on empty sources, unequal lengths, several texts for one id, and what is not text."
+def load_texts(
+    # text file with one item a line, .json/.jsonl captions, list of strings (or of (query, text) pairs), id
+    # -> text
+    source,
+    where: str = "pred", # for messages
+    query=None,          # the same for the queries: items become (query, text)
+    alone: bool = False, # strings only, no pairs
+) -> Texts:
+    """Texts from wherever they are; raises InputError on empty sources, unequal lengths, several texts for
+    one id, and what is not text."""
     if isinstance(source, Texts): return source
     check_source(source, where)
     where = str(source) if isinstance(source, (str, Path)) else where
     if (held := _named(source, where, several=False)) is not None:
         names, groups = held
         if twice := [n for n, texts in zip(names, groups) if len(texts) != 1]:
-            raise InputError(f"{where}: {len(twice)} ids do not have exactly one text: {few(twice)}; predictions need one each")
+            raise InputError(f"{where}: {len(twice)} ids do not have exactly one text: {few(twice)}; "
+                             "predictions need one each")
         items = [texts[0] for texts in groups]
     else:
         items = _strings(source, where)
         names = [str(i + 1) for i in range(len(items))]
     if query is not None:
         queries = query.items if isinstance(query, Texts) else _strings(query, f"{where}, queries")
-        if len(queries) != len(items): raise InputError(f"{where}: {len(items)} texts for {len(queries)} queries; they go line by line")
+        if len(queries) != len(items):
+            raise InputError(f"{where}: {len(items)} texts for {len(queries)} queries; they go line by line")
         items = list(zip(queries, items))
     return Texts(names, _checked(items, names, where, alone), where)
 
@@ -219,48 +257,66 @@ class References(Texts):
         return [hashlib.sha256(json.dumps(sorted(refs)).encode()).hexdigest() for refs in self.items]
 
     def flat(self) -> Texts:
-        "Every reference as an item of its own, for metrics that compare sets; numbered where an item has several."
-        rows = [(n if len(refs) == 1 else f"{n}#{k + 1}", text) for n, refs in zip(self.names, self.items) for k, text in enumerate(refs)]
+        """Every reference as an item of its own, for metrics that compare sets; numbered where an item has
+        several."""
+        rows = [(n if len(refs) == 1 else f"{n}#{k + 1}", text) for n, refs in zip(self.names, self.items)
+                for k, text in enumerate(refs)]
         return Texts([n for n, _ in rows], [text for _, text in rows], self.where)
 
 def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of each line
-    if mixed := [f for f in files if _is_json(f)]: raise InputError(f"{where}: {mixed[0]} goes by id and other files by line; give files of one kind")
+    if mixed := [f for f in files if _is_json(f)]:
+        raise InputError(f"{where}: {mixed[0]} goes by id and other files by line; give files of one kind")
     columns = [_strings(f, str(f) if isinstance(f, (str, Path)) else where) for f in files]
     sizes = {len(c) for c in columns}
     if len(sizes) > 1:
         listed = few([f"{f} has {len(c)}" for f, c in zip(files, columns)])
-        raise InputError(f"{where}: files of references go line by line and differ in length: {listed}; the first missing line is {min(sizes) + 1}")
-    return [[text for text in row if text] or [""] for row in zip(*columns)] if len(columns) > 1 else [[text] for text in columns[0]]
+        raise InputError(f"{where}: files of references go line by line and differ in length: {listed}; "
+                         f"the first missing line is {min(sizes) + 1}")
+    return ([[text for text in row if text] or [""] for row in zip(*columns)] if len(columns) > 1
+            else [[text] for text in columns[0]])
 
 # %% ../../nbs/data/010_texts.ipynb #690b036a
 def _check_references(names: Sequence[str], groups: Sequence[Sequence], where: str) -> None:
     if all(groups) and set(map(type, chain.from_iterable(groups))) == {str}: return
     none = [n for n, refs in zip(names, groups) if not len(refs)]
-    if none: raise InputError(f"{where}: {len(none)} items have no reference: {few(none)}; each needs one at least")
+    if none:
+        raise InputError(f"{where}: {len(none)} items have no reference: {few(none)}; "
+                         "each needs one at least")
     wrong = [n for n, refs in zip(names, groups) if not all(isinstance(r, str) for r in refs)]
-    if wrong: raise InputError(f"{where}: {len(wrong)} items have references that are not texts: {few(wrong)} (by id, or counted from 1)")
+    if wrong:
+        raise InputError(f"{where}: {len(wrong)} items have references that are not texts: "
+                         f"{few(wrong)} (by id, or counted from 1)")
 
-def load_references(source,                # text file, list of text files, .json/.jsonl, list of strings or of lists of them, id -> strings
-                    where: str = "target", # for messages
-                    files: bool = True,    # a list of names of text files stands for what is in them
-                   ) -> References:
-    "The references of each item; raises InputError on items without any, files of unequal lengths, and what is not text."
+def load_references(
+    source, # text file, list of text files, .json/.jsonl, list of strings or of lists of them, id -> strings
+    where: str = "target", # for messages
+    files: bool = True,    # a list of names of text files stands for what is in them
+) -> References:
+    """The references of each item; raises InputError on items without any, files of unequal lengths, and what
+    is not text."""
     if isinstance(source, References): return source
-    if isinstance(source, Texts): return References(source.names, [(text,) for text in source.items], source.where)
+    if isinstance(source, Texts):
+        return References(source.names, [(text,) for text in source.items], source.where)
     check_source(source, where)
     where = str(source) if isinstance(source, (str, Path)) else where
     if (held := _named(source, where, several=True)) is not None: names, groups = held
     else:
-        paths = [source] if isinstance(source, (str, Path)) else source if files and _are_files(source) else None
-        groups = _by_line(paths, where) if paths else [[x] if isinstance(x, str) else x for x in _strings(source, where)]
+        paths = ([source] if isinstance(source, (str, Path)) else source if files and _are_files(source)
+                 else None)
+        groups = (_by_line(paths, where) if paths
+                  else [[x] if isinstance(x, str) else x for x in _strings(source, where)])
         names = [str(i + 1) for i in range(len(groups))]
-    odd = [] if set(map(type, groups)) <= {list, tuple} else [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))]
-    if odd: raise InputError(f"{where}: {len(odd)} items are neither a text nor a list of them: {few(odd)} (by id, or counted from 1)")
+    odd = ([] if set(map(type, groups)) <= {list, tuple}
+           else [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))])
+    if odd:
+        raise InputError(f"{where}: {len(odd)} items are neither a text nor a list of them: "
+                         f"{few(odd)} (by id, or counted from 1)")
     _check_references(names, groups, where)
     return References(names, [tuple(refs) for refs in groups], where)
 
 def _are_files(source) -> bool:
-    return isinstance(source, Sequence) and len(source) > 0 and all(isinstance(s, Path) or is_text_file(s) and os.path.isfile(s) for s in source)
+    return (isinstance(source, Sequence) and len(source) > 0
+            and all(isinstance(s, Path) or is_text_file(s) and os.path.isfile(s) for s in source))
 
 # %% ../../nbs/data/010_texts.ipynb #b6b42b4d
 def streams_hint(count: int,        # of predictions
@@ -268,16 +324,22 @@ def streams_hint(count: int,        # of predictions
                 ) -> str:           # "" where the references are no such thing
     "What to do with references that came as lists of one reference for every item, sacreBLEU's way."
     turned = len(target) != count > 1 and {len(refs) for refs in target.items} == {count}
-    return f"{len(target)} lists of {count}: give one list of references for each item, zip(*references)" if turned else ""
+    return (f"{len(target)} lists of {count}: give one list of references for each item, zip(*references)"
+            if turned else "")
 
 def check_sides(pred: Sequence[str],             # a list of texts
                 target: Sequence,                # the reference of each, or several
                ) -> tuple[list[str], list[tuple[str, ...]]]:
-    "Predictions and the references of each; raises InputError, naming the items, on what is no text, has no reference, or does not match."
-    if isinstance(pred, str) or isinstance(target, str): raise InputError("texts are a list of strings, not one string; one text is [text]")
+    """Predictions and the references of each; raises InputError, naming the items, on what is no text, has no
+    reference, or does not match."""
+    if isinstance(pred, str) or isinstance(target, str):
+        raise InputError("texts are a list of strings, not one string; one text is [text]")
     left, right = load_texts(pred, alone=True), load_references(target, files=False)
-    if len(left) != len(right): raise InputError(streams_hint(len(left), right) or f"{len(left)} predictions against references of {len(right)}; give one entry for each")
+    if len(left) != len(right):
+        raise InputError(streams_hint(len(left), right) or f"{len(left)} predictions against references of "
+                         f"{len(right)}; give one entry for each")
     if left.names != right.names:
         alone = sorted({*left.names} ^ {*right.names})
-        raise InputError(f"predictions and references do not have the same ids: {len(alone)} are on one side only: {few(alone)}")
+        raise InputError("predictions and references do not have the same ids: "
+                         f"{len(alone)} are on one side only: {few(alone)}")
     return left.items, right.items

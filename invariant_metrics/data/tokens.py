@@ -18,13 +18,15 @@ from ..files import word_groups
 
 # %% ../../nbs/data/030_tokens.ipynb #06fdeae7
 _LIKE_LETTERS = "\u02c2-\u02ff" # signs by category, parts of words by observation
+# in Unicode, unknown to the tokenizer
 _NEWER = ("\u2012\u2024\u2025\u203c\u203d\u2045-\u205e\u20a1-\u20a3\u20a5-\u20ab\u20ad-\u20c0\u3003\u3004\u3007-\u3011\u3013-\u3020\u302a-\u3030"
-          "\u3036-\u303f\u309b\u309c\u30a0\u3200-\u33ff\ufe00-\ufe66\uffe2-\uffee\ufffc\ufffd") # in Unicode, unknown to the tokenizer
+          "\u3036-\u303f\u309b\u309c\u30a0\u3200-\u33ff\ufe00-\ufe66\uffe2-\uffee\ufffc\ufffd")
 
 _CATEGORIES = [unicodedata.category(chr(i)) for i in range(0x10000)]
 
 def _of_category(*starts: str) -> str:
-    "The characters beyond ASCII of some Unicode categories, as the inside of a regular expression's brackets."
+    """The characters beyond ASCII of some Unicode categories, as the inside of a regular expression's
+    brackets."""
     wanted = {kind for kind in set(_CATEGORIES) if kind.startswith(starts)}
     inside = [kind in wanted for kind in _CATEGORIES[128:]]
     edges = [i for i, (a, b) in enumerate(zip([False, *inside], [*inside, False]), 128) if a != b]
@@ -32,7 +34,8 @@ def _of_category(*starts: str) -> str:
 
 _LETTERS, _DIGITS = "A-Za-z" + _of_category("L", "M") + _LIKE_LETTERS, "0-9" + _of_category("Nd")
 _UNREADABLE = rf"[^\s!-/:-@\[-`{{-~{_LETTERS}{_DIGITS}{_of_category('P', 'S', 'No')}\xad]|[{_NEWER}]"
-_WINDOWS = {0x80: "€", 0x91: "‘", 0x92: "’", 0x93: "“", 0x94: "”", 0x96: "–", 0x97: "—"} # of text that was never UTF-8
+# of text that was never UTF-8
+_WINDOWS = {0x80: "€", 0x91: "‘", 0x92: "’", 0x93: "“", 0x94: "”", 0x96: "–", 0x97: "—"}
 
 @cache
 def _unreadable() -> re.Pattern: return re.compile(_UNREADABLE)
@@ -85,7 +88,8 @@ _CONTRACTIONS = {
 
 # %% ../../nbs/data/030_tokens.ipynb #3c5e13ac
 _LISTS = word_groups("abbreviations", "kind", "word")
-_BEGIN, _TITLES, _ENDING, _CAPITAL = (_LISTS[kind] for kind in ("begins a sentence", "title", "ends a sentence", "capitalized"))
+_BEGIN, _TITLES, _ENDING, _CAPITAL = (_LISTS[kind] for kind in ("begins a sentence", "title",
+                                                                "ends a sentence", "capitalized"))
 
 # %% ../../nbs/data/030_tokens.ipynb #e4349c10
 def _written(words: Iterable[str], *cases: Callable[[str], str]) -> str:
@@ -116,16 +120,21 @@ _SIGNS = {
     "curly": r"[`‘’‛“”„‚]{1,2}",
     "sign": r"[!?]+|\*+|_+|#+|@+|<<|>>|\\[/*]|\S",
 }
-_REPLACED = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-", "“": "``", "”": "''", "‘": "`", "’": "'",
-             "‛": "`", "«": "``", "»": "''", "‹": "`", "›": "'", "…": "...", "–": "--", "—": "--", "―": "--", "£": "#", "€": "$", "₠": "$", "¤": "$",
-             "¢": "cents", "½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "\xad": "-", "‐": "", "‑": "", "&apos;": "'",
+_REPLACED = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-", "“": "``",
+             "”": "''", "‘": "`", "’": "'",
+             "‛": "`", "«": "``", "»": "''", "‹": "`", "›": "'", "…": "...", "–": "--", "—": "--", "―": "--",
+             "£": "#", "€": "$", "₠": "$", "¤": "$",
+             "¢": "cents", "½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "\xad": "-", "‐": "",
+             "‑": "", "&apos;": "'",
              "&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": "", "&mdash;": "--", "&ndash;": "--"}
 
 # %% ../../nbs/data/030_tokens.ipynb #848f1824
-_FIRST = {**_ADDRESSES, "face": _SIGNS["face"], "bracket": _SIGNS["bracket"], "hyphen": _WORDS["hyphen"], **_ABBREVIATIONS}
+_FIRST = {**_ADDRESSES, "face": _SIGNS["face"], "bracket": _SIGNS["bracket"], "hyphen": _WORDS["hyphen"],
+          **_ABBREVIATIONS}
 _RULES = {**_FIRST, "slash": _WORDS["slash"], "joined": _WORDS["joined"], **_CONTRACTIONS, **_WORDS, **_SIGNS}
 _SCAN = "|".join(f"(?P<{name}>{rule})" for name, rule in _RULES.items())
-_AS_IT_IS = {"word", "hyphen", "slash", "joined", "number", "listed", "abbreviation", "acronym", "two", "url", "host", "mail", "name"}
+_AS_IT_IS = {"word", "hyphen", "slash", "joined", "number", "listed", "abbreviation", "acronym", "two", "url",
+             "host", "mail", "name"}
 
 def _token(match: re.Match) -> list[str]:
     "The tokens one match becomes."
@@ -134,7 +143,8 @@ def _token(match: re.Match) -> list[str]:
     if rule == "dots": return ["..."]
     if rule == "dash": return ["--"]
     if rule == "quote": return ["``" if re.match("[A-Za-z0-9$]", text[match.end():match.end() + 1]) else "''"]
-    if rule == "single" and found == "'": return ["`" if re.match(r"[A-Za-z]\S", text[match.end():match.end() + 2]) else "'"]
+    if rule == "single" and found == "'":
+        return ["`" if re.match(r"[A-Za-z]\S", text[match.end():match.end() + 2]) else "'"]
     if rule in ("tail", "not"): return [found.replace("’", "'").replace("&apos;", "'").replace("‘", "`")]
     if rule == "company": return [found.replace("&amp;", "&")]
     if rule in ("face", "phone"): return found.replace("(", "-LRB-").replace(")", "-RRB-").split()
@@ -143,7 +153,8 @@ def _token(match: re.Match) -> list[str]:
     return [_REPLACED.get(found, found)] if _REPLACED.get(found, found) else []
 
 @cache
-def _scanner(ascii: bool) -> re.Pattern: # of texts of ASCII alone: the same rules, without a thousand ranges of letters to read first
+# of texts of ASCII alone: the same rules, without a thousand ranges of letters to read first
+def _scanner(ascii: bool) -> re.Pattern:
     rules = _SCAN
     for beyond in (_LETTERS[6:], _DIGITS[3:], _CAPITALS) if ascii else (): rules = rules.replace(beyond, "")
     return re.compile(rules, re.DOTALL)
@@ -160,11 +171,13 @@ _CONTINUATIONS = ("The", "x", "5", "555-1234", 'x="y">')
 _SPACED_DOTS = re.compile(r"\.\s+\.")
 
 @lru_cache(2**17)
-def _piece(piece: str) -> tuple[tuple[str, ...], bool]: # its tokens at the end of a text; whether they are the same before anything
+# its tokens at the end of a text; whether they are the same before anything
+def _piece(piece: str) -> tuple[tuple[str, ...], bool]:
     tokens = _scan(piece)
     brackets = "<" in piece or "(" in piece
     plain = len(tokens) > 1 and tokens[-1] == "." and tokens[-2].isalpha() and len(tokens[-2]) > 4
-    free = not brackets and (plain or "." not in piece) or all(_scan(f"{piece} {more}") == tokens + _scan(more) for more in _CONTINUATIONS)
+    free = (not brackets and (plain or "." not in piece)
+            or all(_scan(f"{piece} {more}") == tokens + _scan(more) for more in _CONTINUATIONS))
     return tuple(tokens), free
 
 def ptb_tokens(text: str,   # one sentence or caption
@@ -182,9 +195,11 @@ def ptb_tokens(text: str,   # one sentence or caption
     return tokens if start is None else tokens + _scan(text[start:])
 
 # %% ../../nbs/data/030_tokens.ipynb #7f9e599b
-_PUNCTUATION = {"''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"}
+_PUNCTUATION = {"''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--",
+                "...", ";"}
 
-def _in_captions(tokens: Iterable[str]) -> list[str]: return [low for token in tokens if (low := token.lower()) not in _PUNCTUATION]
+def _in_captions(tokens: Iterable[str]) -> list[str]:
+    return [low for token in tokens if (low := token.lower()) not in _PUNCTUATION]
 
 @lru_cache(2**17)
 def _caption_piece(piece: str) -> tuple[str, ...] | None: # None if its tokens depend on what follows
@@ -192,7 +207,8 @@ def _caption_piece(piece: str) -> tuple[str, ...] | None: # None if its tokens d
     return tuple(_in_captions(tokens)) if free else None
 
 def caption_tokens(text: str) -> list[str]:
-    "Treebank tokens in lower case without punctuation, as the COCO caption tools make them (Chen et al. 2015)."
+    """Treebank tokens in lower case without punctuation, as the COCO caption tools make them (Chen et al.
+    2015)."""
     if text.isascii() and text.isprintable() and not (text.count(".") > 1 and _SPACED_DOTS.search(text)):
         pieces = [*map(_caption_piece, text.split())]
         if None not in pieces: return [*chain.from_iterable(pieces)]
@@ -211,8 +227,10 @@ _mteval = cache(partial(_sacrebleus, "tokenizer_13a.Tokenizer13a"))
 def _mteval_piece(piece: str) -> tuple[str, ...]: return tuple(_split(_mteval(), piece))
 
 def _mteval_tokens(text: str) -> list[str]:
-    "sacreBLEU's 13a. None of its rules looks across a blank but one: a hyphen at the end of a line is taken away with the end."
-    return _split(_mteval(), text) if "-\n" in text else [*chain.from_iterable(map(_mteval_piece, text.split()))]
+    """sacreBLEU's 13a. None of its rules looks across a blank but one: a hyphen at the end of a line is taken
+    away with the end."""
+    return (_split(_mteval(), text) if "-\n" in text
+            else [*chain.from_iterable(map(_mteval_piece, text.split()))])
 
 _OWN = {"none": str.split, "ptb": caption_tokens, "ptb-all": ptb_tokens, "13a": _mteval_tokens}
 _SACRE = {"intl": ("tokenizer_intl.TokenizerV14International", ""),
@@ -228,32 +246,42 @@ def tokenizer_names() -> list[str]:
 @cache
 def get_tokenizer(name: str, # one of `tokenizer_names()`
                  ) -> Callable[[str], list[str]]: # text -> tokens
-    "The tokenizer of a name; raises InputError on unknown names, absent packages, and tokenizers that need a download."
+    """The tokenizer of a name; raises InputError on unknown names, absent packages, and tokenizers that need
+    a download."""
     if name in _OWN: return _OWN[name]
     if name in _FETCHED:
-        raise InputError(f"tokenizer {name!r} needs a model that only a download gives; tokenize the texts with it yourself and use tokenizer 'none'")
+        raise InputError(f"tokenizer {name!r} needs a model that only a download gives; "
+                         "tokenize the texts with it yourself and use tokenizer 'none'")
     if name not in _SACRE: raise unknown("tokenizer", name, tokenizer_names())
     path, install = _SACRE[name]
     try: line = _sacrebleus(path)
-    except (ImportError, RuntimeError) as error: raise InputError(f"tokenizer {name!r} needs a package that is not installed: {install}") from error
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"tokenizer {name!r} needs a package that is not installed: {install}") from error
     return partial(_split, line)
 
 # %% ../../nbs/data/030_tokens.ipynb #aa54ff5c
 def tokenizer_of(spec: str | Callable[[str], list[str]], # a name, or a function of one's own
                 ) -> tuple[Callable[[str], list[str]], str]: # the function, and a name for it
-    "The tokenizer that a name or a function stands for; a function goes by its own name; raises InputError on anything else."
-    if not (isinstance(spec, str) or callable(spec)): raise InputError(f"a tokenizer is a name or a function, not {spec!r:.60}")
-    return (get_tokenizer(spec), spec) if isinstance(spec, str) else (spec, getattr(spec, "__name__", type(spec).__name__))
+    """The tokenizer that a name or a function stands for; a function goes by its own name; raises InputError
+    on anything else."""
+    if not (isinstance(spec, str) or callable(spec)):
+        raise InputError(f"a tokenizer is a name or a function, not {spec!r:.60}")
+    return ((get_tokenizer(spec), spec) if isinstance(spec, str)
+            else (spec, getattr(spec, "__name__", type(spec).__name__)))
 
 # %% ../../nbs/data/030_tokens.ipynb #aa629e31
-_BLANKS = "bg ca cs da de el es et eu fi fr ga gl hr hu id is it lt lv mk ms mt nb nl nn no pl pt ro ru sk sl sq sr sv tr uk vi"
-_LANGUAGES = {"en": "ptb", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", **dict.fromkeys("bo km lo my th".split(), "char"),
-              **dict.fromkeys(_BLANKS.split(), "13a"), **dict.fromkeys("am ar bn fa gu he hi hy ka kn ml mr ne pa ta te ur".split(), "intl")}
+_BLANKS = ("bg ca cs da de el es et eu fi fr ga gl hr hu id is it lt lv mk ms mt nb nl nn no pl pt ro ru "
+           "sk sl sq sr sv tr uk vi")
+_LANGUAGES = {"en": "ptb", "zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab",
+              **dict.fromkeys("bo km lo my th".split(), "char"), **dict.fromkeys(_BLANKS.split(), "13a"),
+              **dict.fromkeys("am ar bn fa gu he hi hy ka kn ml mr ne pa ta te ur".split(), "intl")}
 
 def language_tokenizer(language: str, # "en", "de", "pt-BR", "zh_Hant", ...
                       ) -> str:       # a tokenizer's name
-    "The tokenizer for texts of a language; raises InputError on languages that have none, listing those that do."
+    """The tokenizer for texts of a language; raises InputError on languages that have none, listing those
+    that do."""
     found = _LANGUAGES.get(re.split("[-_]", language)[0].lower())
     if found is None:
-        raise InputError(f"no tokenizer is set for language {language!r} (set: {', '.join(sorted(_LANGUAGES))}); name one, as in tokenizer='intl'")
+        raise InputError(f"no tokenizer is set for language {language!r} (set: "
+                         f"{', '.join(sorted(_LANGUAGES))}); name one, as in tokenizer='intl'")
     return found

@@ -28,14 +28,15 @@ from ..files import assets_folder, atomic_write, digest, file_sha256
 # %% ../../nbs/data/040_wordnet.ipynb #a02deed2
 FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"} # parts of speech, in nltk's order
 KINDS = "nvars"                                            # s is an a near another a
-POINTERS = {"@", "@i", "!", "&"}                           # above, a name's kind, opposite, head of a satellite
+POINTERS = {"@", "@i", "!", "&"} # above, a name's kind, opposite, head of a satellite
 
 @dataclass
 class Entry:
     "One synset as a line of a data file tells it."
     kind: str              # one letter of KINDS
     words: list[str]       # in the file's order and case
-    pointers: list[tuple]  # of the kinds kept: (symbol, (part of speech, offset), source word or 0, target word or 0), words from 1
+    # of the kinds kept: (symbol, (part of speech, offset), source word or 0, target word or 0), words from 1
+    pointers: list[tuple]
 
 def parse_entry(line: str) -> tuple[int, Entry]: # offset, entry
     "A line of a data file."
@@ -43,7 +44,8 @@ def parse_entry(line: str) -> tuple[int, Entry]: # offset, entry
     end = 4 + 2*int(f[3], 16)
     words = [re.sub(r"\([^()]*\)$", "", word) if word.endswith(")") else word for word in f[4:end:2]]
     four = zip(*[iter(f[end + 1:end + 1 + 4*int(f[end])])]*4, strict=True)
-    kept = [(s, ("a" if pos == "s" else pos, int(o)), int(w[:2], 16), int(w[2:], 16)) for s, o, pos, w in four if s in POINTERS]
+    kept = [(s, ("a" if pos == "s" else pos, int(o)), int(w[:2], 16), int(w[2:], 16)) for s, o, pos, w in four
+            if s in POINTERS]
     return int(f[0]), Entry(f[2], words, kept)
 
 # %% ../../nbs/data/040_wordnet.ipynb #228212fd
@@ -53,19 +55,22 @@ def _lines(folder, name: str) -> Iterator[tuple[int, str]]: # line number, line
     with path.open("r", encoding="utf-8") as file: yield from enumerate(file, 1)
 
 def _read(folder, name: str, parse) -> list:
-    "What `parse` makes of each line but the license's and empty ones; raises InputError naming file and line."
+    """What `parse` makes of each line but the license's and empty ones; raises InputError naming file and
+    line."""
     out = []
     for number, line in _lines(folder, name):
         if line.startswith(" ") or not line.strip(): continue
         try: out.append(parse(line))
         except (ValueError, IndexError, KeyError) as error:
-            raise InputError(f"{folder}: {name}, line {number} is not in WordNet's format ({error})") from error
+            raise InputError(f"{folder}: {name}, "
+                             f"line {number} is not in WordNet's format ({error})") from error
     return out
 
 def _license(folder) -> str:
     "The text at the head of the data files."
     head = [line[4:].strip() for _, line in _lines(folder, "data.noun") if line.startswith(" ")]
-    if not any("Copyright" in line for line in head): raise InputError(f"{folder}: data.noun has no license at its head; take WordNet's own files")
+    if not any("Copyright" in line for line in head):
+        raise InputError(f"{folder}: data.noun has no license at its head; take WordNet's own files")
     return "\n".join(head).strip() + "\n"
 
 def _senses(line: str) -> tuple[str, str, list[int]]: # word, part of speech, offsets in sense order
@@ -73,24 +78,34 @@ def _senses(line: str) -> tuple[str, str, list[int]]: # word, part of speech, of
     return f[0], f[1], [int(x) for x in f[-int(f[2]):]]
 
 # %% ../../nbs/data/040_wordnet.ipynb #b5584309
-def _ranks(folder, number: Mapping) -> dict: # (lower-case word, synset number) -> place in the word's list, from 1
+# (lower-case word, synset number) -> place in the word's list, from 1
+def _ranks(folder, number: Mapping) -> dict:
     ranks = {}
     for suffix in FILES.values():
         for word, pos, offsets in _read(folder, f"index.{suffix}", _senses):
             for rank, offset in enumerate(offsets, 1):
-                if (pos, offset) not in number: raise InputError(f"{folder}: index.{suffix} sends {word} to offset {offset}, where no synset is")
+                if (pos, offset) not in number:
+                    raise InputError(f"{folder}: index.{suffix} sends {word} to offset "
+                                     f"{offset}, where no synset is")
                 ranks[word, number[pos, offset]] = rank
     return ranks
 
-def _relations(entries: list[Entry], number: Mapping, symbols: tuple, kinds: str) -> tuple[list[int], list[int]]: # counts, differences
-    ups = [[number[to] - i for symbol in symbols for s, to, *_ in e.pointers if s == symbol and e.kind in kinds] for i, e in enumerate(entries)]
+# counts, differences
+def _relations(
+    entries: list[Entry], number: Mapping, symbols: tuple, kinds: str
+) -> tuple[list[int], list[int]]:
+    ups = [[number[to] - i for symbol in symbols for s, to, *_ in e.pointers
+            if s == symbol and e.kind in kinds] for i, e in enumerate(entries)]
     return [len(up) for up in ups], [x for up in ups for x in up]
 
-def _antonyms(entries: list[Entry], number: Mapping, first: np.ndarray) -> list[int]: # entry of a word, entry of its opposite, ...
-    return [int(x) for i, e in enumerate(entries) for s, to, a, b in e.pointers if s == "!" for x in (first[i] + a - 1, first[number[to]] + b - 1)]
+# entry of a word, entry of its opposite, ...
+def _antonyms(entries: list[Entry], number: Mapping, first: np.ndarray) -> list[int]:
+    return [int(x) for i, e in enumerate(entries) for s, to, a, b in e.pointers if s == "!"
+            for x in (first[i] + a - 1, first[number[to]] + b - 1)]
 
 def _exceptions(folder) -> str: # a line each: part of speech, form, base forms
-    return "\n".join(f"{pos} {line}" for pos, suffix in FILES.items() for line in _read(folder, f"{suffix}.exc", lambda x: " ".join(x.split())))
+    return "\n".join(f"{pos} {line}" for pos, suffix in FILES.items()
+                     for line in _read(folder, f"{suffix}.exc", lambda x: " ".join(x.split())))
 
 # %% ../../nbs/data/040_wordnet.ipynb #f3c5a43a
 def _text(text: str) -> np.ndarray: return np.frombuffer(text.encode(), np.uint8)
@@ -102,43 +117,63 @@ def read_wordnet(folder) -> dict[str, np.ndarray]: # folder: a path, or a zipfil
     number = {(pos, offset): i for i, (pos, offset, _) in enumerate(found)}
     entries, ranks = [entry for *_, entry in found], _ranks(folder, number)
     forms = sorted({word for e in entries for word in e.words}, key=lambda word: (word.lower(), word))
-    form, pairs = {word: i for i, word in enumerate(forms)}, [(word, i) for i, e in enumerate(entries) for word in e.words]
+    form = {word: i for i, word in enumerate(forms)}
+    pairs = [(word, i) for i, e in enumerate(entries) for word in e.words]
     lost = next((word for word, i in pairs if (word.lower(), i) not in ranks), None)
-    if lost: raise InputError(f"{folder}: {lost} is in the data files and not in the index; the files belong to different editions")
+    if lost:
+        raise InputError(f"{folder}: {lost} is in the data files and not in the index; "
+                         "the files belong to different editions")
     first = np.cumsum([0, *(len(e.words) for e in entries)])
-    try: up, head, antonym = _relations(entries, number, ("@", "@i"), "nv"), _relations(entries, number, ("&",), "s"), _antonyms(entries, number, first)
-    except KeyError as error: raise InputError(f"{folder}: a pointer leads to {error}, where no synset is") from error
+    try:
+        up = _relations(entries, number, ("@", "@i"), "nv")
+        head = _relations(entries, number, ("&",), "s")
+        antonym = _antonyms(entries, number, first)
+    except KeyError as error:
+        raise InputError(f"{folder}: a pointer leads to {error}, where no synset is") from error
     edition = re.search(r"WordNet (\d+(?:\.\d+)?)", license)
-    return {"about": _text(json.dumps({"edition": edition[1] if edition else "unknown"})), "license": _text(license),
-            "forms": _text("\n".join(forms)), "fresh": np.array([a.lower() != b.lower() for a, b in zip(forms, ["", *forms])], np.uint8), "exceptions": _text(_exceptions(folder)),
-            "kind": np.array([KINDS.index(e.kind) for e in entries], np.uint8), "count": np.diff(first).astype(np.uint8),
-            "lemma": np.array([form[word] for word, _ in pairs], np.int32), "sense": np.array([ranks[w.lower(), i] for w, i in pairs], np.uint8),
+    return {"about": _text(json.dumps({"edition": edition[1] if edition else "unknown"})),
+            "license": _text(license),
+            "forms": _text("\n".join(forms)), "fresh": np.array([a.lower() != b.lower()
+                for a, b in zip(forms, ["", *forms])], np.uint8), "exceptions": _text(_exceptions(folder)),
+            "kind": np.array([KINDS.index(e.kind) for e in entries], np.uint8),
+            "count": np.diff(first).astype(np.uint8),
+            "lemma": np.array([form[word] for word, _ in pairs], np.int32),
+            "sense": np.array([ranks[w.lower(), i] for w, i in pairs], np.uint8),
             "up_count": np.array(up[0], np.uint8), "up": np.array(up[1], np.int32),
             "head_count": np.array(head[0], np.uint8), "head": np.array(head[1], np.int32),
             "antonym": np.array(antonym, np.int32).reshape(-1, 2)}
 
 # %% ../../nbs/data/040_wordnet.ipynb #c6233db0
-def build_wordnet(folder: str | Path, # WordNet's own files: data.noun, index.noun, noun.exc, and the same for verb, adj, adv
-                  out: str | Path,    # the file to write, *.npz; its card and license are written beside it
-                 ) -> dict:           # the card
+def build_wordnet(
+    # WordNet's own files: data.noun, index.noun, noun.exc, and the same for verb, adj, adv
+    folder: str | Path,
+    out: str | Path, # the file to write, *.npz; its card and license are written beside it
+) -> dict: # the card
     "Write the graph of a WordNet folder as one compressed file; raises InputError on a folder that is none."
     folder, out = Path(folder).expanduser(), Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"{out}: the name of a WordNet file ends in .npz")
     parts = read_wordnet(folder)
     with atomic_write(out) as tmp, open(tmp, "wb") as file: np.savez_compressed(file, **parts)
     with atomic_write(out.with_suffix(".LICENSE")) as tmp: tmp.write_bytes(bytes(parts["license"]))
-    edition, sources = _about(parts)["edition"], [f"{k}.{s}" for s in FILES.values() for k in ("data", "index")] + [f"{s}.exc" for s in FILES.values()]
-    card = {"name": out.stem, "what": "words, senses, hypernyms, antonyms and irregular forms of WordNet, without glosses", "edition": edition,
-            "source": f"WordNet {edition} database files, digest {digest([file_sha256(folder/name) for name in sources])}",
-            "license": f"WordNet license, in {out.stem}.LICENSE", "synsets": len(parts["kind"]), "senses": len(parts["lemma"]),
-            "size": out.stat().st_size, "sha256": file_sha256(out), "command": f"invariant-metrics wordnet build FOLDER --out {out.name}"}
+    edition = _about(parts)["edition"]
+    sources = [f"{k}.{s}" for s in FILES.values() for k in ("data", "index")] + [f"{s}.exc"
+        for s in FILES.values()]
+    card = {"name": out.stem, "what": "words, senses, hypernyms, antonyms and irregular forms of WordNet, "
+            "without glosses", "edition": edition,
+            "source": f"WordNet {edition} database files, digest "
+            f"{digest([file_sha256(folder/name) for name in sources])}",
+            "license": f"WordNet license, in {out.stem}.LICENSE", "synsets": len(parts["kind"]),
+            "senses": len(parts["lemma"]),
+            "size": out.stat().st_size, "sha256": file_sha256(out),
+            "command": f"invariant-metrics wordnet build FOLDER --out {out.name}"}
     with atomic_write(out.with_suffix(".card")) as tmp: tmp.write_text(json.dumps(card, indent=2) + "\n")
     return card
 
 def _about(parts: Mapping) -> dict: return json.loads(bytes(parts["about"]))
 
 # %% ../../nbs/data/040_wordnet.ipynb #e0699c70
-KINDS_OF = {"n": 0, "v": 1, "a": 2, "r": 3, "s": 2} # part of speech -> list; satellites stand in the adjectives' lists
+# part of speech -> list; satellites stand in the adjectives' lists
+KINDS_OF = {"n": 0, "v": 1, "a": 2, "r": 3, "s": 2}
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
@@ -181,7 +216,8 @@ class Lexicon:
         return table
 
 # %% ../../nbs/data/040_wordnet.ipynb #5b2d63c6
-def _starts(counts: np.ndarray) -> memoryview: return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32).data
+def _starts(counts: np.ndarray) -> memoryview:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32).data
 
 def _sense_lists(parts: Mapping) -> tuple[memoryview, memoryview]:
     word = np.cumsum(parts["fresh"], dtype=np.int64) - 1 # of each form
@@ -225,27 +261,34 @@ def synset_number(lexicon: Lexicon,
     if len(parts) != 3 or parts[1] not in KINDS_OF or not parts[2].isdecimal():
         raise InputError(f"{name!r} names no synset; names look like dog.n.01: word, one of n v a s r, sense")
     numbers, sense = sense_numbers(lexicon, parts[0], parts[1]), int(parts[2])
-    if not 1 <= sense <= len(numbers): raise InputError(f"WordNet {lexicon.edition} has no {name!r}: {parts[0]!r} has {len(numbers)} senses as {parts[1]}")
+    if not 1 <= sense <= len(numbers):
+        raise InputError(f"WordNet {lexicon.edition} has no {name!r}: "
+                         f"{parts[0]!r} has {len(numbers)} senses as {parts[1]}")
     lexicon._known[name] = numbers[sense - 1]
     return numbers[sense - 1]
 
 # %% ../../nbs/data/040_wordnet.ipynb #19e23ece
-NOUNS, VERBS = "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y", "s: ies:y es:e es: ed:e ed: ing:e ing:"
+NOUNS = "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y"
+VERBS = "s: ies:y es:e es: ed:e ed: ing:e ing:"
 ADJECTIVES = "er: est: er:e est:e"
-ENDINGS = {pos: [pair.split(":") for pair in rules.split()] for pos, rules in dict(n=NOUNS, v=VERBS, a=ADJECTIVES, s=ADJECTIVES, r="").items()}
+ENDINGS = {pos: [pair.split(":") for pair in rules.split()]
+           for pos, rules in dict(n=NOUNS, v=VERBS, a=ADJECTIVES, s=ADJECTIVES, r="").items()}
 
 def base_forms(lexicon: Lexicon,
                form: str,        # as in a text
                pos: str,         # one of n v a r s
               ) -> list[str]:    # words of that part of speech, the best first; may be empty
-    "What is in the dictionary for an inflected form: itself, then its exceptions or what the regular endings leave."
+    """What is in the dictionary for an inflected form: itself, then its exceptions or what the regular
+    endings leave."""
     bases = lexicon._exceptions.get((KINDS_OF[pos], form))
     if bases is None: bases = [form[:-len(end)] + new for end, new in ENDINGS[pos] if form.endswith(end)]
-    return [word for word in dict.fromkeys([form, *bases]) if sense_numbers(lexicon, word, "a" if pos == "s" else pos)]
+    return [word for word in dict.fromkeys([form, *bases])
+            if sense_numbers(lexicon, word, "a" if pos == "s" else pos)]
 
 def _positions(pos: str | None) -> str:
     if pos is None: return "nvar"
-    if not isinstance(pos, str) or not pos or set(pos) - set(KINDS_OF): raise InputError(f"part of speech {pos!r} is none of n, v, a, s, r")
+    if not isinstance(pos, str) or not pos or set(pos) - set(KINDS_OF):
+        raise InputError(f"part of speech {pos!r} is none of n, v, a, s, r")
     return pos
 
 # %% ../../nbs/data/040_wordnet.ipynb #25c95e87
@@ -303,7 +346,8 @@ def synset_numbers(lexicon: Lexicon,
     numbers, many = np.asarray(synsets), len(lexicon.parts["kind"])
     if numbers.dtype.kind not in "iu": raise InputError("synsets are given by name, or by whole numbers")
     lost = numbers[(numbers < 0) | (numbers >= many)]
-    if len(lost): raise InputError(f"WordNet {lexicon.edition} has no synset of number {lost[0]}, only {many}")
+    if len(lost):
+        raise InputError(f"WordNet {lexicon.edition} has no synset of number {lost[0]}, only {many}")
     return numbers.astype(np.int64)
 
 # %% ../../nbs/data/040_wordnet.ipynb #129f05c3
@@ -428,16 +472,19 @@ class WordNet(Taxonomy):
     "WordNet's words and relations. Synsets go in and come out as names (dog.n.01); answers are nltk's."
 
     def synsets(self, word: str, pos: str | None = None) -> list[str]:
-        "The synsets of a word or an inflected form, in sense order; `pos` one or more of n v a s r, None for all."
+        """The synsets of a word or an inflected form, in sense order; `pos` one or more of n v a s r, None
+        for all."""
         word = word.lower()
-        return [synset_name(self, i) for p in _positions(pos) for base in base_forms(self, word, p) for i in sense_numbers(self, base, p)]
+        return [synset_name(self, i) for p in _positions(pos) for base in base_forms(self, word, p)
+                for i in sense_numbers(self, base, p)]
 
     def morphy(self, form: str, pos: str | None = None) -> str | None:
         "The dictionary form of an inflected one (mice: mouse); None where it is no word."
         return next((base for p in _positions(pos) for base in base_forms(self, form, p)), None)
 
     def lemmas(self, synset: str) -> list[str]:
-        "The words of a synset, as they are written; raises InputError where there is no such synset, as all that take one."
+        """The words of a synset, as they are written; raises InputError where there is no such synset, as all
+        that take one."""
         i = synset_number(self, synset)
         return [self._forms[k] for k in self._lemma[self._first[i]:self._first[i + 1]]]
 
@@ -446,7 +493,8 @@ class WordNet(Taxonomy):
         return [sorted({*self.lemmas(name)} - {word}) for name in self.synsets(word, pos)]
 
     def antonyms(self, word: str, pos: str | None = None, heads: bool = False) -> list[str]:
-        "The opposites of a word in all its senses; with `heads` also the opposites of the adjectives its satellites stand near."
+        """The opposites of a word in all its senses; with `heads` also the opposites of the adjectives its
+        satellites stand near."""
         return antonyms(self, word.lower(), pos, heads)
 
     def hypernyms(self, synset: str) -> list[str]:
@@ -458,7 +506,8 @@ class WordNet(Taxonomy):
         return {synset_name(self, i): steps for i, steps in self.above(synset_number(self, synset)).items()}
 
     def path_similarity(self, a: str, b: str, root: bool = True) -> float | None:
-        "1/(1 + steps of the shortest way between two synsets); None where there is none, which happens with root=False only."
+        """1/(1 + steps of the shortest way between two synsets); None where there is none, which happens with
+        root=False only."""
         steps = path_steps(self, synset_number(self, a), synset_number(self, b), root)
         return None if steps is None else 1/(1 + steps)
 
@@ -480,12 +529,13 @@ def lowest_common(taxonomy: Taxonomy,
     deepest = max((taxonomy.depth(c) for c in both), default=0)
     return sorted(synset_name(taxonomy, c) for c in both if taxonomy.depth(c) == deepest)
 
-def antonyms(lexicon: Lexicon,
-             word: str,           # lower case
-             pos: str | None,
-             heads: bool,         # go from satellites to their heads
-             senses: int | None = None, # only so many of the most frequent senses of each part of speech; None: all
-            ) -> list[str]:       # each once, in the order of the senses
+def antonyms(
+    lexicon: Lexicon,
+    word: str,                 # lower case
+    pos: str | None,
+    heads: bool,               # go from satellites to their heads
+    senses: int | None = None, # only so many of the most frequent senses of each part of speech; None: all
+) -> list[str]: # each once, in the order of the senses
     "The opposites of a word: of its own entries, then of the words at the head of its satellites."
     numbers = [i for p in _positions(pos) for i in sense_numbers(lexicon, word, p)[:senses]]
     entries = lambda i: range(lexicon._first[i], lexicon._first[i + 1])
@@ -500,34 +550,45 @@ def antonyms(lexicon: Lexicon,
 def open_wordnet(path: Path, # *.npz, its card beside it
                 ) -> WordNet:
     "The graph in a file of `build_wordnet`; raises InputError where it or its card is missing or damaged."
-    again = "; reinstall the package" if path.parent == assets_folder() else "; make it again with: invariant-metrics wordnet build FOLDER --out FILE"
+    again = ("; reinstall the package" if path.parent == assets_folder()
+             else "; make it again with: invariant-metrics wordnet build FOLDER --out FILE")
     for part in (path, path.with_suffix(".card")):
         if not part.is_file(): raise InputError(f"no WordNet in {path}: {part.name} is missing{again}")
-    try: card = json.loads(path.with_suffix(".card").read_text(encoding="utf-8")); sha256, edition = card["sha256"], card["edition"]
-    except (ValueError, KeyError, TypeError) as error: raise InputError(f"{path.with_suffix('.card')} is no card of a WordNet file{again}") from error
-    if file_sha256(path) != sha256: raise InputError(f"{path} is damaged: its sha256 is not its card's{again}")
-    with np.load(path, allow_pickle=False) as file: return WordNet(edition, sha256[:12], {name: file[name] for name in file.files})
+    try:
+        card = json.loads(path.with_suffix(".card").read_text(encoding="utf-8"))
+        sha256, edition = card["sha256"], card["edition"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path.with_suffix('.card')} is no card of a WordNet file{again}") from error
+    if file_sha256(path) != sha256:
+        raise InputError(f"{path} is damaged: its sha256 is not its card's{again}")
+    with np.load(path, allow_pickle=False) as file:
+        return WordNet(edition, sha256[:12], {name: file[name] for name in file.files})
 
 def read_folder(folder) -> WordNet: # a path, or a zipfile.Path
     "The graph in a folder of WordNet's own files."
     parts = read_wordnet(folder)
-    return WordNet(_about(parts)["edition"], "local-" + digest([hashlib.sha256(part.tobytes()).hexdigest() for part in parts.values()])[:12], parts)
+    return WordNet(_about(parts)["edition"], "local-" + digest([hashlib.sha256(part.tobytes()).hexdigest()
+                                                                for part in parts.values()])[:12], parts)
 
 def nltk_folder(): # a path, or a zipfile.Path
     "Where nltk keeps its WordNet; raises InputError where it has none."
     import nltk
     for root in map(Path, nltk.data.path):
         if (root/"corpora"/"wordnet"/"data.noun").is_file(): return root/"corpora"/"wordnet"
-        if (root/"corpora"/"wordnet.zip").is_file(): return zipfile.Path(root/"corpora"/"wordnet.zip", "wordnet/")
-    raise InputError("nltk has no WordNet on this machine; run: python -m nltk.downloader wordnet, or leave wordnet= away to use the package's own")
+        if (root/"corpora"/"wordnet.zip").is_file():
+            return zipfile.Path(root/"corpora"/"wordnet.zip", "wordnet/")
+    raise InputError("nltk has no WordNet on this machine; run: python -m nltk.downloader wordnet, "
+                     "or leave wordnet= away to use the package's own")
 
 @cache
 def _opened(source: str, _changed: int) -> WordNet:
     if source == "nltk": return read_folder(nltk_folder())
     return read_folder(Path(source)) if Path(source).is_dir() else open_wordnet(Path(source))
 
-def wordnet(source: str | Path | None = None, # None: the package's own; a file of `build_wordnet`; a folder of WordNet's files; or "nltk"
-           ) -> WordNet:
+def wordnet(
+    # None: the package's own; a file of `build_wordnet`; a folder of WordNet's files; or "nltk"
+    source: str | Path | None = None,
+) -> WordNet:
     "WordNet, read once per process; raises InputError where there is none, or where a file is damaged."
     if source == "nltk": return _opened("nltk", 0)
     path = assets_folder()/"wordnet.npz" if source is None else Path(source).expanduser().resolve()

@@ -21,7 +21,8 @@ from ..data.wordnet import antonyms, wordnet
 from ..invariants.caption_words import COLOR, noun_lemma
 from .word_lists import COMPOUNDS, FORM_OF, word_pairs
 from .words import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
-from .words import flat, marked, names_of_text, names_one_thing, put, unsaid, word_edits
+from .words import (flat, marked, names_of_text, names_one_thing, put, unsaid,
+                                           word_edits)
 
 # %% ../../nbs/edits/70_attributes.ipynb #4cfe5980
 PALETTES = ("css", "css+xkcd")
@@ -182,8 +183,9 @@ def _color_edit(choice: AttributeChoice, seen: bool) -> Callable: # seen: only c
     return edit
 
 # %% ../../nbs/edits/70_attributes.ipynb #89e07b9f
+# opposites that no picture shows
 _ODD = {("right", "wrong"), ("dry", "phlegmy"), ("dry", "sweet"), ("full", "thin"), ("flat", "contrasty"),
-        ("female", "androgynous"), ("male", "androgynous"), ("fresh", "salty")} # opposites that no picture shows
+        ("female", "androgynous"), ("male", "androgynous"), ("fresh", "salty")}
 
 @lru_cache(2**14)
 def adjective_opposites(word: str,           # lower case
@@ -193,7 +195,8 @@ def adjective_opposites(word: str,           # lower case
     "The antonyms of an adjective in WordNet, as they stand in a sentence."
     found = antonyms(wordnet(), word, "a", heads, 1 if senses == "first" else None)
     if word in COLOR: found = [other for other in found if other in COLOR] # *ripe* is no color
-    words = [other.replace("_", " ") for other in found if other.lower() != word and (word, other) not in _ODD]
+    words = [other.replace("_", " ") for other in found
+             if other.lower() != word and (word, other) not in _ODD]
     return tuple(other for other in words if marked(f"a {other} thing").tags[1] == "A") # no *much*
 
 _MEASURES = frozenset("""year years month months week weeks day days hour hours foot feet inch inches
@@ -202,7 +205,8 @@ _COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
 
 _LAMPS = frozenset("pole poles post posts bulb bulbs fixture fixtures switch show tower".split())
 
-def _is_fixed(word: str, before: tuple[str, ...], after: tuple[str, ...]) -> bool: # *the same*, *a light pole*
+# *the same*, *a light pole*
+def _is_fixed(word: str, before: tuple[str, ...], after: tuple[str, ...]) -> bool:
     return word == "same" or word == "other" and "the" not in before or word == "light" and {*after} & _LAMPS
 
 def _free_adjective(m: Marked, i: int) -> bool: # that says something about a thing by itself

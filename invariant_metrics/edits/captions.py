@@ -18,7 +18,8 @@ import numpy as np
 from ..core import rng
 from ..worlds.classes import CLASSES, COLORS
 from ..worlds.scene_captions import MIRROR, WORDS, SceneTruth, caption_truth
-from ..worlds.scene_captions import scenes_with_captions, relation_captions, read_claims, subject_of
+from ..worlds.scene_captions import (scenes_with_captions, relation_captions, read_claims,
+                                                     subject_of)
 from ..worlds.scene_text import phrase
 from .colors import perturbation
 from .sentences import LEVELS, Case, Foil, TextItems, form_foil, repeated, swapped
@@ -35,7 +36,8 @@ class CaptionContent(NamedTuple):
 
 def one_sided(facts: SceneTruth) -> SceneTruth:
     "The same facts with each relation told from one side only."
-    turned = {(o, MIRROR[r], s) if r in MIRROR and (o, s) < (s, o) else (s, r, o) for s, r, o in facts.relations}
+    turned = {(o, MIRROR[r], s) if r in MIRROR and (o, s) < (s, o) else (s, r, o)
+              for s, r, o in facts.relations}
     keep = {(s, min(r, MIRROR.get(r, r)), o) if s == o else (s, r, o) for s, r, o in turned}
     return SceneTruth(facts.objects, facts.attributes, frozenset(keep))
 
@@ -66,14 +68,16 @@ def expected(facts: SceneTruth, step: Step) -> SceneTruth:
     name = lambda n: step.names.get(n, n)
     attributes = frozenset((name(n), step.colors.get((n, c), c)) for n, c in facts.attributes)
     turn = lambda r: MIRROR[r] if r in (step.relation, MIRROR.get(step.relation)) else r
-    return SceneTruth(frozenset(map(name, facts.objects)), attributes, frozenset((name(s), turn(r), name(o)) for s, r, o in facts.relations))
+    return SceneTruth(frozenset(map(name, facts.objects)), attributes,
+                      frozenset((name(s), turn(r), name(o)) for s, r, o in facts.relations))
 
 # %% ../../nbs/edits/30_captions.ipynb #0bb9391d
 _THINGS = tuple(c.name for c in CLASSES if c.thing and c.name != "orange") # an orange may be a color
 _OTHER_WORDS = {words: WORDS[MIRROR[key]][k % len(WORDS[MIRROR[key]])]
                 for key, all_ in WORDS.items() if key in MIRROR for k, words in enumerate(all_)}
 
-def _drawn(options: Sequence, generator: np.random.Generator): return options[int(generator.integers(len(options)))] if options else None
+def _drawn(options: Sequence, generator: np.random.Generator):
+    return options[int(generator.integers(len(options)))] if options else None
 
 def new_noun(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
     old = _drawn(sorted(facts.objects & truth.objects & set(_THINGS)), generator)
@@ -88,7 +92,8 @@ def new_color(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generat
 
 def turn_relation(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
     told = one_sided(truth).relations
-    false = lambda s, r, o: not one_sided(SceneTruth(frozenset(), frozenset(), frozenset({(s, MIRROR[r], o)}))).relations & told
+    false = lambda s, r, o: not one_sided(SceneTruth(frozenset(), frozenset(),
+                                                     frozenset({(s, MIRROR[r], o)}))).relations & told
     options = sorted({r for s, r, o in facts.relations if r in MIRROR and false(s, r, o)})
     relation = _drawn(options, generator)
     return None if relation is None else Step(tuple(_OTHER_WORDS.items()), {}, {}, relation)
@@ -106,10 +111,12 @@ def stepped(case: Case, makers: Sequence, generator: np.random.Generator) -> Foi
 _of = lambda name, severity, kind="violation": text_family(name, "captioning", severity, kind)
 
 @_of("object-replaced", "things replaced by things the picture has not")
-def object_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None: return stepped(case, [new_noun] * level, generator)
+def object_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+    return stepped(case, [new_noun] * level, generator)
 
 @_of("color-replaced", "colors replaced by colors the thing has not")
-def color_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None: return stepped(case, [new_color] * level, generator)
+def color_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
+    return stepped(case, [new_color] * level, generator)
 
 @_of("relation-reversed", "the relation turned around")
 def reverse_relation(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -123,7 +130,8 @@ def false_facts(case: Case, level: int, generator: np.random.Generator) -> Foil 
 # %% ../../nbs/edits/30_captions.ipynb #010d2717
 def two_colors(facts: SceneTruth, truth: SceneTruth, generator: np.random.Generator) -> Step | None:
     told = sorted(a for a in facts.attributes if a[0] in _THINGS)
-    pairs = [(a, b) for a in told for b in told if a < b and a[0] != b[0] and not {(a[0], b[1]), (b[0], a[1])} & truth.attributes]
+    pairs = [(a, b) for a in told for b in told
+             if a < b and a[0] != b[0] and not {(a[0], b[1]), (b[0], a[1])} & truth.attributes]
     pair = _drawn(pairs, generator)
     if pair is None: return None
     (n, c), (m, d) = pair
@@ -140,9 +148,10 @@ def drop_object(case: Case, level: int, generator: np.random.Generator) -> Foil 
     before, made = claims(case.reference), []
     for text in (case.reference, case.valid):
         start = next((f"{s} " for s in ("there is", "the picture shows") if s in text), "")
-        made.append(start + (f"{content.first} {content.place}" if f"{content.first} {content.place}" in text else content.first))
-    kept = SceneTruth(before.objects - {content.second}, frozenset(a for a in before.attributes if a[0] != content.second),
-                      frozenset(r for r in before.relations if content.second not in r))
+        made.append(start + (f"{content.first} {content.place}" if f"{content.first} {content.place}" in text
+                             else content.first))
+    kept = SceneTruth(before.objects - {content.second}, frozenset(a for a in before.attributes
+        if a[0] != content.second), frozenset(r for r in before.relations if content.second not in r))
     return Foil(*made, all(claims(text) == kept for text in made) and not {*made} & {*content.captions})
 
 @_of("object-added", "things that are not in the picture")
@@ -150,8 +159,10 @@ def add_object(case: Case, level: int, generator: np.random.Generator) -> Foil |
     before, truth = claims(case.reference), case.content.truth
     free = [n for n in _THINGS if n not in truth.objects | before.objects]
     if len(free) < level: return None
-    new = {free[k]: [*COLORS][int(generator.integers(len(COLORS)))] for k in generator.permutation(len(free))[:level]}
-    made = [" and ".join([text, *(phrase(n, c) for n, c in new.items())]) for text in (case.reference, case.valid)]
+    new = {free[k]: [*COLORS][int(generator.integers(len(COLORS)))]
+           for k in generator.permutation(len(free))[:level]}
+    made = [" and ".join([text, *(phrase(n, c) for n, c in new.items())])
+            for text in (case.reference, case.valid)]
     more = before._replace(objects=before.objects | {*new}, attributes=before.attributes | {*new.items()})
     return Foil(*made, all(claims(text) == more for text in made))
 
@@ -160,7 +171,8 @@ def _right(case: Case): return lambda text: text in case.content.captions
 
 @_of("word-repeated", "words that stand twice", "form")
 def word_repeated(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return form_foil(case, repeated, level, generator, _right(case), lambda text: (set(text.split()), claims(text)))
+    return form_foil(case, repeated, level, generator, _right(case),
+                     lambda text: (set(text.split()), claims(text)))
 
 @_of("order-broken", "neighboring words in the wrong order", "form")
 def order_broken(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -171,14 +183,14 @@ def captions_apart(case: Case, other: Case) -> bool:
     return not case.content.truth.objects & read_claims(other.reference).objects & set(_THINGS)
 
 unrelated_caption = unrelated(captions_apart)
-perturbation("unrelated-caption", task="captioning", kind="violation", severity="the caption of another picture",
-             steps=len(LEVELS), sources=("captioning",))(unrelated_caption);
+perturbation("unrelated-caption", task="captioning", kind="violation", severity="the caption of another "
+             "picture", steps=len(LEVELS), sources=("captioning",))(unrelated_caption);
 
 # %% ../../nbs/edits/30_captions.ipynb #c05d84cf
 def _content(scenes, i: int) -> CaptionContent:
     s = subject_of(scenes, i)
-    return CaptionContent(caption_truth(scenes, i), tuple(relation_captions(scenes, i)), phrase(s.first.noun, s.first.color),
-                          s.second.noun, s.place)
+    return CaptionContent(caption_truth(scenes, i), tuple(relation_captions(scenes, i)),
+                          phrase(s.first.noun, s.first.color), s.second.noun, s.place)
 
 def caption_items(n: int, seed: int = 0) -> TextItems:
     "Painted scenes, each with two right captions that claim the same facts."
@@ -188,7 +200,8 @@ def caption_items(n: int, seed: int = 0) -> TextItems:
         reference = _drawn(content.captions, draw)
         others = [c for c in content.captions if c != reference and claims(c) == claims(reference)]
         cases.append(Case(content, reference, _drawn(others, draw) or ""))
-    return TextItems("captioning", tuple(cases), pictures=(255 * scenes.rgb).round().byte().permute(0, 2, 3, 1).numpy())
+    return TextItems("captioning", tuple(cases),
+                     pictures=(255 * scenes.rgb).round().byte().permute(0, 2, 3, 1).numpy())
 
 def caption_wrongness(items: TextItems, at: np.ndarray, texts: Sequence[str]) -> np.ndarray: # (n,)
     "0 for right captions, 1 for all other texts."

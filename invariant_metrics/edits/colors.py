@@ -29,18 +29,21 @@ from ..worlds.scenes import oracle_violation, recolored, wrong_color
 # %% ../../nbs/edits/00_colors.ipynb #444fc2ec
 @dataclass(frozen=True)
 class Items:
-    "A batch of pictures to be perturbed, with what is known about them; raises InputError when the shapes disagree."
+    """A batch of pictures to be perturbed, with what is known about them; raises InputError when the shapes
+    disagree."""
     rgb: Tensor               # (N, 3, H, W), sRGB in [0, 1]: the truth
     regions: Tensor           # (N, H, W) integers, one label per region
     cluster: np.ndarray       # (N,) integers, items of one photograph share one
     scenes: object = None     # the batch of scenes they were rendered from, or None for photographs
-    classes: Sequence[Mapping[int, str]] | None = None # of each item: region -> what it shows, where that is known
+    # of each item: region -> what it shows, where that is known
+    classes: Sequence[Mapping[int, str]] | None = None
     reach: Tensor | None = None # (N, directions), see `color_reach`; None: of the items here
 
     def __post_init__(self):
         n, _, *size = self.rgb.shape
         if tuple(self.regions.shape) != (n, *size) or len(self.cluster) != n:
-            shapes = f"rgb {tuple(self.rgb.shape)}, regions {tuple(self.regions.shape)}, {len(self.cluster)} clusters"
+            shapes = (f"rgb {tuple(self.rgb.shape)}, regions {tuple(self.regions.shape)}, "
+                      f"{len(self.cluster)} clusters")
             raise InputError(f"items disagree: {shapes}")
 
     def __len__(self) -> int: return len(self.rgb)
@@ -65,11 +68,13 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
               true: Tensor, # (N, 2, H, W) true colors, all of them inside the gamut
               ab: Tensor,   # (N, 2, H, W) proposed colors
              ) -> Tensor:   # (N, 3, H, W) RGB in [0, 1]
-    "Pictures with these colors and their own lightness; colors outside the gamut move straight towards the true ones."
+    """Pictures with these colors and their own lightness; colors outside the gamut move straight towards the
+    true ones."""
     image = join_lab(L, ab, clamp=False)
     out = ((image < -5e-4) | (image > 1 + 5e-4)).any(1)
     if not out.any(): return image.clamp(0, 1)
-    flat = lambda x: x.movedim(1, -1)[out].T[None, :, :, None]  # the pixels that left the gamut, as one tall image
+    # the pixels that left the gamut, as one tall image
+    flat = lambda x: x.movedim(1, -1)[out].T[None, :, :, None]
     L, true, far = flat(L), flat(true), flat(ab - true)
     low, high = torch.zeros_like(L), torch.ones_like(L)
     for _ in range(7):
@@ -81,7 +86,8 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
     return image.movedim(-1, 1).clamp(0, 1)
 
 # %% ../../nbs/edits/00_colors.ipynb #3f238f7f
-EDIT_KINDS = ("violation", "less", "form", "valid") # false; true but less said; said worse with its meaning kept; another right answer
+# false; true but less said; said worse with its meaning kept; another right answer
+EDIT_KINDS = ("violation", "less", "form", "valid")
 AXES = {"violation": "precision", "less": "completeness", "form": "form"} # what suffers under each kind
 
 def chosen_kinds(kind: str | Iterable[str] | None = None, # one kind or several; None for all
@@ -97,14 +103,16 @@ def chosen_kinds(kind: str | Iterable[str] | None = None, # one kind or several;
 class Perturbation:
     "A registered way to change items: call it with (items, generator) to get (dose, applies)."
     name: str
-    function: Callable        # (items, generator) -> (dose, applies); dose: strengths (N,) -> colors ab or pictures
-    task: str                 # "colorization", ...
-    kind: str                 # one of EDIT_KINDS
-    severity: str             # what a strength of 1 means, in words
-    steps: int | None = None  # None: the strength is continuous; else only k/steps, k = 1..steps, mean something
+    function: Callable # (items, generator) -> (dose, applies); dose: strengths (N,) -> colors ab or pictures
+    task: str                # "colorization", ...
+    kind: str                # one of EDIT_KINDS
+    severity: str            # what a strength of 1 means, in words
+    # None: the strength is continuous; else only k/steps, k = 1..steps, mean something
+    steps: int | None = None
     sources: tuple[str, ...] = ("photos", "scenes") # where it can be used at all
 
-    def __post_init__(self): # known by its function, so that a notebook's own definition can stand in for its module's
+    # known by its function, so that a notebook's own definition can stand in for its module's
+    def __post_init__(self):
         chosen_kinds(self.kind)
         for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
@@ -114,7 +122,8 @@ class Perturbation:
 perturbations = Registry("perturbation", group="invariant_metrics.perturbations")
 
 def perturbation(name: str, **fields) -> Callable:
-    "Decorator: registers a function as the perturbation `name`, with the fields of `Perturbation`; raises InputError on an unknown kind."
+    """Decorator: registers a function as the perturbation `name`, with the fields of `Perturbation`; raises
+    InputError on an unknown kind."""
     def add(function: Callable) -> Callable:
         perturbations.add(name, Perturbation(name, function, **fields))
         return function
@@ -125,10 +134,12 @@ def families(task: str = "colorization",
              kind: str | Iterable[str] | None = None, # of EDIT_KINDS, one or several; None for all
              source: str | None = None,               # "photos", "scenes", or None for all
             ) -> list[str]:
-    "Names of the registered perturbations of a task, in the order they were registered; raises InputError on an unknown kind."
+    """Names of the registered perturbations of a task, in the order they were registered; raises InputError
+    on an unknown kind."""
     found = [perturbations[name] for name in perturbations.names()]
     kinds = chosen_kinds(kind)
-    return [p.name for p in found if p.task == task and p.kind in kinds and (source is None or source in p.sources)]
+    return [p.name for p in found
+            if p.task == task and p.kind in kinds and (source is None or source in p.sources)]
 
 def _column(strength: Tensor) -> Tensor: return strength.view(-1, 1, 1, 1)
 
@@ -140,7 +151,8 @@ def desaturation(items: Items, generator: np.random.Generator) -> tuple[Callable
     "The color fades towards gray; applies where there is color (mean chroma above 1)."
     return lambda s: items.ab * (1 - _column(s)), items.ab.norm(dim=1).mean((1, 2)) > 1
 
-@perturbation("chroma-shift", task="colorization", kind="violation", severity="ab offset of 60 in one direction")
+@perturbation("chroma-shift", task="colorization", kind="violation",
+              severity="ab offset of 60 in one direction")
 def chroma_shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The whole picture gets a tint in one random direction; always applies."
     angle = _draw(generator.uniform(0, 2 * np.pi, len(items)), items.ab)
@@ -154,13 +166,15 @@ def region_means(ab: Tensor,      # (N, C, H, W)
     "Each region painted with the mean of its values."
     index = regions.long().flatten(1)[:, None].expand(-1, ab.shape[1], -1)
     total = ab.new_zeros(*ab.shape[:2], int(index.max()) + 1)
-    mean = total.scatter_add(2, index, ab.flatten(2)) / total.scatter_add(2, index, torch.ones_like(ab.flatten(2))).clamp(min=1)
+    mean = total.scatter_add(2, index, ab.flatten(2)) / total.scatter_add(2, index,
+        torch.ones_like(ab.flatten(2))).clamp(min=1)
     return mean.gather(2, index).view_as(ab)
 
 def _blurred(maps: Tensor, sigma: float) -> Tensor: # (N, C, H, W), float32
     return torch.from_numpy(gaussian_filter(maps.numpy(), (0, 0, sigma, sigma), mode="mirror", truncate=2.0))
 
-@perturbation("bleeding", task="colorization", kind="violation", severity="region colors blurred with sigma = a quarter of the width")
+@perturbation("bleeding", task="colorization", kind="violation",
+              severity="region colors blurred with sigma = a quarter of the width")
 def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Colors of neighboring regions diffuse across their border; applies where there are two regions."
     flat, width = region_means(items.ab, items.regions), items.ab.shape[-1]
@@ -187,7 +201,8 @@ def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     patches = torch.sigmoid((field - level) / 0.1) * color
     return lambda s: items.ab + _column(s) * patches, torch.ones(n, dtype=torch.bool)
 
-@perturbation("misregistration", task="colorization", kind="violation", severity="color layer shifted by a third of the width")
+@perturbation("misregistration", task="colorization", kind="violation",
+              severity="color layer shifted by a third of the width")
 def misregistration(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The color layer slips in a random direction (mirrored at the edge); applies where color varies."
     angle = _draw(generator.uniform(0, 2 * np.pi, len(items)), items.ab)
@@ -195,14 +210,16 @@ def misregistration(items: Items, generator: np.random.Generator) -> tuple[Calla
     straight = torch.eye(2, 3).to(items.ab).expand(len(items), -1, -1)
     def dose(strength: Tensor) -> Tensor:
         shift = (2 / 3 * strength[:, None] * direction)[:, :, None]     # the grid is 2 wide
-        grid = F.affine_grid(torch.cat([straight[:, :, :2], shift], dim=2), list(items.ab.shape), align_corners=False)
+        grid = F.affine_grid(torch.cat([straight[:, :, :2], shift], dim=2), list(items.ab.shape),
+                             align_corners=False)
         return F.grid_sample(items.ab, grid, padding_mode="reflection", align_corners=False)
     return dose, items.ab.flatten(2).std(2).norm(dim=1) > 0.5
 
 # %% ../../nbs/edits/00_colors.ipynb #afd60a8e
-def _chosen(share: Tensor,                   # (N, K) area of each region in [0, 1]
-            generator: np.random.Generator,
-           ) -> tuple[Tensor, Tensor]:       # (N, K) regions to recolor; (N,) where there are two large ones at least
+def _chosen(
+    share: Tensor, # (N, K) area of each region in [0, 1]
+    generator: np.random.Generator,
+) -> tuple[Tensor, Tensor]: # (N, K) regions to recolor; (N,) where there are two large ones at least
     "About half of the regions above 2 % of the area, at least one and never all of them."
     key = _draw(generator.random(share.shape), share)
     large = share > 0.02
@@ -211,22 +228,30 @@ def _chosen(share: Tensor,                   # (N, K) area of each region in [0,
     pick = ((key < 0.5) & large).scatter(1, first, True).scatter(1, last, False)
     return pick, large.sum(1) >= 2
 
-def _region_shares(regions: Tensor) -> tuple[Tensor, Tensor]: # (N, H*W) labels; (N, K) area of each region in [0, 1]
+# (N, H*W) labels; (N, K) area of each region in [0, 1]
+def _region_shares(regions: Tensor) -> tuple[Tensor, Tensor]:
     index = regions.long().flatten(1)
-    return index, torch.zeros(len(index), int(index.max()) + 1).scatter_add(1, index, torch.full(index.shape, 1 / index.shape[1]))
+    return (index, torch.zeros(len(index), int(index.max()) + 1).scatter_add(1, index,
+        torch.full(index.shape, 1 / index.shape[1])))
 
-def _region_colors(items: Items, index: Tensor, count: int) -> Tensor: # (N, 2, K) the mean color of each region
+# (N, 2, K) the mean color of each region
+def _region_colors(items: Items, index: Tensor, count: int) -> Tensor:
     both = index[:, None].expand(-1, 2, -1)
-    return torch.zeros(len(items), 2, count).scatter(2, both, region_means(items.ab, items.regions).flatten(2))
+    return torch.zeros(len(items), 2, count).scatter(2, both,
+                                                     region_means(items.ab, items.regions).flatten(2))
 
-def _painted(items: Items, index: Tensor, turn: Tensor, move: Tensor) -> tuple[Tensor, Tensor]: # of regions -> of pixels
+# of regions -> of pixels
+def _painted(items: Items, index: Tensor, turn: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
     size = items.ab.shape[-2:]
-    return turn.gather(1, index).view(len(items), *size), move.gather(2, index[:, None].expand(-1, 2, -1)).view_as(items.ab)
+    return (turn.gather(1, index).view(len(items), *size),
+            move.gather(2, index[:, None].expand(-1, 2, -1)).view_as(items.ab))
 
-def _turned(items: Items, pick: Tensor, index: Tensor, generator: np.random.Generator) -> tuple: # angle (N, H, W), offset (N, 2, H, W)
-    turn = _draw(generator.uniform(np.pi / 3, np.pi, pick.shape) * generator.choice([-1, 1], pick.shape), items.ab) * pick
+# angle (N, H, W), offset (N, 2, H, W)
+def _turned(items: Items, pick: Tensor, index: Tensor, generator: np.random.Generator) -> tuple:
+    turn = _draw(generator.uniform(np.pi / 3, np.pi, pick.shape) * generator.choice([-1, 1], pick.shape),
+                 items.ab) * pick
     mean = _region_colors(items, index, pick.shape[1])
-    hue = torch.atan2(mean[:, 1], mean[:, 0]) + turn / 2 + turn.sign() * np.pi / 2               # the way the turn leads
+    hue = torch.atan2(mean[:, 1], mean[:, 0]) + turn / 2 + turn.sign() * np.pi / 2 # the way the turn leads
     return _painted(items, index, turn, 50 * torch.stack([hue.cos(), hue.sin()], dim=1) * pick[:, None])
 
 def _turn_by(ab: Tensor, turn: Tensor, move: Tensor) -> Callable: # strengths (N,) -> colors
@@ -251,7 +276,7 @@ def color_reach(ab: Tensor,          # (N, 2, H, W)
     out = ab.new_zeros(len(ab), DIRECTIONS)
     for label in np.unique(cluster):
         at = torch.from_numpy(np.flatnonzero(cluster == label))
-        colors = ab[at][:, :, ::2, ::2].transpose(0, 1).flatten(1)                     # (2, pixels), every second row and column
+        colors = ab[at][:, :, ::2, ::2].transpose(0, 1).flatten(1) # (2, pixels), every second row and column
         along = _draw(_outward(), ab) @ colors
         out[at] = along.kthvalue(max(1, round((1 - RAREST) * along.shape[1])), dim=1).values
     return out
@@ -269,27 +294,32 @@ def within_reach(true: Tensor,  # (N, 2, ...) true colors
     return true + part * away
 
 # %% ../../nbs/edits/00_colors.ipynb #34f49e11
-HUES = {"skin": (15, 85), "sky": (200, 300), "leaves": (90, 160)} # degrees in the ab plane: from pink to tan, from teal to violet blue, from olive to green
+# degrees in the ab plane: from pink to tan, from teal to violet blue, from olive to green
+HUES = {"skin": (15, 85), "sky": (200, 300), "leaves": (90, 160)}
 TURN, VIVID = (30, 60), 20 # degrees of hue, and units of chroma, at full strength
 
-def _turn_range(items: Items, hue: Tensor) -> tuple[Tensor, Tensor]: # hue (N, K) in radians -> how far down and up each region may turn, (N, K)
+# hue (N, K) in radians -> how far down and up each region may turn, (N, K)
+def _turn_range(items: Items, hue: Tensor) -> tuple[Tensor, Tensor]:
     low, high = torch.full_like(hue, -torch.pi), torch.full_like(hue, torch.pi)
     for i, known in enumerate(items.classes or ()):
         for region, (start, end) in ((r, HUES[name]) for r, name in known.items() if name in HUES):
             at, middle = hue[i, region].item(), np.radians((start + end) / 2)
-            off = (at - middle + np.pi) % (2 * np.pi) - np.pi                            # from the middle of the range
+            off = (at - middle + np.pi) % (2 * np.pi) - np.pi # from the middle of the range
             half = np.radians(end - start) / 2
             low[i, region], high[i, region] = (-half - off, half - off) if abs(off) <= half else (0., 0.)
     return low, high
 
-def _moderately(items: Items, pick: Tensor, index: Tensor, reach: Tensor, generator: np.random.Generator) -> tuple: # as `_turned`
+# as `_turned`
+def _moderately(items: Items, pick: Tensor, index: Tensor, reach: Tensor,
+                generator: np.random.Generator) -> tuple:
     mean = _region_colors(items, index, pick.shape[1])                                   # (N, 2, K)
     hue = torch.atan2(mean[:, 1], mean[:, 0])
     angle = _draw(np.radians(generator.uniform(*TURN, pick.shape)), items.ab)
     low, high = _turn_range(items, hue)
-    turns = torch.stack([torch.minimum(angle, high), torch.maximum(-angle, low)])        # (2, N, K): to either side
-    moves = VIVID * torch.stack([(hue + turns).cos(), (hue + turns).sin()], dim=2)       # (2, N, 2, K) along the new hue
-    def moved(turn: Tensor, move: Tensor) -> Tensor:                                     # (N, K) how far the mean color gets
+    turns = torch.stack([torch.minimum(angle, high), torch.maximum(-angle, low)])  # (2, N, K): to either side
+    # (2, N, 2, K) along the new hue
+    moves = VIVID * torch.stack([(hue + turns).cos(), (hue + turns).sin()], dim=2)
+    def moved(turn: Tensor, move: Tensor) -> Tensor: # (N, K) how far the mean color gets
         a, b = mean.unbind(1)
         goal = torch.stack([a * turn.cos() - b * turn.sin(), a * turn.sin() + b * turn.cos()], dim=1) + move
         return (within_reach(mean, goal, reach) - mean).norm(dim=1)
@@ -297,8 +327,8 @@ def _moderately(items: Items, pick: Tensor, index: Tensor, reach: Tensor, genera
     turn, move = torch.where(up, *turns) * pick, torch.where(up[:, None], *moves) * pick[:, None]
     return _painted(items, index, turn, move)
 
-@perturbation("recoloring", task="colorization", kind="valid", sources=("photos",),
-              severity="hue turned by up to 60 degrees and chroma raised by 20, among the photograph's own colors")
+@perturbation("recoloring", task="colorization", kind="valid", sources=("photos",), severity="hue turned by "
+              "up to 60 degrees and chroma raised by 20, among the photograph's own colors")
 def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in another color of the same photograph; applies where there are two large regions."
     index, share = _region_shares(items.regions)
@@ -308,28 +338,34 @@ def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, 
     return lambda strength: within_reach(items.ab, dose(strength), reach), applies
 
 # %% ../../nbs/edits/00_colors.ipynb #9f3ef8bc
-@perturbation("wide-recoloring", task="colorization", kind="valid", severity="hue turned by up to 180 degrees and moved by 50 in ab",
-              sources=("photos",))
+@perturbation("wide-recoloring", task="colorization", kind="valid",
+              severity="hue turned by up to 180 degrees and moved by 50 in ab", sources=("photos",))
 def wide_recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Whole regions in another color, each turned and moved by a constant; applies where there are two large regions."
+    """Whole regions in another color, each turned and moved by a constant; applies where there are two large
+    regions."""
     index, share = _region_shares(items.regions)
     pick, applies = _chosen(share, generator)
     return _turn_by(items.ab, *_turned(items, pick, index, generator)), applies
 
 # %% ../../nbs/edits/00_colors.ipynb #f9c2208b
-def _sides(regions: Tensor, generator: np.random.Generator) -> Tensor: # (N, H, W) bool: which side of a line through the middle of its region
+# (N, H, W) bool: which side of a line through the middle of its region
+def _sides(regions: Tensor, generator: np.random.Generator) -> Tensor:
     height, width = regions.shape[-2:]
-    place = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).float().expand(len(regions), -1, -1, -1)
+    place = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width),
+                                       indexing="ij")).float().expand(len(regions), -1, -1, -1)
     away = place - region_means(place, regions)
     angle = _draw(generator.uniform(0, 2 * np.pi, len(regions)), away)
     return (away * torch.stack([angle.cos(), angle.sin()], dim=1)[:, :, None, None]).sum(1) > 0
 
-@perturbation("hue-incoherence", task="colorization", kind="violation", severity="parts of regions turned by up to 180 degrees and moved by 50 in ab")
+@perturbation("hue-incoherence", task="colorization", kind="violation",
+              severity="parts of regions turned by up to 180 degrees and moved by 50 in ab")
 def hue_incoherence(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Regions in two colors, divided by a straight line; applies where a region can be cut so that both parts are large."
+    """Regions in two colors, divided by a straight line; applies where a region can be cut so that both parts
+    are large."""
     index, share = _region_shares(items.regions)
     side = _sides(items.regions, generator)
-    part = torch.zeros_like(share).scatter_add(1, index, side.flatten(1) / index.shape[1]) / share.clamp(min=1e-9)
+    part = torch.zeros_like(share).scatter_add(1, index,
+                                               side.flatten(1) / index.shape[1]) / share.clamp(min=1e-9)
     fit = (share > 0.04) & (part > 0.2) & (part < 0.8)
     key = torch.where(fit, _draw(generator.random(share.shape), share), -1.)
     pick = ((key > 0.5) | torch.zeros_like(fit).scatter(1, key.argmax(1, keepdim=True), True)) & fit
@@ -337,7 +373,8 @@ def hue_incoherence(items: Items, generator: np.random.Generator) -> tuple[Calla
     return _turn_by(items.ab, turn * side, move * side[:, None]), fit.any(1)
 
 # %% ../../nbs/edits/00_colors.ipynb #410d664f
-def _neighbors(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (H, W) distance to the nearest pixel of another region, (2, H, W) its place
+# (H, W) distance to the nearest pixel of another region, (2, H, W) its place
+def _neighbors(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     distance, place = np.full(labels.shape, np.inf), np.zeros((2, *labels.shape), int)
     for label in np.unique(labels):
         inside = labels == label
@@ -346,32 +383,37 @@ def _neighbors(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (H, W) di
         distance[inside], place[:, inside] = far[inside], at[:, inside]
     return distance, place
 
-@perturbation("edge-leakage", task="colorization", kind="violation", severity="color runs a third of the width over an outline")
+@perturbation("edge-leakage", task="colorization", kind="violation",
+              severity="color runs a third of the width over an outline")
 def edge_leakage(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Along parts of the outlines one region's color covers its neighbor; applies where two regions of different color meet there."
+    """Along parts of the outlines one region's color covers its neighbor; applies where two regions of
+    different color meet there."""
     flat, labels = region_means(items.ab, items.regions), items.regions.numpy()
-    strong = generator.random((len(items), int(labels.max()) + 1))                                # who runs over whom
+    strong = generator.random((len(items), int(labels.max()) + 1)) # who runs over whom
     wet = _draw(generator.standard_normal((len(items), 1, 4, 4)), items.ab)
     wet = F.interpolate(wet, size=labels.shape[-2:], mode="bicubic", align_corners=True)[:, 0] > -0.4
     distance, there = torch.full(items.regions.shape, torch.inf), torch.zeros_like(flat)
     for i, map_ in enumerate(labels):
         far, (y, x) = _neighbors(map_)
         loses = torch.from_numpy((strong[i][map_[y, x]] > strong[i][map_]) & np.isfinite(far)) & wet[i]
-        distance[i], there[i] = torch.where(loses, torch.from_numpy(far).float(), torch.inf), flat[i][:, y, x] - flat[i]
+        distance[i], there[i] = torch.where(loses, torch.from_numpy(far).float(),
+                                            torch.inf), flat[i][:, y, x] - flat[i]
     reach = items.ab.shape[-1] / 3
     def dose(strength: Tensor) -> Tensor:
         return items.ab + ((strength.view(-1, 1, 1) * reach + 1 - distance) / 3).clamp(0, 1)[:, None] * there
     return dose, (there.norm(dim=1) * (distance <= 2)).amax((1, 2)) > 2
 
 # %% ../../nbs/edits/00_colors.ipynb #01a9fc5e
-@perturbation("luminance-drift", task="colorization", kind="violation", severity="lightness drifts by up to 30, slowly over the picture")
+@perturbation("luminance-drift", task="colorization", kind="violation",
+              severity="lightness drifts by up to 30, slowly over the picture")
 def luminance_drift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "A smooth field is added to the lightness, colors stay; always applies."
     field = _draw(generator.standard_normal((len(items), 1, 3, 3)), items.ab)
     field = F.interpolate(field, size=items.ab.shape[-2:], mode="bicubic", align_corners=True)
     field = 30 * field / field.abs().amax((2, 3), keepdim=True)
     def dose(strength: Tensor) -> Tensor:
-        return put_color((items.L + _column(strength) * field).clamp(0, 100), torch.zeros_like(items.ab), items.ab)
+        return put_color((items.L + _column(strength) * field).clamp(0, 100), torch.zeros_like(items.ab),
+                         items.ab)
     return dose, torch.ones(len(items), dtype=torch.bool)
 
 # %% ../../nbs/edits/00_colors.ipynb #fa7f8a7a
@@ -401,9 +443,9 @@ class Yardstick:
     def target(self, level: float) -> float: # in decibels
         return float(level if self.falls else -20 * np.log10(level))
 
-YARDSTICKS = {y.name: y for y in (
-    Yardstick("psnr", psnr_to, (37.0, 34.0, 31.0, 28.0, 25.0), " dB", "PSNR to the truth (dB)", True),
-    Yardstick("ciede2000", ciede2000_to, (1.0, 1.4, 2.0, 2.8, 4.0), " ΔE", "mean CIEDE2000 difference", False))}
+YARDSTICKS = {y.name: y for y in (Yardstick("psnr", psnr_to, (37.0, 34.0, 31.0, 28.0, 25.0), " dB",
+                                            "PSNR to the truth (dB)", True), Yardstick("ciede2000",
+    ciede2000_to, (1.0, 1.4, 2.0, 2.8, 4.0), " ΔE", "mean CIEDE2000 difference", False))}
 
 def at_strength(items: Items,
                 dose: Callable,             # strengths (N,) -> colors or pictures
@@ -415,8 +457,10 @@ def at_strength(items: Items,
     return put_color(items.L[part], items.ab[part], out) if out.shape[1] == 2 else out
 
 # %% ../../nbs/edits/00_colors.ipynb #b7f5a3ed
-def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, target: Tensor, halve: bool) -> Tensor:
-    "A strength inside the bracket whose decibels should be nearer the target; ends that were not tried yet have an infinite one."
+def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, target: Tensor,
+                halve: bool) -> Tensor:
+    """A strength inside the bracket whose decibels should be nearer the target; ends that were not tried yet
+    have an infinite one."""
     up, down = low * 10 ** ((at_low - target) / 20), high * 10 ** ((at_high - target) / 20) # 20 dB per decade
     part = ((at_low - target) / (at_low - at_high)).clamp(0.02, 0.98)
     inside = (low + high) / 2 if halve else low.clamp(min=1e-9).log().lerp(high.log(), part).exp()
@@ -448,9 +492,11 @@ def match_dose(items: Items,
         image = at_strength(items, dose, guess, todo)
         value = torch.full_like(target, torch.nan).index_put((todo,), measure(items.rgb[todo], image))
         better = (value - target).abs() < (value_of - target).abs()
-        rgb[better], best, value_of = image[better[todo]], torch.where(better, guess, best), torch.where(better, value, value_of)
+        rgb[better], best, value_of = image[better[todo]], torch.where(better, guess,
+            best), torch.where(better, value, value_of)
         low, at_low = torch.where(value > target, guess, low), torch.where(value > target, value, at_low)
-        high, at_high = torch.where(value <= target, guess, high), torch.where(value <= target, value, at_high)
+        high = torch.where(value <= target, guess, high)
+        at_high = torch.where(value <= target, value, at_high)
         todo = todo[((value_of - target).abs() > _PRECISION)[todo] & (low < 1)[todo]]
         guess = _next_guess(low, high, at_low, at_high, target, halve=step % 3 == 2)
     return Match(rgb, value_of, best)
@@ -476,17 +522,18 @@ def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor
     "Another right answer: one region changed for the first draws, a growing share of all of them after that."
     count = items.scenes.regions.present.shape[1]
     one = torch.eye(count, dtype=torch.bool)[k % count].expand(len(items), -1)
-    return recolored(items.scenes, generator, share=(k - count + 1) / (VALID_DRAWS - count), regions=one if k < count else None).rgb
+    return recolored(items.scenes, generator, share=(k - count + 1) / (VALID_DRAWS - count),
+                     regions=one if k < count else None).rgb
 
-@perturbation("forbidden-color", task="colorization", kind="violation", severity="a third of the regions in a forbidden color",
-              sources=("scenes",))
+@perturbation("forbidden-color", task="colorization", kind="violation",
+              severity="a third of the regions in a forbidden color", sources=("scenes",))
 def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions move towards a color their class does not allow; applies where one is visible."
     away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
     return lambda s: items.ab + _column(s) * away, away.norm(dim=1).amax((1, 2)) > 1
 
-@perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws", steps=VALID_DRAWS,
-              sources=("scenes",))
+@perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws",
+              steps=VALID_DRAWS, sources=("scenes",))
 def allowed_recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in other colors their class allows; applies where one of the draws differs from the truth."
     drawn = [_one_or_some(items, k, generator) for k in range(VALID_DRAWS)]
@@ -501,5 +548,7 @@ def allowed_recoloring(items: Items, generator: np.random.Generator) -> tuple[Ca
 def scene_wrongness(scenes,       # batch of scenes
                     rgb: Tensor,  # (N, 3, H, W) pictures of them
                    ) -> Tensor:   # (N,) mean Lab distance; 0 for every right coloring
-    "How far pictures are from the nearest right coloring, in color and in lightness: the proof of every label."
-    return oracle_violation(scenes, rgb) + ((rgb_to_lab(rgb)[:, :1] - scenes.L).abs() - 0.5).clamp(min=0).mean((1, 2, 3))
+    """How far pictures are from the nearest right coloring, in color and in lightness: the proof of every
+    label."""
+    return oracle_violation(scenes, rgb) + ((rgb_to_lab(rgb)[:, :1] - scenes.L).abs()
+                                            - 0.5).clamp(min=0).mean((1, 2, 3))

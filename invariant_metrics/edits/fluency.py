@@ -30,10 +30,11 @@ class FormJudge:
     part: np.ndarray             # (N,) which part each item is in
     models: Sequence[Callable]   # of each part: texts -> (n,) nats per token
 
-    def __call__(self, at: np.ndarray, # (n,) items
-                 texts: Sequence[str],
-                 tags: bool = False,   # by the tags alone
-                ) -> np.ndarray:       # (n,) nats per token, higher is more fluent; NaN by tags where the model has none
+    def __call__(
+        self, at: np.ndarray, # (n,) items
+        texts: Sequence[str],
+        tags: bool = False,   # by the tags alone
+    ) -> np.ndarray: # (n,) nats per token, higher is more fluent; NaN by tags where the model has none
         "How likely each text is."
         out, part = np.full(len(texts), np.nan), self.part[np.asarray(at, int)]
         for p, model in enumerate(self.models):
@@ -49,27 +50,32 @@ def form_parts(clusters: Sequence, seed: int = 0) -> np.ndarray: # (N,)
 
 def _plain(text: str) -> str: return text.strip().lower().rstrip(".")
 
-def form_judge(right: Sequence[Sequence[str]],       # right texts of each item
-               clusters: Sequence | None = None,     # None: each item is one
-               model: str = "ngrams",                # or a folder, or organization/model@commit of a causal model
+def form_judge(right: Sequence[Sequence[str]],   # right texts of each item
+               clusters: Sequence | None = None, # None: each item is one
+               model: str = "ngrams",            # or a folder, or organization/model@commit of a causal model
                seed: int = 0, device: str | None = None) -> FormJudge:
     "A judge of form for these items; raises InputError on too few texts, and on weights that cannot be read."
     part = form_parts(range(len(right)) if clusters is None else clusters, seed)
     if model != "ngrams":
         scorer = causal_scorer(model, device or "cpu")
         return FormJudge(scorer.revision, part, [scorer] * PARTS)
-    if len(set(part)) < PARTS: raise InputError(f"a judge of form is fit on other items in {PARTS} parts, and there are {len(right)}; give more, or a causal model")
+    if len(set(part)) < PARTS:
+        raise InputError(f"a judge of form is fit on other items in {PARTS} parts, "
+                         f"and there are {len(right)}; give more, or a causal model")
     models = []
     for p in range(PARTS):
         own = {_plain(t) for texts, q in zip(right, part) if q == p for t in texts}
-        models.append(TaggedNGrams([t for texts, q in zip(right, part) if q != p for t in texts if _plain(t) not in own]))
+        models.append(TaggedNGrams([t for texts, q in zip(right, part) if q != p for t in texts
+                                    if _plain(t) not in own]))
     return FormJudge(model, part, models)
 
 # %% ../../nbs/edits/90_fluency.ipynb #7ccd5573
-def text_cases(right: Sequence[Sequence[str]],          # right texts of each item
-               source: Sequence[str] | None = None,    # what they were made from
-               part: np.ndarray | None = None,         # of `form_parts`; None: texts of other items come from all of them
-               seed: int = 0) -> list[TextCase]:
+def text_cases(
+    right: Sequence[Sequence[str]],      # right texts of each item
+    source: Sequence[str] | None = None, # what they were made from
+    part: np.ndarray | None = None,      # of `form_parts`; None: texts of other items come from all of them
+    seed: int = 0,
+) -> list[TextCase]:
     "One right text of each item to be edited, the others beside it, and three texts of other items."
     draw = [rng(seed, "case", i) for i in range(len(right))]
     which = [int(g.integers(len(texts))) for g, texts in zip(draw, right)]
@@ -78,7 +84,8 @@ def text_cases(right: Sequence[Sequence[str]],          # right texts of each it
     for i, (texts, k) in enumerate(zip(right, which)):
         others = [j for j in draw[i].permutation(near[part[i]])[:4].tolist() if j != i][:3]
         foreign = tuple(right[j][which[j]] for j in others)
-        found.append(TextCase(texts[k], tuple(t for n, t in enumerate(texts) if n != k), "" if source is None else source[i], foreign))
+        found.append(TextCase(texts[k], tuple(t for n, t in enumerate(texts) if n != k),
+                              "" if source is None else source[i], foreign))
     return found
 
 # %% ../../nbs/edits/90_fluency.ipynb #0aa9cf12
@@ -99,47 +106,61 @@ def fluency_auc(base: np.ndarray,     # (n,) scores of the bases
     "The paired AUC with its 95 % interval; NaN where there is no item."
     gap = (np.asarray(edited) - base).round(_DIGITS)
     win = (gap < 0) + (gap == 0) / 2
-    means = cluster_means(np.asarray(win, float), np.arange(len(win)) if clusters is None else np.asarray(clusters))
+    means = cluster_means(np.asarray(win, float),
+                          np.arange(len(win)) if clusters is None else np.asarray(clusters))
     if not len(win): return FormAuc(np.nan, np.nan, np.nan, 0)
-    value, low, high = cluster_interval(means, bootstrap_weights(len(means), REPLICATES, rng(seed, "fluency")))
-    if value in (0, 1): _, low, high = wilson(value, len(means)) # all items agree, and no replicate can differ
+    value, low, high = cluster_interval(means,
+                                        bootstrap_weights(len(means), REPLICATES, rng(seed, "fluency")))
+    # all items agree, and no replicate can differ
+    if value in (0, 1):
+        _, low, high = wilson(value, len(means))
     return FormAuc(value, max(low, 0.0), min(high, 1.0), len(win))
 
 # %% ../../nbs/edits/90_fluency.ipynb #a61c3516
 TOLERANCE = 0.2  # nats per token
 DRAWS = 8        # edits of each text
 
-def _fit_cells(gap: np.ndarray, tolerance: float) -> dict: # (k, 2) -> signs of a fit edit: (how far it is, which)
+# (k, 2) -> signs of a fit edit: (how far it is, which)
+def _fit_cells(gap: np.ndarray, tolerance: float) -> dict:
     far, cells = np.abs(gap).max(1), {}
     for k in np.argsort(far, kind="stable"):
-        if far[k] <= tolerance: cells.setdefault(tuple(np.sign(gap[k]).astype(int).tolist()), (float(far[k]), int(k)))
+        if far[k] <= tolerance:
+            cells.setdefault(tuple(np.sign(gap[k]).astype(int).tolist()), (float(far[k]), int(k)))
     return cells
 
-def keep_matched(gaps: Sequence[np.ndarray], # of each item (k, 2): its edits' scores minus the base's, by words and by tags
-                 tolerance: float = TOLERANCE,
-                ) -> np.ndarray:             # (N,) which edit of each item is kept, -1 for none
-    "Foils within the tolerance, as many of each pair of signs as of its opposite; an edit as likely as its base is always kept."
+def keep_matched(
+    # of each item (k, 2): its edits' scores minus the base's, by words and by tags
+    gaps: Sequence[np.ndarray],
+    tolerance: float = TOLERANCE,
+) -> np.ndarray: # (N,) which edit of each item is kept, -1 for none
+    """Foils within the tolerance, as many of each pair of signs as of its opposite; an edit as likely as its
+    base is always kept."""
     found = [_fit_cells(gap, tolerance) for gap in gaps]
     items = {} # signs -> items
     def opposite(cell: tuple) -> list: return items.get((-cell[0], -cell[1]), [])
     def wanted(i: int) -> tuple: # the signs that item i is taken with
         if (0, 0) in found[i]: return 0, 0
-        return max(found[i], key=lambda cell: (len(opposite(cell)) - len(items.get(cell, [])), -found[i][cell][0]))
+        return max(found[i],
+                   key=lambda cell: (len(opposite(cell)) - len(items.get(cell, [])), -found[i][cell][0]))
     for i in sorted(range(len(found)), key=lambda i: len(found[i])): # those without a choice come first
         if found[i]: items.setdefault(wanted(i), []).append(i)
     chosen = np.full(len(gaps), -1)
     for cell, own in items.items():
-        for i in sorted(own, key=lambda i: found[i][cell][0])[:len(opposite(cell))]: chosen[i] = found[i][cell][1]
+        for i in sorted(own, key=lambda i: found[i][cell][0])[:len(opposite(cell))]:
+            chosen[i] = found[i][cell][1]
     return chosen
 
 # %% ../../nbs/edits/90_fluency.ipynb #dbc2a904
-def draw_candidates(name: str, cases: Sequence[TextCase], at: Sequence[int], level: int,
-                    first: Callable,     # item -> generator of the edit that stands in the probe anyway
-                    draws: int = DRAWS, seed: int = 0) -> list[list[str]]: # of each item of `at`; the first one first, none where it does not apply
+def draw_candidates(
+    name: str, cases: Sequence[TextCase], at: Sequence[int], level: int,
+    first: Callable, # item -> generator of the edit that stands in the probe anyway
+    draws: int = DRAWS, seed: int = 0,
+) -> list[list[str]]: # of each item of `at`; the first one first, none where it does not apply
     "Different proved edits of each text."
     found = []
     for i in at:
-        tried = (word_edits[name](cases[i], level, first(i) if not d else rng(seed, "foil", name, i, d)) for d in range(draws))
+        tried = (word_edits[name](cases[i], level, first(i) if not d else rng(seed, "foil", name, i, d))
+                 for d in range(draws))
         texts: dict[str, None] = {}
         for k, edit in enumerate(tried):
             if edit is not None and edit.proved: texts.setdefault(edit.text)
@@ -158,26 +179,32 @@ class MatchedFoils(NamedTuple):
     def aucs(self, judge: FormJudge, bases: Sequence[str], clusters: Sequence, # of all items
              tags: bool = False, seed: int = 0) -> tuple[FormAuc, FormAuc]:
         "The AUC by form, before and after."
-        return tuple(fluency_auc(judge(at, [bases[i] for i in at], tags), judge(at, texts, tags), np.asarray(clusters)[at], seed)
-                     for at, texts in (self.before, self.after))
+        return tuple(fluency_auc(judge(at, [bases[i] for i in at], tags), judge(at, texts, tags),
+                                 np.asarray(clusters)[at], seed) for at, texts in (self.before, self.after))
 
-def match_candidates(name: str, made: Sequence[Sequence[str]], # edits of each item, none where the family does not apply
-                     bases: Sequence[str], judge: FormJudge, tolerance: float = TOLERANCE) -> MatchedFoils:
+def match_candidates(
+    name: str, made: Sequence[Sequence[str]], # edits of each item, none where the family does not apply
+    bases: Sequence[str], judge: FormJudge, tolerance: float = TOLERANCE,
+) -> MatchedFoils:
     "Of several edits of each text those that a judge of form cannot tell from their bases."
     at = np.array([i for i, texts in enumerate(made) if texts], int)
     place = np.repeat(at, [len(made[i]) for i in at])
     texts, own = [t for i in at for t in made[i]], [bases[i] for i in at]
-    by = [judge(place, texts, tags) - judge(at, own, tags)[np.searchsorted(at, place)] for tags in (False, True)]
+    by = [judge(place, texts, tags) - judge(at, own, tags)[np.searchsorted(at, place)]
+          for tags in (False, True)]
     gap = np.nan_to_num(np.stack(by, 1)).round(_DIGITS) # a judge that knows no tags finds no difference there
-    chosen = keep_matched(np.split(gap, np.cumsum([len(made[i]) for i in at])[:-1]), tolerance) if len(at) else at
+    chosen = (keep_matched(np.split(gap, np.cumsum([len(made[i]) for i in at])[:-1]), tolerance) if len(at)
+              else at)
     kept = at[chosen >= 0]
-    return MatchedFoils(name, (at, [made[i][0] for i in at]), (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
+    return MatchedFoils(name, (at, [made[i][0] for i in at]),
+                        (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
 
 def matched_foils(name: str, cases: Sequence[TextCase], judge: FormJudge, level: int = 1, *,
                   first: Callable | None = None,   # item -> generator; None: of the seed
                   draws: int = DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> MatchedFoils:
     "The foils of a family that a judge of form cannot tell from their bases."
-    made = draw_candidates(name, cases, range(len(cases)), level, first or (lambda i: rng(seed, "foil", name, i, 0)), draws, seed)
+    made = draw_candidates(name, cases, range(len(cases)), level,
+                           first or (lambda i: rng(seed, "foil", name, i, 0)), draws, seed)
     return match_candidates(name, made, [c.text for c in cases], judge, tolerance)
 
 # %% ../../nbs/edits/90_fluency.ipynb #a7cf7503
@@ -198,17 +225,26 @@ def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJu
                   clusters: Sequence | None = None,
                   others: dict[str, FormJudge] | None = None, # name -> judges that do not choose, such as one fit on other data
                   draws: int = DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> pd.DataFrame:
-    "A row for each family: n, whether it is matched, kept, and by each judge the AUC before and after with its interval."
-    clusters, bases, rows = np.arange(len(cases)) if clusters is None else np.asarray(clusters), [c.text for c in cases], []
+    """A row for each family: n, whether it is matched, kept, and by each judge the AUC before and after with
+    its interval."""
+    clusters = np.arange(len(cases)) if clusters is None else np.asarray(clusters)
+    bases = [c.text for c in cases]
+    rows = []
     for name in names:
         foils = is_matched(name, task)
-        found = matched_foils(name, cases, judge, level, draws=draws if foils else 1, tolerance=tolerance, seed=seed)
+        found = matched_foils(name, cases, judge, level, draws=draws if foils else 1, tolerance=tolerance,
+                              seed=seed)
         if not len(found.before[0]): continue
         if not foils: found = found._replace(after=found.before, told=found.told[:0])
-        row = {"family": name, "kind": word_edits[name].kind_in(task), "level": level, "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}
-        judges = {"words": (judge, False), "tags": (judge, True), **{k: (j, False) for k, j in (others or {}).items()}}
+        row = {"family": name, "kind": word_edits[name].kind_in(task), "level": level,
+               "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}
+        judges = {"words": (judge, False), "tags": (judge, True),
+                  **{k: (j, False) for k, j in (others or {}).items()}}
         aucs = {k: found.aucs(j, bases, clusters, tags, seed) for k, (j, tags) in judges.items()}
         for k, pair in aucs.items():
-            for when, a in zip(("before", "after"), pair): row |= {f"{k}_{when}": a.auc, f"{k}_{when}_low": a.low, f"{k}_{when}_high": a.high}
-        rows.append(row | {"told_before": is_told(aucs["words"][0], aucs["tags"][0]), "told_after": is_told(*(pair[1] for k, pair in aucs.items() if k in (others or ())))})
+            for when, a in zip(("before", "after"), pair):
+                row |= {f"{k}_{when}": a.auc, f"{k}_{when}_low": a.low, f"{k}_{when}_high": a.high}
+        rows.append(row | {"told_before": is_told(aucs["words"][0], aucs["tags"][0]),
+                           "told_after": is_told(*(pair[1]
+                                                   for k, pair in aucs.items() if k in (others or ())))})
     return pd.DataFrame(rows)

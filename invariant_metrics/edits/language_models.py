@@ -16,8 +16,11 @@ from ..encoders.text import FAMILY
 from ..encoders.weights import Place, load_pretrained, loading, resolve
 
 # %% ../../nbs/edits/80_language_models.ipynb #0ec9d9c2
-def _sequences(rows: Sequence[Sequence[int]], size: int, order: int) -> list[np.ndarray]: # for n = 1 … order: (T,) the last n symbols up to each place
-    start, base = size, size + 1 # symbols are below size, which itself stands before each row; the last of them ends a row
+# for n = 1 … order: (T,) the last n symbols up to each place
+def _sequences(rows: Sequence[Sequence[int]], size: int, order: int) -> list[np.ndarray]:
+    # symbols are below size, which itself stands before each row; the last of them ends a row
+    start = size
+    base = size + 1
     flat = np.fromiter((s for row in rows for s in (*[start] * (order - 1), *row, size - 1)), np.int64)
     out, key = [], np.zeros_like(flat)
     for n in range(order):
@@ -27,19 +30,25 @@ def _sequences(rows: Sequence[Sequence[int]], size: int, order: int) -> list[np.
     return [key[predicted] for key in out]
 
 class NGrams:
-    "Interpolated Kneser–Ney over rows of symbols 0 … size − 1, the last of which ends each row (Kneser and Ney 1995)."
+    """Interpolated Kneser–Ney over rows of symbols 0 … size − 1, the last of which ends each row (Kneser and
+    Ney 1995)."""
     def __init__(self, rows: Sequence[Sequence[int]],        # without their end
                  size: int,                                  # of the vocabulary, with the end
                  order: int = 3,
                  discounts: Sequence[float] | None = None):  # from order 1 on; None: as estimated
-        if (size + 1)**order >= 2**63: raise InputError(f"a model of {order} symbols has no room for a vocabulary of {size}; take a smaller order")
+        if (size + 1)**order >= 2**63:
+            raise InputError(f"a model of {order} symbols has no room for a vocabulary of "
+                             f"{size}; take a smaller order")
         self.size, self.order, self.tables = size, order, []
         grams, counts = np.unique(_sequences(rows, size, order)[-1], return_counts=True)
         for n in range(order, 0, -1):
-            self.tables.insert(0, _table(grams, counts, size + 1, None if discounts is None else discounts[n - 1]))
-            grams, counts = np.unique(grams % (size + 1)**(n - 1), return_counts=True) # in how many places it stands
+            self.tables.insert(0, _table(grams, counts, size + 1,
+                                         None if discounts is None else discounts[n - 1]))
+            # in how many places it stands
+            grams, counts = np.unique(grams % (size + 1)**(n - 1), return_counts=True)
 
-    def probabilities(self, rows: Sequence[Sequence[int]]) -> np.ndarray: # (T,) of each symbol of each row, ends included
+    def probabilities(self, rows: Sequence[Sequence[int]],
+                     ) -> np.ndarray: # (T,) of each symbol of each row, ends included
         "What the model gives to each symbol after those before it."
         keys = _sequences(rows, self.size, self.order)
         found = np.full(len(keys[0]), 1 / self.size)
@@ -51,11 +60,13 @@ class NGrams:
             found = np.where(seen, mixed, found)
         return found
 
-def _where(known: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # whether it is among those, and where
+# whether it is among those, and where
+def _where(known: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     return known[at] == asked, at
 
-def _table(grams: np.ndarray, counts: np.ndarray, base: int, discount: float | None) -> tuple: # sequences, counts, histories, their totals, how many differ, D
+# sequences, counts, histories, their totals, how many differ, D
+def _table(grams: np.ndarray, counts: np.ndarray, base: int, discount: float | None) -> tuple:
     heads, inverse = np.unique(grams // base, return_inverse=True)
     if discount is None:
         once, twice = (counts == 1).sum(), (counts == 2).sum()
@@ -63,29 +74,37 @@ def _table(grams: np.ndarray, counts: np.ndarray, base: int, discount: float | N
     return grams, counts, heads, np.bincount(inverse, counts), np.bincount(inverse), discount
 
 # %% ../../nbs/edits/80_language_models.ipynb #6c17e395
-def _smoothed(counts: np.ndarray) -> np.ndarray: # (R, C) counts -> P(column | row), each row adding up to 1 (Witten and Bell 1991)
+# (R, C) counts -> P(column | row), each row adding up to 1 (Witten and Bell 1991)
+def _smoothed(counts: np.ndarray) -> np.ndarray:
     every = (counts.sum(0) + 0.5) / (counts.sum() + 0.5 * counts.shape[1]) # nothing is impossible
     types = np.maximum((counts > 0).sum(1, keepdims=True), 1)
     return (counts + types * every) / (counts.sum(1, keepdims=True) + types)
 
-def _numbered(texts: Iterable[str], words: dict, tags: dict) -> tuple[list, list]: # (words, tags) of each text; the last but one stands for unknown ones
+# (words, tags) of each text; the last but one stands for unknown ones
+def _numbered(texts: Iterable[str], words: dict, tags: dict) -> tuple[list, list]:
     found = [marked(text) for text in texts]
-    return [[words.get(w, len(words)) for w in m.words] for m in found], [[tags.get(t, len(tags)) for t in m.tags] for m in found]
+    return ([[words.get(w, len(words)) for w in m.words] for m in found],
+            [[tags.get(t, len(tags)) for t in m.tags] for m in found])
 
-def _spelled(words: Iterable[str], letters: dict) -> list[list[int]]: return [[letters.get(c, len(letters)) for c in word] for word in words]
+def _spelled(words: Iterable[str], letters: dict) -> list[list[int]]:
+    return [[letters.get(c, len(letters)) for c in word] for word in words]
 
-def _ended(rows: Sequence[Sequence[int]], end: int) -> np.ndarray: return np.concatenate([[*row, end] for row in rows]).astype(int)
+def _ended(rows: Sequence[Sequence[int]], end: int) -> np.ndarray:
+    return np.concatenate([[*row, end] for row in rows]).astype(int)
 
 _TAG_ORDER = _LETTER_ORDER = 4
 
 # %% ../../nbs/edits/80_language_models.ipynb #8c2fce4a
 class TaggedNGrams:
-    "A model of words with their parts of speech, fit on texts: call it with texts, and it says how likely each is per token."
+    """A model of words with their parts of speech, fit on texts: call it with texts, and it says how likely
+    each is per token."""
     def __init__(self, texts: Sequence[str],
-                 order: int = 3,            # of the words; the tags' is 4
-                 share: float | None = None): # weight of the tags; None: the one that explains texts kept aside
+                 order: int = 3, # of the words; the tags' is 4
+                 share: float | None = None
+                ): # weight of the tags; None: the one that explains texts kept aside
         texts = [t for t in texts if t.strip()]
-        if len(texts) < 2: raise InputError(f"a model of a language needs texts to be fit on, and there are {len(texts)}")
+        if len(texts) < 2:
+            raise InputError(f"a model of a language needs texts to be fit on, and there are {len(texts)}")
         self.order, self.share = order, 0.5 if share is None else share
         if share is None and len(texts) >= 20:
             self._count([t for k, t in enumerate(texts) if k % 10])
@@ -105,22 +124,28 @@ class TaggedNGrams:
         self.tag_of, self.word_of = _smoothed(both), _smoothed(both.T)
         self.letters = {c: k for k, c in enumerate(sorted({c for word in words.tolist() for c in word}))}
         once = words[often == 1].tolist()
-        self.of_letters = NGrams(_spelled(once if len(once) >= 20 else words.tolist(), self.letters), len(self.letters) + 2, _LETTER_ORDER)
+        self.of_letters = NGrams(_spelled(once if len(once) >= 20 else words.tolist(), self.letters),
+                                 len(self.letters) + 2, _LETTER_ORDER)
 
-    def _spelling(self, texts: Sequence[str]) -> np.ndarray: # (T,) log-probability of the letters of unknown words, 0 for known ones and ends
+    # (T,) log-probability of the letters of unknown words, 0 for known ones and ends
+    def _spelling(self, texts: Sequence[str]) -> np.ndarray:
         said = [w for text in texts for w in (*marked(text).words, None)]
         out = np.zeros(len(said))
         unknown = [k for k, w in enumerate(said) if w is not None and w not in self.words]
         rows = _spelled([said[k] for k in unknown], self.letters)
-        if rows: out[unknown] = np.add.reduceat(np.log(self.of_letters.probabilities(rows)), np.cumsum([0, *(len(r) + 1 for r in rows)])[:-1])
+        if rows:
+            out[unknown] = np.add.reduceat(np.log(self.of_letters.probabilities(rows)),
+                                           np.cumsum([0, *(len(r) + 1 for r in rows)])[:-1])
         return out
 
-    def _parts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: # by words, by tags, tags alone: (T,) each; length of each text
+    # by words, by tags, tags alone: (T,) each; length of each text
+    def _parts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         w, t = _numbered(texts, self.words, self.tags)
         ends, tag_ends = len(self.words) + 1, len(self.tags) + 1
         word, tag = _ended(w, ends), _ended(t, tag_ends)
         tags = self.of_tags.probabilities(t)
-        return self.of_words.probabilities(w) * self.tag_of[word, tag], tags * self.word_of[tag, word], tags, np.array([len(row) + 1 for row in w])
+        return (self.of_words.probabilities(w) * self.tag_of[word, tag], tags * self.word_of[tag, word], tags,
+                np.array([len(row) + 1 for row in w]))
 
     def _explained(self, texts: Sequence[str]) -> float: # the weight of the tags
         words, tags, _, _ = self._parts(texts)
@@ -131,38 +156,50 @@ class TaggedNGrams:
     def __call__(self, texts: Sequence[str]) -> np.ndarray: # (N,) nats per token
         "The mean log-probability of each text's words with their tags."
         words, tags, _, lengths = self._parts(texts)
-        return _per_token(np.log((1 - self.share) * words + self.share * tags) + self._spelling(texts), lengths)
+        return _per_token(np.log((1 - self.share) * words + self.share * tags) + self._spelling(texts),
+                          lengths)
 
     def by_tags(self, texts: Sequence[str]) -> np.ndarray: # (N,) nats per token
         "The mean log-probability of each text's tags alone."
         *_, tags, lengths = self._parts(texts)
         return _per_token(np.log(tags), lengths)
 
-def _per_token(values: np.ndarray, lengths: np.ndarray) -> np.ndarray: # (T,) of all texts, and how many of each
+# (T,) of all texts, and how many of each
+def _per_token(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     if not len(lengths): return np.zeros(0)
     return np.add.reduceat(values, np.concatenate([[0], np.cumsum(lengths)[:-1]])) / lengths
 
 # %% ../../nbs/edits/80_language_models.ipynb #9d419b86
 def _causal_config(place: Place): # transformers' configuration
     import transformers
-    with loading(place, "the configuration"): config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
-    if getattr(config, "auto_map", None): raise InputError(f"{place.name} brings code of its own, which is not run; take GPT-2 or another model that transformers knows")
-    if config.model_type in FAMILY or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING: raise InputError(f"{place.name} holds a {config.model_type!r} model, which does not predict the next word; take GPT-2 or another causal model")
+    with loading(place, "the configuration"):
+        config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True,
+                                                         trust_remote_code=False)
+    if getattr(config, "auto_map", None):
+        raise InputError(f"{place.name} brings code of its own, which is not run; "
+                         "take GPT-2 or another model that transformers knows")
+    if config.model_type in FAMILY or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise InputError(f"{place.name} holds a {config.model_type!r} model, which does not predict the next "
+                         "word; take GPT-2 or another causal model")
     return config
 
 def causal_scorer(weights,                 # a folder, or organization/model@commit
                   device: str = "cpu",
                   batch: int = 32,
                  ) -> Callable:            # texts -> (N,) nats per token
-    "The mean log-probability per token by a causal language model; raises InputError where it is missing, damaged, or reads both sides."
+    """The mean log-probability per token by a causal language model; raises InputError where it is missing,
+    damaged, or reads both sides."""
     import torch
     import transformers
     place = resolve(weights)
     config = _causal_config(place)
-    with loading(place, "the tokenizer"): tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+    with loading(place, "the tokenizer"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True,
+                                                               trust_remote_code=False)
     begin = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), None)
     if begin is None: raise InputError(f"{place.name}: the tokenizer has no mark for the beginning of a text")
-    net = load_pretrained(transformers.AutoModelForCausalLM, place, config=config, dtype=torch.float32).requires_grad_(False).eval().to(device)
+    net = load_pretrained(transformers.AutoModelForCausalLM, place, config=config,
+                          dtype=torch.float32).requires_grad_(False).eval().to(device)
     room = getattr(config, "max_position_embeddings", 1024)
 
     @torch.no_grad()

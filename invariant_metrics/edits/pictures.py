@@ -25,27 +25,32 @@ from .colors import recoloring
 # %% ../../nbs/edits/10_pictures.ipynb #8448bb37
 SEVERITIES = (1, 2, 3, 4, 5)
 
-def _step(strength: Tensor) -> Tensor: return (strength * 5).round().long().clamp(1, 5) - 1 # index of the severity
+def _step(strength: Tensor) -> Tensor: # index of the severity
+    return (strength * 5).round().long().clamp(1, 5) - 1
 
 def _all(items: Items) -> Tensor: return torch.ones(len(items), dtype=torch.bool)
 
-def _map(items: Items, strength: Tensor, each: Callable) -> Tensor: # each: (picture (3, H, W), strength) -> picture
+# each: (picture (3, H, W), strength) -> picture
+def _map(items: Items, strength: Tensor, each: Callable) -> Tensor:
     return torch.stack([each(x, float(s)) if s > 0 else x for x, s in zip(items.rgb, strength)]).clamp(0, 1)
 
-def _noise(items: Items, generator: np.random.Generator) -> Tensor: # (N, 3, H, W) standard normal, the same at all strengths
+# (N, 3, H, W) standard normal, the same at all strengths
+def _noise(items: Items, generator: np.random.Generator) -> Tensor:
     return torch.from_numpy(generator.standard_normal(tuple(items.rgb.shape), dtype=np.float32))
 
 def _soft(x: Tensor, sigma: float) -> Tensor: # (3, H, W) blurred
     return torch.from_numpy(gaussian_filter(x.numpy(), (0, sigma, sigma), mode="mirror"))
 
 # %% ../../nbs/edits/10_pictures.ipynb #9d411ee8
-@perturbation("noise", task="images", kind="violation", severity="normal noise with a standard deviation of .3", steps=5)
+@perturbation("noise", task="images", kind="violation",
+              severity="normal noise with a standard deviation of .3", steps=5)
 def noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Independent normal noise in every channel; always applies."
     grain = _noise(items, generator)
     return lambda s: (items.rgb + 0.3 * s.view(-1, 1, 1, 1) ** 1.5 * grain).clamp(0, 1), _all(items)
 
-@perturbation("blur", task="images", kind="violation", severity="Gaussian blur, sigma a sixteenth of the width", steps=5)
+@perturbation("blur", task="images", kind="violation",
+              severity="Gaussian blur, sigma a sixteenth of the width", steps=5)
 def blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Out of focus; applies where there is detail."
     width = items.rgb.shape[-1]
@@ -58,7 +63,8 @@ def compression(items: Items, generator: np.random.Generator) -> tuple[Callable,
     def squeezed(x: Tensor, one: float) -> Tensor:
         held = io.BytesIO()
         pixels = (255 * x).round().byte().permute(1, 2, 0).numpy()
-        Image.fromarray(pixels).save(held, format="JPEG", quality=int(np.interp(one, [0.2, 0.4, 0.6, 0.8, 1], [40, 25, 15, 8, 3])))
+        Image.fromarray(pixels).save(held, format="JPEG",
+                                     quality=int(np.interp(one, [0.2, 0.4, 0.6, 0.8, 1], [40, 25, 15, 8, 3])))
         return torch.from_numpy(np.array(Image.open(held))).permute(2, 0, 1).float() / 255
     return lambda s: _map(items, s, squeezed), _all(items)
 
@@ -72,11 +78,13 @@ def resize(items: Items, generator: np.random.Generator) -> tuple[Callable, Tens
     return lambda s: _map(items, s, small), items.rgb.flatten(1).std(1) > 0.02
 
 # %% ../../nbs/edits/10_pictures.ipynb #c4c65318
-@perturbation("salt-and-pepper", task="images", kind="violation", severity="a fifth of the pixels black or white", steps=5)
+@perturbation("salt-and-pepper", task="images", kind="violation",
+              severity="a fifth of the pixels black or white", steps=5)
 def salt_and_pepper(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Single pixels lost; always applies."
     n, _, *size = items.rgb.shape
-    when, what = torch.from_numpy(generator.random((n, 1, *size))), torch.from_numpy(generator.integers(0, 2, (n, 1, *size))).float()
+    when = torch.from_numpy(generator.random((n, 1, *size)))
+    what = torch.from_numpy(generator.integers(0, 2, (n, 1, *size))).float()
     return lambda s: torch.where(when < 0.2 * s.view(-1, 1, 1, 1) ** 2, what, items.rgb), _all(items)
 
 def _grid(items: Items) -> Tensor: # (1, H, W, 2) x and y in [-1, 1]
@@ -84,7 +92,8 @@ def _grid(items: Items) -> Tensor: # (1, H, W, 2) x and y in [-1, 1]
     y, x = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
     return torch.stack([x, y], dim=-1)[None]
 
-@perturbation("swirl", task="images", kind="violation", severity="turned by three quarters of a circle in the middle", steps=5)
+@perturbation("swirl", task="images", kind="violation",
+              severity="turned by three quarters of a circle in the middle", steps=5)
 def swirl(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Twisted around the middle, less and less towards the edge; applies where there is detail."
     grid, sign = _grid(items), torch.from_numpy(generator.choice([-1.0, 1.0], len(items))).float()
@@ -92,26 +101,32 @@ def swirl(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
         angle = (strength * sign).view(-1, 1, 1) * 1.5 * np.pi * (1 - grid.norm(dim=-1)).clamp(min=0) ** 1.5
         x, y = grid.unbind(-1)
         turned = torch.stack([x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos()], dim=-1)
-        moved = F.grid_sample(items.rgb, turned, mode="bilinear", padding_mode="reflection", align_corners=True)
+        moved = F.grid_sample(items.rgb, turned, mode="bilinear", padding_mode="reflection",
+                              align_corners=True)
         return torch.where((angle.abs() > 0)[:, None], moved, items.rgb)
     return dose, items.rgb.flatten(1).std(1) > 0.02
 
-@perturbation("contamination", task="images", kind="violation", severity="another picture shines through by 60 %", steps=5)
+@perturbation("contamination", task="images", kind="violation",
+              severity="another picture shines through by 60 %", steps=5)
 def contamination(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Mixed with a picture of another cluster; applies where there is another cluster among the items."
     order, cluster = generator.permutation(len(items)), np.asarray(items.cluster)
-    partner = np.array([next((j for j in np.roll(order, -i) if cluster[j] != cluster[i]), i) for i in range(len(items))])
+    partner = np.array([next((j for j in np.roll(order, -i) if cluster[j] != cluster[i]), i)
+                        for i in range(len(items))])
     other = items.rgb[torch.from_numpy(partner)]
-    return lambda s: items.rgb + 0.6 * s.view(-1, 1, 1, 1) * (other - items.rgb), torch.from_numpy(cluster[partner] != cluster)
+    return lambda s: items.rgb + 0.6 * s.view(-1, 1, 1,
+        1) * (other - items.rgb), torch.from_numpy(cluster[partner] != cluster)
 
 # %% ../../nbs/edits/10_pictures.ipynb #a66d4ad9
-def _square(items: Items, y: Tensor, x: Tensor, side: float) -> Tensor: # (N, 1, H, W) bool: a square around (y, x) with this part of the width
+# (N, 1, H, W) bool: a square around (y, x) with this part of the width
+def _square(items: Items, y: Tensor, x: Tensor, side: float) -> Tensor:
     height, width = items.rgb.shape[-2:]
     down, right = torch.arange(height)[None, :, None] + 0.5, torch.arange(width)[None, None] + 0.5
     half = side * width / 2
     return (((down - y.view(-1, 1, 1)).abs() < half) & ((right - x.view(-1, 1, 1)).abs() < half))[:, None]
 
-def _middle(items: Items, generator: np.random.Generator, side: float = 0.5) -> tuple: # y, x of random squares inside the picture
+# y, x of random squares inside the picture
+def _middle(items: Items, generator: np.random.Generator, side: float = 0.5) -> tuple:
     half, (height, width) = round(side * items.rgb.shape[-1] / 2), items.rgb.shape[-2:]
     draw = lambda full: torch.from_numpy(generator.integers(half, full - half + 1, len(items))).float()
     return draw(height), draw(width)
@@ -126,40 +141,50 @@ def _detail(items: Items, mask: Tensor) -> Tensor: # (N,) where there is somethi
     mean = (items.rgb * inside).flatten(1).sum(1) / count
     return ((items.rgb - mean.view(-1, 1, 1, 1)).square() * inside).flatten(1).sum(1).div(count).sqrt() > 0.02
 
-@perturbation("occlusion", task="images", kind="violation", severity="a gray square over a quarter of the picture", steps=5)
+@perturbation("occlusion", task="images", kind="violation",
+              severity="a gray square over a quarter of the picture", steps=5)
 def occlusion(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "A gray square, a twentieth to a quarter of the area; applies where the picture is not gray there."
     middle = _middle(items, generator)
     nested = torch.stack([_square(items, *middle, 0.5 * (k / 5) ** 0.5) for k in SEVERITIES])
-    dose = lambda s: torch.where(nested[_step(s), torch.arange(len(items))] & (s > 0).view(-1, 1, 1, 1), torch.tensor(0.5), items.rgb)
+    dose = lambda s: torch.where(nested[_step(s), torch.arange(len(items))] & (s > 0).view(-1, 1, 1, 1),
+                                 torch.tensor(0.5), items.rgb)
     return dose, _detail(items, nested[-1])
 
 # %% ../../nbs/edits/10_pictures.ipynb #db3f927d
-@perturbation("local-noise", task="images", kind="violation", severity="normal noise of .4 in a quarter of the picture", steps=5)
+@perturbation("local-noise", task="images", kind="violation",
+              severity="normal noise of .4 in a quarter of the picture", steps=5)
 def local_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Noise in one window; always applies."
     mask, grain = windows(items, generator), _noise(items, generator)
-    return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain, items.rgb).clamp(0, 1), _all(items)
+    return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain, items.rgb).clamp(0,
+        1), _all(items)
 
-def _streaked(x: Tensor, length: int, angle: float) -> Tensor: # (3, H, W) averaged along a line of so many pixels
+# (3, H, W) averaged along a line of so many pixels
+def _streaked(x: Tensor, length: int, angle: float) -> Tensor:
     reach = np.linspace(-(length - 1) / 2, (length - 1) / 2, length)
     shifts = [(int(round(t * np.sin(angle))), int(round(t * np.cos(angle)))) for t in reach]
     far = length // 2 + 1
     padded = F.pad(x[None], (far, far, far, far), mode="reflect")[0]
     height, width = x.shape[-2:]
-    return torch.stack([padded[:, far + dy:far + dy + height, far + dx:far + dx + width] for dy, dx in shifts]).mean(0)
+    return torch.stack([padded[:, far + dy:far + dy + height, far + dx:far + dx + width]
+                        for dy, dx in shifts]).mean(0)
 
-@perturbation("local-motion-blur", task="images", kind="violation", severity="in a quarter of the picture, along a quarter of the width", steps=5)
+@perturbation("local-motion-blur", task="images", kind="violation",
+              severity="in a quarter of the picture, along a quarter of the width", steps=5)
 def local_motion_blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "What is in one window has moved; applies where there is detail in it."
     mask, angle = windows(items, generator), generator.uniform(0, np.pi, len(items))
     lengths = [max(3, round(items.rgb.shape[-1] * k / 20)) for k in SEVERITIES]
-    moved = torch.stack([torch.stack([_streaked(x, length, a) for x, a in zip(items.rgb, angle)]) for length in lengths])
-    dose = lambda s: torch.where(mask & (s > 0).view(-1, 1, 1, 1), moved[_step(s), torch.arange(len(items))], items.rgb)
+    moved = torch.stack([torch.stack([_streaked(x, length, a) for x, a in zip(items.rgb, angle)])
+                         for length in lengths])
+    dose = lambda s: torch.where(mask & (s > 0).view(-1, 1, 1, 1), moved[_step(s), torch.arange(len(items))],
+                                 items.rgb)
     return dose, _detail(items, mask)
 
 # %% ../../nbs/edits/10_pictures.ipynb #93b3d16a
-def _shuffled(x: Tensor, mask: Tensor, part: float, key: np.ndarray) -> Tensor: # (3, H, W); some of the 16 tiles of the window change places
+# (3, H, W); some of the 16 tiles of the window change places
+def _shuffled(x: Tensor, mask: Tensor, part: float, key: np.ndarray) -> Tensor:
     rows, columns = mask[0].any(1).nonzero()[:, 0], mask[0].any(0).nonzero()[:, 0]
     side, out = len(rows) // 4, x.clone()
     corners = [(int(rows[0]) + i * side, int(columns[0]) + j * side) for i in range(4) for j in range(4)]
@@ -169,7 +194,8 @@ def _shuffled(x: Tensor, mask: Tensor, part: float, key: np.ndarray) -> Tensor: 
         out[:, y:y + side, z:z + side] = x[:, u:u + side, v:v + side]
     return out
 
-@perturbation("patch-shuffle", task="images", kind="violation", severity="the 16 tiles of a window in another order", steps=5)
+@perturbation("patch-shuffle", task="images", kind="violation",
+              severity="the 16 tiles of a window in another order", steps=5)
 def patch_shuffle(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "3 to 16 tiles inside a quarter of the picture change places; applies where there is detail."
     mask, keys = windows(items, generator), generator.random((len(items), 16))
@@ -190,26 +216,31 @@ def sky_mask(items: Items) -> tuple[Tensor, Tensor]: # (N, 1, H, W) bool; (N,) w
     share = mask.float().mean((1, 2))
     return mask[:, None], (share > 0.04) & (share < 0.7)
 
-@perturbation("sky-stain", task="images", kind="violation", severity="smooth foreign color of .5, in the sky only", steps=5)
+@perturbation("sky-stain", task="images", kind="violation",
+              severity="smooth foreign color of .5, in the sky only", steps=5)
 def sky_stain(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Soft stains of false light and color in the sky; applies where there is a sky."
     mask, applies = sky_mask(items)
     coarse = torch.from_numpy(generator.standard_normal((len(items), 3, 6, 6), dtype=np.float32))
     field = F.interpolate(coarse, size=items.rgb.shape[-2:], mode="bicubic", align_corners=True)
     field = 0.5 * field / field.abs().amax((1, 2, 3), keepdim=True)
-    return lambda s: torch.where(mask, (items.rgb + s.view(-1, 1, 1, 1) * field).clamp(0, 1), items.rgb), applies
+    return lambda s: torch.where(mask, (items.rgb + s.view(-1, 1, 1, 1) * field).clamp(0, 1),
+                                 items.rgb), applies
 
-@perturbation("sky-noise", task="images", kind="violation", severity="normal noise of .3 in the sky only", steps=5)
+@perturbation("sky-noise", task="images", kind="violation", severity="normal noise of .3 in the sky only",
+              steps=5)
 def sky_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Noise in the sky; applies where there is a sky."
     mask, applies = sky_mask(items)
     grain = _noise(items, generator)
-    return lambda s: torch.where(mask, (items.rgb + 0.3 * s.view(-1, 1, 1, 1) * grain).clamp(0, 1), items.rgb), applies
+    return lambda s: torch.where(mask, (items.rgb + 0.3 * s.view(-1, 1, 1, 1) * grain).clamp(0, 1),
+                                 items.rgb), applies
 
 # %% ../../nbs/edits/10_pictures.ipynb #79231288
 @perturbation("shift", task="images", kind="valid", severity="moved by 6 % of the width", steps=5)
 def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Moved by 1 to 6 % in a random direction, whole pixels, reflected at the edge; applies where there is detail."
+    """Moved by 1 to 6 % in a random direction, whole pixels, reflected at the edge; applies where there is
+    detail."""
     angle, width = generator.uniform(0, 2 * np.pi, len(items)), items.rgb.shape[-1]
     far = max(1, round(0.06 * width)) + 1
     padded = F.pad(items.rgb, (far, far, far, far), mode="reflect")
@@ -217,9 +248,11 @@ def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
         step = max(1, round(0.06 * width * s)) if s > 0 else 0
         dy, dx = round(step * np.sin(angle[i])), round(step * np.cos(angle[i]))
         return padded[i, :, far + dy:far + dy + items.rgb.shape[-2], far + dx:far + dx + width]
-    return lambda s: torch.stack([one(i, float(x)) for i, x in enumerate(s)]), items.rgb.flatten(1).std(1) > 0.02
+    return lambda s: torch.stack([one(i, float(x))
+                                  for i, x in enumerate(s)]), items.rgb.flatten(1).std(1) > 0.02
 
-@perturbation("exposure", task="images", kind="valid", severity="gain, contrast and white balance within a third of a stop", steps=5)
+@perturbation("exposure", task="images", kind="valid",
+              severity="gain, contrast and white balance within a third of a stop", steps=5)
 def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Brighter or darker, flatter or steeper, warmer or colder; always applies."
     n = len(items)
@@ -230,11 +263,13 @@ def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     def dose(strength: Tensor) -> Tensor:
         s, mean = strength.view(-1, 1, 1, 1), items.rgb.mean((1, 2, 3), keepdim=True)
         light = items.rgb * 2 ** (s * gain.view(-1, 1, 1, 1) / 2.2)
-        return (mean + (light - mean) * (1 + s * steep.view(-1, 1, 1, 1))).clamp(0, 1) * (1 + s * (balance - 1)).clamp(max=1.1)
+        return (mean + (light - mean) * (1 + s * steep.view(-1, 1, 1, 1))).clamp(0,
+            1) * (1 + s * (balance - 1)).clamp(max=1.1)
     return lambda s: dose(s).clamp(0, 1), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #66b6e404
-@perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 60 degrees of hue, among the photograph's own colors", steps=5)
+@perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 60 degrees of hue, "
+              "among the photograph's own colors", steps=5)
 def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in another color: of scenes in allowed ones, of photographs as the probe of colors does."
     if items.scenes is not None:
@@ -250,9 +285,11 @@ def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, 
 
 COMMON_VALID = ("shift", "exposure", "recolored")
 
-@perturbation("any-valid", task="images", kind="valid", severity="one of shift, exposure and recolored at its full strength", steps=5)
+@perturbation("any-valid", task="images", kind="valid",
+              severity="one of shift, exposure and recolored at its full strength", steps=5)
 def any_valid(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "One of the common alternatives, drawn for each picture among those that apply to it; applies where one of them does."
+    """One of the common alternatives, drawn for each picture among those that apply to it; applies where one
+    of them does."""
     found = [perturbations[name](items, generator) for name in COMMON_VALID]
     applies = torch.stack([where for _, where in found])                                      # (3, N)
     which = torch.where(applies, torch.from_numpy(generator.random(tuple(applies.shape))), -1.0).argmax(0)

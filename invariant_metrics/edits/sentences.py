@@ -47,7 +47,8 @@ class TextItems:
 
     def __post_init__(self):
         if self.task not in TEXT_TASKS: raise unknown("task", self.task, TEXT_TASKS)
-        if self.source and len(self.source) != len(self.cases): raise InputError(f"{len(self.source)} sources for {len(self.cases)} items")
+        if self.source and len(self.source) != len(self.cases):
+            raise InputError(f"{len(self.source)} sources for {len(self.cases)} items")
 
     def __len__(self) -> int: return len(self.cases)
     @property
@@ -62,15 +63,18 @@ class Foil(NamedTuple):
     proved: bool       # that in both the edit did what its family says, and no more
 
 # %% ../../nbs/edits/20_sentences.ipynb #ae8211e0
-def text_family(name: str, task: str, severity: str, kind: str = "violation") -> Callable: # kind: of `colors.EDIT_KINDS`
+def text_family(name: str, task: str, severity: str, kind: str = "violation",
+               ) -> Callable: # kind: of `colors.EDIT_KINDS`
     "Decorator: registers (case, level, generator) -> Foil or None as the family `name` of a task."
     def add(edit: Callable) -> Callable:
         def function(items: TextItems, generator: np.random.Generator) -> tuple[Callable, np.ndarray]:
             seeds = generator.integers(2**62, size=len(items)).tolist()
             def dose(level: int) -> list:
-                return [edit(case, level, rng(seed)) if case.valid else None for case, seed in zip(items.cases, seeds)]
+                return [edit(case, level, rng(seed)) if case.valid else None
+                        for case, seed in zip(items.cases, seeds)]
             return dose, np.array([case.valid != "" for case in items.cases])
-        perturbation(name, task=task, kind=kind, severity=severity, steps=len(LEVELS), sources=(task,))(function)
+        perturbation(name, task=task, kind=kind, severity=severity, steps=len(LEVELS),
+                     sources=(task,))(function)
         return edit
     return add
 
@@ -85,7 +89,8 @@ def read_sentence(text: str) -> dict: # names, numbers, sentiment, relation
 
 def facts_of(meaning: Meaning) -> dict:
     "The facts of a meaning."
-    return _facts(meaning_entities(meaning), meaning_numbers(meaning), meaning_sentiment(meaning), meaning_relation(meaning))
+    return _facts(meaning_entities(meaning), meaning_numbers(meaning), meaning_sentiment(meaning),
+                  meaning_relation(meaning))
 
 # %% ../../nbs/edits/20_sentences.ipynb #96e09ea8
 _NAMED = ("subject", "object", "place")
@@ -112,7 +117,8 @@ def worded_like(text: str, meaning: Meaning, other: Meaning) -> str:
     return min(theirs, key=lambda t: _distance(words, t.split()))
 
 # %% ../../nbs/edits/20_sentences.ipynb #a9ecb7eb
-def _changed(a: Meaning, b: Meaning) -> set[str]: return {f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name)}
+def _changed(a: Meaning, b: Meaning) -> set[str]:
+    return {f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name)}
 
 def edit_meaning(meaning: Meaning,
            kinds: Sequence[str],   # of `edits`, one of which is drawn each time
@@ -138,7 +144,8 @@ def meaning_foil(case: Case, other: Meaning | None, breaks: set[str]) -> Foil | 
     if other is None: return None
     made = [worded_like(text, case.content, other) for text in (case.reference, case.valid)]
     read = all(read_sentence(text) == facts_of(other) for text in made)
-    return Foil(*made, read and not {*made} & {*right_answers(case.content)} and broken_facts(case.content, other) == breaks)
+    return Foil(*made, read and not {*made} & {*right_answers(case.content)}
+                and broken_facts(case.content, other) == breaks)
 
 # %% ../../nbs/edits/20_sentences.ipynb #83a75612
 _of = lambda name, severity, kind="violation": text_family(name, "translation", severity, kind)
@@ -153,19 +160,23 @@ def place_replaced(case: Case, level: int, generator: np.random.Generator) -> Fo
 
 @_of("number-changed", "numbers changed")
 def change_number(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
-    return meaning_foil(case, edit_meaning(case.content, ["number"], level, generator, again=True), {"numbers"})
+    return meaning_foil(case, edit_meaning(case.content, ["number"], level, generator, again=True),
+                        {"numbers"})
 
 @_of("sentiment-flipped", "praise turned into blame by another adjective, or blame into praise")
 def sentiment_flipped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     now = POLARITY.get(case.content.quality, 0)
     others = [quality for quality, sign in POLARITY.items() if now and sign == -now]
     if level > 1 or not others: return None
-    return meaning_foil(case, replace(case.content, quality=others[int(generator.integers(len(others)))]), {"sentiment"})
+    return meaning_foil(case, replace(case.content, quality=others[int(generator.integers(len(others)))]),
+                        {"sentiment"})
 
 @_of("negation", "a negation inserted or removed")
 def negate(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     other = replace(case.content, negated=not case.content.negated)
-    nothing = meaning_sentiment(other) == meaning_sentiment(case.content) or right_answers(other) == right_answers(case.content) # some verbs take none
+    # some verbs take none
+    nothing = (meaning_sentiment(other) == meaning_sentiment(case.content)
+               or right_answers(other) == right_answers(case.content))
     return None if level > 1 or nothing else meaning_foil(case, other, {"sentiment"})
 
 @_of("roles-swapped", "who did it and whom it was done to change places")
@@ -177,7 +188,8 @@ def verb_replaced(case: Case, level: int, generator: np.random.Generator) -> Foi
     now = VERBS[case.content.relation]
     others = [v.key for v in VERBS.values() if v.frame == now.frame and v.key != now.key]
     if level > 1 or not others: return None
-    return meaning_foil(case, replace(case.content, relation=others[int(generator.integers(len(others)))]), {"relation"})
+    return meaning_foil(case, replace(case.content, relation=others[int(generator.integers(len(others)))]),
+                        {"relation"})
 
 @_of("several-facts", "facts of different kinds: a name, a place, a number, the sentiment")
 def several_facts(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
@@ -198,11 +210,14 @@ def without_name(text: str, name: str) -> str:
 def entity_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     names = [n for n, _ in meaning_entities(case.content)]
     if len(names) < level: return None
-    gone, made, whole = [names[k] for k in generator.permutation(len(names))[:level]], [case.reference, case.valid], facts_of(case.content)
+    gone = [names[k] for k in generator.permutation(len(names))[:level]]
+    made = [case.reference, case.valid]
+    whole = facts_of(case.content)
     for name in gone: made = [without_name(text, name) for text in made]
     kept = tuple(n for n in whole["names"] if n[0] not in gone)
     read = [read_sentence(text) for text in made]
-    return Foil(*made, all(r["names"] == kept and all(r[f] == whole[f] for f in ("numbers", "sentiment")) for r in read))
+    return Foil(*made, all(r["names"] == kept and all(r[f] == whole[f] for f in ("numbers", "sentiment"))
+                           for r in read))
 
 # %% ../../nbs/edits/20_sentences.ipynb #d3bcef48
 def repeated(text: str, level: int, generator: np.random.Generator) -> str:
@@ -217,14 +232,18 @@ def swapped(text: str, level: int, generator: np.random.Generator) -> str:
     places = generator.permutation(len(words) - 1).tolist()
     chosen = []
     for k in places:
-        if len(chosen) < level and all(abs(k - c) > 1 for c in chosen) and words[k].lower() != words[k + 1].lower(): chosen.append(k)
+        if (len(chosen) < level and all(abs(k - c) > 1 for c in chosen)
+            and words[k].lower() != words[k + 1].lower()):
+            chosen.append(k)
     for k in chosen: words[k], words[k + 1] = words[k + 1], words[k]
     return " ".join(words) + "." * text.endswith(".")
 
-def form_foil(case: Case, change: Callable, level: int, generator: np.random.Generator, right: Callable, same: Callable) -> Foil:
+def form_foil(case: Case, change: Callable, level: int, generator: np.random.Generator,
+              right: Callable, same: Callable) -> Foil:
     "Both texts with their form broken; proved where they are no right answers and `same` as one."
     made = [change(text, level, generator) for text in (case.reference, case.valid)]
-    proved = all(new != old and not right(new) and same(new) == same(old) for new, old in zip(made, (case.reference, case.valid)))
+    proved = all(new != old and not right(new) and same(new) == same(old)
+                 for new, old in zip(made, (case.reference, case.valid)))
     return Foil(*made, proved)
 
 def _words(text: str) -> tuple: return tuple(sorted(text.lower().rstrip(".").replace(",", "").split()))
@@ -259,7 +278,8 @@ def unrelated(apart: Callable) -> Callable: # (case, other case) -> bool
     def function(items: TextItems, generator: np.random.Generator) -> tuple[Callable, np.ndarray]:
         shift = 1 + int(generator.integers(max(1, len(items) - 1)))
         others = [items.cases[(k + shift) % len(items)] for k in range(len(items))]
-        foils = [Foil(o.reference, o.valid, apart(c, o)) if c.valid and o.valid else None for c, o in zip(items.cases, others)]
+        foils = [Foil(o.reference, o.valid, apart(c, o)) if c.valid and o.valid else None
+                 for c, o in zip(items.cases, others)]
         def dose(level: int) -> list: return foils if level == 1 else [None] * len(foils)
         return dose, np.array([f is not None for f in foils])
     return function
@@ -267,20 +287,23 @@ def unrelated(apart: Callable) -> Callable: # (case, other case) -> bool
 def sentences_apart(case: Case, other: Case) -> bool:
     "Whether two sentences share no name and no relation."
     a, b = (facts_of(c.content) for c in (case, other))
-    return not {n for n, _ in a["names"]} & {n for n, _ in b["names"]} and a["relation"][1] != b["relation"][1]
+    return (not {n for n, _ in a["names"]} & {n for n, _ in b["names"]}
+            and a["relation"][1] != b["relation"][1])
 
 unrelated_sentence = unrelated(sentences_apart)
-perturbation("unrelated-sentence", task="translation", kind="violation", severity="the answer to another item",
-             steps=len(LEVELS), sources=("translation",))(unrelated_sentence);
+perturbation("unrelated-sentence", task="translation", kind="violation", severity="the answer to "
+             "another item", steps=len(LEVELS), sources=("translation",))(unrelated_sentence);
 
 # %% ../../nbs/edits/20_sentences.ipynb #0c480620
 def sentence_items(n: int, seed: int = 0) -> TextItems:
-    "Sentences of the bilingual world, each with two right answers; none of them was seen by an embedded network."
+    """Sentences of the bilingual world, each with two right answers; none of them was seen by an embedded
+    network."""
     made = make_sentences(n, seed=70_000 + seed, names="all")
     cases = []
     for meaning, reference, references in zip(made.meanings, made.english, made.references):
         others = [r for r in references if r != reference]
-        cases.append(Case(meaning, reference, others[int(rng(seed, "valid", len(cases)).integers(len(others)))] if others else ""))
+        cases.append(Case(meaning, reference, others[int(rng(seed, "valid",
+            len(cases)).integers(len(others)))] if others else ""))
     return TextItems("translation", tuple(cases), tuple(made.source))
 
 def sentence_wrongness(items: TextItems, at: np.ndarray, texts: Sequence[str]) -> np.ndarray: # (n,)

@@ -22,13 +22,16 @@ import numpy as np
 from ..core import unknown
 from ..files import word_groups, word_table
 from ..data.wordnet import base_forms, sense_numbers, wordnet
-from ..invariants.caption_words import COLOR, PERSONS, kind_of, noun_lemma, verb_lemma, word_tags
+from ..invariants.caption_words import (COLOR, PERSONS, kind_of, noun_lemma, verb_lemma,
+                                                        word_tags)
 from .colors import chosen_kinds
 from .sentences import swapped
-from .word_lists import ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF, NAMES
+from .word_lists import (ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF,
+                                                NAMES)
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
-from .words import EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names, cut, differences
+from .words import (EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names,
+                                           cut, differences)
 from .words import draw_places, flat, lives, marked, names_one_thing, with_things
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
 from .words import table_edit, unsaid, verb_before, within, word_edit, word_edits
@@ -65,12 +68,15 @@ def misspelling(case: TextCase, level: int, generator: np.random.Generator) -> s
 
 @word_edit("character-replaced", "minor", "words with a wrong letter", _spelled_alike, "form")
 def character_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    def change(w, r): k = 1 + r % (len(w) - 1); return w[:k] + "abcdefghijklmnopqrstuvwxyz"[(r // 64) % 26] + w[k + 1:]
+    def change(w, r):
+        k = 1 + r % (len(w) - 1)
+        return w[:k] + "abcdefghijklmnopqrstuvwxyz"[(r // 64) % 26] + w[k + 1:]
     return _respelled(case, level, generator, change, 3)
 
 # %% ../../nbs/edits/60_word_families.ipynb #3295c5b7
 @word_edit("case-changed", "minor", "words in capitals",
-           lambda case, after, level: after.lower() == case.text.lower() and sum(x != y for x, y in zip(case.text.split(), after.split())) == level, "form")
+           lambda case, after, level: after.lower() == case.text.lower()
+           and sum(x != y for x, y in zip(case.text.split(), after.split())) == level, "form")
 def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
     chosen = draw_places([k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w], level, generator)
@@ -79,13 +85,15 @@ def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> 
 def _letters(text: str) -> str: return re.sub(r"[^\w]", "", text)
 def _before_end(text: str) -> str: return text.rstrip(" .!?")
 
-@word_edit("punctuation", "minor", "marks put in or left out", lambda case, after, level: _letters(after) == _letters(case.text) and
-           _before_end(after) != _before_end(case.text) and
-           abs(len(re.findall(r"[^\w\s]", after)) - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1), "form")
+@word_edit("punctuation", "minor", "marks put in or left out",
+           lambda case, after, level: _letters(after) == _letters(case.text) and _before_end(after) !=
+           _before_end(case.text) and abs(len(re.findall(r"[^\w\s]", after))
+    - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1), "form")
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     m = marked(case.text)
-    gaps = [(b, b, ",") for (_, b), tag in zip(m.spans, m.tags) if tag in "DPMIX" and re.match(r" \w", case.text[b:])]
+    gaps = [(b, b, ",") for (_, b), tag in zip(m.spans, m.tags)
+            if tag in "DPMIX" and re.match(r" \w", case.text[b:])]
     spots = draw_places(marks + gaps, level, generator)
     if spots is None: return None
     out = case.text
@@ -93,10 +101,12 @@ def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> s
     return out
 
 @word_edit("tokenization", "minor", "spaces inside words or before marks",
-           lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after) - len(case.text) == level, "form")
+           lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after)
+           - len(case.text) == level, "form")
 def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     halves = lambda word: (word[:len(word) // 2], word[len(word) // 2:])
-    inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text) if not all(map(is_word, halves(m[0])))]
+    inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text)
+              if not all(map(is_word, halves(m[0])))]
     before = [m.start() for m in re.finditer(r"(?<=\w)[.,;:!?]", case.text)]
     chosen = draw_places(inside + before, level, generator)
     if chosen is None: return None
@@ -104,10 +114,12 @@ def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> 
     return " ".join(case.text[a:b] for a, b in zip(cuts, cuts[1:]))
 
 # %% ../../nbs/edits/60_word_families.ipynb #6375ddf4
-def _turnable(m: Marked) -> list[int]: # where three words begin that may turn: at most one of them has a meaning of its own
+# where three words begin that may turn: at most one of them has a meaning of its own
+def _turnable(m: Marked) -> list[int]:
     words = [w[0].isalnum() and w not in ("not", "no", "'s") for w in m.words]
     light = [ok and tag in "DPITXCS" for ok, tag in zip(words, m.tags)]
-    return [i for i in range(len(words) - 2) if all(words[i:i + 3]) and sum(light[i:i + 3]) > 1 and len({*m.words[i:i + 3]}) == 3]
+    return [i for i in range(len(words) - 2)
+            if all(words[i:i + 3]) and sum(light[i:i + 3]) > 1 and len({*m.words[i:i + 3]}) == 3]
 
 def _apart(starts: Sequence[int], width: int) -> list[int]: # as many as do not overlap, the first ones first
     kept = []
@@ -115,34 +127,42 @@ def _apart(starts: Sequence[int], width: int) -> list[int]: # as many as do not 
         if all(abs(i - k) >= width for k in kept): kept.append(i)
     return kept
 
-@word_edit("shuffle", "critical", "stretches of three words in another order", lambda case, after, level: moved_only(case, after, level) and
-           level * 2 <= sum(x != y for x, y in zip(flat(case.text), flat(after))) <= level * 3, "form")
+@word_edit("shuffle", "critical", "stretches of three words in another order",
+           lambda case, after, level: moved_only(case, after, level)
+           and level * 2 <= sum(x != y for x, y in zip(flat(case.text), flat(after))) <= level * 3, "form")
 def shuffle(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     starts = _apart(generator.permutation(_turnable(m)).astype(int).tolist(), 3)
     if len(starts) < level: return None
     named, out = {a for a, *_ in names_of_text(case.text)}, case.text
-    word = lambda k: case.text[slice(*m.spans[k])].lower() if k == 0 and m.spans[k][0] not in named else case.text[slice(*m.spans[k])]
+    word = lambda k: case.text[slice(*m.spans[k])].lower() if k == 0 and m.spans[k][
+        0] not in named else case.text[slice(*m.spans[k])]
     for i in sorted(starts[:level], reverse=True):
         for j in (2, 1, 0): out = out[:m.spans[i + j][0]] + word(i + (j + 1) % 3) + out[m.spans[i + j][1]:]
     return out[:1].upper() + out[1:] if case.text[:1].isupper() else out
 
-@word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged", lambda case, after, level: moved_only(case, after, level)
-           and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2 * level, "form")
+@word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged",
+           lambda case, after, level: moved_only(case, after, level)
+           and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2
+           * level, "form")
 def adjacent_swap(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return swapped(case.text, level, generator) if len(case.text.split()) > 2 * level + 1 else None
 
-def _once(words: Sequence[str]) -> list[str]: return [w for k, w in enumerate(words) if not k or w != words[k - 1]]
+def _once(words: Sequence[str]) -> list[str]:
+    return [w for k, w in enumerate(words) if not k or w != words[k - 1]]
 
-@word_edit("repetition", "minor", "words that stand twice", lambda case, after, level:
-           _once(after.lower().split()) == _once(case.text.lower().split()) and len(after.split()) - len(case.text.split()) == level, "form")
+@word_edit("repetition", "minor", "words that stand twice",
+           lambda case, after, level: _once(after.lower().split()) == _once(case.text.lower().split())
+           and len(after.split()) - len(case.text.split()) == level, "form")
 def repetition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
     twice = draw_places(range(len(words) - 1), level, generator)
-    return None if twice is None else " ".join(w for k, word in enumerate(words) for w in [word] + [word.lower() if k == 0 else word] * (k in twice))
+    return (None if twice is None else " ".join(w for k, word in enumerate(words)
+        for w in [word] + [word.lower() if k == 0 else word] * (k in twice)))
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
-_STATES_OF = frozenset("want need know like love hate remember include require agree disagree".split()) # verbs that say what is, not what happens
+# verbs that say what is, not what happens
+_STATES_OF = frozenset("want need know like love hate remember include require agree disagree".split())
 
 _MAY = frozenset("can could will would may might must should do does did not t let makes make".split())
 
@@ -153,20 +173,27 @@ def _aspect_pairs(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, tag) in enumerate(zip(m.words, m.tags)):
         base, form = FORM_OF.get(word, ("", 9))
-        says = tag == "V" or tag == "N" and m.words[max(i - 1, 0)] in ("i", "you", "he", "she", "it", "we", "they") # *he wants*
-        if not says or form > 1 or base not in _STATES_OF or m.tags[i - 1:i] not in ("N", "W", "L") or _helped(m, i): continue
+        # *he wants*
+        says = (tag == "V" or tag == "N"
+                and m.words[max(i - 1, 0)] in ("i", "you", "he", "she", "it", "we", "they"))
+        if (not says or form > 1 or base not in _STATES_OF or m.tags[i - 1:i] not in ("N", "W", "L")
+            or _helped(m, i)):
+            continue
         be = "is" if form else "am" if m.words[i - 1] == "i" else "are"
-        if {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}: out.append((*m.spans[i], f"{be} {VERB_FORMS[base][4]}"))
+        if {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}:
+            out.append((*m.spans[i], f"{be} {VERB_FORMS[base][4]}"))
     return out
 
 def _plain_aspect(text: str) -> list[str]: # with every *is wanting* as *wants*
     m = marked(text)
     words = [FORM_OF[w][0] if w in FORM_OF else w for w in m.words]
-    return [w for k, w in enumerate(words) if not (w in ("is", "are", "am") and k + 1 < len(words) and FORM_OF.get(m.words[k + 1], ("", 0))[1] == 4)]
+    return [w for k, w in enumerate(words) if not (w in ("is", "are", "am") and k + 1 < len(words)
+                                                   and FORM_OF.get(m.words[k + 1], ("", 0))[1] == 4)]
 
 @word_edit("aspect-changed", "major", "states told as if they happened: is wanting",
-           lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) != flat(case.text)
-           and abs(len(flat(after)) - len(flat(case.text))) <= level, "form", tasks=("translation", "summarization"))
+           lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) !=
+           flat(case.text) and abs(len(flat(after)) - len(flat(case.text))) <= level, "form",
+           tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = draw_places(_aspect_pairs(case.text), level, generator)
     return None if spots is None else put(case.text, spots)
@@ -180,7 +207,9 @@ def _asks(case: TextCase, after: str, level: int) -> bool:
 def question(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = re.match(f"({PHRASE})X", m.tags)
-    if not found or m.words[found.end() - 1] in ("being", "been", "be", "'s", "having", "doing") or case.text.count(".") > 1 or len(m.words) < 4: return None
+    if (not found or m.words[found.end() - 1] in ("being", "been", "be", "'s", "having", "doing")
+        or case.text.count(".") > 1 or len(m.words) < 4):
+        return None
     (a, b), start = m.spans[found.end() - 1], case.text
     named = bool(names_of_text(start[:m.spans[0][1]]))
     rest = (start[0] if named else start[0].lower()) + start[1:a] + start[b:].lstrip()
@@ -189,25 +218,31 @@ def question(case: TextCase, level: int, generator: np.random.Generator) -> str 
 # %% ../../nbs/edits/60_word_families.ipynb #c7fadccc
 _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 
-_PARTS = frozenset("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder shoulders feet legs side top front middle end way air".split())
+_PARTS = frozenset("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
+                   "shoulders feet legs side top front middle end way air".split())
 
 def _misread(text: str) -> list[tuple[int, int, str]]:
     m, out, people, things, named = marked(text), [], [], [], {a for a, *_ in names_of_text(text)}
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
         wrong = {"he": things, "she": things, "him": things, "it": people}.get(word, ()) if tag == "W" else ()
-        place = m.tags[i + 1:i + 2] in tuple("VX") if word in ("he", "she") else m.tags[i - 1:i] in tuple("VGIN") and m.tags[i + 1:i + 2] in ("", ".", ",", "I")
-        if wrong and place and text[span[1]:span[1] + 1] not in ("'", "’"): out.append((*span, f"the {wrong[-1]}"))
+        place = (m.tags[i + 1:i + 2] in tuple("VX") if word in ("he", "she")
+                 else m.tags[i - 1:i] in tuple("VGIN") and m.tags[i + 1:i + 2] in ("", ".", ",", "I"))
+        if wrong and place and text[span[1]:span[1] + 1] not in ("'", "’"):
+            out.append((*span, f"the {wrong[-1]}"))
         if tag == "N" and word in _PEOPLE: people.append(word)
-        elif tag == "N" and m.tags[i + 1:i + 2] != "N" and span[0] not in named and _is_thing(word): things.append(word)
+        elif tag == "N" and m.tags[i + 1:i + 2] != "N" and span[0] not in named and _is_thing(word):
+            things.append(word)
     return out
 
 def _is_thing(word: str) -> bool: # one thing, no part of a body
-    return noun_lemma(word) == word and word.isalpha() and word not in _PARTS and kind_of(word) != "alive" and plural_of(word) != word
+    return (noun_lemma(word) == word and word.isalpha() and word not in _PARTS and kind_of(word) != "alive"
+            and plural_of(word) != word)
 
 def _other_referent(case: TextCase, after: str, level: int) -> bool:
     found, pronouns = differences(case.text, after), (("he",), ("she",), ("him",), ("it",))
     wrong = lambda old, new: new in _PEOPLE if old == ("it",) else kind_of(new) != "alive"
-    return len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text) for old, new in found)
+    return (len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text)
+                                        for old, new in found))
 
 @word_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
 def coreference(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -220,13 +255,18 @@ _MASS = ("dish", "sport") # kinds of which some are counted and some are not
 
 def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs players*
     kind = KIND_OF.get(noun_lemma(m.words[i]), "")
-    return kind in _MASS and (m.tags[i - 1:i] not in tuple("DMPA") and m.tags[i + 1:i + 2] != "N" or noun_lemma(m.words[i]) != m.words[i])
+    return (kind in _MASS and (m.tags[i - 1:i] not in tuple("DMPA") and m.tags[i + 1:i + 2] != "N"
+                               or noun_lemma(m.words[i]) != m.words[i]))
 
-table_edit("noun-swapped", "critical", "things replaced by others of their kind", lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
-           where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i)) # one or many
-table_edit("color-replaced", "critical", "colors replaced", lambda w, t: other_colors(w) if w in COLOR and t in "AN" else (), tasks=_CAPTIONS)
-_SORTS = {"size": "big large huge giant small little tiny tall short long", "material": "wooden metal stone brick glass leather plastic concrete",
-          "condition": "clean dirty wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
+# one or many
+table_edit("noun-swapped", "critical", "things replaced by others of their kind",
+           lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
+           where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i))
+table_edit("color-replaced", "critical", "colors replaced",
+           lambda w, t: other_colors(w) if w in COLOR and t in "AN" else (), tasks=_CAPTIONS)
+_SORTS = {"size": "big large huge giant small little tiny tall short long",
+          "material": "wooden metal stone brick glass leather plastic concrete", "condition": "clean dirty "
+          "wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
 _SORT = {word: sort for sort, words in _SORTS.items() for word in words.split()}
 
 def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
@@ -237,45 +277,62 @@ def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
 _NO_PLACES = frozenset("""day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air background foreground distance
     middle center front corner direction circle line row position picture photo photograph image camera world hand hands arm arms lap shade
     crosswalk reflection mirror sun rain dark""".split())
-_NO_GROUNDS = frozenset("computer computers laptop internet television kazoo guitar drums piano keyboard".split()) # one is *on* them in another sense
-_EVENTS = frozenset("party concert game match festival race rodeo carnival fair ceremony event wedding show parade celebration rally competition".split())
-_WIDE = frozenset("mountain mountains hill hills ocean sea sunset sunrise skyline city view backdrop landscape horizon".split()) # *in front of* them is far away
-_ABOUT = frozenset("in at through across around against along past".split()) | {"in the middle of"} # of a place, a building, a vehicle or a piece of furniture
+# one is *on* them in another sense
+_NO_GROUNDS = frozenset("computer computers laptop internet television kazoo "
+                        "guitar drums piano keyboard".split())
+_EVENTS = frozenset("party concert game match festival race rodeo carnival fair ceremony event wedding show "
+                    "parade celebration rally competition".split())
+# *in front of* them is far away
+_WIDE = frozenset("mountain mountains hill hills ocean sea sunset sunrise skyline city view "
+                  "backdrop landscape horizon".split())
+# of a place, a building, a vehicle or a piece of furniture
+_ABOUT = frozenset("in at through across around against along past".split()) | {"in the middle of"}
 _TOWARD = frozenset("""look stare gaze glance peer point smile wave throw shoot aim laugh shout yell bark kick hit swing dress cover wrap clothe
     participate compete take put place lean wind wear turn lead pass fall surround power decorate propel plant blow""".split()) # verbs that need their preposition
-_PLACE_TOPS = ("location.n.01", "structure.n.01", "body_of_water.n.01", "geological_formation.n.01", "way.n.06", "vehicle.n.01", "furniture.n.01", "land.n.04")
+_PLACE_TOPS = ("location.n.01", "structure.n.01", "body_of_water.n.01", "geological_formation.n.01",
+               "way.n.06", "vehicle.n.01", "furniture.n.01", "land.n.04")
 _BESIDE = frozenset(["near", "next to", "beside", "in front of", "behind"])
-_SLOPES = frozenset("hill hills hillside slope slopes mountain mountainside stairs steps staircase stairway ladder ramp cliff incline".split())
+_SLOPES = frozenset("hill hills hillside slope slopes mountain mountainside stairs steps staircase stairway "
+                    "ladder ramp cliff incline".split())
 _WAYS = frozenset("street road sidewalk track path alley hallway trail lane highway aisle".split())
 _GROUNDS = frozenset("water snow sand grass mud dirt forest woods crowd desert countryside".split())
 
 @lru_cache(2**14)
 def is_place(noun: str) -> bool: # in any number
-    "Whether somebody can be in, at or by it, and far from it: a place, a building, a vehicle, a piece of furniture."
+    """Whether somebody can be in, at or by it, and far from it: a place, a building, a vehicle, a piece of
+    furniture."""
     net, base = wordnet(), noun_lemma(noun)
     if base in _GROUNDS or noun in _GROUNDS: return True
     return any({sense, *net.ancestors(sense)} & {*_PLACE_TOPS} for sense in net.synsets(base, "n")[:2])
 
 def _in_space(m: Marked, i: int) -> bool: # a relation of two things
     word, after = m.words[i], m.tags[i + 1:i + 2]
-    head = next((w for w, t, then in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".") if t == "N" and then != "N"), "")
+    head = next((w for w, t, then in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".")
+                 if t == "N" and then != "N"), "")
     last = next((k for k in range(i + 1, len(m.words)) if m.words[k] == head and m.tags[k] == "N"), i)
     seen = after == "A" and m.tags[i + 2:i + 3] in tuple("AN") and _sort_of(m, i + 1) != "" # *on green grass*
     bare = after == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)        # *near water*
-    if not (after in tuple("DPM") or seen or bare) or head in _NO_PLACES | _PARTS or m.words[i + 1:i + 2] in (("both",), ("each",), ("either",)): return False
-    if m.tags[last + 1:last + 2] == "Q" or word == "on" and head in _NO_GROUNDS or verb_before(m, i) in _TOWARD and word not in _BESIDE: return False
+    if (not (after in tuple("DPM") or seen or bare) or head in _NO_PLACES | _PARTS
+        or m.words[i + 1:i + 2] in (("both",), ("each",), ("either",))):
+        return False
+    if (m.tags[last + 1:last + 2] == "Q" or word == "on" and head in _NO_GROUNDS
+        or verb_before(m, i) in _TOWARD and word not in _BESIDE):
+        return False
     if word in ("up", "down"): return head in _SLOPES or word == "down" and head in _WAYS
     if word == "by": return m.tags[i - 1:i] != "E" and not lives(head)
-    return head not in _WIDE if word in ("in front of", "behind") else word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS
+    return (head not in _WIDE if word in ("in front of", "behind")
+            else word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS)
 
-def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]: # *up* a hill is not *down*, and *down* a street not *far from* it
+# *up* a hill is not *down*, and *down* a street not *far from* it
+def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]:
     steep = {*m.words[i + 1:i + 5]} & _SLOPES
     return [w for w in others if m.words[i] != "down" or (w == "up") == bool(steep)]
 
-table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ()) if t == "I" else (), new=False,
-           where=_in_space, fit=_fitting_relations, tasks=_CAPTIONS)
+table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ())
+           if t == "I" else (), new=False, where=_in_space, fit=_fitting_relations, tasks=_CAPTIONS)
 
-def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int, str]]]: # pattern: two groups of tags
+# pattern: two groups of tags
+def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int, str]]]:
     m, out = marked(text), []
     for found in re.finditer(pattern, m.tags):
         (a, b), (c, d) = ((m.spans[found.start(g)][0], m.spans[found.end(g) - 1][1]) for g in (1, 2))
@@ -289,43 +346,58 @@ def _swap_ends(case: TextCase, generator: np.random.Generator, pattern: str, acc
     return None if found is None else put(case.text, found[0])
 
 # %% ../../nbs/edits/60_word_families.ipynb #53c04fe0
-_DIRECTED = frozenset("on under above below behind inside over underneath atop beneath in".split()) | {"on top of"}
+_DIRECTED = frozenset("on under above below behind inside over "
+                      "underneath atop beneath in".split()) | {"on top of"}
 _MUTUAL = frozenset("meet hug kiss fight face touch join play talk".split())
-_HELD = frozenset("take taking have has had having make get do does doing did give be being".split()) # whose object is often no thing
+# whose object is often no thing
+_HELD = frozenset("take taking have has had having make get do does doing did give be being".split())
 _WHOLE = r"[DM][AN]*N" # a noun phrase that stands by itself
-_PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view image air sky group couple "
-                      "bunch number pair variety lot series".split())
+_PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view "
+                      "image air sky group couple " "bunch number pair variety lot series".split())
 
-def _whole_ends(m: Marked, found: re.Match) -> bool: # two noun phrases, the first at the beginning, in the same number
+# two noun phrases, the first at the beginning, in the same number
+def _whole_ends(m: Marked, found: re.Match) -> bool:
     last = [m.words[found.end(g) - 1] for g in (1, 2)]
     many = [m.tags[found.start(g)] == "M" or noun_lemma(w) != w for g, w in zip((1, 2), last)]
     agree = many[0] == many[1] or not {*"VX"} & {*m.tags}
     heads = not {*map(noun_lemma, last)} & _PARTS_OF
     words = m.words[found.start(1):found.end(1)] + m.words[found.start(2):found.end(2)]
-    if any(w.endswith("ing") and w not in ("building", "painting", "railing", "ceiling", "wing") for w in words): return False # *a bench texting*
-    if any(m.words[found.start(g)] in ("a", "an") and noun_lemma(w) != w for g, w in zip((1, 2), last)): return False
-    begins = found.start(1) == 0 and m.words[found.start(2)] not in ("this", "that", "these", "those", "each", "another", "no", "all", "both")
-    return agree and heads and begins and m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S") and m.words[found.end(2):found.end(2) + 1] != ("of",)
+    # *a bench texting*
+    if any(w.endswith("ing") and w not in ("building", "painting", "railing", "ceiling", "wing")
+           for w in words):
+        return False
+    if any(m.words[found.start(g)] in ("a", "an") and noun_lemma(w) != w for g, w in zip((1, 2), last)):
+        return False
+    begins = (found.start(1) == 0 and m.words[found.start(2)] not in ("this", "that", "these", "those",
+        "each", "another", "no", "all", "both"))
+    return (agree and heads and begins and m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S")
+            and m.words[found.end(2):found.end(2) + 1] != ("of",))
 
-@word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1, tasks=_CAPTIONS)
+@word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1,
+           tasks=_CAPTIONS)
 def relation_reversed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    ridden = lambda m, f: any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make") for w in m.words[f.end(1):f.start(2)])
+    ridden = lambda m, f: any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make")
+                              for w in m.words[f.end(1):f.start(2)])
     directed = lambda m, f: m.words[f.start(2) - 1] in _DIRECTED and _whole_ends(m, f) and not ridden(m, f)
     return _swap_ends(case, generator, f"({_WHOLE})(?:X?[VGE])?I({_WHOLE})(?!N)", directed)
 
 @word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, steps=1)
 def subject_object_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     base = lambda m, f: FORM_OF.get(m.words[f.start(2) - 1], ("",))[0]
-    fits = lambda m, f: not {base(m, f), m.words[f.start(2) - 1], verb_lemma(m.words[f.start(2) - 1])} & (_MUTUAL | _HELD) and _whole_ends(m, f)
+    fits = lambda m, f: not {base(m, f), m.words[f.start(2) - 1],
+                             verb_lemma(m.words[f.start(2) - 1])} & (_MUTUAL | _HELD) and _whole_ends(m, f)
     return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", fits)
 
 # %% ../../nbs/edits/60_word_families.ipynb #c7db6368
 @word_edit("attributes-swapped", "critical", "two things exchange their adjectives",
-           lambda case, after, level: moved_only(case, after, level) and len(differences(case.text, after)) == 2, steps=1, tasks=_CAPTIONS)
+           lambda case, after, level: moved_only(case, after, level)
+           and len(differences(case.text, after)) == 2, steps=1, tasks=_CAPTIONS)
 def attributes_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    pairs = [k for k, _ in stretches(case.text, "AN") if m.tags[k - 1:k] not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
-    alike = lambda i, j: _sort_of(m, i) == _sort_of(m, j) != "" and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
+    pairs = [k for k, _ in stretches(case.text, "AN")
+             if m.tags[k - 1:k] not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
+    alike = lambda i, j: _sort_of(m, i) == _sort_of(m,
+        j) != "" and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
     both = [(i, j) for i in pairs for j in pairs if i < j and alike(i, j)]
     chosen = draw_places(both, 1, generator)
     if chosen is None: return None
@@ -337,16 +409,21 @@ _HARDLY_MANY = frozenset("""field street road beach side game day night top bott
     bunch lot pair bit variety kind type series set group crowd herd flock team line row sky air ocean sea room kitchen bathroom city town
     kitchen face head time way wave ground area distance display close part piece slice match swing turn bite""".split())
 
-def _countable(text: str) -> list[tuple[int, int, tuple]]: # places of determiner and noun; what agrees with it where it is one thing, else None
+# places of determiner and noun; what agrees with it where it is one thing, else None
+def _countable(text: str) -> list[tuple[int, int, tuple]]:
     m, out = marked(text), []
     for found in re.finditer(r"[DM][AN]*N(?![NCQA])", m.tags):
         i, j = found.start(), found.end() - 1
         first, last = m.words[i], m.words[j]
-        if not last.isalpha() or noun_lemma(last) in _HARDLY_MANY or m.words[j + 1:j + 2] == ("of",) or "A" in word_tags(noun_lemma(last)): continue
+        if (not last.isalpha() or noun_lemma(last) in _HARDLY_MANY or m.words[j + 1:j + 2] == ("of",)
+            or "A" in word_tags(noun_lemma(last))):
+            continue
         if first in ("a", "an", "one"):
             agree = _agreement(m, i, j)
-            if noun_lemma(plural_of(last)) == last != plural_of(last) and agree is not None: out.append((i, j, agree))
-        elif m.tags[i] == "M" and first in NUMBER_WORDS.values() and noun_lemma(last) != last: out.append((i, j, None))
+            if noun_lemma(plural_of(last)) == last != plural_of(last) and agree is not None:
+                out.append((i, j, agree))
+        elif m.tags[i] == "M" and first in NUMBER_WORDS.values() and noun_lemma(last) != last:
+            out.append((i, j, None))
     return out
 
 _BE_MANY = {"is": "are", "was": "were", "has": "have", "does": "do"}
@@ -355,40 +432,50 @@ def _many_form(m: Marked, k: int) -> str: # of a verb in the third person, or no
     base, form = FORM_OF.get(m.words[k], ("", 0))
     return _BE_MANY.get(m.words[k], "") or (base if form == 1 else "")
 
-def _agreement(m: Marked, i: int, j: int) -> tuple | None: # verbs to be changed with a noun that becomes many; None where it cannot be
+# verbs to be changed with a noun that becomes many; None where it cannot be
+def _agreement(m: Marked, i: int, j: int) -> tuple | None:
     k = j + 1 + (m.tags[j + 1:j + 2] == "R")
-    if m.tags[k:k + 1] == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}: return None
+    if m.tags[k:k + 1] == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}:
+        return None
     if i and m.words[i - 1] in ("is", "was") and m.tags[i - 2:i - 1] == "K": return (i - 1,)
-    if i and m.tags[i - 1] in "IVG": return None if m.tags[k:k + 1] in tuple("VX") and m.tags[i - 1] != "I" else ()
+    if i and m.tags[i - 1] in "IVG":
+        return None if m.tags[k:k + 1] in tuple("VX") and m.tags[i - 1] != "I" else ()
     if i: return None
-    if m.tags[k:k + 1] in tuple("VX") and k < len(m.tags): return (k,) if _many_form(m, k) else () if _tells_no_number(m, k) else None
+    if m.tags[k:k + 1] in tuple("VX") and k < len(m.tags):
+        return (k,) if _many_form(m, k) else () if _tells_no_number(m, k) else None
     return None if {*"VX"} & {*m.tags} else ()
 
 def _tells_no_number(m: Marked, k: int) -> bool: # *walked*, *can*
-    return FORM_OF.get(m.words[k], ("", 0))[1] == 2 and m.words[k] not in ("was", "were") or m.words[k] in ("can", "will", "could", "would", "may", "might", "must")
+    return (FORM_OF.get(m.words[k], ("", 0))[1] == 2 and m.words[k] not in ("was", "were")
+            or m.words[k] in ("can", "will", "could", "would", "may", "might", "must"))
 
 def _counts_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = flat(case.text), flat(after)
     pairs = [(x, y) for x, y in zip(a, b) if x != y]
-    verbs = [(x, y) for x, y in pairs if _BE_MANY.get(x) == y or FORM_OF.get(x, ("",))[0] == FORM_OF.get(y, (" ",))[0]]
+    verbs = [(x, y) for x, y in pairs
+             if _BE_MANY.get(x) == y or FORM_OF.get(x, ("",))[0] == FORM_OF.get(y, (" ",))[0]]
     nouns = [(x, y) for x, y in pairs if noun_lemma(x) == noun_lemma(y) and (x, y) not in verbs]
     counts = [y for x, y in pairs if (x, y) not in [*verbs, *nouns]]
-    return len(a) == len(b) and len(counts) == level >= max(len(nouns), len(verbs)) and {*counts} <= {"a", "one", *NUMBER_WORDS.values()}
+    return (len(a) == len(b) and len(counts) == level >= max(len(nouns), len(verbs))
+            and {*counts} <= {"a", "one", *NUMBER_WORDS.values()})
 
 @word_edit("count-changed", "critical", "counts of things changed", _counts_differ, tasks=_CAPTIONS)
 def count_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m, found = marked(case.text), _countable(case.text)
-    chosen = draw_places([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))], level, generator)
+    chosen = draw_places([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))],
+                         level, generator)
     if chosen is None: return None
     spots = []
     for i, j, agree, draw in chosen:
         number = [n for n in ("two", "three", "four", "five", "six") if n != m.words[i]][draw]
         spots.append((*m.spans[i], number))
-        if agree is not None: spots += [(*m.spans[j], plural_of(m.words[j])), *((*m.spans[k], _many_form(m, k)) for k in agree)]
+        if agree is not None:
+            spots += [(*m.spans[j], plural_of(m.words[j])), *((*m.spans[k], _many_form(m, k)) for k in agree)]
     return put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #6104e7f1
-_OTHERS = tuple(w for kind in ("animal", "vehicle", "fruit", "instrument", "container", "appliance") for w in THINGS[kind])
+_OTHERS = tuple(w for kind in ("animal", "vehicle", "fruit", "instrument", "container", "appliance")
+                for w in THINGS[kind])
 
 def _new_things(case: TextCase, after: str, level: int) -> bool:
     new = [w for w in (Counter(flat(after)) - Counter(flat(case.text))) if w in KIND_OF]
@@ -397,7 +484,8 @@ def _new_things(case: TextCase, after: str, level: int) -> bool:
 @word_edit("object-added", "critical", "things that no right answer names", _new_things, tasks=_CAPTIONS)
 def object_added(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = draw_places([w for w in _OTHERS if unsaid([w], case)], level, generator)
-    return None if found is None else with_things(case.text, [f"{'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found])
+    return (None if found is None
+            else with_things(case.text, [f"{'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found]))
 
 # %% ../../nbs/edits/60_word_families.ipynb #a98fb114
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
@@ -406,11 +494,16 @@ def _thing_gone(case: TextCase, after: str, level: int) -> bool:
 @word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
 def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    found = [(a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])") if m.words[a] == "and"]
-    found = [(a, b) for a, b in found if re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF] # no *grass enclosure* after *wood*
+    found = [(a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])")
+             if m.words[a] == "and"]
+    # no *grass enclosure* after *wood*
+    found = [(a, b) for a, b in found
+             if re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF]
     whole = lambda a: m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR and not names_of_text(case.text)
-    pair = lambda a: whole(a) and "," not in m.tags and not {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]}
-    spots = draw_places([cut(case.text, a, b) for a, b in found if pair(a) and m.words[b + 1:b + 2] != ("of",)], level, generator)
+    pair = lambda a: whole(a) and "," not in m.tags and not {"between", "both",
+                                                             "of"} & {*m.words[max(a - 4, 0):a]}
+    spots = draw_places([cut(case.text, a, b) for a, b in found
+                         if pair(a) and m.words[b + 1:b + 2] != ("of",)], level, generator)
     return None if spots is None else put(case.text, spots)
 
 
@@ -425,7 +518,8 @@ def sentences_of(text: str) -> list[str]:
 _POINTS_BACK = re.compile(r"(He|She|It|They|His|Her|Its|Their|This|These|Those|That|However|But|And|Thus|Also|Instead|Then|Therefore)\b")
 
 @word_edit("sentence-reordered", "critical", "the second sentence, which points back, before the first",
-           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text, "form", steps=1, tasks=_SUMMARIES)
+           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text))
+           and after != case.text, "form", steps=1, tasks=_SUMMARIES)
 def sentence_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     first, *rest = sentences_of(case.text)
     if not rest or not _POINTS_BACK.match(rest[0]) or _POINTS_BACK.match(first): return None
@@ -435,7 +529,8 @@ def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
     a, b = sentences_of(case.text), sentences_of(after)
     return {*a} == {*b} and len(b) - len(a) == level
 
-@word_edit("sentence-repeated", "critical", "sentences that come twice", _more_of_the_same, "form", tasks=_SUMMARIES)
+@word_edit("sentence-repeated", "critical", "sentences that come twice", _more_of_the_same, "form",
+           tasks=_SUMMARIES)
 def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     parts = sentences_of(case.text)
     twice = draw_places(range(len(parts)), level, generator)
@@ -444,19 +539,24 @@ def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator
 
 def _from_source(case: TextCase, after: str, level: int) -> bool:
     own, source, new = map(sentences_of, (case.text, case.source, after))
-    return len(own) == len(source) == len(new) and sum(x != y for x, y in zip(own, new)) == level and all(y in (x, z) for x, y, z in zip(own, new, source))
+    return (len(own) == len(source) == len(new) and sum(x != y for x, y in zip(own, new)) == level
+            and all(y in (x, z) for x, y, z in zip(own, new, source)))
 
-@word_edit("untranslated", "critical", "sentences in the language of the source", _from_source, "form", tasks=("translation",))
+@word_edit("untranslated", "critical", "sentences in the language of the source", _from_source, "form",
+           tasks=("translation",))
 def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     own, source = sentences_of(case.text), sentences_of(case.source)
     if not case.source.strip() or len(own) != len(source): return None
     chosen = draw_places([k for k, (x, y) in enumerate(zip(own, source)) if x != y], level, generator)
-    return None if chosen is None else " ".join(source[k] if k in chosen else part for k, part in enumerate(own))
+    return (None if chosen is None
+            else " ".join(source[k] if k in chosen else part for k, part in enumerate(own)))
 
 
 # %% ../../nbs/edits/60_word_families.ipynb #eec0877a
 _OBJECTS = word_table("objects", "kind", "list", "word")
-_DONE_TO = {kind: tuple(word for k, which, word in _OBJECTS if (k, which) == (kind, "verb")) for kind, *_ in _OBJECTS} # what is done to it
+# what is done to it
+_DONE_TO = {kind: tuple(word for k, which, word in _OBJECTS if (k, which) == (kind, "verb"))
+            for kind, *_ in _OBJECTS}
 _OF_GROUP = {word: kind for kind, which, word in _OBJECTS if which == "group"}
 _NAMED = {word: kind for kind, which, word in _OBJECTS if which == "noun"}
 _KIND_ABOVE = {word: kind for kind, which, word in _OBJECTS if which == "above"}
@@ -467,11 +567,15 @@ def object_kind(noun: str) -> str: # in any number
     base, net = noun_lemma(noun), wordnet()
     if base in _NAMED or KIND_OF.get(base) in _OF_GROUP: return _NAMED.get(base) or _OF_GROUP[KIND_OF[base]]
     if base in PERSONS: return "person"
-    plain = [sense for sense in net.synsets(base.replace(" ", "_"), "n") if base.replace(" ", "_") in net.lemmas(sense)][:3] # not *Sax*, who made the first
-    senses = [next((_KIND_ABOVE[top] for top in (sense, *net.ancestors(sense)) if top in _KIND_ABOVE), "") for sense in plain]
+    # not *Sax*, who made the first
+    plain = [sense for sense in net.synsets(base.replace(" ", "_"), "n")
+             if base.replace(" ", "_") in net.lemmas(sense)][:3]
+    senses = [next((_KIND_ABOVE[top] for top in (sense, *net.ancestors(sense)) if top in _KIND_ABOVE), "")
+              for sense in plain]
     return senses[0] if senses and 2 * senses.count(senses[0]) > len(senses) else ""
 
-_LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put turn let feel find hold".split())
+_LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put "
+                   "turn let feel find hold".split())
 
 _NEAR_VERBS = [{*group.split()} for group in word_groups("alike", "kind", "words")["near verbs"]]
 
@@ -479,7 +583,8 @@ _NEAR_VERBS = [{*group.split()} for group in word_groups("alike", "kind", "words
 def _like_verb(a: str, b: str) -> bool: # infinitives
     "Whether two verbs are one, share a sense, or are near in the news."
     senses = [{*sense_numbers(wordnet(), v, "v")} for v in (a, b)]
-    return a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1]) or any({a, b} <= near for near in _NEAR_VERBS)
+    return (a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1])
+            or any({a, b} <= near for near in _NEAR_VERBS))
 
 _WITH_MORE = frozenset("""help send teach encourage trust bring place set show lead move include stay call write announce explain report ask answer add
     talk park name""".split()) # *help him win*, *including a lorry*
@@ -488,7 +593,8 @@ _CLAUSES = frozenset("while when because after before since until if although th
 
 def _ends_well(m: Marked, j: int) -> bool: # whether a verb's object may end before a word
     tag, word = m.tags[j:j + 1], m.words[j] if j < len(m.words) else ""
-    head = next((w for w, t, then in zip(m.words[j + 1:], m.tags[j + 1:], m.tags[j + 2:] + ".") if t == "N" and then != "N"), "")
+    head = next((w for w, t, then in zip(m.words[j + 1:], m.tags[j + 1:], m.tags[j + 2:] + ".")
+                 if t == "N" and then != "N"), "")
     if tag == "I": return word in _AT_ITS_PLACE and head not in _PARTS
     if tag == "C": return word == "and" and m.tags[j + 1:j + 2] in tuple("VEGR")
     if tag == ",": return m.tags[j + 1:j + 2] not in tuple("NA")
@@ -498,15 +604,23 @@ def object_of(m: Marked, i: int) -> str:
     "The noun on which a verb acts, if the verb needs nothing more and says by itself what happens; else \"\"."
     base, form = FORM_OF.get(m.words[i], ("", 0))
     found = re.compile("[DPM][DMRA]*N+").match(m.tags, i + 1)
-    if m.tags[i] not in "VEG" or not base or base in _LIGHT | _WITH_MORE or m.words[i] == "following": return ""
-    passive = m.tags[i] == "E" and (form not in (2, 3) or {*m.words[max(i - 2, 0):i]} & {*_BE_MANY, *_BE_MANY.values(), "be", "been", "being", "get", "gets", "got"})
-    if passive or i and m.tags[i - 1] in "DAPQM" or found is None or m.words[i + 1] == "that" or not _ends_well(m, found.end()): return ""
+    if m.tags[i] not in "VEG" or not base or base in _LIGHT | _WITH_MORE or m.words[i] == "following":
+        return ""
+    passive = (m.tags[i] == "E" and (form not in (2, 3) or {*m.words[max(i - 2, 0):i]}
+                                     & {*_BE_MANY, *_BE_MANY.values(), "be", "been", "being", "get", "gets",
+                                        "got"}))
+    if (passive or i and m.tags[i - 1] in "DAPQM" or found is None or m.words[i + 1] == "that"
+        or not _ends_well(m, found.end())):
+        return ""
     before = [object_kind(w) for w, tag in zip(m.words[:i], m.tags) if tag == "N"]
-    if before[-1:] in (["thing"], ["other"]) or "animal" in before and "person" not in before: return "" # a dog sells nothing
+    # a dog sells nothing
+    if before[-1:] in (["thing"], ["other"]) or "animal" in before and "person" not in before:
+        return ""
     whole = " ".join(m.words[found.end() - 2:found.end()])
     return whole if object_kind(whole) else m.words[found.end() - 1] # *a record player*
 
-def _other_verbs(word: str, tag: str) -> tuple[str, ...]: # in the same form; past and participle are one in all of them
+# in the same form; past and participle are one in all of them
+def _other_verbs(word: str, tag: str) -> tuple[str, ...]:
     base, form = FORM_OF.get(word, ("", 0))
     known = tag in "VEG" and base and base not in _LIGHT | _WITH_MORE
     every = dict.fromkeys(v for verbs in _DONE_TO.values() for v in verbs)
@@ -517,64 +631,79 @@ def _done_to_it(m: Marked, i: int, others: Sequence[str]) -> list[str]: # verbs 
     if kind == "person" and acted: return [] # *playing the hero*
     return [v for v in others if FORM_OF[v][0] in _DONE_TO.get(kind, ())]
 
-table_edit("predicate-replaced", "critical", "verbs replaced by others that may be done to the same object", _other_verbs, tasks=_SUMMARIES,
-           where=lambda m, i: object_of(m, i) != "", fit=_done_to_it)
-table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced", lambda w, t: TIMES.get(w, ()),
-           where=lambda m, i: m.words[i] not in ("may", "march", "second", "last", "next", "spring", "today") and m.words[max(i - 1, 0):i] != ("at",))
+table_edit("predicate-replaced", "critical", "verbs replaced by others that may be done to the same object",
+           _other_verbs, tasks=_SUMMARIES, where=lambda m, i: object_of(m, i) != "", fit=_done_to_it)
+table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced",
+           lambda w, t: TIMES.get(w, ()), where=lambda m, i: m.words[i] not in ("may", "march", "second",
+    "last", "next", "spring", "today") and m.words[max(i - 1, 0):i] != ("at",))
 
 # %% ../../nbs/edits/60_word_families.ipynb #437f03ea
 def _name_of_source(case: TextCase, after: str, level: int) -> bool:
     new = [n for _, n in differences(case.text, after)]
     return len(new) == level and all({*n} <= {w.lower() for *_, w in names_of_text(case.source)} for n in new)
 
-@word_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source, tasks=_SUMMARIES)
+@word_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
+           tasks=_SUMMARIES)
 def entity_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     own = classed_names(case.text)
     others = sorted({(name, kind) for *_, name, kind in classed_names(case.source) if unsaid([name], case)})
     spots = []
     for (a, b, name, kind), share in zip(own, generator.random(len(own))):
-        fitting = [other for other, same in others if same == kind and other[:2] != name[:2]] # *Downton* may be spelled *Dowton*
+        # *Downton* may be spelled *Dowton*
+        fitting = [other for other, same in others if same == kind and other[:2] != name[:2]]
         if fitting: spots.append((a, b, fitting[int(share * len(fitting))]))
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
 _STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
-_KINDS = {w: k for k, group in zip(("day", "month", "relative day", "season", "part of the day"), TIME_GROUPS) for w in group}
-_KINDS |= {w.lower(): "country" if w.lower() in COUNTRIES else "town" for w in NAMES["place"] if w.lower() not in _STATES and " " not in w}
+_KINDS = {w: k for k, group in zip(("day", "month", "relative day", "season", "part of the day"), TIME_GROUPS)
+          for w in group}
+_KINDS |= {w.lower(): "country" if w.lower() in COUNTRIES else "town" for w in NAMES["place"]
+           if w.lower() not in _STATES and " " not in w}
 _KINDS |= dict.fromkeys(COUNTRIES, "country")
 _KINDS |= {w: kind for kind in ("building", "room", "landscape", "body of water") for w in THINGS[kind]}
 _SPAN = r"(?i)\b(?:for|within|after) (\w+ (?:minute|hour|day|week|month|year|decade)s?)\b"
 _IN_YEAR = r"(?i)\b(?:in|since|until|before|after) ((?:19|20)\d\d)\b(?! \w+s\b)"
-_WHEN = r"(?i)\b(?:in|on|at|near|during|before|after|since|until|outside|inside|from|to) (?:the |an? |last |next )?(WORDS)\b(?![-'’]| [A-Z])"
+_WHEN = (r"(?i)\b(?:in|on|at|near|during|before|after|since|until|outside|inside|from|to) "
+         r"(?:the |an? |last |next )?(WORDS)\b(?![-'’]| [A-Z])")
 _WHEN = _WHEN.replace("WORDS", "|".join(sorted(_KINDS)))
 
-def circumstances(text: str) -> list[tuple[int, int, str, str]]: # start, stop, kind, what it names in lower case
+def circumstances(text: str,
+                 ) -> list[tuple[int, int, str, str]]: # start, stop, kind, what it names in lower case
     "The phrases of a text that say when or where, where their kind is known."
     text, m = text.replace("’", "'"), marked(text)
-    followed = {b for (_, b), tag in zip(m.spans, m.tags[1:]) if tag == "N"} # a noun comes next: *in Boston schools*
-    rows = [(f.start(), f.end(), _KINDS[f[1].lower()], f[1].lower()) for f in re.finditer(_WHEN, text) if f.end() not in followed]
+    # a noun comes next: *in Boston schools*
+    followed = {b for (_, b), tag in zip(m.spans, m.tags[1:]) if tag == "N"}
+    rows = [(f.start(), f.end(), _KINDS[f[1].lower()], f[1].lower()) for f in re.finditer(_WHEN, text)
+            if f.end() not in followed]
     rows += [(f.start(), f.end(), "year", f[1]) for f in re.finditer(_IN_YEAR, text)]
-    rows += [(f.start(), f.end(), "span", f[1].lower()) for f in re.finditer(_SPAN, text) if numbers_of_text(f[1])]
+    rows += [(f.start(), f.end(), "span", f[1].lower()) for f in re.finditer(_SPAN, text)
+             if numbers_of_text(f[1])]
     return sorted(rows)
 
 # %% ../../nbs/edits/60_word_families.ipynb #f99ca8e9
-_LISTED = {"span": ("two days", "three weeks", "six months", "nine years"), "year": ("1968", "1987", "2003", "2031")}
+_LISTED = {"span": ("two days", "three weeks", "six months", "nine years"),
+           "year": ("1968", "1987", "2003", "2031")}
 
 def _circumstance_proof(source: bool): # whether the new ones must be in the source
     def proof(case: TextCase, after: str, level: int) -> bool:
         a, b = circumstances(case.text), circumstances(after)
-        rest = lambda text, found: [text[i:j].lower() for i, j in zip([0, *(f[1] for f in found)], [*(f[0] for f in found), len(text)])]
+        rest = lambda text, found: [text[i:j].lower() for i, j in zip([0, *(f[1] for f in found)],
+            [*(f[0] for f in found), len(text)])]
         pairs = [(x, y) for x, y in zip(a, b) if x[3] != y[3]]
         known = {f[3] for f in circumstances(case.source)}
         same = len(a) == len(b) and len(pairs) == level and rest(case.text, a) == rest(after, b)
-        return same and all(x[2] == y[2] and _unnamed(y[3], case) and (y[3] in known or not source) for x, y in pairs)
+        return (same and all(x[2] == y[2] and _unnamed(y[3], case) and (y[3] in known or not source)
+                             for x, y in pairs))
     return proof
 
 def _unnamed(what: str, case: TextCase) -> bool: # in the text and its right answers
-    return not any(re.search(rf"(?i)\b{re.escape(what)}\b", t) for t in (case.text, *case.others)) and (" " in what or unsaid([what], case))
+    return (not any(re.search(rf"(?i)\b{re.escape(what)}\b", t) for t in (case.text, *case.others))
+            and (" " in what or unsaid([what], case)))
 
-def _other_circumstances(case: TextCase, level: int, generator: np.random.Generator, named: Sequence[tuple[str, str]]) -> str | None:
+def _other_circumstances(case: TextCase, level: int, generator: np.random.Generator,
+                         named: Sequence[tuple[str, str]]) -> str | None:
     spots = []
     for a, b, kind, what in circumstances(case.text):
         options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
@@ -582,18 +711,19 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
         new, old = options[int(generator.random() * len(options))], case.text[a:b]
         at = len(old) - len(what)
         head = re.sub(r"\b(an?)( )$", lambda m: ("an" if new[0] in "aeiou" else "a") + m[2], old[:at])
-        spots.append((a, b, head + (new.capitalize() if kind in ("day", "month", "town", "country") else new)))
+        spots.append((a, b,
+                      head + (new.capitalize() if kind in ("day", "month", "town", "country") else new)))
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #b71bc564
-@word_edit("circumstance-from-source", "critical", "phrases of time and place replaced by others of the source", _circumstance_proof(True),
-           tasks=_SUMMARIES)
+@word_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
+           "by others of the source", _circumstance_proof(True), tasks=_SUMMARIES)
 def circumstance_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _other_circumstances(case, level, generator, sorted({f[2:] for f in circumstances(case.source)}))
 
-@word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists", _circumstance_proof(False),
-           tasks=_SUMMARIES)
+@word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
+           _circumstance_proof(False), tasks=_SUMMARIES)
 def circumstance_invented(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     listed = [(k, w) for w, k in _KINDS.items()] + [(k, w) for k, words in _LISTED.items() for w in words]
     known = {f[3] for f in circumstances(case.source)}
@@ -609,17 +739,20 @@ def expanded(text: str) -> str:
 
 def _as_long(case: TextCase, after: str, level: int) -> bool: return expanded(after) == expanded(case.text)
 
-_SAME_PAST = frozenset("become come run put set cut hit let cost hurt quit read shut split spread beat bet burst left found been got had gone done".split())
+_SAME_PAST = frozenset("become come run put set cut hit let cost hurt quit read shut split spread beat bet "
+                       "burst left found been got had gone done".split())
 
 def _past(word: str) -> bool: # a participle or a past form
     base, form = FORM_OF.get(word, ("", 0))
-    return word in _SAME_PAST or form in (2, 3) or word.endswith("ed") or not word.endswith(("ing", "s")) and verb_lemma(word) != word
+    return (word in _SAME_PAST or form in (2, 3) or word.endswith("ed") or not word.endswith(("ing", "s"))
+            and verb_lemma(word) != word)
 
 def _has(text: str) -> list[str]: # forms with 's that may stand for *has*
     found = re.finditer(r"\b(\w+'s)(?= (\w+)(?: (\w+))?)", text.lower().replace("’", "'"))
     return [f[1] for f in found if f[1] in _LONG and any(w and _past(w) for w in f.groups()[1:])]
 
-def _as_is(case: TextCase, after: str, level: int) -> bool: return _as_long(case, after, level) and _has(after) == _has(case.text)
+def _as_is(case: TextCase, after: str, level: int) -> bool:
+    return _as_long(case, after, level) and _has(after) == _has(case.text)
 
 def _rewritten(case: TextCase, level: int, generator: np.random.Generator, table: dict) -> str | None:
     words = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
@@ -627,24 +760,32 @@ def _rewritten(case: TextCase, level: int, generator: np.random.Generator, table
     pattern = re.compile(rf"(?i)\b{its}({words})(?!\w)(?!')(?! been| got| had| not)(?!\s*[.?!]|$)")
     text = case.text.replace("’", "'")
     found = [(m.start(), m.end(), table[m[1].lower()]) for m in pattern.finditer(text)]
-    found = [f for f in found if not (text[f[0]:f[1]].lower() in _LONG and _has(" ".join(text[f[0]:].split()[:3]).replace(",", "")))]
+    found = [f for f in found if not (text[f[0]:f[1]].lower() in _LONG
+                                      and _has(" ".join(text[f[0]:].split()[:3]).replace(",", "")))]
     spots = draw_places(found, level, generator)
-    return None if spots is None else put(case.text, [(a, b, "I" + new[1:] if new[:2] in ("i ", "i'") else new) for a, b, new in spots])
+    return (None if spots is None else put(case.text, [(a, b,
+        "I" + new[1:] if new[:2] in ("i ", "i'") else new) for a, b, new in spots]))
 
 # %% ../../nbs/edits/60_word_families.ipynb #2dce1faf
 @word_edit("contraction", "base", "words contracted", _as_long, kind="valid")
-def contraction(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return _rewritten(case, level, generator, CONTRACTIONS)
+def contraction(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    return _rewritten(case, level, generator, CONTRACTIONS)
 
 @word_edit("expansion", "base", "contractions written out", _as_is, kind="valid")
-def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return _rewritten(case, level, generator, _LONG)
+def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    return _rewritten(case, level, generator, _LONG)
 
 @word_edit("list-reordered", "base", "the two things of a list exchanged", moved_only, kind="valid", steps=1)
 def list_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     subject = lambda m, f: f.start(1) == 0 and not {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR
-    ended = lambda m, f: m.tags[f.end(2):f.end(2) + 1] in ("", ".") and not {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR # no sentence of its own comes second
-    inside = lambda m, f: m.tags[f.start(1) - 1] in "IVGX" and m.words[f.start(1) - 1] not in ("between", "of")
+    # no sentence of its own comes second
+    ended = lambda m, f: m.tags[f.end(2):f.end(2) + 1] in ("", ".") and not {m.words[f.end(1) - 1],
+        m.words[f.end(2) - 1]} & COLOR
+    inside = lambda m, f: m.tags[f.start(1) - 1] in "IVGX" and m.words[f.start(1) - 1] not in ("between",
+        "of")
     plain = lambda m, f: subject(m, f) or ended(m, f) and inside(m, f)
-    alike = lambda m, f: plain(m, f) and m.words[f.start(2) - 1] == "and" and (m.tags[f.start(1)] == "D") == (m.tags[f.start(2)] == "D")
+    alike = lambda m, f: plain(m, f) and m.words[f.start(2) - 1] == "and" and (m.tags[f.start(1)]
+        == "D") == (m.tags[f.start(2)] == "D")
     return _swap_ends(case, generator, r"(D?[AN]*N)C(D?[AN]*N)(?=\.?$|[XV])", alike)
 
 # %% ../../nbs/edits/60_word_families.ipynb #23ba1be3

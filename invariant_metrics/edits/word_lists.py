@@ -26,12 +26,14 @@ def verb_forms(base: str) -> tuple[str, str, str, str, str]: # base, third perso
     third = base[:-1] + "ies" if y else base + ("es" if base.endswith(_ES) else "s")
     stem = base + base[-1] if base in _DOUBLED else base
     past = base[:-1] + "ied" if y else base + "d" if base.endswith("e") else stem + "ed"
-    return base, third, past, past, (base[:-1] if base.endswith("e") and not base.endswith("ee") else stem) + "ing"
+    return (base, third, past, past,
+            (base[:-1] if base.endswith("e") and not base.endswith("ee") else stem) + "ing")
 
 # %% ../../nbs/edits/40_word_lists.ipynb #a7d49137
 _IRREGULAR = word_table("irregular-verbs", "base", "third person", "past", "participle", "-ing")
 VERB_FORMS = {forms[0]: forms for forms in [*_IRREGULAR, *(verb_forms(base) for base, _ in _REGULAR)]}
-FORM_OF = {form: (base, k) for base, forms in VERB_FORMS.items() for k, form in reversed([*enumerate(forms)])} # form -> verb, which form
+# form -> verb, which form
+FORM_OF = {form: (base, k) for base, forms in VERB_FORMS.items() for k, form in reversed([*enumerate(forms)])}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #cbda7281
 _PLURALS = dict(word_table("plurals", "singular", "plural"))
@@ -52,13 +54,17 @@ def word_pairs(table: str, tag: str = "") -> dict[str, tuple[str, ...]]: # word 
         if ways == "both": out[other] = (*out.get(other, ()), word)
     return out
 
-def _verb_table(table: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]: # base -> bases, to all forms
-    return {form: tuple(VERB_FORMS[new][k] for new in table[base]) for form, (base, k) in FORM_OF.items() if base in table}
+# base -> bases, to all forms
+def _verb_table(table: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {form: tuple(VERB_FORMS[new][k] for new in table[base]) for form, (base, k) in FORM_OF.items()
+            if base in table}
 
-OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | {"V": _verb_table(word_pairs("opposite", "V"))}
+OPPOSITES = {tag: word_pairs("opposite", tag)
+             for tag in "ANRID"} | {"V": _verb_table(word_pairs("opposite", "V"))}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #25ab4aa9
-SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | {"V": _verb_table(word_pairs("synonym", "V"))}
+SYNONYMS = {tag: word_pairs("synonym", tag)
+            for tag in "NARISWD"} | {"V": _verb_table(word_pairs("synonym", "V"))}
 
 # %% ../../nbs/edits/40_word_lists.ipynb #2da57add
 COMPOUNDS = frozenset(word_table("compounds", "first", "second"))
@@ -85,7 +91,8 @@ _UNCOUNTED = frozenset(thing for _, thing, counted in _THINGS if counted == "no"
 def other_things(word: str) -> tuple[str, ...]: # lower case; in the number of the word
     "Things of the same kind that it is not; none where its kind is unknown."
     base = word if word in KIND_OF else noun_lemma(word)
-    others = [w for w in THINGS.get(KIND_OF.get(base, ""), ()) if w != base and (w in _UNCOUNTED) == (base in _UNCOUNTED)]
+    others = [w for w in THINGS.get(KIND_OF.get(base, ""), ())
+              if w != base and (w in _UNCOUNTED) == (base in _UNCOUNTED)]
     return tuple(others if word == base else [plural_of(w) for w in others])
 
 # %% ../../nbs/edits/40_word_lists.ipynb #6a7b9504
@@ -93,7 +100,8 @@ def kind_name(word: str) -> str: # lower case; "" where its kind is unknown
     "The kind of a thing, in the number of the word: what remains when one says less."
     base = word if word in KIND_OF else noun_lemma(word)
     name = KIND_OF.get(base, "")
-    if not name or base in _UNCOUNTED and name == "vegetable" or word == base or base in ("sheep",): return name
+    if not name or base in _UNCOUNTED and name == "vegetable" or word == base or base in ("sheep",):
+        return name
     head, _, rest = name.partition(" ")
     return f"{plural_of(head)} {rest}".strip()
 
@@ -113,16 +121,20 @@ PERSONS = {tag: word_pairs("person", tag) for tag in "WP"}
 MODALS, UNITS, RELATIONS = word_pairs("modal", "X"), word_pairs("measure"), word_pairs("relation")
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fa413f9b
-def _with_english(kind: str, pools: Iterable[Iterable[str]]) -> tuple[str, ...]: # names of the bilingual world, then English ones
-    people = [name for k, pool, name in word_table("names", "kind", "pool", "name") if (k, pool) == (kind, "English")]
-    places = [name for pool, name, _ in word_table("places", "pool", "English", "German") if (kind, pool) == ("place", "English")]
+# names of the bilingual world, then English ones
+def _with_english(kind: str, pools: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    people = [name for k, pool, name in word_table("names", "kind", "pool", "name")
+              if (k, pool) == (kind, "English")]
+    places = [name for pool, name, _ in word_table("places", "pool", "English", "German")
+              if (kind, pool) == ("place", "English")]
     return tuple(dict.fromkeys([*(name for pool in pools for name in pool), *people, *places]))
 
 _POOLS = {"woman": WOMEN, "man": MEN, "last": LAST, "place": PLACES, "organization": ORGS}
 _POOLED = {kind: {name for pool in pools for name in pool} for kind, pools in _POOLS.items()}
 NAMES = {kind: _with_english(kind, pools) for kind, pools in _POOLS.items()}
 NAME_CLASS = {name: kind for kind, names in reversed(NAMES.items()) for name in names}
-ENGLISH_NAMES = frozenset(name for kind, names in NAMES.items() for name in names if name not in _POOLED[kind])
+ENGLISH_NAMES = frozenset(name for kind, names in NAMES.items() for name in names
+                          if name not in _POOLED[kind])
 COUNTRIES = frozenset(country for country, in word_table("countries", "country")) # in lower case
 TIME_GROUPS = [group.split() for group in _NEAR["times"]]
 TIMES = {word: tuple(x for x in group if x != word) for group in TIME_GROUPS for word in group}
@@ -134,5 +146,6 @@ DETAILS = tuple(detail for detail, in word_table("details", "detail"))
 # %% ../../nbs/edits/40_word_lists.ipynb #9cad85d1
 CONTRACTIONS = dict(word_table("contractions", "full", "short"))
 NUMBER_NAMES = {word: int(number) for number, word, _ in word_table("numbers", "number", "English", "German")}
-NUMBER_NAMES |= {f"{tens}-{unit}": a + b for tens, a in NUMBER_NAMES.items() if a >= 20 for unit, b in NUMBER_NAMES.items() if 0 < b < 10}
+NUMBER_NAMES |= {f"{tens}-{unit}": a + b for tens, a in NUMBER_NAMES.items() if a >= 20
+                 for unit, b in NUMBER_NAMES.items() if 0 < b < 10}
 NUMBER_WORDS = {n: w for w, n in NUMBER_NAMES.items()}

@@ -25,10 +25,12 @@ import numpy as np
 
 from ..core import Registry
 from ..data.wordnet import wordnet
-from ..invariants.caption_words import GERUND_MODIFIERS, GERUND_NOUNS, PERSONS as PEOPLE, kind_of, noun_lemma, tag_words, verb_lemma, word_tags
+from ..invariants.caption_words import (GERUND_MODIFIERS, GERUND_NOUNS, PERSONS as PEOPLE,
+                                                        kind_of, noun_lemma, tag_words, verb_lemma, word_tags)
 from ..invariants.caption_words import words_of
 from .colors import chosen_kinds
-from .word_lists import ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FORM_OF, GENDERS, GERMAN, MODALS
+from .word_lists import (ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FORM_OF,
+                                                GENDERS, GERMAN, MODALS)
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
 from .word_lists import VERB_FORMS, kind_name
@@ -61,16 +63,19 @@ class WordEdit:
     strength: str          # what the level counts
     steps: int = 5         # the highest level
     tasks: tuple[str, ...] = EDIT_TASKS
-    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False) # task -> its kind there, where that is another
+    # task -> its kind there, where that is another
+    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def __post_init__(self): # known by its function, so that a notebook's own definition can stand in for its module's
+    # known by its function, so that a notebook's own definition can stand in for its module's
+    def __post_init__(self):
         chosen_kinds((self.kind, *self.elsewhere.values()))
         for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
     def __call__(self, case: TextCase, level: int, generator: np.random.Generator) -> Edited | None:
         if level > self.steps or not case.text.strip(): return None
         text = self.function(case, level, generator)
-        return None if text is None or text == case.text else Edited(text, bool(self.proof(case, text, level)))
+        return (None if text is None or text == case.text
+                else Edited(text, bool(self.proof(case, text, level))))
 
     def kind_in(self, task: str) -> str: # one of `colors.EDIT_KINDS`
         "What the edit is in texts of a task."
@@ -78,7 +83,8 @@ class WordEdit:
 
 word_edits = Registry("edit of texts", group="invariant_metrics.word_edits")
 
-def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation", **fields) -> Callable:
+def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation",
+              **fields) -> Callable:
     "Decorator: registers a function as the edit `name`; raises InputError on an unknown kind."
     def add(function: Callable) -> Callable:
         word_edits.add(name, WordEdit(name, function, proof, kind, severity, strength, **fields))
@@ -107,12 +113,14 @@ def marked(text: str) -> Marked:
     return Marked(tuple(low), tuple(spans), tag_words(low, given))
 
 def _vowel(word: str) -> bool:
-    return bool(re.match(r"(?i)[aeiou](?!ni[cftv]|s[ei]|uro|ne\b|te)|hour|honest", word)) or bool(re.match(r"(?i)unin|unim|usher|[aeio]te", word))
+    return (bool(re.match(r"(?i)[aeiou](?!ni[cftv]|s[ei]|uro|ne\b|te)|hour|honest", word))
+            or bool(re.match(r"(?i)unin|unim|usher|[aeio]te", word)))
 
 def _article(before: str, word: str) -> str: # what stands before a word, with an article that fits it
     return re.sub(r"\b([Aa])n?( ?)$", lambda m: m[1] + "n" * _vowel(word) + m[2], before)
 
-def _in_case(old: str, new: str, text: str) -> str: # written as the old word is: *TV* says nothing about *television*
+# written as the old word is: *TV* says nothing about *television*
+def _in_case(old: str, new: str, text: str) -> str:
     if old.isupper() and (len(old) > 3 or text.isupper()): return new.upper()
     return new[:1].upper() + new[1:] if old[:1].isupper() and (len(old) == 1 or not old.isupper()) else new
 
@@ -123,7 +131,8 @@ def put(text: str, spots: Iterable[tuple[int, int, str]], # (start, stop, new wo
     for start, stop, new in sorted(spots, reverse=True):
         old, before = out[start:stop], out[:start]
         if not new: # a word that goes takes one space with it
-            before, stop = (before[:-1], stop) if before.endswith(" ") else (before, stop + (out[stop:stop + 1] == " "))
+            before, stop = ((before[:-1], stop) if before.endswith(" ")
+                            else (before, stop + (out[stop:stop + 1] == " ")))
             word = re.match(r" ?([^\W_]+)", out[stop:])
             out = (_article(before, word[1]) if word else before) + out[stop:]
             continue
@@ -137,7 +146,8 @@ def flat(text: str) -> list[str]: # articles alike
     "The words and marks of a text in lower case."
     return ["a" if w == "an" else w for w in marked(text).words]
 
-def differences(before: str, after: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]: # (old words, new words)
+def differences(before: str, after: str,
+               ) -> list[tuple[tuple[str, ...], tuple[str, ...]]]: # (old words, new words)
     "Where two texts differ."
     a, b = flat(before), flat(after)
     if len(a) == len(b): return [((x,), (y,)) for x, y in zip(a, b) if x != y]
@@ -172,19 +182,23 @@ def added_only(case: TextCase, after: str, level: int) -> bool:
 
 def moved_only(case: TextCase, after: str, level: int) -> bool:
     "A proof: the same words in another order."
-    a, b = ([w for w in re.findall(r"\w+", re.sub(r"\b([Aa])n\b", r"\1", t).lower())] for t in (case.text, after))
+    a, b = ([w for w in re.findall(r"\w+", re.sub(r"\b([Aa])n\b", r"\1", t).lower())]
+            for t in (case.text, after))
     return Counter(a) == Counter(b) and a != b
 
 @lru_cache(2**12)
-def _said(texts: tuple[str, ...]) -> frozenset[str]: return frozenset(form for t in texts for w in flat(t) for form in (w, noun_lemma(w)))
+def _said(texts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(form for t in texts for w in flat(t) for form in (w, noun_lemma(w)))
 
 def unsaid(words: Iterable[str], # in any number and case
            case: TextCase,
            alike: bool = True,   # other words for the same count too
           ) -> bool:
-    "Whether none of these words, nor their other number, nor another word for them, is in the text or in any of its right answers."
+    """Whether none of these words, nor their other number, nor another word for them, is in the text or in
+    any of its right answers."""
     forms = {form for w in words for form in (w.lower(), noun_lemma(w.lower()))}
-    return not frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike)) & _said((case.text, *case.others))
+    return not frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike)) & _said((case.text,
+        *case.others))
 
 # %% ../../nbs/edits/50_words.ipynb #1211ae7e
 def draw_places(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
@@ -200,34 +214,40 @@ def places(case: TextCase, table: Callable, # (word, tag) -> options
     "Words that can be exchanged."
     m, out = marked(case.text), []
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
-        if not where(m, i) or {case.text[span[1]:span[1] + 1], case.text[max(span[0] - 1, 0):span[0]]} & {*"'’-"}: continue
+        if (not where(m, i) or {case.text[span[1]:span[1] + 1], case.text[max(span[0] - 1, 0):span[0]]}
+            & {*"'’-"}):
+            continue
         options = [w for w in fit(m, i, table(word, tag)) if not new or unsaid(w.split(), case)]
         if options: out.append((*span, options))
     return out
 
-def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable, **options) -> str | None:
+def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable,
+             **options) -> str | None:
     "A text with as many words exchanged as the level says."
     found = places(case, table, **options)
     share = generator.random(len(found))
-    spots = draw_places([(a, b, words[int(s * len(words))]) for (a, b, words), s in zip(found, share)], level, generator)
+    spots = draw_places([(a, b, words[int(s * len(words))]) for (a, b, words), s in zip(found, share)], level,
+                        generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #ab65c2ad
 def by_tag(tables: dict) -> Callable: # tag -> word -> options
     "A table that minds the part of speech; participles are read as verbs, then as adjectives."
     def table(word: str, tag: str) -> tuple[str, ...]:
-        return next((tables[t][word] for t in {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag) if word in tables.get(t, ())), ())
+        return next((tables[t][word] for t in {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
+                     if word in tables.get(t, ())), ())
     return table
 
-def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation", tasks: tuple = EDIT_TASKS,
-               elsewhere: Mapping = {}, **options) -> None:
+def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation",
+               tasks: tuple = EDIT_TASKS, elsewhere: Mapping = {}, **options) -> None:
     "Registers the exchange of words by a table."
     def function(case, level, generator): return exchange(case, level, generator, table, **options)
     function.__qualname__ = f"table_edit.{name}"
     word_edit(name, severity, strength, by_table(table), kind, tasks=tasks, elsewhere=elsewhere)(function)
 
 # %% ../../nbs/edits/50_words.ipynb #0be72fd2
-_BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",), "had": ("has",), "am": ("was",)}
+_BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",),
+              "had": ("has",), "am": ("was",)}
 
 def tense_table(word: str, tag: str) -> tuple[str, ...]:
     "The same verb in another time."
@@ -250,10 +270,11 @@ def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
     after = m.words[i + 1:i + 2]
     form = FORM_OF.get(after[0], ("", 0))[1] if after else 0
     if m.words[max(i - 1, 0):i] in (("a",), ("an",)): return False # *a his and hers sink*
-    return m.tags[i] != "W" or not after or after[0] not in ("is", "was", "has", "am", "are", "were", "have", "does", "do") and not (
-        m.tags[i + 1] in "VX" and form in (0, 1) and after[0] in FORM_OF)
+    return (m.tags[i] != "W" or not after or after[0] not in ("is", "was", "has", "am", "are", "were", "have",
+        "does", "do") and not (m.tags[i + 1] in "VX" and form in (0, 1) and after[0] in FORM_OF))
 
-_SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase stairway ladder ramp cliff incline".split())
+_SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
+                    "stairway ladder ramp cliff incline".split())
 
 _FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
 _POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
@@ -276,21 +297,29 @@ def noun_before(m: Marked, i: int) -> str:
 def _opposable(m: Marked, i: int) -> bool: # where the opposite says something else
     word, after = m.words[i], m.words[i + 1:i + 2]
     if word in ("up", "down"): return bool({*m.words[i + 1:i + 6]} & _SLOPES) # only where the ground rises
-    if word in _POSTURES: return _sits(noun_before(m, i)) # a sign that stands may as well be said to sit, and so may a bird
-    if word in _FALLING and after and after[0] in ("down", "off", "from", "into", "to", "over", "asleep", "behind", "apart", "out"): return False
+    # a sign that stands may as well be said to sit, and so may a bird
+    if word in _POSTURES:
+        return _sits(noun_before(m, i))
+    if (word in _FALLING and after
+        and after[0] in ("down", "off", "from", "into", "to", "over", "asleep", "behind", "apart", "out")):
+        return False
     if word == "with": return m.tags[i - 1:i] == "N"
     if word in ("light", "right"): return False # of many senses
     return (word, *after) not in COMPOUNDS and (*m.words[max(i - 1, 0):i], word) not in COMPOUNDS
 
-def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]: # what lives is young, and what does not is new
+# what lives is young, and what does not is new
+def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
     if m.words[i] != "old": return others
     ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.tags[k + 1:k + 2] != "N")
     wrong = "new" if lives(m.words[next(ends, i)]) else "young"
     return [other for other in others if other != wrong]
 
-_VAGUE = frozenset("landscape landscapes sport sports dish dishes".split()) # kinds whose name does not stand well in the place of a thing
+# kinds whose name does not stand well in the place of a thing
+_VAGUE = frozenset("landscape landscapes sport sports dish dishes".split())
 
-_DENIALS = frozenset("not no never nobody nothing none neither nor without hardly barely t cannot all every each any only if whether".split()) # t: of *isn't*
+# t: of *isn't*
+_DENIALS = frozenset("not no never nobody nothing none neither nor without hardly barely t cannot all every "
+                     "each any only if whether".split())
 
 def _is_denied(m: Marked, i: int) -> bool:
     "Whether the sentence has a negation or an *every* before a word: what says less there says more."
@@ -298,7 +327,9 @@ def _is_denied(m: Marked, i: int) -> bool:
 
 def _nameable(m: Marked, i: int) -> bool: # by its kind
     if _is_denied(m, i): return False
-    if m.tags[i - 1:i] not in tuple("DMPA") and noun_lemma(m.words[i]) == m.words[i] and i: return False # *caught on camera*
+    # *caught on camera*
+    if m.tags[i - 1:i] not in tuple("DMPA") and noun_lemma(m.words[i]) == m.words[i] and i:
+        return False
     alone = "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i]) and m.words[i + 1:i + 2] != ("of",)
     return alone and m.words[max(i - 1, 0):i] != ("of",) and kind_name(m.words[i]) not in _VAGUE
 
@@ -312,21 +343,30 @@ def _is_english(word: str) -> bool: # *rot* for red, *war* for was
     net = wordnet()
     return any(word in net.lemmas(sense) for sense in net.synsets(word))
 
-def _no_compound(m: Marked, i: int) -> bool: # no part of a name for one thing, and no verb before *to* or another verb
+# no part of a name for one thing, and no verb before *to* or another verb
+def _no_compound(m: Marked, i: int) -> bool:
     after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
     if (m.words[i], *after) in COMPOUNDS or (*before, m.words[i]) in COMPOUNDS: return False
     if m.tags[i] == "N": return "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i])
-    return m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",)) and m.tags[i + 1:i + 2] not in tuple("VIR")
+    return (m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",))
+            and m.tags[i + 1:i + 2] not in tuple("VIR"))
 
-table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable, fit=_of_its_age)
-table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],) if w in GERMAN and not _is_english(GERMAN[w].lower()) else (), "form", new=False)
-table_edit("unit-changed", "critical", "units replaced without converting the number", lambda w, t: UNITS.get(w, ()), where=_measured)
-table_edit("modal-changed", "critical", "modal verbs replaced", lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
-table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False, where=_person_free)
-table_edit("hypernym", "major", "nouns replaced by the name of their kind", lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (),
-           "less", where=_nameable)
-table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, where=_tensed, elsewhere={"captioning": "form"})
-table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid", new=False, where=_no_compound)
+table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable,
+           fit=_of_its_age)
+table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w],)
+           if w in GERMAN and not _is_english(GERMAN[w].lower()) else (), "form", new=False)
+table_edit("unit-changed", "critical", "units replaced without converting the number",
+           lambda w, t: UNITS.get(w, ()), where=_measured)
+table_edit("modal-changed", "critical", "modal verbs replaced",
+           lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
+table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False,
+           where=_person_free)
+table_edit("hypernym", "major", "nouns replaced by the name of their kind",
+           lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable)
+table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, where=_tensed,
+           elsewhere={"captioning": "form"})
+table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid",
+           new=False, where=_no_compound)
 
 def _sexes_differ(case: TextCase, after: str, level: int) -> bool:
     pairs = differences(case.text, after)
@@ -338,15 +378,18 @@ def _one_sex(words: Iterable[str]) -> bool: # no word stands in for another amon
     words = {*words}
     return not any({*GENDERS[tag].get(word, ())} & words for word in words for tag in GENDERS)
 
-@word_edit("gender-changed", "critical", "all words for men exchanged for those for women, or the other way round", _sexes_differ, steps=1)
+@word_edit("gender-changed", "critical",
+           "all words for men exchanged for those for women, or the other way round", _sexes_differ, steps=1)
 def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     every, found = (places(case, by_tag(GENDERS), new=new) for new in (False, True))
     words = [case.text[a:b].lower() for a, b, _ in every]
     person = any(word in GENDERS["N"] | GENDERS["A"] for word in words)
-    animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE for word, tag in zip(m.words, m.tags))
+    animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE
+                 for word, tag in zip(m.words, m.tags))
     named = any(NAME_CLASS.get(case.text[a:b]) in ("man", "woman") for a, b in m.spans)
-    if not found or len(found) < len(every) or named or animal and not person or not _one_sex(words): return None
+    if not found or len(found) < len(every) or named or animal and not person or not _one_sex(words):
+        return None
     return put(case.text, [(a, b, options[0]) for a, b, options in found])
 
 # %% ../../nbs/edits/50_words.ipynb #a8ea2442
@@ -369,12 +412,15 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
     for i, (word, (start, stop), tag) in enumerate(zip(m.words, m.spans, m.tags)):
         after, before = m.words[i + 1:i + 2], m.tags[i - 1:i]
         form = FORM_OF.get(word, ("", 9))
-        if word == "not" and m.tags[i - 1:i] == "X" and m.words[i - 1] in _HELPERS: out.append((start, stop, ""))
+        if word == "not" and m.tags[i - 1:i] == "X" and m.words[i - 1] in _HELPERS:
+            out.append((start, stop, ""))
         elif _negative_before(text, start): continue
         elif word in _HELPERS and tag == "X" and after != ("not",) and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS: out.append((start, stop, "not " + word))
-        elif tag == "V" and form[1] in _DO and before in ("N", "W"): out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
+        elif tag == "G" and before == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS:
+            out.append((start, stop, "not " + word))
+        elif tag == "V" and form[1] in _DO and before in ("N", "W"):
+            out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
     return out
 
 # %% ../../nbs/edits/50_words.ipynb #e4561c45
@@ -387,7 +433,8 @@ def affirmed(text: str) -> str:
 
 def _negated(case: TextCase, after: str, level: int) -> bool:
     more = negations(after) - negations(case.text)
-    return (abs(more) <= level and (more - level) % 2 == 0 and after != case.text) and flat(affirmed(after)) == flat(affirmed(case.text))
+    return ((abs(more) <= level and (more - level) % 2 == 0 and after != case.text)
+            and flat(affirmed(after)) == flat(affirmed(case.text)))
 
 @word_edit("negation", "critical", "negations put in or taken out", _negated)
 def negation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -403,28 +450,36 @@ def _plain_number(text: str) -> str: return re.sub(r"\s", "-", text.lower()).rep
 def numbers_of_text(text: str) -> list[tuple[int, int, float]]: # start, stop, value
     "The numbers of a text, but for a *one* that may be a pronoun."
     found = [(m.start(), m.end(), _plain_number(m[0])) for m in _NUMBER.finditer(text)]
-    return [(a, b, float(NUMBER_NAMES.get(w, w) if w in NUMBER_NAMES else w)) for a, b, w in found if w != "one"]
+    return [(a, b, float(NUMBER_NAMES.get(w, w) if w in NUMBER_NAMES else w)) for a, b, w in found
+            if w != "one"]
 
 def _like(old: str, value: float) -> str: # written like the old one
     if _plain_number(old) in NUMBER_NAMES: return NUMBER_WORDS[int(value)]
     return f"{value:,.0f}" if "," in old else f"{value:.{len(old.partition('.')[2])}f}"
 
 def _other_number(old: str, value: float, share: float) -> str:
-    if _plain_number(old) in NUMBER_NAMES: options = [n for n in (range(2, 13) if value <= 12 else NUMBER_WORDS) if n != value and (n > 12) == (value > 12)]
-    else: options = [v for v in (value + d * max(1, 10 ** (len(f"{value:.0f}") - 2)) for d in (-3, -2, 2, 3, 4, 7)) if v >= 2] or [value + 2]
+    if _plain_number(old) in NUMBER_NAMES:
+        options = [n for n in (range(2, 13) if value <= 12 else NUMBER_WORDS)
+                   if n != value and (n > 12) == (value > 12)]
+    else:
+        options = ([v for v in (value + d * max(1, 10 ** (len(f"{value:.0f}") - 2))
+                                for d in (-3, -2, 2, 3, 4, 7)) if v >= 2] or [value + 2])
     return _like(old, options[int(share * len(options))])
 
 # %% ../../nbs/edits/50_words.ipynb #727993cc
 def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
-    rest = lambda text, found: "".join(text[i:j] for i, j in zip([0, *(f[1] for f in found)], [*(f[0] for f in found), len(text)]))
-    return len(a) == len(b) and sum(x[2] != y[2] for x, y in zip(a, b)) == level and rest(case.text, a).lower() == rest(after, b).lower()
+    rest = lambda text, found: "".join(text[i:j] for i, j in zip([0, *(f[1] for f in found)],
+                                                                 [*(f[0] for f in found), len(text)]))
+    return (len(a) == len(b) and sum(x[2] != y[2] for x, y in zip(a, b)) == level
+            and rest(case.text, a).lower() == rest(after, b).lower())
 
 @word_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
 def number_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = numbers_of_text(case.text)
     share = generator.random(len(found))
-    spots = draw_places([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)], level, generator)
+    spots = draw_places([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)],
+                        level, generator)
     return None if spots is None else put(case.text, spots)
 
 _MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
@@ -433,7 +488,8 @@ _RANKED = ("number|numbers|no|nos|interstate|route|highway|chromosome|channel|pl
            "episode|phase|chapter|section|article|page|bus|terminal|game|week|day|step|line|figure|table")
 
 def stands_alone(text: str, start: int, stop: int) -> bool:
-    "Whether a number has blanks or the marks of a sentence around it, and neither another number nor a name beside it."
+    """Whether a number has blanks or the marks of a sentence around it, and neither another number nor a name
+    beside it."""
     before, after = text[:start], text[stop:]
     parted = re.search(r"(?:^|\s|[(\"“])$", before) and re.match(r"[.,;:!?)\"”]*(?:\s|$)", after)
     beside = re.search(rf"(?i)(?:\b{_MANY}(?: and)?|[$€£¥#:/.-]|\d\s*,)\s*$", before) or re.match(
@@ -445,13 +501,16 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
     other = [(x, y) for x, y in zip(a, b) if case.text[x[0]:x[1]].lower() != after[y[0]:y[1]].lower()]
     alone = all(stands_alone(case.text, *x[:2]) and stands_alone(after, *y[:2]) for x, y in other)
-    return [v for *_, v in a] == [v for *_, v in b] and len(other) == level == len(differences(case.text, after)) and alone
+    return ([v for *_, v in a] == [v for *_, v in b]
+            and len(other) == level == len(differences(case.text, after)) and alone)
 
-@word_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers, kind="valid")
+@word_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers,
+           kind="valid")
 def number_as_word(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
-    spots = draw_places([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small], level, generator)
+    spots = draw_places([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}")
+                         for a, b, w, v in small], level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #da9e7df2
@@ -465,16 +524,19 @@ def names_of_text(text: str) -> list[tuple[int, int, str]]: # start, stop, name
     if sum(capital) > 0.65 * max(sum(letters), 1) and len(m.words) > 3: return []
     for i, (word, (a, b)) in enumerate(zip(m.words, m.spans)):
         begins = i == 0 or m.tags[i - 1] in ".," and text[m.spans[i - 1][0]] in ".!?:\"“"
-        if capital[i] and word not in _NO_NAMES and len(word) > 1 and (not begins or text[a:b] in NAME_CLASS): out.append((a, b, text[a:b]))
+        if capital[i] and word not in _NO_NAMES and len(word) > 1 and (not begins or text[a:b] in NAME_CLASS):
+            out.append((a, b, text[a:b]))
     return out
 
 def _names_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = ([n for *_, n in names_of_text(t)] for t in (case.text, after))
-    return len(a) == len(b) and sum(x != y for x, y in zip(a, b)) == level == len(differences(case.text, after))
+    return (len(a) == len(b)
+            and sum(x != y for x, y in zip(a, b)) == level == len(differences(case.text, after)))
 
 _TITLES = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|President|Senator|Minister|Chancellor|Judge|Professor|Doctor)\.? $")
 
-def classed_names(text: str) -> list[tuple[int, int, str, str]]: # start, stop, name, class: man, woman, last, organization, country, place
+# start, stop, name, class: man, woman, last, organization, country, place
+def classed_names(text: str) -> list[tuple[int, int, str, str]]:
     "The names of a text whose class is known from the lists, from a first name before or from a title."
     out, found = [], names_of_text(text)
     for k, (a, b, name) in enumerate(found):
@@ -482,18 +544,22 @@ def classed_names(text: str) -> list[tuple[int, int, str, str]]: # start, stop, 
         beside = any(x[1] == a - 1 or x[0] == b + 1 for x in found)
         kind = "last" if first or _TITLES.search(text[:a]) else NAME_CLASS.get(name, "")
         if name.lower() in COUNTRIES: kind = "country"
-        if kind and (kind in ("man", "woman", "last") or not beside): out.append((a, b, name, kind)) # no half of *New York*
+        # no half of *New York*
+        if kind and (kind in ("man", "woman", "last") or not beside):
+            out.append((a, b, name, kind))
     return out
 
 def _of_class(kind: str) -> list[str]: # places are towns or countries
     names = NAMES["place" if kind == "country" else kind]
-    return [n for n in names if kind not in ("place", "country") or (n.lower() in COUNTRIES) == (kind == "country")]
+    return [n for n in names
+            if kind not in ("place", "country") or (n.lower() in COUNTRIES) == (kind == "country")]
 
 @word_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
 def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = names_of_text(case.text)
     own = {name for *_, name in found}
-    german = any(NAME_CLASS.get(name) in ("last", "place", "organization") and name not in ENGLISH_NAMES for name in own)
+    german = any(NAME_CLASS.get(name) in ("last", "place", "organization") and name not in ENGLISH_NAMES
+                 for name in own)
     spots = []
     for (a, b, name, kind), share in zip(classed_names(case.text), generator.random(len(found))):
         fitting = (n for n in _of_class(kind) if " " not in n and (n in ENGLISH_NAMES) != german)
@@ -528,11 +594,18 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
         if a not in starts or b not in stops: continue
         i, j = starts[a], stops[b]
         before, after = m.tags[i - 1:i] if i else "", m.tags[j + 1:j + 2]
-        apart = {text[a - 1:a], text[b:b + 1]} & {*"'’-\"“”()&"} or before not in tuple("DP") and re.search(r"[A-Z]\w* $", text[:a])
+        apart = ({text[a - 1:a], text[b:b + 1]} & {*"'’-\"“”()&"} or before not in tuple("DP")
+                 and re.search(r"[A-Z]\w* $", text[:a]))
         known = not {*m.words[i:j + 1]} & _CLOSED_WORDS
-        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]): continue # *in Horfield, Bristol*
-        if after == "N" and before in tuple("DPA") and m.words[i - 1] != "that" and m.tags[j + 2:j + 3] != "Q": spots.append((a, b, "")) # *an Asian market*
-        elif i > 1 and m.words[i - 1] in _PLACED_BY and m.tags[i - 2] in "N" and (after in ("", ".", ",") or m.words[j + 1] in _WHEN):
+        # *in Horfield, Bristol*
+        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]):
+            continue
+        # *an Asian market*
+        if (after == "N" and before in tuple("DPA") and m.words[i - 1] != "that"
+            and m.tags[j + 2:j + 3] != "Q"):
+            spots.append((a, b, ""))
+        elif (i > 1 and m.words[i - 1] in _PLACED_BY and m.tags[i - 2] in "N"
+              and (after in ("", ".", ",") or m.words[j + 1] in _WHEN)):
             spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
     return spots
 
@@ -545,13 +618,15 @@ def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #cc580285
-def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable) -> None: # spare: (marked, i) -> bool
+# spare: (marked, i) -> bool
+def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable) -> None:
     def function(case, level, generator):
         m = marked(case.text)
         joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-"}
         named = lambda i: 0 < m.spans[i][0] and case.text[m.spans[i][0]].isupper() and not case.text.isupper()
         free = lambda i: spare(m, i) and not (kind == "less" and (_is_denied(m, i) or named(i)))
-        alone = [(*s, "") for i, (s, t) in enumerate(zip(m.spans, m.tags)) if t in tags and not joined(*s) and free(i)]
+        alone = [(*s, "") for i, (s, t) in enumerate(zip(m.spans, m.tags))
+                 if t in tags and not joined(*s) and free(i)]
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
@@ -566,46 +641,64 @@ def names_one_thing(first: str, second: str) -> bool: # *hot dog*
     usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
     return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
 
-_NOT_REALLY = frozenset("fake toy artificial stuffed former mock model imaginary virtual false future plastic rubber paper chocolate cartoon".split())
-_NEEDED = frozenset("same other next many several few various more most less last first only own such main single double half whole "
+_NOT_REALLY = frozenset("fake toy artificial stuffed former mock model imaginary virtual false future "
+                        "plastic rubber paper chocolate cartoon".split())
+_NEEDED = frozenset("same other next many several few various more most less last first only own such main "
+                    "single double half whole "
                     "different different similar close up down full worth alone".split())
 _COMPARING = frozenset("year years most more less least as so too".split())
 _MUCH = frozenset("very really quite extremely incredibly highly".split())
-_DOUBT = frozenset("nearly barely hardly slightly mostly partly partially only likely possibly probably allegedly supposedly apparently "
-                   "seemingly scarcely rarely early daily family poorly badly namely".split()) # without which a text says more
+# without which a text says more
+_DOUBT = frozenset("nearly barely hardly slightly mostly partly partially only likely possibly probably "
+                   "allegedly supposedly apparently "
+                   "seemingly scarcely rarely early daily family poorly badly namely".split())
 
 def _spare_modifier(m: Marked, i: int) -> bool:
     word, before, after = m.words[i], m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2]
-    if m.tags[i] == "R": return word in _MUCH and after == "A" or word.endswith("ly") and word not in _DOUBT and after in tuple("VGE")
-    if word in _NEEDED | _NOT_REALLY or {*m.words[max(i - 1, 0):i]} & _COMPARING or before in tuple("RC,AQ") or after not in tuple("N"): return False
+    if m.tags[i] == "R":
+        return (word in _MUCH and after == "A" or word.endswith("ly") and word not in _DOUBT
+                and after in tuple("VGE"))
+    if (word in _NEEDED | _NOT_REALLY or {*m.words[max(i - 1, 0):i]} & _COMPARING or before in tuple("RC,AQ")
+        or after not in tuple("N")):
+        return False
     return not names_one_thing(word, m.words[i + 1]) and m.words[i - 1:i] != ("of",)
 
 _HEADS = frozenset("why closer side top end back front stop line set piece part kind type".split())
 
-_ING_NOUNS = frozenset("building painting ceiling railing clothing drawing ring king wing string spring".split())
+_ING_NOUNS = frozenset("building painting ceiling railing clothing drawing ring "
+                       "king wing string spring".split())
 _NO_MODIFIERS = frozenset("mac decker second third million thousand group couple step reason".split())
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis racket*
     before, after, rest = m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2], m.tags[i + 2:i + 3]
     if after != "N" or rest in ("N", "Q") or before not in tuple("DPA"): return False
     head, net = m.words[i + 1], wordnet()
-    if before == "A" and net.synsets(f"{m.words[i - 1]}_{m.words[i]}", "n"): return False # *a high school student*
+    # *a high school student*
+    if before == "A" and net.synsets(f"{m.words[i - 1]}_{m.words[i]}", "n"):
+        return False
     if head.endswith("ing") and head not in _ING_NOUNS or m.words[i] in _NO_MODIFIERS: return False
-    if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head: return False # *as the iceberg melts*
-    wrong = m.words[i] in _NOT_REALLY or head in _HEADS or noun_lemma(m.words[i]) != m.words[i] or not word_tags(head).startswith("N")
+    # *as the iceberg melts*
+    if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
+        return False
+    wrong = (m.words[i] in _NOT_REALLY or head in _HEADS or noun_lemma(m.words[i]) != m.words[i]
+             or not word_tags(head).startswith("N"))
     return not wrong and not names_one_thing(m.words[i], head)
 
-_LYING = frozenset("sit stand lie lay rest park perch sleep hang wait gather seat locate situate pose place display mount".split())
-_PLACES = frozenset("in on at near by under behind beside inside outside between among underneath atop above below".split()) | \
-    {"next to", "in front of", "on top of", "close to"}
+_LYING = frozenset("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
+                   "pose place display mount".split())
+_PLACES = frozenset("in on at near by under behind beside inside outside between among underneath atop "
+                    "above below".split()) | {"next to", "in front of", "on top of", "close to"}
 
 def _spare_verb(m: Marked, i: int) -> bool: # *sitting* in *a woman sitting on a bench*
     base = FORM_OF.get(m.words[i], (m.words[i].removesuffix("ing"), 0))[0]
-    return m.tags[i] in "GE" and base in _LYING and m.words[i + 1:i + 2] != () and m.words[i + 1] in _PLACES and m.tags[i - 1:i] in tuple("NX") and i > 0
+    return (m.tags[i] in "GE" and base in _LYING and m.words[i + 1:i + 2] != () and m.words[i + 1] in _PLACES
+            and m.tags[i - 1:i] in tuple("NX") and i > 0)
 
-def _spare_word(m: Marked, i: int) -> bool: return m.words[i] in ("a", "an", "the", "is", "are", "was", "were") and i + 1 < len(m.words)
+def _spare_word(m: Marked, i: int) -> bool:
+    return m.words[i] in ("a", "an", "the", "is", "are", "was", "were") and i + 1 < len(m.words)
 
-_remover("verb-removed", "major", "verbs of place left out: sitting, standing, lying", "VGE", "less", _spare_verb)
+_remover("verb-removed", "major", "verbs of place left out: sitting, standing, lying", "VGE", "less",
+         _spare_verb)
 _remover("noun-removed", "major", "nouns before other nouns left out", "N", "less", _spare_noun)
 _remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "less", _spare_modifier)
 _remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word)
@@ -627,12 +720,15 @@ def plain_words(text: str) -> list[str]: # in lower case
     return [w for w in flat(text) if w[0].isalnum()]
 
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
-    return within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text)) and not unsaid(flat(after), case._replace(others=()))
+    return (within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text))
+            and not unsaid(flat(after), case._replace(others=())))
 
 _NO_NOUNS = frozenset("put set right just left way high hit cut".split()) # whatever the tagger says
-_ADDING = frozenset("in on at with near by under behind beside inside outside along above below beneath against around across during "
-                    "underneath atop amid among".split()) | {"next to", "in front of", "on top of", "close to", "along with", "in the middle of"}
-_TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split()) # verbs whose object goes somewhere
+_ADDING = frozenset("in on at with near by under behind beside inside outside along above below beneath "
+                    "against around across during " "underneath atop amid among".split()) | {"next to",
+    "in front of", "on top of", "close to", "along with", "in the middle of"}
+# verbs whose object goes somewhere
+_TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split())
 
 def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
     "The nearest verb before a word."
@@ -640,18 +736,28 @@ def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
 
 def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
     after, word = m.tags[last + 1:last + 2], m.words[last + 1:last + 2]
-    if first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING or verb_before(m, first) in _TAKES_PLACE: return False
+    if (first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING
+        or verb_before(m, first) in _TAKES_PLACE):
+        return False
     if m.words[first - 1] in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
-    if re.search("N.*M", m.tags[first:last + 1]) or not m.words[first - 1].isalpha() or m.words[first - 1] in ("re", "s", "m"): return False
-    if after == "G" and (m.tags[last + 2:last + 3] in tuple("NA") or not lives(m.words[first - 1])): return False # *a doughnut making factory*
-    if after == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}): return False # *with a basket on it*
-    return after in ("", ".", ",", "I", "G") and word not in (("of",), ("than",), ("as",), ("to",)) and m.tags[last + 1:last + 3] != ",N"
+    if (re.search("N.*M", m.tags[first:last + 1]) or not m.words[first - 1].isalpha()
+        or m.words[first - 1] in ("re", "s", "m")):
+        return False
+    # *a doughnut making factory*
+    if after == "G" and (m.tags[last + 2:last + 3] in tuple("NA") or not lives(m.words[first - 1])):
+        return False
+    # *with a basket on it*
+    if after == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
+        return False
+    return (after in ("", ".", ",", "I", "G") and word not in (("of",), ("than",), ("as",), ("to",))
+            and m.tags[last + 1:last + 3] != ",N")
 
 @word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
 def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
-    found = [(a, b, new) for a, b, new in found if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
+    found = [(a, b, new) for a, b, new in found
+             if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
     spots = draw_places(found, level, generator)
     return None if spots is None else put(case.text, spots)
 
@@ -660,11 +766,14 @@ def _without_subject(case: TextCase, after: str, level: int) -> bool:
     kept = len(flat(after))
     return flat(case.text)[-kept:] == flat(after) and any(t in "NW" for t in marked(case.text).tags[:-kept])
 
-@word_edit("subject-removed", "critical", "the subject left out", _without_subject, "less", steps=1, tasks=("captioning",))
+@word_edit("subject-removed", "critical", "the subject left out", _without_subject, "less", steps=1,
+           tasks=("captioning",))
 def subject_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     found = re.match(f"(?:{PHRASE}|W)(X?)(?=G)", m.tags)
-    if not found or found[1] and m.words[found.end() - 1] not in ("is", "are", "was", "were") or m.words[found.end()] in ("being", "having"): return None
+    if (not found or found[1] and m.words[found.end() - 1] not in ("is", "are", "was", "were")
+        or m.words[found.end()] in ("being", "having")):
+        return None
     if {*"VX"} & {*m.tags[found.end():]}: return None # *a train is coming and a man gets off*
     return put(case.text, [cut(case.text, 0, found.end() - 1)])
 
@@ -675,12 +784,21 @@ def whole_after(m: Marked) -> list[int]: # numbers of words
         start = m.tags.rfind(".", 0, i) + 1 # of its sentence
         stop = m.tags.find(".", i) % (len(m.tags) + 1)
         finite = [k for k in range(start, stop) if m.tags[k] in "VX"]
-        if m.tags[i] == "." and i < len(m.words) - 1 and m.words[i] in ".!?": out.append(i) # behind a whole sentence
-        clause = max((k for k in range(start, i) if m.tags[k] in "SL" or m.words[k] in ("why", "how", "what", "if", "when")), default=-1)
-        if clause == start or clause > max((k for k in finite if k < i), default=-1) >= 0: continue # *that is why flies*
-        if i - start < 2 or m.tags[i - 1] != "N" or m.tags[i] not in "IGELS,C" or m.words[i] in ("of", "than", "as", "to"): continue
-        paired = m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C" and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i])
-        half = finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i) or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE
+        # behind a whole sentence
+        if m.tags[i] == "." and i < len(m.words) - 1 and m.words[i] in ".!?":
+            out.append(i)
+        clause = max((k for k in range(start, i)
+                      if m.tags[k] in "SL" or m.words[k] in ("why", "how", "what", "if", "when")), default=-1)
+        # *that is why flies*
+        if clause == start or clause > max((k for k in finite if k < i), default=-1) >= 0:
+            continue
+        if (i - start < 2 or m.tags[i - 1] != "N" or m.tags[i] not in "IGELS,C"
+            or m.words[i] in ("of", "than", "as", "to")):
+            continue
+        paired = (m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C"
+                  and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i]))
+        half = (finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i)
+                or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE)
         if not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
     return out
 
@@ -698,7 +816,8 @@ def omission(case: TextCase, level: int, generator: np.random.Generator) -> str 
     return case.text[:m.spans[ends[-1] - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 
 # %% ../../nbs/edits/50_words.ipynb #60b5f420
-def _nouns(text: str) -> set[str]: return {noun_lemma(w) for w, t in zip(marked(text).words, marked(text).tags) if t == "N"}
+def _nouns(text: str) -> set[str]:
+    return {noun_lemma(w) for w, t in zip(marked(text).words, marked(text).tags) if t == "N"}
 
 def appended(text: str, more: str) -> str:
     "A text that goes on before its last mark."
@@ -707,18 +826,23 @@ def appended(text: str, more: str) -> str:
 
 def _new_nouns(case: TextCase, after: str, level: int) -> bool:
     start = case.text.rstrip(" .!?")
-    return after.startswith(start) and added_only(case, after, level) and unsaid(_nouns(after[len(start):]) or {"a"}, case)
+    return (after.startswith(start) and added_only(case, after, level)
+            and unsaid(_nouns(after[len(start):]) or {"a"}, case))
 
-_EVERYWHERE = frozenset("tree sign fence car street road building wall window table chair floor house light room shadow".split())
+_EVERYWHERE = frozenset("tree sign fence car street road building wall window table chair floor "
+                        "house light room shadow".split())
 
 def _things_of(text: str) -> list[str]: # its complete noun phrases, without names
     m, named = marked(text), names_of_text(text)
-    found = [(a, b) for a, b in stretches(text, r"[DM][AN]*N(?![NQCA])") if m.words[a] in ("a", "an") or m.tags[a] == "M"]
+    found = [(a, b) for a, b in stretches(text, r"[DM][AN]*N(?![NQCA])")
+             if m.words[a] in ("a", "an") or m.tags[a] == "M"]
     rare = lambda word: word not in _HEADS | _EVERYWHERE and noun_lemma(word) not in PEOPLE | _EVERYWHERE
-    spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found if rare(m.words[b]) and m.words[b + 1:b + 2] != ("of",)]
+    spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found
+             if rare(m.words[b]) and m.words[b + 1:b + 2] != ("of",)]
     return [text[a].lower() + text[a + 1:b] for a, b in spans if not any(a <= x < b for x, *_ in named)]
 
-def _is_sentence(text: str) -> bool: return text.rstrip().endswith((".", "!", "?")) and bool({*"VX"} & {*marked(text).tags})
+def _is_sentence(text: str) -> bool:
+    return text.rstrip().endswith((".", "!", "?")) and bool({*"VX"} & {*marked(text).tags})
 
 def with_things(text: str, things: Sequence[str]) -> str: # each with its article
     "A text that goes on: *, with a bear and a clock nearby*."
@@ -742,17 +866,21 @@ def _only_details(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details)
 def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level, generator)
+    found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level,
+                        generator)
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))
 
 # %% ../../nbs/edits/50_words.ipynb #5f0d3761
-@word_edit("unrelated", "base", "the answer to another item", lambda case, after, level: unsaid(_nouns(after) or {"a"}, case, alike=False), steps=1)
+@word_edit("unrelated", "base", "the answer to another item",
+           lambda case, after, level: unsaid(_nouns(after) or {"a"}, case, alike=False), steps=1)
 def unrelated_text(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return case.foreign[int(generator.integers(len(case.foreign)))] if case.foreign else None
 
-@word_edit("empty", "base", "nothing at all", lambda case, after, level: after == "" != case.text.strip(), "less", steps=1)
+@word_edit("empty", "base", "nothing at all", lambda case, after, level: after == "" != case.text.strip(),
+           "less", steps=1)
 def empty(case: TextCase, level: int, generator: np.random.Generator) -> str | None: return ""
 
-@word_edit("reference-itself", "base", "one of the references, word for word", lambda case, after, level: after in case.others, kind="valid", steps=1)
+@word_edit("reference-itself", "base", "one of the references, word for word",
+           lambda case, after, level: after in case.others, kind="valid", steps=1)
 def reference_itself(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return case.others[0] if case.others else None

@@ -51,7 +51,8 @@ class Preprocess:
         h, w = rgb.shape[-2:]
         scale = self.size/min(h, w)
         side = (self.size, self.size) if self.fit == "squash" else (round(h*scale), round(w*scale))
-        out = F.interpolate(rgb, side, mode=self.interpolation, antialias=True, align_corners=False).clamp(0, 1)
+        out = F.interpolate(rgb, side, mode=self.interpolation, antialias=True, align_corners=False).clamp(0,
+            1)
         top, left = (out.shape[-2] - self.size)//2, (out.shape[-1] - self.size)//2
         return out[..., top:top + self.size, left:left + self.size]
 
@@ -71,7 +72,11 @@ class Encoder(nn.Module):
                  size_limit: int = 1,        # smallest image side
                 ):
         super().__init__()
-        self.name, self.revision, self.layers, self.prepare, self.size_limit = name, revision, tuple(layers), prepare, size_limit
+        self.name = name
+        self.revision = revision
+        self.layers = tuple(layers)
+        self.prepare = prepare
+        self.size_limit = size_limit
 
     def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, d)
         "What one layer says about each image."
@@ -105,7 +110,8 @@ class Encoder(nn.Module):
 
     def describe(self, layer: str | None = None) -> dict[str, str]:
         "What goes into a metric's signature: encoder, weights, layer, input."
-        return {"encoder": self.name, "weights": self.revision, "layer": layer or self.layers[-1], "input": str(self.prepare)}
+        return {"encoder": self.name, "weights": self.revision, "layer": layer or self.layers[-1],
+                "input": str(self.prepare)}
 
     @property
     def signature(self) -> Signature: return Signature.of(**self.describe())
@@ -113,8 +119,11 @@ class Encoder(nn.Module):
 # %% ../../nbs/encoders/000_base.ipynb #3b44e42d
 class MeanColor(Encoder):
     "Mean RGB of the image (3 numbers) or of its four quarters (12): no network at all."
-    def __init__(self): super().__init__("mean-color", "none", ("quarters", "image"), Preprocess()); self.freeze()
-    def maps(self, x: Tensor) -> list[Tensor]: return [F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)]
+    def __init__(self):
+        super().__init__("mean-color", "none", ("quarters", "image"), Preprocess())
+        self.freeze()
+    def maps(self, x: Tensor) -> list[Tensor]:
+        return [F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)]
     def embed(self, x: Tensor, layer: str) -> Tensor: return self.maps(x)[self.layers.index(layer)].flatten(1)
 
 # %% ../../nbs/encoders/000_base.ipynb #13df0587
@@ -127,36 +136,43 @@ def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
     return make
 
 encoders.add("mean-color", lambda **_: MeanColor())
-_homes = dict(embedded="image", dinov2="public", clip="public", open_clip="public", lclip="lclip", inception="inception", bert="text")
+_homes = dict(embedded="image", dinov2="public", clip="public", open_clip="public", lclip="lclip",
+              inception="inception", bert="text")
 for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
 
 def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty where it takes no weights
-    "The names by which somebody may choose the weights of an encoder: its own, and the card it is on where no other is named."
+    """The names by which somebody may choose the weights of an encoder: its own, and the card it is on where
+    no other is named."""
     if not isinstance(name, str): return ()
     entry = encoders[name]
     factory = entry.real() if hasattr(entry, "real") else entry
-    if not callable(factory): raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
+    if not callable(factory):
+        raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
     weights = inspect.signature(factory).parameters.get("weights")
     if weights is None: return ()
     return name, *([weights.default] if isinstance(weights.default, str) else [])
 
 # %% ../../nbs/encoders/000_base.ipynb #2b6fa509
-def get_encoder(name: "str | Encoder" = "embedded",          # a registered name, "package.module:factory", or an encoder
-                weights: str | None = None,                  # card, folder, or organization/model@commit; None for the family's usual ones
-                device: "str | torch.device | None" = None,  # None: CPU
-                untrained: bool = False,                     # same architecture, seeded random weights: the control
-                **options,                                   # of the family, e.g. seed or size
-               ) -> Encoder:
-    "A frozen encoder; raises InputError with the closest names, or with the command that fetches missing weights."
+def get_encoder(
+    name: "str | Encoder" = "embedded",         # a registered name, "package.module:factory", or an encoder
+    weights: str | None = None, # card, folder, or organization/model@commit; None for the family's usual ones
+    device: "str | torch.device | None" = None, # None: CPU
+    untrained: bool = False,                    # same architecture, seeded random weights: the control
+    **options,                                  # of the family, e.g. seed or size
+) -> Encoder:
+    """A frozen encoder; raises InputError with the closest names, or with the command that fetches missing
+    weights."""
     if isinstance(name, Encoder): return name.to(device) if device else name
     check_type("weights", weights, str | Path | None)
     given = {k: v for k, v in dict(weights=weights, untrained=untrained or None).items() if v is not None}
     factory = encoders[name]
-    if not callable(factory): raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
+    if not callable(factory):
+        raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
     try: encoder = factory(**given, **options)
     except TypeError as error:
         if "argument" not in str(error): raise
         raise InputError(f"encoder {name!r} does not take these options: {error}") from error
-    if not isinstance(encoder, Encoder): raise InputError(f"{name!r} does not make an Encoder but {type(encoder).__name__}")
+    if not isinstance(encoder, Encoder):
+        raise InputError(f"{name!r} does not make an Encoder but {type(encoder).__name__}")
     return encoder.freeze().to(device or "cpu")

@@ -27,7 +27,8 @@ from ..files import digest, save_tensors
 
 # %% ../../nbs/encoders/030_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet
-    "The folder of this user's cache: `INVARIANT_METRICS_CACHE`, else `invariant_metrics` in the system's cache folder."
+    """The folder of this user's cache: `INVARIANT_METRICS_CACHE`, else `invariant_metrics` in the system's
+    cache folder."""
     if folder := os.environ.get("INVARIANT_METRICS_CACHE"): return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home()/".cache").expanduser()/"invariant_metrics"
 
@@ -42,29 +43,34 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str: # 64 hexadecimal digit
     return total.hexdigest()
 
 # %% ../../nbs/encoders/030_cache.ipynb #bcb5bd3d
-def _read(path: Path, settings: Mapping) -> tuple[dict[str, Tensor] | None, str]: # tensors or None; "kept", "absent" or "damaged"
+# tensors or None; "kept", "absent" or "damaged"
+def _read(path: Path, settings: Mapping) -> tuple[dict[str, Tensor] | None, str]:
     if not path.exists(): return None, "absent"
     try:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
-        if json.loads(meta.get("settings", "null")) != json.loads(json.dumps(settings, default=str)): return None, "damaged"
+        if json.loads(meta.get("settings", "null")) != json.loads(json.dumps(settings, default=str)):
+            return None, "damaged"
         tensors = load_file(path)
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return None, "damaged"
     return (tensors, "kept") if tensors_sha256(tensors) == meta.get("sha256") else (None, "damaged")
 
 # %% ../../nbs/encoders/030_cache.ipynb #f4ed136a
 def _said(path: Path, found: str) -> None:
-    if found == "damaged": warnings.warn(f"{path.name} in the cache is damaged; it was not read and is computed again", stacklevel=3)
+    if found == "damaged":
+        warnings.warn(f"{path.name} in the cache is damaged; it was not read and is computed again",
+                      stacklevel=3)
 
 def _check_kind(kind: str) -> None: # raises InputError
     if kind.replace("-", "").isalnum(): return
     raise InputError(f"cache kind {kind!r} may hold letters, digits and dashes only")
 
-def cached_tensors(kind: str,                                 # what is kept, e.g. "targets"; letters, digits, dashes
-                   settings: Mapping,                         # everything that shapes the tensors; goes into the name and the file
-                   compute: Callable[[], Mapping[str, Tensor]],
-                   folder: str | Path | None = None,          # default `cache_folder()`
-                   tell: Callable[[Path, str], None] | None = None, # called with the file and "kept", "absent" or "damaged"
-                  ) -> dict[str, Tensor]:
+def cached_tensors(
+    kind: str,                                       # what is kept, e.g. "targets"; letters, digits, dashes
+    settings: Mapping, # everything that shapes the tensors; goes into the name and the file
+    compute: Callable[[], Mapping[str, Tensor]],
+    folder: str | Path | None = None,                # default `cache_folder()`
+    tell: Callable[[Path, str], None] | None = None, # called with the file and "kept", "absent" or "damaged"
+) -> dict[str, Tensor]:
     "The tensors of these settings: read where a whole and matching file exists, else computed and kept."
     _check_kind(kind)
     path = Path(folder or cache_folder())/f"{kind}-{digest(settings)}.safetensors"
@@ -82,8 +88,10 @@ def check_writable(folder: Path,
                    advice: str = "set INVARIANT_METRICS_CACHE to one of yours") -> None:
     "Raises InputError, before any work is done, where its result could not be kept."
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error: raise InputError(f"cannot make {what} {folder} ({error.strerror}); {advice}") from error
-    if not os.access(folder, os.W_OK | os.X_OK): raise InputError(f"cannot write in {what} {folder}; {advice}")
+    except OSError as error:
+        raise InputError(f"cannot make {what} {folder} ({error.strerror}); {advice}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write in {what} {folder}; {advice}")
 
 # %% ../../nbs/encoders/030_cache.ipynb #d51d7b57
 def kept_once(kind: str, about: Mapping, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -106,12 +114,12 @@ def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> dict[str, Ten
     path.unlink(missing_ok=True) # what replaces its rows may get another name
     return {}
 
-def cached_rows(kind: str,                              # what is kept, e.g. "vectors"; letters, digits, dashes
+def cached_rows(kind: str, # what is kept, e.g. "vectors"; letters, digits, dashes
                 settings: Mapping,                      # everything that shapes the rows, besides their keys
                 keys: Sequence[str],                    # N, without blanks: what the rows are of
                 compute: Callable[[list[int]], Tensor], # positions -> one row for each
-                folder: str | Path | None = None,       # default `cache_folder()`
-               ) -> Tensor:                             # (N, …)
+                folder: str | Path | None = None        # default `cache_folder()`
+               ) -> Tensor: # (N, …)
     "A row for each key: read where it is kept, in whatever file of these settings, else computed and kept."
     _check_kind(kind)
     home, stem, wanted = Path(folder or cache_folder()), f"{kind}-{digest(settings)}", set(keys)
@@ -134,18 +142,23 @@ def _entries(folder: Path) -> list[Path]:
 
 def _settings(path: Path) -> str: # as JSON, without what tells shards of one kind apart
     try:
-        with safetensors.safe_open(path, "pt") as file: found = json.loads((file.metadata() or {}).get("settings", '""'))
+        with safetensors.safe_open(path, "pt") as file:
+            found = json.loads((file.metadata() or {}).get("settings", '""'))
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return "unreadable"
-    return json.dumps({k: v for k, v in found.items() if k != "shard"}) if isinstance(found, dict) else str(found)
+    return (json.dumps({k: v for k, v in found.items() if k != "shard"}) if isinstance(found, dict)
+            else str(found))
 
 def list_cache(folder: str | Path | None = None, # default `cache_folder()`
               ) -> list[dict]:                   # kind, files, bytes, days since last written, settings
-    "One row for each kind and its settings; files that differ only in the setting `shard` are counted together."
+    """One row for each kind and its settings; files that differ only in the setting `shard` are counted
+    together."""
     rows, now = {}, time.time()
     for path in _entries(Path(folder or cache_folder())):
         kind, settings, stat = path.name.rsplit("-", 1)[0], _settings(path), path.stat()
-        row = rows.setdefault((kind, settings), {"kind": kind, "files": 0, "bytes": 0, "days": math.inf, "settings": settings})
-        row.update(files=row["files"] + 1, bytes=row["bytes"] + stat.st_size, days=min(row["days"], (now - stat.st_mtime)/86400))
+        row = rows.setdefault((kind, settings),
+                              {"kind": kind, "files": 0, "bytes": 0, "days": math.inf, "settings": settings})
+        row.update(files=row["files"] + 1, bytes=row["bytes"] + stat.st_size,
+                   days=min(row["days"], (now - stat.st_mtime)/86400))
     return [*rows.values()]
 
 def clear_cache(folder: str | Path | None = None) -> int: # files removed

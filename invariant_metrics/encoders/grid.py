@@ -22,11 +22,12 @@ def coordinates(h: int, w: int) -> Tensor: # (2, h, w), x and y of the centers
     return torch.stack(torch.meshgrid(line(w), line(h), indexing="xy"))
 
 @torch.no_grad()
-def grid_features(encoder: Encoder,                 # one with feature maps, e.g. the embedded
-                  rgb: Tensor,                      # (N, 3, H, W) in [0, 1]
-                  stages: Sequence[int] = (2, 3),   # from 1, fine to coarse; all are brought to the coarsest grid
-                  batch: int = 64,                  # pictures at a time
-                 ) -> Tensor:                       # (N, S, d), S places row by row; channels of the stages, then x and y
+def grid_features(
+    encoder: Encoder,               # one with feature maps, e.g. the embedded
+    rgb: Tensor,                    # (N, 3, H, W) in [0, 1]
+    stages: Sequence[int] = (2, 3), # from 1, fine to coarse; all are brought to the coarsest grid
+    batch: int = 64,                # pictures at a time
+) -> Tensor: # (N, S, d), S places row by row; channels of the stages, then x and y
     "One vector per place of each picture; raises InputError where the encoder does not have these stages."
     out = []
     for part in rgb.split(batch):
@@ -47,5 +48,6 @@ def channel_stats(features: Tensor) -> tuple[Tensor, Tensor]: # (N, S, d) -> mea
 def standardized(features: Tensor, # (N, S, d)
                  stats: tuple[Tensor, Tensor], # of the training set
                 ) -> Tensor:
-    "Every channel with the training set's mean taken out and divided by its deviation; silent channels stay silent."
+    """Every channel with the training set's mean taken out and divided by its deviation; silent channels stay
+    silent."""
     return (features - stats[0])/(stats[1] + 1e-3)

@@ -20,7 +20,8 @@ from ..models.vision import VisionNet
 def noise_images(n: int, size: int, seed: int = 0) -> Tensor: # (n, 3, size, size) in [0, 1]
     "Colored noise with blotches of several sizes: something to calibrate a random network on."
     g = torch_rng(seed, "noise images")
-    parts = [F.interpolate(torch.randn(n, 3, s, s, generator=g), (size, size), mode="bilinear") for s in (2, 5, 13, size)]
+    parts = [F.interpolate(torch.randn(n, 3, s, s, generator=g), (size, size), mode="bilinear")
+             for s in (2, 5, 13, size)]
     return (0.5 + 0.25*sum(parts)/2).clamp(0, 1)
 
 # %% ../../nbs/encoders/020_image.ipynb #ab170991
@@ -66,23 +67,29 @@ class Embedded(Encoder):
 def fill(net: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
     "Load a state dict; raises InputError, in one line, where it belongs to another network."
     mine = net.state_dict()
-    wrong = sorted(k for k in mine.keys() | state.keys() if k not in mine or k not in state or mine[k].shape != state[k].shape)
-    if wrong: raise InputError(f"{what} does not fit {type(net).__name__}: {len(wrong)} tensors differ, {wrong[0]} among them")
+    wrong = sorted(k for k in mine.keys() | state.keys()
+                   if k not in mine or k not in state or mine[k].shape != state[k].shape)
+    if wrong:
+        raise InputError(f"{what} does not fit {type(net).__name__}: "
+                         f"{len(wrong)} tensors differ, {wrong[0]} among them")
     net.load_state_dict(state)
     return net
 
 # %% ../../nbs/encoders/020_image.ipynb #cfe5c4f4
-def embedded(weights: str = "embedded-image",  # or a .safetensors file of the same network
-             untrained: bool = False,          # random weights instead
-             seed: int = 0,                    # of the random weights
-             size: int | None = None,          # pixels a side to resize to; None takes images as they are, from 16 px on
-            ) -> Encoder:
-    "The embedded image encoder; raises InputError where its weights are missing, damaged or another network's."
+def embedded(
+    weights: str = "embedded-image", # or a .safetensors file of the same network
+    untrained: bool = False,         # random weights instead
+    seed: int = 0,                   # of the random weights
+    size: int | None = None, # pixels a side to resize to; None takes images as they are, from 16 px on
+) -> Encoder:
+    """The embedded image encoder; raises InputError where its weights are missing, damaged or another
+    network's."""
     with fixed_seed(seed): net = VisionNet()
     prepare = Preprocess(size)
     if untrained: return Embedded(randomize(net, seed, noise_images(16, 64)), f"untrained-{seed}", prepare)
     place = resolve("embedded-image" if weights == "embedded" else weights)
-    if place.path.suffix != ".safetensors": raise InputError(f"{weights} is not a .safetensors file of the embedded encoder")
+    if place.path.suffix != ".safetensors":
+        raise InputError(f"{weights} is not a .safetensors file of the embedded encoder")
     if place.revision.startswith("local-"):
         return Embedded(fill(net, read_tensors(place), place.path.name), place.revision, prepare)
     return Embedded(fill(net, load_embedded(place.name), place.name), place.revision, prepare)

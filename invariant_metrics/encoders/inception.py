@@ -29,10 +29,12 @@ from .weights import read_tensors, resolve
 SIDE = 299 # pixels a side that the network is given
 
 def tf1_bilinear(x: Tensor) -> Tensor: # (N, C, H, W) float32 -> (N, C, 299, 299)
-    "TensorFlow 1's bilinear resize: output i is read at i·H/299, without half a pixel's offset and without a filter."
+    """TensorFlow 1's bilinear resize: output i is read at i·H/299, without half a pixel's offset and without
+    a filter."""
     def along(x, dim):
         n = x.shape[dim]
-        at = torch.arange(SIDE, dtype=torch.float32, device=x.device)*torch.tensor(n/SIDE, dtype=torch.float32)
+        at = torch.arange(SIDE, dtype=torch.float32, device=x.device)*torch.tensor(n/SIDE,
+            dtype=torch.float32)
         below = at.long()
         low, high = x.index_select(dim, below), x.index_select(dim, (below + 1).clamp(max=n - 1))
         return low + (high - low)*(at - below).view((-1, 1) if dim == -2 else (-1,))
@@ -40,20 +42,25 @@ def tf1_bilinear(x: Tensor) -> Tensor: # (N, C, H, W) float32 -> (N, C, 299, 299
 
 # %% ../../nbs/encoders/050_inception.ipynb #9c2b3884
 def pillow_bicubic(x: Tensor) -> Tensor: # (N, C, H, W) gray levels -> (N, C, 299, 299) in [0, 255]
-    "Pillow's antialiased bicubic resize of each channel as floats, clipped and not rounded (Parmar et al. 2022)."
+    """Pillow's antialiased bicubic resize of each channel as floats, clipped and not rounded (Parmar et al.
+    2022)."""
     if x.requires_grad or x.device.type != "cpu":
-        return F.interpolate(x.double(), (SIDE, SIDE), mode="bicubic", antialias=True, align_corners=False).clamp(0, 255).to(x.dtype)
-    planes = [Image.fromarray(plane).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for plane in x.flatten(0, 1).float().numpy()]
+        return F.interpolate(x.double(), (SIDE, SIDE), mode="bicubic", antialias=True,
+                             align_corners=False).clamp(0, 255).to(x.dtype)
+    planes = [Image.fromarray(plane).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+              for plane in x.flatten(0, 1).float().numpy()]
     return torch.from_numpy(np.stack(planes).clip(0, 255)).unflatten(0, x.shape[:2])
 
 # %% ../../nbs/encoders/050_inception.ipynb #406f4181
 def _tf1(rgb: Tensor) -> Tensor: return (tf1_bilinear((255*rgb).round().clamp(0, 255)) - 128)/128
 
-def _pytorch(rgb: Tensor) -> Tensor: return 2*F.interpolate(rgb, (SIDE, SIDE), mode="bilinear", align_corners=False) - 1
+def _pytorch(rgb: Tensor) -> Tensor:
+    return 2*F.interpolate(rgb, (SIDE, SIDE), mode="bilinear", align_corners=False) - 1
 
 def _clean(rgb: Tensor) -> Tensor: return (pillow_bicubic(255*rgb) - 128)/128
 
-RESIZES: dict[str, tuple[str, Callable]] = {            # name: (in the signature, images in [0, 1] -> network input)
+# name: (in the signature, images in [0, 1] -> network input)
+RESIZES: dict[str, tuple[str, Callable]] = {
     "tf1": ("8bit-299-squash-tf1bilinear", _tf1), "pytorch": ("299-squash-bilinear-pytorch", _pytorch),
     "clean": ("299-squash-pilbicubic-clean", _clean)}
 
@@ -79,16 +86,20 @@ class InceptionInput(Preprocess):
     def __str__(self) -> str: return RESIZES[self.resize][0]
 
 # %% ../../nbs/encoders/050_inception.ipynb #1fffc658
-TAPS = {"64": "MaxPool_1", "192": "MaxPool_2", "768": "Mixed_6e", "2048": "Mixed_7c"} # tap: module whose output it pools
+# tap: module whose output it pools
+TAPS = {"64": "MaxPool_1", "192": "MaxPool_2", "768": "Mixed_6e", "2048": "Mixed_7c"}
 
 class Inception(Encoder):
-    "Inception v3 of 2015-12-05 by torch-fidelity: taps of 64, 192, 768 and 2048 numbers and 1008 logits (Heusel et al. 2017)."
+    """Inception v3 of 2015-12-05 by torch-fidelity: taps of 64, 192, 768 and 2048 numbers and 1008 logits
+    (Heusel et al. 2017)."""
     def __init__(self, net: nn.Module, revision: str, resize: str = "tf1"):
-        super().__init__("inception", revision, ("64", "192", "768", "logits", "2048"), InceptionInput(resize=resize))
+        super().__init__("inception", revision, ("64", "192", "768", "logits", "2048"),
+                         InceptionInput(resize=resize))
         self.net = net
         self.freeze()
 
-    def stages(self, x: Tensor, last: str = "2048") -> Iterator[tuple[str, Tensor]]: # network input -> (tap, map), up to tap `last`
+    def stages(self, x: Tensor, last: str = "2048",
+              ) -> Iterator[tuple[str, Tensor]]: # network input -> (tap, map), up to tap `last`
         after = {module: tap for tap, module in TAPS.items()}
         for name, module in self.net.named_children():
             x = module(x)
@@ -108,12 +119,14 @@ def _fidelity(): # the class of torch-fidelity's network
     return module.FeatureExtractorInceptionV3
 
 def blank_inception(seed: int = 0) -> nn.Module:
-    "torch-fidelity's network with its library's initial weights, built without reading or downloading any; raises InputError if it is absent."
+    """torch-fidelity's network with its library's initial weights, built without reading or downloading any;
+    raises InputError if it is absent."""
     network = _fidelity()
     class Blank(network):
         def load_state_dict(self, state, **_): return None
     empty = io.BytesIO(); torch.save({}, empty); empty.seek(0)
-    with fixed_seed(seed): net = Blank("inception-v3-compat", [*TAPS, "logits_unbiased"], feature_extractor_weights_path=empty)
+    with fixed_seed(seed):
+        net = Blank("inception-v3-compat", [*TAPS, "logits_unbiased"], feature_extractor_weights_path=empty)
     net.__class__ = network # from here on it loads like the original
     return net
 
@@ -123,11 +136,14 @@ def _untrained(seed: int) -> nn.Module: # to be copied
     calibration = (255*noise_images(8, 96, seed)).to(torch.uint8)
     return randomize(blank_inception(seed), seed, calibration)
 
-def inception(weights: str = "inception", # or a local .pth or .safetensors file of torch-fidelity's or pytorch-fid's network
-              untrained: bool = False, seed: int = 0,
-              resize: str = "tf1",        # "tf1" (torch-fidelity), "pytorch" (pytorch-fid) or "clean" (clean-fid)
-             ) -> Encoder:
-    "FID's Inception; raises InputError on an unknown resize, or naming the fetch command where its weights are not on this machine."
+def inception(
+    # or a local .pth or .safetensors file of torch-fidelity's or pytorch-fid's network
+    weights: str = "inception",
+    untrained: bool = False, seed: int = 0,
+    resize: str = "tf1", # "tf1" (torch-fidelity), "pytorch" (pytorch-fid) or "clean" (clean-fid)
+) -> Encoder:
+    """FID's Inception; raises InputError on an unknown resize, or naming the fetch command where its weights
+    are not on this machine."""
     InceptionInput(resize=resize) # an unknown word is refused before anything is read
     _fidelity()                   # and the package is asked for before its weights
     if untrained: return Inception(copy.deepcopy(_untrained(seed)), f"untrained-{seed}", resize)

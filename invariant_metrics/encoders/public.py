@@ -49,12 +49,15 @@ def folder_config(place: Place,
                  ) -> dict:
     "The folder's config.json; raises InputError where it is missing or of another kind of model."
     path = place.path/"config.json"
-    if not path.is_file(): raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")
+    if not path.is_file():
+        raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")
     try: config = json.loads(path.read_text())
-    except ValueError as error: raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
+    except ValueError as error:
+        raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
     found = config.get("model_type") if isinstance(config, dict) else None
     if found not in kinds:
-        raise InputError(f"{place.name} holds a {found!r} model, not {' or '.join(map(repr, kinds))}; say what it is for: --weights NAME={place.name}")
+        raise InputError(f"{place.name} holds a {found!r} model, not {' or '.join(map(repr, kinds))}; "
+                         f"say what it is for: --weights NAME={place.name}")
     return config
 
 # %% ../../nbs/encoders/040_public.ipynb #0002cbc4
@@ -69,14 +72,16 @@ def hub_model(cls: str,       # class in transformers, e.g. "Dinov2Model"
     import transformers
     cls = getattr(transformers, cls)
     if untrained:
-        config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True,
+                                                         trust_remote_code=False)
         with fixed_seed(seed): net = cls(config)
         return randomize(net, seed), f"untrained-{seed}"
     return load_pretrained(cls, place), place.revision
 
 # %% ../../nbs/encoders/040_public.ipynb #25e650f5
 class DinoV2(TokenEncoder):
-    "DINOv2 by transformers; the final vector is the class token after the last normalization (Oquab et al. 2023)."
+    """DINOv2 by transformers; the final vector is the class token after the last normalization (Oquab et al.
+    2023)."""
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         out = self.net(x, output_hidden_states=True)
         return out.pooler_output, list(out.hidden_states[1:])
@@ -89,11 +94,13 @@ def dinov2(weights: str = "dinov2-large", # or "dinov2-small", a folder, organiz
     "DINOv2 features; raises InputError naming the fetch command where the weights are not on this machine."
     net, revision = hub_model("Dinov2Model", "dinov2", weights, untrained, seed)
     c = net.config
-    return DinoV2("dinov2", revision, net, c.num_hidden_layers, c.patch_size, "cls", Preprocess(size, "squash", "bicubic", IMAGENET))
+    return DinoV2("dinov2", revision, net, c.num_hidden_layers, c.patch_size, "cls",
+                  Preprocess(size, "squash", "bicubic", IMAGENET))
 
 # %% ../../nbs/encoders/040_public.ipynb #12c59bca
 class Clip(TokenEncoder):
-    "CLIP by transformers; the final vector is the projected image embedding, not normalized (Radford et al. 2021)."
+    """CLIP by transformers; the final vector is the projected image embedding, not normalized (Radford et al.
+    2021)."""
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         out = self.net.vision_model(pixel_values=x, output_hidden_states=True)
         return self.net.visual_projection(out.pooler_output), list(out.hidden_states[1:])
@@ -101,35 +108,46 @@ class Clip(TokenEncoder):
 def clip(weights: str = "clip-vit-large-patch14-336", # a folder or organization/model@commit
          untrained: bool = False, seed: int = 0,
         ) -> Encoder:
-    "CLIP image features by transformers; raises InputError naming the fetch command where the weights are not on this machine."
+    """CLIP image features by transformers; raises InputError naming the fetch command where the weights are
+    not on this machine."""
     net, revision = hub_model("CLIPModel", "clip", weights, untrained, seed)
     c = net.config.vision_config
-    return Clip("clip", revision, net, c.num_hidden_layers, c.patch_size, "projection", Preprocess(c.image_size, "crop", "bicubic", CLIP))
+    return Clip("clip", revision, net, c.num_hidden_layers, c.patch_size, "projection",
+                Preprocess(c.image_size, "crop", "bicubic", CLIP))
 
 # %% ../../nbs/encoders/040_public.ipynb #c4ac7dd7
 class OpenClip(TokenEncoder):
-    "A vision transformer of open_clip; the final vector is the projected image embedding, not normalized (Ilharco et al. 2021)."
+    """A vision transformer of open_clip; the final vector is the projected image embedding, not normalized
+    (Ilharco et al. 2021)."""
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         out = self.net.visual.forward_intermediates(x, output_fmt="NLC", output_extra_tokens=True)
-        return out["image_features"], [torch.cat(pair, 1) for pair in zip(out["image_intermediates_prefix"], out["image_intermediates"])]
+        return (out["image_features"], [torch.cat(pair, 1) for pair in zip(out["image_intermediates_prefix"],
+            out["image_intermediates"])])
 
 def _open_clip_model(place: Place, load: bool, seed: int) -> nn.Module:
     if not (place.path/"open_clip_config.json").is_file():
-        raise InputError(f"{place.name}: no open_clip_config.json; for transformers' format use the encoder clip")
+        raise InputError(f"{place.name}: no open_clip_config.json; "
+                         "for transformers' format use the encoder clip")
     import open_clip as library
     with loading(place, "open_clip weights"):
         model = json.loads((place.path/"open_clip_config.json").read_text()).get("model_cfg", {})
-        parts = [k for side in ("text_cfg", "vision_cfg") for k in model.get(side, {}) if k in ("hf_model_name", "hf_tokenizer_name", "timm_model_name")]
-        if parts: raise InputError(f"{place.name}: {parts[0]} would fetch another model; only open_clip models with CLIP's own parts are supported")
-        with fixed_seed(seed): net = library.create_model(f"local-dir:{place.path}", load_weights=load, require_pretrained=load)
-    if not hasattr(net.visual, "transformer"): raise InputError(f"{place.name}: only vision transformers of open_clip are supported")
+        parts = [k for side in ("text_cfg", "vision_cfg") for k in model.get(side, {})
+                 if k in ("hf_model_name", "hf_tokenizer_name", "timm_model_name")]
+        if parts:
+            raise InputError(f"{place.name}: {parts[0]} would fetch another model; "
+                             "only open_clip models with CLIP's own parts are supported")
+        with fixed_seed(seed):
+            net = library.create_model(f"local-dir:{place.path}", load_weights=load, require_pretrained=load)
+    if not hasattr(net.visual, "transformer"):
+        raise InputError(f"{place.name}: only vision transformers of open_clip are supported")
     return net
 
 # %% ../../nbs/encoders/040_public.ipynb #6c2e9062
 def open_clip(weights: str = "open-clip-vit-b-32", # a folder in open_clip's format
               untrained: bool = False, seed: int = 0,
              ) -> Encoder:
-    "OpenCLIP image features; raises InputError on other folders, and naming the fetch command where the weights are missing."
+    """OpenCLIP image features; raises InputError on other folders, and naming the fetch command where the
+    weights are missing."""
     place = resolve(weights)
     net = _open_clip_model(place, not untrained, seed)
     tower, wanted = net.visual, net.visual.preprocess_cfg

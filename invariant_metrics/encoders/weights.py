@@ -32,12 +32,12 @@ from ..files import assets_folder, atomic_write, digest, file_sha256, save_tenso
 @dataclass(frozen=True)
 class Card:
     "What one set of weights is, where it comes from and how good it is."
-    name: str                     # what the user writes, e.g. "embedded-image"
-    what: str                     # one line for people
-    source: str = "embedded"      # "embedded", "hub", "url" or "package"
-    where: str = ""               # hub id, address, module/folder of an installed package, or a folder inside assets
-    revision: str = ""            # commit the hub id is pinned to
-    files: tuple[str, ...] = ()   # files needed; the last one holds the weights
+    name: str                   # what the user writes, e.g. "embedded-image"
+    what: str                   # one line for people
+    source: str = "embedded"    # "embedded", "hub", "url" or "package"
+    where: str = "" # hub id, address, module/folder of an installed package, or a folder inside assets
+    revision: str = ""          # commit the hub id is pinned to
+    files: tuple[str, ...] = () # files needed; the last one holds the weights
     license: str = "Apache-2.0"
     size: int | None = None       # bytes of the weights file
     sha256: str = ""              # of the weights file
@@ -53,7 +53,8 @@ class Card:
     def from_json(cls, text: str) -> "Card":
         "The card that `to_json` wrote; raises InputError on anything else."
         try: values = json.loads(text); return cls(**{**values, "files": tuple(values["files"])})
-        except (ValueError, TypeError, KeyError) as error: raise InputError(f"not a weights card: {error}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"not a weights card: {error}") from error
 
 # %% ../../nbs/encoders/010_weights.ipynb #7cc31f3a
 def read_cards(folder: str | Path) -> list[Card]:
@@ -85,38 +86,48 @@ def save_embedded(name: str,                        # also the file's name
                   folder: str | Path | None = None, # None for the package's own
                  ) -> Card:                         # the card as written
     "Store a state dict as `<name>.safetensors` with its card beside it; both files are whole or absent."
-    small = {k: (v.half() if v.is_floating_point() and v.ndim > 1 else v).detach().cpu().contiguous() for k, v in state.items()}
+    small = {k: (v.half() if v.is_floating_point() and v.ndim > 1 else v).detach().cpu().contiguous()
+             for k, v in state.items()}
     path = Path(folder or assets_folder())/f"{name}.safetensors"
     save_tensors(path, small)
-    card = replace(card, name=name, source="embedded", files=(path.name,), size=path.stat().st_size, sha256=file_sha256(path))
+    card = replace(card, name=name, source="embedded", files=(path.name,), size=path.stat().st_size,
+                   sha256=file_sha256(path))
     with atomic_write(path.with_suffix(".json")) as tmp: tmp.write_text(card.to_json())
     return card
 
 # %% ../../nbs/encoders/010_weights.ipynb #a4e9b9a2
 def _weights_in(folder: Path, card: Card) -> list[Path]: # the files that the card's checksum is of
-    files = [f for f in card.files if f.endswith(".safetensors")] if "model_index.json" in card.files else card.files[-1:]
+    files = ([f for f in card.files if f.endswith(".safetensors")] if "model_index.json" in card.files
+             else card.files[-1:])
     return [Path(folder)/f for f in files]
 
-def _sha256_of(paths: Sequence[Path]) -> str: # of one file; of several, of their checksums one after the other
+# of one file; of several, of their checksums one after the other
+def _sha256_of(paths: Sequence[Path]) -> str:
     sums = [file_sha256(path) for path in paths]
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
-def _check_embedded(card: Card, folder: Path) -> None: # raises InputError on a missing or damaged weights file
+# raises InputError on a missing or damaged weights file
+def _check_embedded(card: Card, folder: Path) -> None:
     again, paths = f"reinstall the package or run: {card.command}", _weights_in(folder, card)
     lost = [path.name for path in paths if not path.is_file()]
     if lost: raise InputError(f"{few(lost)} is missing beside its card; {again}")
     if _sha256_of(paths) != card.sha256:
         names = few([path.relative_to(folder).as_posix() for path in paths])
-        raise InputError(f"{names} {'is' if len(paths) == 1 else 'are'} damaged (the sha256 is not the card's); {again}")
+        raise InputError(f"{names} {'is' if len(paths) == 1 else 'are'} damaged (the sha256 is "
+                         f"not the card's); {again}")
 
 def load_embedded(name: str,                        # e.g. "embedded-image"
                   folder: str | Path | None = None, # None for the package's own
                  ) -> dict:                         # name -> tensor, float32
-    "The state dict of embedded weights; raises InputError where they are missing or do not have their card's checksum."
+    """The state dict of embedded weights; raises InputError where they are missing or do not have their
+    card's checksum."""
     from safetensors.torch import load
     card, path = get_card(name, folder), Path(folder or assets_folder())/f"{name}.safetensors"
-    if card.source != "embedded": raise InputError(f"{name} does not come with the package; run: invariant-metrics weights fetch {name}")
-    if card.where: raise InputError(f"{name} is a folder of several files; resolve('{name}') says where it is")
+    if card.source != "embedded":
+        raise InputError(f"{name} does not come with the package; run: "
+                         f"invariant-metrics weights fetch {name}")
+    if card.where:
+        raise InputError(f"{name} is a folder of several files; resolve('{name}') says where it is")
     _check_embedded(card, path.parent)
     return {k: v.float() if v.is_floating_point() else v for k, v in load(path.read_bytes()).items()}
 
@@ -126,17 +137,23 @@ def save_embedded_folder(name: str,                        # also the folder's n
                          card: Card,                       # where, size, sha256 and files are filled in
                          folder: str | Path | None = None, # None for the package's own assets
                         ) -> Card:                         # the card as written
-    "Store weights that are several files; raises InputError unless one is .safetensors, or each part's of a pipeline."
-    source, home, parts = Path(source), Path(folder or assets_folder()), (Path(source)/"model_index.json").is_file()
-    kept = sorted(p for p in source.glob("**/*" if parts else "*") if p.suffix in (".json", ".txt", ".safetensors"))
+    """Store weights that are several files; raises InputError unless one is .safetensors, or each part's of a
+    pipeline."""
+    source, home, parts = Path(source), Path(folder
+                                             or assets_folder()), (Path(source)/"model_index.json").is_file()
+    kept = sorted(p for p in source.glob("**/*" if parts else "*")
+                  if p.suffix in (".json", ".txt", ".safetensors"))
     weights = [p for p in kept if p.suffix == ".safetensors"]
     if not weights or (len(weights) > 1 and not parts):
         raise InputError(f"{source} holds {len(weights)} .safetensors files; expected one")
     names = [p.relative_to(source).as_posix() for p in (*(p for p in kept if p not in weights), *weights)]
     for file in names:
         with atomic_write(home/name/file) as tmp: shutil.copyfile(source/file, tmp)
-    for path in [p for p in (home/name).rglob("*") if p.is_file() and p.relative_to(home/name).as_posix() not in names]: path.unlink()
-    size, told = sum(p.stat().st_size for p in weights), dict(name=name, source="embedded", where=name, files=tuple(names))
+    for path in [p for p in (home/name).rglob("*")
+                 if p.is_file() and p.relative_to(home/name).as_posix() not in names]:
+        path.unlink()
+    size = sum(p.stat().st_size for p in weights)
+    told = dict(name=name, source="embedded", where=name, files=tuple(names))
     card = replace(card, **told, size=size, sha256=_sha256_of(weights))
     with atomic_write(home/f"{name}.json") as tmp: tmp.write_text(card.to_json())
     return card
@@ -150,14 +167,20 @@ class Place(NamedTuple):
 
 # %% ../../nbs/encoders/010_weights.ipynb #f4bfe841
 def local_place(path: str | Path) -> Place:
-    "The place of a folder or file of the user's, named by the checksums of what it holds; raises InputError where there is nothing."
+    """The place of a folder or file of the user's, named by the checksums of what it holds; raises InputError
+    where there is nothing."""
     path = Path(path).expanduser()
-    inside = path.glob("**/*" if (path/"model_index.json").is_file() else "*") # a pipeline of diffusers has a folder for each part
-    found = [path] if path.is_file() else sorted(p for p in inside if p.suffix in (".json", ".safetensors", ".bin", ".pth", ".pt"))
+    # a pipeline of diffusers has a folder for each part
+    inside = path.glob("**/*" if (path/"model_index.json").is_file() else "*")
+    found = ([path] if path.is_file()
+             else sorted(p for p in inside if p.suffix in (".json", ".safetensors", ".bin", ".pth", ".pt")))
     if (path/"run.json").is_file() and (path/"student"/"lclip.json").is_file():
         raise InputError(f"{path} is a run folder; the weights of its student are in {path/'student'}")
-    if not found: raise InputError(f"no weights in {path}: expected config.json with model.safetensors, or a single weights file")
-    return Place(path, "local-" + digest({str(p.relative_to(path)) if p != path else p.name: file_sha256(p) for p in found})[:12], path.stem if path.is_file() else path.name)
+    if not found:
+        raise InputError(f"no weights in {path}: expected config.json with model.safetensors, "
+                         "or a single weights file")
+    return Place(path, "local-" + digest({str(p.relative_to(path)) if p != path else p.name: file_sha256(p)
+                                          for p in found})[:12], path.stem if path.is_file() else path.name)
 
 # %% ../../nbs/encoders/010_weights.ipynb #51df7eff
 def _commit_of(name: str, commit: str) -> str: # the commit, if it is one
@@ -169,16 +192,20 @@ def hub_card(name: str) -> Card | None: # None when `name` does not look like a 
     "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
     model, _, commit = name.partition("@")
     if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model): return None # ./folder is none
-    return Card(name, "named by its hub id", "hub", model, _commit_of(model, commit), license="see the model's page")
+    return Card(name, "named by its hub id", "hub", model, _commit_of(model, commit),
+                license="see the model's page")
 
 def pinned_card(name: str) -> Card | None: # None when `name` is no card's name with something after @
-    "The card of `card@commit`, for a card that has no commit of its own; raises InputError where it has one, or needs none."
+    """The card of `card@commit`, for a card that has no commit of its own; raises InputError where it has
+    one, or needs none."""
     known, sign, commit = name.partition("@")
     card = next((c for c in PUBLIC if sign and c.name == known), None)
     if card is None: return None
-    if card.source != "hub": raise InputError(f"{known} is no hub model and takes no commit; leave @{commit} out")
+    if card.source != "hub":
+        raise InputError(f"{known} is no hub model and takes no commit; leave @{commit} out")
     if card.revision == commit: return card
-    if card.revision: raise InputError(f"{known} is pinned to another commit; for this one write {card.where}@{commit}")
+    if card.revision:
+        raise InputError(f"{known} is pinned to another commit; for this one write {card.where}@{commit}")
     return replace(card, name=name, revision=_commit_of(known, commit))
 
 # %% ../../nbs/encoders/010_weights.ipynb #b16f36ff
@@ -209,7 +236,8 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     elif card.source == "package": path = package_folder(card)
     else:
         from huggingface_hub.constants import HF_HUB_CACHE
-        if not card.revision or not (Path(HF_HUB_CACHE)/f"models--{card.where.replace('/', '--')}").is_dir(): return None
+        if not card.revision or not (Path(HF_HUB_CACHE)/f"models--{card.where.replace('/', '--')}").is_dir():
+            return None
         from huggingface_hub import snapshot_download # half a second
         try: path = Path(snapshot_download(card.where, revision=card.revision, local_files_only=True))
         except OSError: path = None
@@ -225,13 +253,17 @@ class MissingWeights(InputError):
 def missing_weights(cards: Sequence[Card]) -> MissingWeights: # to be raised by the caller
     "The error for weights that are not here, with the one command that brings them."
     cards = list({card.name: card for card in cards}.values())
-    if len(cards) == 1: return MissingWeights(f"weights {cards[0].name} are not on this machine; run: {how_to_get(cards[0])}", cards)
+    if len(cards) == 1:
+        return MissingWeights(f"weights {cards[0].name} are not on this machine; run: {how_to_get(cards[0])}",
+                              cards)
     open_ = [card for card in cards if card.source == "hub" and not card.revision]
-    fetched = " ".join(f"{card.name}@COMMIT" if card in open_ else card.name for card in cards if card.source != "package")
+    fetched = " ".join(f"{card.name}@COMMIT" if card in open_ else card.name for card in cards
+                       if card.source != "package")
     commands = [*dict.fromkeys(card.command for card in cards if card.source == "package")]
     if fetched: commands = [f"invariant-metrics weights fetch {fetched}", *commands]
     then = f", then --weights {' --weights '.join(f'{card.name}@COMMIT' for card in open_)}" if open_ else ""
-    return MissingWeights(f"weights {few([c.name for c in cards], 20)} are not on this machine; run: {' && '.join(commands)}{then}", cards)
+    return MissingWeights(f"weights {few([c.name for c in cards], 20)} are not on this machine; run: "
+                          f"{' && '.join(commands)}{then}", cards)
 
 def make_all(makers: Iterable[Callable]) -> list: # what each made
     "Everything made in turn; raises one MissingWeights for all weights that are missing."
@@ -244,9 +276,11 @@ def make_all(makers: Iterable[Callable]) -> list: # what each made
     return made
 
 # %% ../../nbs/encoders/010_weights.ipynb #a326413b
-def resolve(name: str | Path,      # a card's name, card@commit, a local folder or file, or organization/model@commit
-           ) -> Place:             # a folder, or the file of weights that are one file
-    "Where weights lie on this machine, without any network; raises InputError naming the command that fetches them."
+def resolve(
+    name: str | Path, # a card's name, card@commit, a local folder or file, or organization/model@commit
+) -> Place: # a folder, or the file of weights that are one file
+    """Where weights lie on this machine, without any network; raises InputError naming the command that
+    fetches them."""
     known = all_cards().get(str(name)) or next((c for c in PUBLIC if c.where == str(name)), None)
     if known is None and Path(name).expanduser().exists(): return local_place(name)
     card = known or pinned_card(str(name)) or hub_card(str(name))
@@ -265,27 +299,30 @@ def _place(card: Card, path: Path) -> Place:
 def list_weights(folder: str | Path | None = None, # embedded weights; None for the package's own
                 ) -> list[dict]: # name, what, source, license, size in bytes, sha256, present
     "One row per known set of weights: where it comes from and whether it is on this machine."
-    def source(card): return card.source if card.source == "embedded" else card.where if card.source == "package" else f"{card.where}@{card.revision[:7] or 'unpinned'}"
+    def source(card):
+        return (card.source if card.source == "embedded" else card.where if card.source == "package"
+                else f"{card.where}@{card.revision[:7] or 'unpinned'}")
     return [dict(name=c.name, what=c.what, source=source(c), license=c.license, size=c.size, sha256=c.sha256,
                  present=_find(c, folder) is not None) for c in all_cards(folder).values()]
 
 # %% ../../nbs/encoders/010_weights.ipynb #12925018
-def verify_weights(name: str | None = None,          # one card's name, or None for all
-                   folder: str | Path | None = None, # embedded weights; None for the package's own
-                  ) -> list[dict]:                   # name, present, ok (True, False, None), sha256 found, expected
+def verify_weights(name: str | None = None,         # one card's name, or None for all
+                   folder: str | Path | None = None # embedded weights; None for the package's own
+                  ) -> list[dict]: # name, present, ok (True, False, None), sha256 found, expected
     "Compare the weights on this machine with their cards."
     rows = []
     for card in [get_card(name, folder)] if name else all_cards(folder).values():
         path = _find(card, folder)
         found = _sha256_of(_weights_in(path, card)) if path and card.files else ""
-        rows.append(dict(name=card.name, present=path is not None, ok=found == card.sha256 if found and card.sha256 else None,
-                         sha256=found, expected=card.sha256))
+        rows.append(dict(name=card.name, present=path is not None, ok=found == card.sha256
+                         if found and card.sha256 else None, sha256=found, expected=card.sha256))
     return rows
 
 # %% ../../nbs/encoders/010_weights.ipynb #95cc77f6
 @contextmanager
 def loading(place: Place, what: str = "weights"):
-    "Around a library's loader: no progress bars of its own, and one InputError for whatever it raises on a broken file."
+    """Around a library's loader: no progress bars of its own, and one InputError for whatever it raises on a
+    broken file."""
     import transformers
     from safetensors import SafetensorError
     logs = transformers.utils.logging
@@ -294,7 +331,8 @@ def loading(place: Place, what: str = "weights"):
     try: yield
     except InputError: raise
     except pickle.UnpicklingError as error:
-        raise InputError(f"cannot load {what} from {place.name}: no plain weights file; no code in it was run") from error
+        raise InputError(f"cannot load {what} from {place.name}: "
+                         "no plain weights file; no code in it was run") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {what} from {place.name}: {reason}") from error
@@ -308,18 +346,23 @@ def load_pretrained(cls,                 # of transformers, with `from_pretraine
                     optional: tuple = (), # beginnings of names of tensors that the network does not need
                     **options,           # of `from_pretrained`, e.g. config or dtype
                    ):                    # the model
-    "A model from a folder on this machine, no code of the folder run; raises InputError on damaged files and missing tensors."
+    """A model from a folder on this machine, no code of the folder run; raises InputError on damaged files
+    and missing tensors."""
     what = what or cls.__name__
     with loading(place, what): model, report = _open_folder(cls, place, options)
-    lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"]) if not str(k).startswith(optional or ("\n",)))
-    if lost: raise InputError(f"{place.name} lacks {len(lost)} tensors of {what}, {lost[0]} among them; they would be random")
+    lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"])
+                  if not str(k).startswith(optional or ("\n",)))
+    if lost:
+        raise InputError(f"{place.name} lacks {len(lost)} tensors of {what}, "
+                         f"{lost[0]} among them; they would be random")
     return model
 
 def _open_folder(cls, place: Place, options: dict) -> tuple: # the model, and the library's report
     local = dict(local_files_only=True, trust_remote_code=False)
     told = dict(**local, use_safetensors=True, output_loading_info=True)
     old = place.path/"pytorch_model.bin"
-    if any(place.path.glob("*.safetensors")) or not old.is_file(): return cls.from_pretrained(place.path, **told, **options)
+    if any(place.path.glob("*.safetensors")) or not old.is_file():
+        return cls.from_pretrained(place.path, **told, **options)
     import transformers
     import torch
     state = torch.load(old, map_location="cpu", weights_only=True)
@@ -328,14 +371,17 @@ def _open_folder(cls, place: Place, options: dict) -> tuple: # the model, and th
 
 # %% ../../nbs/encoders/010_weights.ipynb #b51ca86b
 def read_tensors(place: Place) -> dict: # name -> tensor
-    "The tensors of a weights file, read without running any code in it; raises InputError where that cannot be done."
+    """The tensors of a weights file, read without running any code in it; raises InputError where that cannot
+    be done."""
     import torch
     from safetensors.torch import load_file
     if not place.path.is_file(): raise InputError(f"{place.name}: expected one weights file, not a folder")
     try:
         if place.path.suffix == ".safetensors": return load_file(place.path)
         return torch.load(place.path, map_location="cpu", weights_only=True)
-    except Exception as error: raise InputError(f"{place.path.name} is not a readable weights file: {type(error).__name__}") from error
+    except Exception as error:
+        raise InputError(f"{place.path.name} is not a readable weights "
+                         f"file: {type(error).__name__}") from error
 
 # %% ../../nbs/encoders/010_weights.ipynb #3ba23f8a
 def _download(card: Card, path: Path) -> None:
@@ -344,32 +390,40 @@ def _download(card: Card, path: Path) -> None:
         try:
             with urllib.request.urlopen(card.where, timeout=60) as answer, open(tmp, "wb") as file:
                 shutil.copyfileobj(answer, file, 1 << 20)
-        except OSError as error: raise InputError(f"cannot fetch {card.name} from {card.where}: {error}") from error
-        if file_sha256(tmp) != card.sha256: raise InputError(f"{card.where} does not have the sha256 of its card; nothing was kept")
+        except OSError as error:
+            raise InputError(f"cannot fetch {card.name} from {card.where}: {error}") from error
+        if file_sha256(tmp) != card.sha256:
+            raise InputError(f"{card.where} does not have the sha256 of its card; nothing was kept")
 
 def _snapshot(card: Card) -> Path:
     "A hub model at its commit, from the network."
     from huggingface_hub import snapshot_download
-    try: return Path(snapshot_download(card.where, revision=card.revision, allow_patterns=list(card.files) or None))
+    try:
+        return Path(snapshot_download(card.where, revision=card.revision,
+                                      allow_patterns=list(card.files) or None))
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error
 
 # %% ../../nbs/encoders/010_weights.ipynb #c1b349cc
-def _fetched_card(name: str) -> Card: # to be downloaded; raises InputError on unknown names, and where no commit is known
+# to be downloaded; raises InputError on unknown names, and where no commit is known
+def _fetched_card(name: str) -> Card:
     card = pinned_card(name) or (hub_card(name) if "@" in name else get_card(name))
     if card is None: raise unknown("weights", name, all_cards(), _LISTING)
     if card.source == "hub" and not card.revision:
-        raise InputError(f"{card.name} has no pinned revision; run: invariant-metrics weights fetch {card.name}@COMMIT")
+        raise InputError(f"{card.name} has no pinned revision; run: invariant-metrics weights "
+                         f"fetch {card.name}@COMMIT")
     return card
 
 def check_names(names: Iterable[str]) -> None:
     "Raises InputError on names that cannot be fetched, before the first of them is."
     for name in names: _fetched_card(name)
 
-def fetch_weights(name: str, # a card's name, card@commit for one without a commit, or organization/model@commit
-                 ) -> Place:
-    "Download public weights at their pinned revision and verify them; raises InputError on no network, no revision or a wrong checksum."
+def fetch_weights(
+    name: str, # a card's name, card@commit for one without a commit, or organization/model@commit
+) -> Place:
+    """Download public weights at their pinned revision and verify them; raises InputError on no network, no
+    revision or a wrong checksum."""
     card = _fetched_card(name)
     if card.source in ("embedded", "package"): return resolve(name)
     if card.source == "url": path = download_folder(); _download(card, path/card.files[-1])
@@ -391,18 +445,22 @@ def _split_words(words: Iterable) -> tuple[dict, list]: # NAME=WEIGHTS as a dict
         name, sign, place = word.partition("=")
         if not sign or Path(word).expanduser().exists(): bare.append(word)
         elif not (name and place): raise InputError(f"--weights {word} is not like segmentation=FOLDER")
-        elif named.setdefault(name, place) != place: raise InputError(f"weights of {name} are given twice: {named[name]} and {place}")
+        elif named.setdefault(name, place) != place:
+            raise InputError(f"weights of {name} are given twice: {named[name]} and {place}")
     return named, bare
 
 @dataclass(frozen=True)
 class WeightChoice:
-    "Weights that somebody named: for a metric, an invariant, an encoder or a card, or for whatever takes some."
+    """Weights that somebody named: for a metric, an invariant, an encoder or a card, or for whatever takes
+    some."""
     named: Mapping = field(default_factory=dict) # name -> weights
     every: object = None                         # weights without a name
-    settled: bool = False                        # it was looked at with everything that takes weights: here, some names may have no effect
+    # it was looked at with everything that takes weights: here, some names may have no effect
+    settled: bool = False
 
     @classmethod
-    def of(cls, given) -> "WeightChoice": # None, weights, {name: weights}, a list of words of a command, or a choice
+    def of(cls, given,
+          ) -> "WeightChoice": # None, weights, {name: weights}, a list of words of a command, or a choice
         "The choice that was given; raises InputError on words that make no sense."
         if given is None or isinstance(given, cls): return given or cls()
         if isinstance(given, Mapping): return cls(dict(given))
@@ -410,33 +468,40 @@ class WeightChoice:
         named, bare = _split_words(given)
         if len(bare) < 2: return cls(named, *bare)
         for word in bare:
-            if not _card_in(word): raise InputError(f"say what the weights {word} are for: --weights NAME={word}")
+            if not _card_in(word):
+                raise InputError(f"say what the weights {word} are for: --weights NAME={word}")
         return cls({_card_in(word): word for word in bare} | named)
 
     def by_name(self) -> "WeightChoice":
-        "The same with a card, given without a name, under its own; raises InputError on other weights without a name."
+        """The same with a card, given without a name, under its own; raises InputError on other weights
+        without a name."""
         if self.every is None: return self
         card = _card_in(self.every)
-        if not card: raise InputError(f"say what the weights {self.every} are for: --weights NAME={self.every}")
+        if not card:
+            raise InputError(f"say what the weights {self.every} are for: --weights NAME={self.every}")
         return replace(self, named={card: self.every, **self.named}, every=None)
 
     def assign(self, wanted: Mapping[str, Sequence[str]], # what takes weights -> all names that it goes by
-               shared: bool = True,                       # weights without a name may go to everything
-              ) -> dict:                                  # what takes weights -> its weights; without those that nobody named
+               shared: bool = True                        # weights without a name may go to everything
+              ) -> dict: # what takes weights -> its weights; without those that nobody named
         "Who gets which weights; raises InputError on a choice that has no effect."
         known = list(dict.fromkeys(name for names in wanted.values() for name in names))
         asked, offer = few([*wanted], 8) or "what is built already", f"names that have: {few(known, 12)}"
         lost = [name for name in self.named if name not in known]
-        if not (known or self.settled) and (self.named or self.every is not None): raise InputError(f"weights has no effect on {asked}; leave it out")
-        if lost and not self.settled: raise InputError(f"weights of {lost[0]!r} have no effect on {asked}; {offer}")
+        if not (known or self.settled) and (self.named or self.every is not None):
+            raise InputError(f"weights has no effect on {asked}; leave it out")
+        if lost and not self.settled:
+            raise InputError(f"weights of {lost[0]!r} have no effect on {asked}; {offer}")
         card = _card_in(self.every)
         if self.every is not None and card not in known and not (shared or self.settled):
-            raise InputError(f"weights {self.every}: say what they are for, --weights NAME={self.every}; {offer}")
+            raise InputError(f"weights {self.every}: say what they are for, "
+                             f"--weights NAME={self.every}; {offer}")
         out = {}
         for spec, names in wanted.items():
             chosen = next((self.named[name] for name in names if name in self.named), None)
             everyone = card not in known and shared
-            if chosen is None and names and self.every is not None and (everyone or card in names): chosen = self.every
+            if chosen is None and names and self.every is not None and (everyone or card in names):
+                chosen = self.every
             if chosen is not None: out[spec] = chosen
         return out
 
@@ -445,15 +510,19 @@ def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
                    weights=None,               # what `WeightChoice.of` takes
                    device: str | None = None): # Encoder
     "An encoder on the weights that somebody chose for it; raises InputError on a choice that has no effect."
-    from invariant_metrics.encoders.base import encoder_weight_names, get_encoder # with torch, which cards do without
+    # with torch, which cards do without
+    from invariant_metrics.encoders.base import encoder_weight_names, get_encoder
     names = encoder_weight_names(name) if isinstance(name, str) else ()
     return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device)
 
 # %% ../../nbs/encoders/010_weights.ipynb #974ddfbf
 def _recorded(weights) -> dict: # the place, and what pins its content
     place = resolve(weights)
-    return {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-") else str(weights), "revision": place.revision}
+    return {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-")
+            else str(weights), "revision": place.revision}
 
 def chosen_record(choice: WeightChoice) -> dict | None: # None where nothing was chosen
-    "A choice as plain data for a run's settings: absolute places, and what pins them; raises InputError where weights are missing."
-    return {name: _recorded(weights) for name, weights in choice.by_name().named.items() if str(weights) != "embedded"} or None
+    """A choice as plain data for a run's settings: absolute places, and what pins them; raises InputError
+    where weights are missing."""
+    return ({name: _recorded(weights) for name, weights in choice.by_name().named.items()
+             if str(weights) != "embedded"} or None)

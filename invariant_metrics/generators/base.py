@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Between, InputError, Registry, check_device, check_type, checked_options, few, rng, unknown
+from ..core import (Between, InputError, Registry, check_device, check_type, checked_options,
+                                    few, rng, unknown)
 from ..data.wordnet import wordnet
 from ..encoders.image_text import LONG, TextTokens, fitted
 from ..files import word_table
@@ -35,7 +36,8 @@ class Generator(Protocol):
     tokens: TextTokens | None  # how many tokens it reads; None: texts of any length
     language: str              # of the texts it understands, "en"; "" where that does not matter
 
-    def __call__(self, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # N texts, N seeds -> (N, 3, H, W) uint8
+    # N texts, N seeds -> (N, 3, H, W) uint8
+    def __call__(self, texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
         "One picture for each text and its seed; a text that is too long is cut at `tokens.limit`."
         ...
 
@@ -47,13 +49,17 @@ class Generator(Protocol):
 def check_texts(texts: Sequence[str], # N
                 seeds: Sequence[int], # N, one for each text
                ) -> None:
-    "Raises InputError on what no generator can draw: a lone text, another number of seeds, an empty text (with its number)."
-    if isinstance(texts, str): raise InputError(f"a generator takes a list of texts, not one text ({texts!r:.40})")
+    """Raises InputError on what no generator can draw: a lone text, another number of seeds, an empty text
+    (with its number)."""
+    if isinstance(texts, str):
+        raise InputError(f"a generator takes a list of texts, not one text ({texts!r:.40})")
     check_type("texts", texts, Sequence[str])
-    if len(texts) != len(seeds): raise InputError(f"{len(texts)} texts and {len(seeds)} seeds; give one seed for each text")
+    if len(texts) != len(seeds):
+        raise InputError(f"{len(texts)} texts and {len(seeds)} seeds; give one seed for each text")
     empty = [i for i, text in enumerate(texts) if not re.search(r"\w", text)]
     if empty:
-        raise InputError(f"{len(empty)} of {len(texts)} texts say nothing that can be drawn: {few(empty)} (counted from 0); leave them out")
+        raise InputError(f"{len(empty)} of {len(texts)} texts say nothing that can be drawn: "
+                         f"{few(empty)} (counted from 0); leave them out")
     wrong = next((s for s in seeds if isinstance(s, bool) or int(s) != s or not 0 <= s < 2**63), None)
     if wrong is not None: raise InputError(f"seeds are whole numbers from 0 to 2**63 - 1, not {wrong!r:.40}")
 
@@ -65,7 +71,8 @@ def derived_seeds(seed: int,
                   side: str = "pred",    # one of SIDES
                   shared: bool = False,  # the same for all sides
                  ) -> list[int]:         # n different ones
-    "The seeds of one side's pictures; those of two sides never meet unless they are shared. Raises InputError on unknown sides."
+    """The seeds of one side's pictures; those of two sides never meet unless they are shared. Raises
+    InputError on unknown sides."""
     if side not in SIDES: raise unknown("side", side, SIDES)
     if n < 1: raise InputError(f"n is 1 or more, not {n}")
     numbers = rng(seed, "imagination").permutation(2**12) # the first n of them, in the order of the draw
@@ -75,10 +82,11 @@ def derived_seeds(seed: int,
     return [4*(block*2**12 + int(k)) + place for k in numbers[:n]]
 
 # %% ../../nbs/generators/00_base.ipynb #2fe9ee53
-def drawn_pieces(generator: Generator,
-                 texts: Sequence[str],  # N
-                 long: str = "refuse",  # "cut": the generator draws their beginning; "split": one picture for each piece
-                ) -> tuple[list[list[str]], int]: # pieces of each text, one for those that fit; how many texts were too long
+def drawn_pieces(
+    generator: Generator,
+    texts: Sequence[str], # N
+    long: str = "refuse", # "cut": the generator draws their beginning; "split": one picture for each piece
+) -> tuple[list[list[str]], int]: # pieces of each text, one for those that fit; how many texts were too long
     "What a generator is asked to draw; raises InputError on long texts where they are refused."
     if long not in LONG: raise unknown("way with long texts", long, LONG)
     if generator.tokens is None: return [[text] for text in texts], 0
@@ -115,7 +123,8 @@ def check_language(generator: Generator,
     found = foreign_texts(texts)
     if not found: return found
     examples = few([f"{texts[i]:.40}" for i in found], 2)
-    said = f"{len(found)} of {len(texts)} texts are probably not English, which is what {generator.name} draws: {examples}"
+    said = (f"{len(found)} of {len(texts)} texts are probably not English, "
+            f"which is what {generator.name} draws: {examples}")
     if language == "refuse": raise InputError(f"{said}; translate them, or choose language='ignore'")
     warnings.warn(said, stacklevel=2)
     return found
@@ -127,15 +136,19 @@ class Batcher:
     size: int              # pictures at once; becomes smaller
     name: str = ""         # of the generator, for messages
 
-    def __call__(self, draw: Callable[[Sequence[str], Sequence[int]], Tensor], texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, …)
+    # (N, …)
+    def __call__(self, draw: Callable[[Sequence[str], Sequence[int]], Tensor],
+                 texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
         "What `draw` gives for all texts; raises InputError where not even one picture fits."
         out, start = [], 0
         while start < len(texts):
             end = start + self.size
             try: out.append(draw(texts[start:end], seeds[start:end]))
             except torch.OutOfMemoryError as error:
-                if self.size == 1: raise InputError(f"one picture of {self.name} does not fit into the memory of the device; "
-                                                    "take smaller pictures, or another precision or device") from error
+                if self.size == 1:
+                    raise InputError(f"one picture of {self.name} does not fit into the memory of the "
+                                     "device; "
+                                     "take smaller pictures, or another precision or device") from error
                 self._halve()
             else: start = end
         return torch.cat(out)
@@ -143,43 +156,55 @@ class Batcher:
     def _halve(self) -> None:
         self.size //= 2
         if torch.cuda.is_available(): torch.cuda.empty_cache()
-        warnings.warn(f"{self.name}: the device is out of memory; going on with {self.size} pictures at once", stacklevel=4)
+        warnings.warn(f"{self.name}: the device is out of memory; going on with {self.size} pictures at once",
+                      stacklevel=4)
 
 # %% ../../nbs/generators/00_base.ipynb #b5e61b31
 generators = Registry("generator", group="invariant_metrics.generators", room="invariant_metrics.generators")
 DEFAULT_GENERATOR = "exact"
 
-def generator_factory(name: str,         # what users write
-                      what: str,         # one line for people
-                      weights: str = "", # the card it is on where no other is named; "" for one without weights
-                     ) -> Callable:      # decorator of a function: options -> Generator
-    "Registers a function of options that returns a generator; its options are checked, and it carries its card."
+def generator_factory(
+    name: str,         # what users write
+    what: str,         # one line for people
+    weights: str = "", # the card it is on where no other is named; "" for one without weights
+) -> Callable: # decorator of a function: options -> Generator
+    """Registers a function of options that returns a generator; its options are checked, and it carries its
+    card."""
     def wrap(build: Callable[..., Generator]) -> Callable[..., Generator]:
         @wraps(build)
-        def factory(**options) -> Generator: return build(**checked_options(f"generator {name}", build, options))
+        def factory(**options) -> Generator:
+            return build(**checked_options(f"generator {name}", build, options))
         factory.card = {"name": name, "what": what, "weights": weights}
         return generators.add(name, factory)
     return wrap
 
 # %% ../../nbs/generators/00_base.ipynb #0857c6d1
-def _is_generator(x) -> bool: return callable(x) and not isinstance(x, type) and callable(getattr(x, "describe", None))
+def _is_generator(x) -> bool:
+    return callable(x) and not isinstance(x, type) and callable(getattr(x, "describe", None))
 
-def get_generator(spec="",             # a registered name, "package.module:object", or a generator; "" for DEFAULT_GENERATOR
-                  device: str | torch.device | None = None, # None: the CPU
-                  weights=None,        # card, folder, or organization/model@commit; None for the usual ones
-                  **options,           # of the factory: size=, steps=, …
-                 ) -> Generator:
-    "The generator behind a name; raises InputError on unknown names and options, MissingWeights with the command that fetches them."
+def get_generator(
+    spec="", # a registered name, "package.module:object", or a generator; "" for DEFAULT_GENERATOR
+    device: str | torch.device | None = None, # None: the CPU
+    weights=None, # card, folder, or organization/model@commit; None for the usual ones
+    **options,                                # of the factory: size=, steps=, …
+) -> Generator:
+    """The generator behind a name; raises InputError on unknown names and options, MissingWeights with the
+    command that fetches them."""
     spec = DEFAULT_GENERATOR if isinstance(spec, str) and not spec else spec
     found = generators[spec] if isinstance(spec, str) else spec
     if _is_generator(found):
-        if options or weights is not None: raise InputError(f"generator {found.name} is made already and takes no options")
+        if options or weights is not None:
+            raise InputError(f"generator {found.name} is made already and takes no options")
         return found
-    if not callable(found): raise InputError(f"{spec!r:.80} is no generator; expected a function of texts and seeds with `describe`")
+    if not callable(found):
+        raise InputError(f"{spec!r:.80} is no generator; expected a function of texts "
+                         "and seeds with `describe`")
     check_device(device)
     known = inspect.signature(found).parameters
-    if weights is not None and "weights" not in known: raise InputError(f"generator {spec} has no weights; leave them out")
-    if (extra := [k for k in options if k not in known]) and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+    if weights is not None and "weights" not in known:
+        raise InputError(f"generator {spec} has no weights; leave them out")
+    if ((extra := [k for k in options if k not in known])
+        and not any(p.kind is p.VAR_KEYWORD for p in known.values())):
         raise InputError(f"generator {spec} takes no option {extra[0]!r}; it takes {few([*known], 20)}")
     given = {k: v for k, v in dict(device=device, weights=weights).items() if v is not None and k in known}
     made = found(**given, **options)
@@ -188,7 +213,8 @@ def get_generator(spec="",             # a registered name, "package.module:obje
 
 def generator_cards() -> list[dict]: # name, what, weights
     "One row for each registered generator, without making any."
-    return [dict(getattr(generators[name], "card", {"name": name, "what": "", "weights": ""})) for name in generators.names()]
+    return [dict(getattr(generators[name], "card", {"name": name, "what": "", "weights": ""}))
+            for name in generators.names()]
 
 # %% ../../nbs/generators/00_base.ipynb #b128bda3
 NOISE = ("pixels", "scenes")
@@ -209,7 +235,8 @@ class NoisePictures:
 
     def _picture(self, text: str, seed: int) -> Tensor: # (3, H, W) uint8
         draw = rng(seed, "noise", self.of, text)
-        if self.of == "pixels": return torch.from_numpy(draw.integers(0, 256, (3, *self.size), dtype=np.uint8))
+        if self.of == "pixels":
+            return torch.from_numpy(draw.integers(0, 256, (3, *self.size), dtype=np.uint8))
         return (255 * make_scenes(1, self.side, seed=int(draw.integers(2**31))).rgb[0]).round().byte()
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) uint8
@@ -252,11 +279,12 @@ class OnePicture:
 
     def describe(self) -> dict[str, str]:
         "Name, size and which scene it is."
-        return {"generator": self.name, "size": f"{self.side}x{self.side}", "scene": str(self.number), "recipe": "1"}
+        return {"generator": self.name, "size": f"{self.side}x{self.side}", "scene": str(self.number),
+                "recipe": "1"}
 
 @generator_factory("one-picture", "the same picture for all texts: a control")
-def one_picture_generator(size: Side = 64,                                   # of the square picture, in pixels
-                number: Annotated[int, Between(0, 10**9)] = 0,     # of the scene
-               ) -> Generator:
+def one_picture_generator(size: Side = 64,                              # of the square picture, in pixels
+                          number: Annotated[int, Between(0, 10**9)] = 0 # of the scene
+                         ) -> Generator:
     "The control that draws one scene whatever is said."
     return OnePicture(size, number)

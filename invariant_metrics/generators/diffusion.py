@@ -30,21 +30,28 @@ from .base import Batcher, Generator, check_texts, generator_factory
 DEFAULT_DIFFUSION = "embedded-diffusion"
 
 def pipeline_place(weights=DEFAULT_DIFFUSION) -> Place:
-    "Where a model lies and what pins it; raises InputError on a folder that is none, MissingWeights where it is not here."
+    """Where a model lies and what pins it; raises InputError on a folder that is none, MissingWeights where
+    it is not here."""
     if str(weights) == DEFAULT_DIFFUSION and DEFAULT_DIFFUSION not in all_cards():
-        raise MissingWeights(f"weights {weights} are not on this machine; run: invariant-metrics weights train {weights}")
+        raise MissingWeights(f"weights {weights} are not on this machine; run: "
+                             f"invariant-metrics weights train {weights}")
     place = resolve(weights)
     index = place.path/"model_index.json"
-    if not index.is_file(): raise InputError(f"{place.name} is no pipeline of diffusers: it has no model_index.json")
+    if not index.is_file():
+        raise InputError(f"{place.name} is no pipeline of diffusers: it has no model_index.json")
     try: kind = json.loads(index.read_text(encoding="utf-8")).get("_class_name")
-    except (ValueError, AttributeError) as error: raise InputError(f"{place.name}: model_index.json cannot be read: {error}") from error
-    if kind != "StableDiffusionPipeline": raise InputError(f"{place.name} is a {kind}; this generator draws with StableDiffusionPipeline")
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"{place.name}: model_index.json cannot be read: {error}") from error
+    if kind != "StableDiffusionPipeline":
+        raise InputError(f"{place.name} is a {kind}; this generator draws with StableDiffusionPipeline")
     return place
 
 # %% ../../nbs/generators/20_diffusion.ipynb #9d2d699d
-SCHEDULERS = {"ddim": "DDIMScheduler", "dpm-solver": "DPMSolverMultistepScheduler", "euler": "EulerDiscreteScheduler",
-              "euler-ancestral": "EulerAncestralDiscreteScheduler", "heun": "HeunDiscreteScheduler", "pndm": "PNDMScheduler",
-              "unipc": "UniPCMultistepScheduler", "own": ""} # "own": as the folder has it
+# "own": as the folder has it
+SCHEDULERS = {"ddim": "DDIMScheduler", "dpm-solver": "DPMSolverMultistepScheduler",
+              "euler": "EulerDiscreteScheduler", "euler-ancestral": "EulerAncestralDiscreteScheduler",
+              "heun": "HeunDiscreteScheduler", "pndm": "PNDMScheduler", "unipc": "UniPCMultistepScheduler",
+              "own": ""}
 PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 @contextmanager
@@ -60,16 +67,18 @@ def _quiet_diffusers(): # warnings about what we chose on purpose: no safety che
 def _moved(pipeline, device: str, precision: str): # the same pipeline
     with _quiet_diffusers(): return pipeline.to(device, PRECISIONS[precision])
 
-def open_pipeline(place: Place, scheduler: str = "ddim", precision: str = "fp32", device: str = "cpu"): # StableDiffusionPipeline
-    "A model ready to draw; raises InputError on damaged files and on schedulers and precisions that are unknown."
+def open_pipeline(place: Place, scheduler: str = "ddim", precision: str = "fp32", device: str = "cpu",
+                 ): # StableDiffusionPipeline
+    """A model ready to draw; raises InputError on damaged files and on schedulers and precisions that are
+    unknown."""
     if scheduler not in SCHEDULERS: raise unknown("scheduler", scheduler, SCHEDULERS)
     if precision not in PRECISIONS: raise unknown("precision", precision, PRECISIONS)
     import diffusers
     with loading(place, "Stable Diffusion"), _quiet_diffusers():
         diffusers.utils.logging.disable_progress_bar()
-        pipeline = diffusers.StableDiffusionPipeline.from_pretrained(
-            place.path, local_files_only=True, use_safetensors=True,
-            safety_checker=None, feature_extractor=None, requires_safety_checker=False, low_cpu_mem_usage=False)
+        pipeline = diffusers.StableDiffusionPipeline.from_pretrained(place.path, local_files_only=True,
+            use_safetensors=True, safety_checker=None, feature_extractor=None, requires_safety_checker=False,
+            low_cpu_mem_usage=False)
     kind = SCHEDULERS[scheduler]
     if kind: pipeline.scheduler = getattr(diffusers, kind).from_config(pipeline.scheduler.config)
     for part in (pipeline.unet, pipeline.vae, pipeline.text_encoder): part.requires_grad_(False).eval()
@@ -99,8 +108,12 @@ class DiffusionPictures:
     def __post_init__(self):
         cell, own = self.pipeline.vae_scale_factor, self.pipeline.unet.config.sample_size
         self.side = self.side or own * cell
-        if self.side % cell: raise InputError(f"generator diffusion: this model draws sides that are multiples of {cell}, not {self.side}")
-        if self.eta and self.scheduler != "ddim": raise InputError(f"generator diffusion: eta belongs to the scheduler ddim, not to {self.scheduler}")
+        if self.side % cell:
+            raise InputError("generator diffusion: this model draws sides that are multiples of "
+                             f"{cell}, not {self.side}")
+        if self.eta and self.scheduler != "ddim":
+            raise InputError("generator diffusion: eta belongs to the scheduler ddim, "
+                             f"not to {self.scheduler}")
         limit = self.pipeline.text_encoder.config.max_position_embeddings
         self.tokens = tokenizer_tokens(self.pipeline.tokenizer, limit)
         self._batches = Batcher(self.batch, self.name)
@@ -110,17 +123,21 @@ class DiffusionPictures:
 
     def describe(self) -> dict[str, str]:
         "Weights, way of drawing, precision, kind of device, and the libraries that drew."
-        about = {"generator": self.name, "model": self.place.name, "weights": self.place.revision, "steps": str(self.steps),
-                 "guidance": f"{self.guidance:g}", "scheduler": self.scheduler, "size": f"{self.side}x{self.side}"}
+        about = {"generator": self.name, "model": self.place.name, "weights": self.place.revision,
+                 "steps": str(self.steps), "guidance": f"{self.guidance:g}", "scheduler": self.scheduler,
+                 "size": f"{self.side}x{self.side}"}
         about |= {"eta": f"{self.eta:g}"} if self.eta else {}
         about |= {"negative": self.negative} if self.negative else {}
-        return about | {"precision": self.precision, "device": torch.device(self.device).type, "diffusers": version("diffusers"),
-                        "torch": torch.__version__.split("+")[0], "recipe": "1"}
+        return about | {"precision": self.precision, "device": torch.device(self.device).type,
+                        "diffusers": version("diffusers"), "torch": torch.__version__.split("+")[0],
+                        "recipe": "1"}
 
     def understood(self, texts: Sequence[str]) -> np.ndarray: # (N,) in [0, 1]
-        "The share of each text's tokens that the text encoder has a vector for; 1 where its tokens are parts of words."
+        """The share of each text's tokens that the text encoder has a vector for; 1 where its tokens are
+        parts of words."""
         tokenizer = self.pipeline.tokenizer
-        unknown_id, ends = tokenizer.unk_token_id, {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+        unknown_id = tokenizer.unk_token_id
+        ends = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
         if unknown_id is None or unknown_id in ends: return np.ones(len(texts))
         rows = [[i for i in row if i not in ends] for row in self.tokens.ids(list(texts))]
         return np.array([sum(i != unknown_id for i in row) / max(1, len(row)) for row in rows])
@@ -131,7 +148,8 @@ def _starting_noise(self: DiffusionPictures, seeds: Sequence[int]) -> Tensor: # 
     shape = self.pipeline.unet.config.in_channels, cells, cells
     return torch.stack([torch.randn(shape, generator=torch_rng(seed, "diffusion")) for seed in seeds])
 
-def _words(self: DiffusionPictures, texts: Sequence[str]) -> dict[str, Tensor]: # (N, L, d) of texts and negative
+# (N, L, d) of texts and negative
+def _words(self: DiffusionPictures, texts: Sequence[str]) -> dict[str, Tensor]:
     different = [*dict.fromkeys([*texts, self.negative])] # a text drawn from several seeds is read once
     place = {text: k for k, text in enumerate(different)}
     vectors = self.pipeline.encode_prompt(different, self.pipeline.device, 1, False)[0]
@@ -139,7 +157,8 @@ def _words(self: DiffusionPictures, texts: Sequence[str]) -> dict[str, Tensor]: 
     return {"prompt_embeds": vectors[[place[text] for text in texts]], "negative_prompt_embeds": against}
 
 @torch.no_grad()
-def _draw(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) or NaN
+# (N, 3, H, W) or NaN
+def _draw(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
     pipeline = self.pipeline
     noise = _starting_noise(self, seeds).to(pipeline.device, pipeline.unet.dtype)
     way = dict(num_inference_steps=self.steps, guidance_scale=self.guidance, eta=self.eta)
@@ -149,41 +168,48 @@ def _draw(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -
         made = pipeline(**_words(self, texts), latents=noise, generator=more, **way)
     return made.images.float().cpu()
 
-def _finite(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) in [0, 1]
+# (N, 3, H, W) in [0, 1]
+def _finite(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
     pictures = _draw(self, texts, seeds)
     bad = (~pictures.isfinite().flatten(1).all(1)).nonzero()[:, 0].tolist()
     if bad and self.precision != "fp32":
-        warnings.warn(f"{len(bad)} of {len(texts)} pictures overflowed in {self.precision}; they are drawn again in fp32", stacklevel=4)
+        warnings.warn(f"{len(bad)} of {len(texts)} pictures overflowed in {self.precision}; "
+                      "they are drawn again in fp32", stacklevel=4)
         _moved(self.pipeline, self.device, "fp32")
         try: pictures[bad] = _draw(self, [texts[i] for i in bad], [seeds[i] for i in bad])
         finally: _moved(self.pipeline, self.device, self.precision)
         bad = [i for i in bad if not pictures[i].isfinite().all()]
-    if bad: raise InputError(f"{self.place.name} draws pictures that are not finite, of {texts[bad[0]]!r:.60} for one; are its weights damaged?")
+    if bad:
+        raise InputError(f"{self.place.name} draws pictures that are not finite, "
+                         f"of {texts[bad[0]]!r:.60} for one; are its weights damaged?")
     return pictures
 
 @patch
-def __call__(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) uint8
-    "A picture for each text and seed; raises InputError on empty texts, and where not one picture fits into memory."
+# (N, 3, H, W) uint8
+def __call__(self: DiffusionPictures, texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
+    """A picture for each text and seed; raises InputError on empty texts, and where not one picture fits into
+    memory."""
     check_texts(texts, seeds)
     if not len(texts): return torch.empty(0, 3, *self.size, dtype=torch.uint8)
     def draw(some, their): return (255 * _finite(self, some, their)).round().byte()
     return self._batches(draw, texts, seeds)
 
 # %% ../../nbs/generators/20_diffusion.ipynb #ab0a1130
-USUAL = {"steps": 50, "guidance": 7.5, "scheduler": "ddim"}                               # of Stable Diffusion
+USUAL = {"steps": 50, "guidance": 7.5, "scheduler": "ddim"} # of Stable Diffusion
 SETTINGS = {DEFAULT_DIFFUSION: {"steps": 10, "guidance": 3.0, "scheduler": "dpm-solver"}} # of other models
 
-@generator_factory("diffusion", "Stable Diffusion, of whatever size: a folder of diffusers, a card, or a hub id", weights=DEFAULT_DIFFUSION)
+@generator_factory("diffusion", "Stable Diffusion, of whatever size: "
+                   "a folder of diffusers, a card, or a hub id", weights=DEFAULT_DIFFUSION)
 def diffusion_generator(weights: str = DEFAULT_DIFFUSION, # card, folder, or organization/model@commit
                         device: str = "cpu",
                         steps: Annotated[int | None, Between(1, 1000)] = None, # None: what suits the model
                         guidance: Annotated[float | None, Between(0, 100)] = None, # likewise; 1: without
-                        scheduler: str | None = None,                          # of SCHEDULERS; likewise
-                        eta: Annotated[float, Between(0, 1)] = 0.0,            # DDIM's noise at each step
-                        negative: str = "",                                    # what should not be drawn
-                        size: Annotated[int | None, Between(8, 4096)] = None,  # None: as the model was trained
+                        scheduler: str | None = None,                              # of SCHEDULERS; likewise
+                        eta: Annotated[float, Between(0, 1)] = 0.0,                # DDIM's noise at each step
+                        negative: str = "",                                        # what should not be drawn
+                        size: Annotated[int | None, Between(8, 4096)] = None, # None: as the model was trained
                         precision: str | None = None, # fp32, fp16, bf16; None: fp32 on the CPU, else fp16
-                        batch: Annotated[int, Between(1, 4096)] = 16,          # pictures at once
+                        batch: Annotated[int, Between(1, 4096)] = 16               # pictures at once
                        ) -> Generator:
     "A diffusion model as generator; raises InputError, on missing weights with the command that brings them."
     place = pipeline_place(weights)
@@ -198,25 +224,32 @@ def diffusion_generator(weights: str = DEFAULT_DIFFUSION, # card, folder, or org
 
 # %% ../../nbs/generators/20_diffusion.ipynb #664fe80f
 def random_pipeline(folder: str | Path, seed: int = 0) -> Path:
-    "Write a tiny Stable Diffusion with random weights that draws 32² pixels: for tests of whatever draws with one."
+    """Write a tiny Stable Diffusion with random weights that draws 32² pixels: for tests of whatever draws
+    with one."""
     from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
     from transformers import AutoTokenizer, CLIPTextConfig, CLIPTextModel
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        unet = UNet2DConditionModel(sample_size=16, block_out_channels=(16, 32), layers_per_block=1, cross_attention_dim=32, norm_num_groups=8,
-                                    attention_head_dim=8, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        unet = UNet2DConditionModel(sample_size=16, block_out_channels=(16, 32), layers_per_block=1,
+                                    cross_attention_dim=32, norm_num_groups=8, attention_head_dim=8,
+                                    down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
                                     up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"))
-        vae = AutoencoderKL(block_out_channels=(8, 16), norm_num_groups=8, down_block_types=("DownEncoderBlock2D",)*2,
+        vae = AutoencoderKL(block_out_channels=(8, 16), norm_num_groups=8,
+                            down_block_types=("DownEncoderBlock2D",)*2,
                             up_block_types=("UpDecoderBlock2D",)*2)
         tokenizer = AutoTokenizer.from_pretrained(resolve("embedded-clip").path, local_files_only=True)
-        text = CLIPTextModel(CLIPTextConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=37, num_hidden_layers=2,
-                                            num_attention_heads=4, max_position_embeddings=40, bos_token_id=tokenizer.bos_token_id,
+        text = CLIPTextModel(CLIPTextConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=37,
+                                            num_hidden_layers=2, num_attention_heads=4,
+                                            max_position_embeddings=40, bos_token_id=tokenizer.bos_token_id,
                                             eos_token_id=tokenizer.eos_token_id))
-    scheduler = DDIMScheduler(beta_start=.00085, beta_end=.012, beta_schedule="scaled_linear", clip_sample=False, steps_offset=1)
+    scheduler = DDIMScheduler(beta_start=.00085, beta_end=.012, beta_schedule="scaled_linear",
+                              clip_sample=False, steps_offset=1)
     parts = dict(unet=unet, vae=vae, text_encoder=text, tokenizer=tokenizer, scheduler=scheduler)
     with _quiet_diffusers(), loading(Place(Path(folder), "", "tiny")):
-        pipeline = StableDiffusionPipeline(**parts, safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+        pipeline = StableDiffusionPipeline(**parts, safety_checker=None, feature_extractor=None,
+                                           requires_safety_checker=False)
         pipeline.save_pretrained(folder, safe_serialization=True)
-    index = Path(folder)/"model_index.json" # the tokenizer's class by the name that all versions of transformers know
+    # the tokenizer's class by the name that all versions of transformers know
+    index = Path(folder)/"model_index.json"
     index.write_text(index.read_text().replace("TokenizersBackend", "PreTrainedTokenizerFast"))
     return Path(folder)

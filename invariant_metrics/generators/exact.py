@@ -69,10 +69,13 @@ def _how_many(notes: _Notes, p: Piece) -> int: # of a mention
     before = notes.before(p)
     if before in COUNT_WORDS: return COUNT_WORDS.index(before)
     if before.isdecimal(): return int(before[:4])
-    return 2 if notes.plain[p.at + p.words - 1] != p.key and before not in ("a", "an", "another", *_POINTING) else 1
+    return (2 if notes.plain[p.at + p.words - 1] != p.key and before not in ("a", "an", "another", *_POINTING)
+            else 1)
 
-def _known_thing(notes: _Notes, p: Piece) -> tuple[int, ...]: # the things that "the ball" points at; () for none
-    fits = lambda k: all(notes.things[i][0] == p.key and (not p.color or notes.things[i][1] in ("", p.color)) for i in k)
+# the things that "the ball" points at; () for none
+def _known_thing(notes: _Notes, p: Piece) -> tuple[int, ...]:
+    fits = lambda k: all(notes.things[i][0] == p.key and (not p.color or notes.things[i][1] in ("", p.color))
+                         for i in k)
     return next((places for places in reversed(notes.places.values()) if places and fits(places)), ())
 
 def _note_thing(notes: _Notes, i: int) -> None:
@@ -102,7 +105,9 @@ def _note_stuff(notes: _Notes, found: Sequence[int], # pieces that name stuff
         p = notes.pieces[i]
         notes.use(p.at, p.words)
         noun, color = stuff.setdefault(region, (p.key, p.color))
-        if noun != p.key or color and p.color and color != p.color: notes.left_out.append(notes.says(p)); return
+        if noun != p.key or color and p.color and color != p.color:
+            notes.left_out.append(notes.says(p))
+            return
         stuff[region] = noun, color or p.color
         notes.bands[i] = region
     for i in found:
@@ -120,15 +125,16 @@ def _note_stuff(notes: _Notes, found: Sequence[int], # pieces that name stuff
 # %% ../../nbs/generators/10_exact.ipynb #fe3cfb75
 def _always_so(noun: str, relation: str, region: int) -> bool: # of a thing and stuff of this world
     floats = noun in FLOATS
-    return (relation, region) in ({("in", 0), ("below", 0), ("above", 2), ("above", 1), ("in front of", 1)} if floats else
-                                  {("on", 2), ("below", 0), ("in front of", 1)})
+    return (relation, region) in ({("in", 0), ("below", 0), ("above", 2), ("above", 1), ("in front of", 1)}
+                                  if floats else {("on", 2), ("below", 0), ("in front of", 1)})
 
 def _note_relation(notes: _Notes, s: int, r: int, o: int) -> None: # pieces: who, how, to whom
     relation, first, second = notes.pieces[r], notes.places.get(s), notes.places.get(o)
     said = f"{notes.says(notes.pieces[s])} {notes.says(relation)} {notes.says(notes.pieces[o])}"
     notes.use(relation.at, relation.words)
     if first is not None and second is not None:
-        if not first or not second or set(first) & set(second) or relation.key in ("on", "in"): notes.left_out.append(said)
+        if not first or not second or set(first) & set(second) or relation.key in ("on", "in"):
+            notes.left_out.append(said)
         else: notes.claims.append(Claim(first, relation.key, second))
     elif first is not None:
         noun, region = notes.pieces[s].key, notes.bands.get(o)
@@ -149,9 +155,11 @@ def _note_nearness(notes: _Notes) -> None: # "is nearer than", "the nearest thin
 
 def _note_listing(notes: _Notes) -> None: # "there are three things:", "in the picture"
     for at, word in enumerate(notes.words):
-        if word in ("things", "thing") and at and notes.words[at - 1] in COUNT_WORDS and notes.things: notes.use(at - 1, 2)
+        if word in ("things", "thing") and at and notes.words[at - 1] in COUNT_WORDS and notes.things:
+            notes.use(at - 1, 2)
     for p in notes.pieces:
-        if p.kind == "picture" and notes.things: notes.use(p.at - (notes.words[max(0, p.at - 2):p.at] == ["in", "the"]) * 2, 3)
+        if p.kind == "picture" and notes.things:
+            notes.use(p.at - (notes.words[max(0, p.at - 2):p.at] == ["in", "the"]) * 2, 3)
 
 # %% ../../nbs/generators/10_exact.ipynb #e6e04ea9
 @lru_cache(4096)
@@ -169,10 +177,12 @@ def read_scene(text: str) -> Reading:
     counted = [k for k, word in enumerate(notes.words) if word not in _GLUE]
     unknown = dict.fromkeys(notes.plain[k] for k in counted if k not in notes.used)
     share = sum(k in notes.used for k in counted) / len(counted) if counted else 0.
-    order = sorted(range(len(notes.things)), key=notes.things.__getitem__) # by name, in whatever order they are told
+    # by name, in whatever order they are told
+    order = sorted(range(len(notes.things)), key=notes.things.__getitem__)
     def numbers(places): return tuple(order.index(k) for k in places)
     claims = tuple(Claim(numbers(c.first), c.relation, numbers(c.second)) for c in notes.claims)
-    return Reading(tuple(notes.things[k] for k in order), stuff, claims, tuple(notes.left_out), share, tuple(unknown))
+    return Reading(tuple(notes.things[k] for k in order), stuff, claims, tuple(notes.left_out), share,
+                   tuple(unknown))
 
 # %% ../../nbs/generators/10_exact.ipynb #3c678c11
 CANDIDATES, TOGETHER = 512, 32 # layouts looked at, and how many at a time
@@ -193,13 +203,15 @@ def _layouts(reading: Reading, u: dict[str, np.ndarray]) -> dict[str, Tensor]: #
         if name: color[:, STUFF:][layout["slot"] == k] = [*COLORS].index(name)
     return layout
 
-def _entities(reading: Reading, layout: dict[str, Tensor]) -> list[list[SceneEntity]]: # of each candidate, in the order of reading.things
+# of each candidate, in the order of reading.things
+def _entities(reading: Reading, layout: dict[str, Tensor]) -> list[list[SceneEntity]]:
     rows = STUFF + layout["slot"].argsort(1)[:, :len(reading.things)]
     columns = [layout[key].gather(1, rows).tolist() for key in ("cx", "cy", "hw", "depth")]
     def thing(k: int, row: int, x: float, y: float, half: float, depth: float) -> SceneEntity:
         noun, color = reading.things[k]
         return SceneEntity(row, str(k), noun, "", color, True, x, y, 2 * abs(half), depth)
-    return [[thing(k, *numbers) for k, numbers in enumerate(zip(*of_one))] for of_one in zip(rows.tolist(), *columns)]
+    return [[thing(k, *numbers) for k, numbers in enumerate(zip(*of_one))]
+            for of_one in zip(rows.tolist(), *columns)]
 
 def claim_holds(claim: Claim, entities: Sequence[SceneEntity]) -> bool:
     "Whether things stand as a claim says, by the rules of the world."
@@ -225,10 +237,13 @@ def draw_reading(reading: Reading,
         layout = _layouts(reading, layout_draws(key, start, TOGETHER))
         unmet = [()] * TOGETHER
         if reading.claims:
-            unmet = [tuple(claim for claim in reading.claims if not claim_holds(claim, entities)) for entities in _entities(reading, layout)]
+            unmet = [tuple(claim for claim in reading.claims if not claim_holds(claim, entities))
+                     for entities in _entities(reading, layout)]
         order = sorted(range(TOGETHER), key=lambda c: len(unmet[c]))
-        for c in (c for c in order[:8] if best is None or len(unmet[c]) < len(best.unmet) or not unmet[c] and best.hidden):
-            scene = draw_layout({name: x[c:c + 1] for name, x in layout.items()}, torch.tensor([start + c]), side)
+        for c in (c for c in order[:8]
+                  if best is None or len(unmet[c]) < len(best.unmet) or not unmet[c] and best.hidden):
+            scene = draw_layout({name: x[c:c + 1] for name, x in layout.items()}, torch.tensor([start + c]),
+                                side)
             seen = scene.regions.visible[0, STUFF:STUFF + len(reading.things)]
             drawn = DrawnScene(scene, unmet[c], int((seen < _LEAST_SEEN).sum()))
             if best is None or (len(drawn.unmet), drawn.hidden) < (len(best.unmet), best.hidden): best = drawn
@@ -254,7 +269,8 @@ class ExactPictures:
         made: dict[str, DrawnScene] = {}
         return [self._drawn_once(read_scene(text), seed, made) for text, seed in zip(texts, seeds)]
 
-    def _drawn_once(self, reading: Reading, seed: int, made: dict[str, DrawnScene]) -> DrawnScene: # texts that say the same share a scene
+    # texts that say the same share a scene
+    def _drawn_once(self, reading: Reading, seed: int, made: dict[str, DrawnScene]) -> DrawnScene:
         key = repr((reading.things, reading.stuff, reading.claims, seed))
         if key not in made: made[key] = draw_reading(reading, seed, self.side)
         return made[key]

@@ -24,7 +24,8 @@ from torch import Tensor
 from ..core import InputError, check_type, progress
 from ..encoders.cache import cache_folder, check_writable, tensors_sha256
 from ..files import digest, save_tensors
-from .base import Batcher, Generator, check_language, check_texts, drawn_pieces, get_generator
+from .base import (Batcher, Generator, check_language, check_texts, drawn_pieces,
+                                               get_generator)
 from ..runs import processes
 
 # %% ../../nbs/generators/30_pictures.ipynb #e7972135
@@ -54,21 +55,25 @@ def write_pack(folder: Path, about: dict, pictures: dict[str, np.ndarray]) -> Pa
     keys = " ".join(pictures)
     settings = json.dumps({**about, "shard": digest(keys)})
     path = folder/f"pictures-{digest(about)}-{digest(keys)}.safetensors"
-    save_tensors(path, {"data": data, "ends": ends}, {"settings": settings, "keys": keys, "sha256": _seal(data, ends, keys, settings)})
+    save_tensors(path, {"data": data, "ends": ends},
+                 {"settings": settings, "keys": keys, "sha256": _seal(data, ends, keys, settings)})
     return path
 
 def pack_keys(path: Path, about: dict) -> list[str] | None: # None: it is another generator's
-    "The keys of a pack's pictures, read from its head; raises OSError or SafetensorError where it is damaged."
+    """The keys of a pack's pictures, read from its head; raises OSError or SafetensorError where it is
+    damaged."""
     with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
     settings = json.loads(meta.get("settings", "{}"))
     settings.pop("shard", None)
     return meta.get("keys", "").split() if settings == about else None
 
-def read_pack(path: Path) -> tuple[bytes, list[int]]: # of all pictures, and where each begins and the last ends
+def read_pack(path: Path,
+             ) -> tuple[bytes, list[int]]: # of all pictures, and where each begins and the last ends
     "The bytes of a pack; raises InputError where they are not those that were written."
     with safetensors.safe_open(path, "pt") as file:
         meta, data, ends = file.metadata(), file.get_tensor("data"), file.get_tensor("ends")
-    if _seal(data, ends, meta["keys"], meta["settings"]) != meta["sha256"]: raise InputError(f"{path.name} is damaged")
+    if _seal(data, ends, meta["keys"], meta["settings"]) != meta["sha256"]:
+        raise InputError(f"{path.name} is damaged")
     return data.numpy().tobytes(), [0, *ends.tolist()]
 
 # %% ../../nbs/generators/30_pictures.ipynb #967c3a34
@@ -76,12 +81,16 @@ _UNREADABLE = (OSError, safetensors.SafetensorError, InputError, KeyError, Value
 
 class PictureStore:
     "The pictures of one generator in one folder; `found` counts packs that were read, foreign or damaged."
-    def __init__(self, generator: Generator,
-                 folder: str | Path | None = None, # default: the user's cache
-                 pack: int = 256,                  # pictures in a pack, at most
-                 patience: float = 20.,            # seconds of drawing after which a pack is written even if it is smaller
-                ):
-        self.generator, self.folder, self.pack, self.patience = generator, Path(folder or cache_folder()), pack, patience
+    def __init__(
+        self, generator: Generator,
+        folder: str | Path | None = None, # default: the user's cache
+        pack: int = 256,                  # pictures in a pack, at most
+        patience: float = 20., # seconds of drawing after which a pack is written even if it is smaller
+    ):
+        self.generator = generator
+        self.folder = Path(folder or cache_folder())
+        self.pack = pack
+        self.patience = patience
         self.about = {str(k): str(v) for k, v in generator.describe().items()}
         self.places: dict[str, tuple[Path, int]] = {} # key -> pack, position
         self.found = {"read": 0, "foreign": 0, "damaged": 0}
@@ -107,10 +116,12 @@ class PictureStore:
             except _UNREADABLE: self._damaged(path); continue
             if keys is None:
                 self.found["foreign"] += 1
-                warnings.warn(f"{path.name} holds pictures of another generator; they are not used", stacklevel=3)
+                warnings.warn(f"{path.name} holds pictures of another generator; they are not used",
+                              stacklevel=3)
             for k, key in enumerate(keys or ()): self.places.setdefault(key, (path, k))
 
-    def read(self, keys: Sequence[str]) -> tuple[Tensor, list[int]]: # (n, 3, H, W) uint8; and the positions of those that are not here
+    def read(self, keys: Sequence[str],
+            ) -> tuple[Tensor, list[int]]: # (n, 3, H, W) uint8; and the positions of those that are not here
         "The pictures of some keys; what is missing or damaged stays black."
         out = np.zeros((len(keys), 3, *self.generator.size), np.uint8)
         packs, missing = {}, []
@@ -121,7 +132,8 @@ class PictureStore:
             places = [self.places[keys[i]][1] for i in rows]
             try:
                 data, ends = read_pack(path)
-                for i, k in zip(rows, places): out[i] = unpack_picture(data[ends[k]:ends[k + 1]], self.generator.size)
+                for i, k in zip(rows, places):
+                    out[i] = unpack_picture(data[ends[k]:ends[k + 1]], self.generator.size)
                 self.found["read"] += 1
             except _UNREADABLE:
                 self._damaged(path)
@@ -129,11 +141,13 @@ class PictureStore:
         return torch.from_numpy(out), sorted(missing)
 
 # %% ../../nbs/generators/30_pictures.ipynb #e782ce6e
-def _checked_pictures(pictures, n: int, generator: Generator) -> Tensor: # raises InputError on what is no batch of pictures
+# raises InputError on what is no batch of pictures
+def _checked_pictures(pictures, n: int, generator: Generator) -> Tensor:
     wanted = (n, 3, *generator.size)
     good = isinstance(pictures, Tensor) and pictures.dtype == torch.uint8 and tuple(pictures.shape) == wanted
     if not good:
-        got = f"{tuple(pictures.shape)} {pictures.dtype}" if isinstance(pictures, Tensor) else type(pictures).__name__
+        got = (f"{tuple(pictures.shape)} {pictures.dtype}" if isinstance(pictures, Tensor)
+               else type(pictures).__name__)
         raise InputError(f"generator {generator.name} made {got}; expected {wanted} torch.uint8")
     return pictures.cpu()
 
@@ -144,7 +158,8 @@ def draw_missing(store: PictureStore,
     "Draw and keep pictures, in packs; raises InputError on what is no picture."
     check_writable(store.folder)
     held, since, batches = {}, time.monotonic(), Batcher(batch, store.generator.name)
-    def draw(texts, seeds): return _checked_pictures(store.generator(texts, seeds), len(texts), store.generator)
+    def draw(texts, seeds):
+        return _checked_pictures(store.generator(texts, seeds), len(texts), store.generator)
     try:
         with progress(total=len(items), desc=f"pictures by {store.generator.name}", delay=2) as bar:
             for start in range(0, len(items), batch):
@@ -163,39 +178,51 @@ def share_missing(store: PictureStore,
                   items: Sequence[tuple[str, int]], # texts and seeds, as this process finds them missing
                   batch: int,                       # pictures at once
                  ) -> None:
-    "As `draw_missing`, but each process that torchrun started draws its part of what the first one misses, and waits for the others."
+    """As `draw_missing`, but each process that torchrun started draws its part of what the first one misses,
+    and waits for the others."""
     rank, world = processes()
     told = [items]
-    if world > 1: dist.broadcast_object_list(told) # else a process that looks later would share out other pictures
+    # else a process that looks later would share out other pictures
+    if world > 1:
+        dist.broadcast_object_list(told)
     if told[0][rank::world]: draw_missing(store, told[0][rank::world], batch)
     if world > 1: dist.barrier()
 
 # %% ../../nbs/generators/30_pictures.ipynb #a6a905fa
-def imagined(generator,                        # a generator, or the name of one
-             texts: Sequence[str],             # N
-             seeds: Sequence[int],             # S different ones, the same for all texts
-             folder: str | Path | None = None, # where pictures are kept; None: the user's cache
-             *, long: str = "refuse",          # "cut": only the beginning of a long text is drawn; see `drawn_pieces` for "split"
-             language: str = "warn",           # texts in another language: "warn", "ignore" or "refuse"
-             batch: int | None = None,         # pictures at once; None: as the generator likes it
-             store: PictureStore | None = None, # to be used again, in place of generator and folder
-            ) -> Tensor:                       # (N, S, 3, H, W) uint8
-    "The pictures of some texts, read where they are kept, else drawn and kept; raises InputError on texts that cannot be drawn."
+def imagined(
+    generator,                         # a generator, or the name of one
+    texts: Sequence[str],              # N
+    seeds: Sequence[int],              # S different ones, the same for all texts
+    folder: str | Path | None = None,  # where pictures are kept; None: the user's cache
+    # "cut": only the beginning of a long text is drawn; see `drawn_pieces` for "split"
+    *, long: str = "refuse",
+    language: str = "warn",            # texts in another language: "warn", "ignore" or "refuse"
+    batch: int | None = None,          # pictures at once; None: as the generator likes it
+    store: PictureStore | None = None, # to be used again, in place of generator and folder
+) -> Tensor: # (N, S, 3, H, W) uint8
+    """The pictures of some texts, read where they are kept, else drawn and kept; raises InputError on texts
+    that cannot be drawn."""
     check_type("seeds", seeds, Sequence[int])
-    if not len(seeds) or len(set(seeds)) < len(seeds): raise InputError("seeds are one or more different numbers")
+    if not len(seeds) or len(set(seeds)) < len(seeds):
+        raise InputError("seeds are one or more different numbers")
     if store is None: store = PictureStore(get_generator(generator), folder)
     generator, texts = store.generator, [texts] if isinstance(texts, str) else list(texts)
     check_texts(texts, [seeds[0]] * len(texts))
-    if long == "split": raise InputError("pictures of pieces: give the pieces of `drawn_pieces` as texts, and average their vectors")
+    if long == "split":
+        raise InputError("pictures of pieces: give the pieces of `drawn_pieces` as texts, "
+                         "and average their vectors")
     drawn_pieces(generator, texts, long)
     check_language(generator, [*dict.fromkeys(texts)], language)
     items = [(text, int(seed)) for text in texts for seed in seeds]
     keys = [picture_key(*item) for item in items]
     store.look()
     pictures, missing = store.read(keys)
-    share_missing(store, [*{keys[i]: items[i] for i in missing}.values()], batch or getattr(generator, "batch", 32))
+    share_missing(store, [*{keys[i]: items[i] for i in missing}.values()],
+                  batch or getattr(generator, "batch", 32))
     if missing:
         store.look()
         pictures[missing], lost = store.read([keys[i] for i in missing])
-        if lost: raise InputError(f"{len(lost)} pictures were drawn elsewhere; processes that share work need one folder: {store.folder}")
+        if lost:
+            raise InputError(f"{len(lost)} pictures were drawn elsewhere; processes that share work need "
+                             f"one folder: {store.folder}")
     return pictures.view(len(texts), len(seeds), 3, *generator.size)

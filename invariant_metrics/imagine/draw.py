@@ -30,35 +30,41 @@ def _sheet(texts: Sequence[str], pictures: np.ndarray): # (N, S, H, W, 3) uint8 
             axes = figure.add_subplot(n, seeds, row*seeds + k + 1)
             axes.imshow(picture)
             axes.axis("off")
-            if k == 0: axes.set_title(textwrap.shorten(text.replace("$", r"\$"), 24*seeds, placeholder=" …"), fontsize=7, loc="left")
+            if k == 0:
+                axes.set_title(textwrap.shorten(text.replace("$", r"\$"), 24*seeds, placeholder=" …"),
+                               fontsize=7, loc="left")
     return figure
 
 def _write_picture(path: Path, picture: np.ndarray) -> None:
     with atomic_write(path) as place: Image.fromarray(picture).save(place, format="PNG")
 
 @checked_arguments
-def imagine_draw(texts: Sequence[str],                       # N
-               generator=DEFAULT_GENERATOR,                # a registered name, "package.module:object", or a generator
-               generator_weights: str | None = None,       # card, folder or organization/model@COMMIT; None: its own
-               seeds: int = 3,                             # pictures of each text
-               *, out: str | Path = "pictures",            # folder to write into, made if absent
-               option: Mapping = {},                       # of the generator: steps, size, …
-               long: str = "refuse",                       # "cut": only the beginning of a long text is drawn
-               language: str = "warn",                     # texts in another language: "ignore", "refuse"
-               device: str | None = None, seed: int = 0,
-               overwrite: bool = False,                    # write into a folder that holds pictures already
-              ) -> pd.DataFrame: # file, text, seed, understood (share of its words; NaN where the generator cannot tell)
-    "Draw texts as a metric would see them; raises InputError on texts that cannot be drawn and on a folder with pictures in it."
+def imagine_draw(
+    texts: Sequence[str],                 # N
+    generator=DEFAULT_GENERATOR,          # a registered name, "package.module:object", or a generator
+    generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
+    seeds: int = 3,                       # pictures of each text
+    *, out: str | Path = "pictures",      # folder to write into, made if absent
+    option: Mapping = {},                 # of the generator: steps, size, …
+    long: str = "refuse",                 # "cut": only the beginning of a long text is drawn
+    language: str = "warn",               # texts in another language: "ignore", "refuse"
+    device: str | None = None, seed: int = 0,
+    overwrite: bool = False,              # write into a folder that holds pictures already
+) -> pd.DataFrame: # file, text, seed, understood (share of its words; NaN where the generator cannot tell)
+    """Draw texts as a metric would see them; raises InputError on texts that cannot be drawn and on a folder
+    with pictures in it."""
     check_range("seeds", seeds, 1, 4096)
     made, out = get_generator(generator, device=device, weights=generator_weights, **option), Path(out)
-    if not overwrite and (out/"pictures.csv").exists(): raise InputError(f"{out} holds pictures already; choose another --out, or --overwrite")
+    if not overwrite and (out/"pictures.csv").exists():
+        raise InputError(f"{out} holds pictures already; choose another --out, or --overwrite")
     numbers = derived_seeds(seed, seeds)
     pictures = imagined(made, texts, numbers, long=long, language=language).movedim(2, -1).numpy()
     understood = getattr(made, "understood", None)
     shares = np.full(len(texts), np.nan) if understood is None else np.asarray(understood(list(texts)), float)
     rows = [dict(file=f"{i:03d}-{k}.png", text=texts[i], seed=number, understood=shares[i])
             for i in range(len(texts)) for k, number in enumerate(numbers)]
-    for row, picture in zip(rows, pictures.reshape(-1, *pictures.shape[2:])): _write_picture(out/row["file"], picture)
+    for row, picture in zip(rows, pictures.reshape(-1, *pictures.shape[2:])):
+        _write_picture(out/row["file"], picture)
     with atomic_write(out/"sheet.png") as path: _sheet(texts, pictures).savefig(path, format="png", dpi=150)
     frame = pd.DataFrame(rows)
     with atomic_write(out/"pictures.csv") as path: frame.to_csv(path, index=False)

@@ -138,16 +138,17 @@ def _correlations(model: ImagineModel, pred: Sequence[str], target: Sequence, hu
     sums = frame[frame["added"] != ""]
     return sums.assign(original=sums["metric"].map(alone))
 
-def backend_table(models: Mapping[str, ImagineModel],       # name of a generator -> model
-                  pred: Sequence[str], target: Sequence,    # N hypotheses; N references, or lists of them
-                  human: np.ndarray,                        # (N,) what people said, or the truth
-                  metrics="rouge-1-p,rouge-2-p,rouge-l",    # names with commas, or a list
-                  added: str = "image",                     # or "text-image"
-                  questions: pd.DataFrame | None = None,    # of `scene_questions`, say: adds the recall
-                  judge: str = "clip",                      # of ENTITY_JUDGES
-                  timed: int = 8,                           # pictures drawn by the clock; 0: none
-                  **how,                                    # statistic, tops, reps, …: of `table_of_scores`
-                 ) -> pd.DataFrame: # generator, metric, mean, deviation, original, gain…, verdict, recall…, seconds
+def backend_table(
+    models: Mapping[str, ImagineModel],    # name of a generator -> model
+    pred: Sequence[str], target: Sequence, # N hypotheses; N references, or lists of them
+    human: np.ndarray,                     # (N,) what people said, or the truth
+    metrics="rouge-1-p,rouge-2-p,rouge-l", # names with commas, or a list
+    added: str = "image",                  # or "text-image"
+    questions: pd.DataFrame | None = None, # of `scene_questions`, say: adds the recall
+    judge: str = "clip",                   # of ENTITY_JUDGES
+    timed: int = 8,                        # pictures drawn by the clock; 0: none
+    **how,                                 # statistic, tops, reps, …: of `table_of_scores`
+) -> pd.DataFrame: # generator, metric, mean, deviation, original, gain…, verdict, recall…, seconds
     "A row for each generator and metric, IMAGINE alone among them (Zhu et al. 2023, Tables 4 and 5)."
     if added not in ADDITIONS[:2]: raise unknown("score of IMAGINE", added, ADDITIONS[:2])
     pred, target = check_sides(pred, target)

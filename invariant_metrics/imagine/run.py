@@ -36,33 +36,39 @@ def _do_study(out: Path, s: dict, meta: dict, workers: int) -> dict: # run.json'
     announce(f"imagine: running in {out}")
     begun = time.perf_counter()
     names = ("generator", "generator_weights", "judge", "scale", "seed", "device")
-    with peak_memory() as seen: study_imagination(out/"imagine", workers=workers, **{name: s[name] for name in names})
+    with peak_memory() as seen:
+        study_imagination(out/"imagine", workers=workers, **{name: s[name] for name in names})
     meta["parts"]["imagine"] = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
-    meta |= {"status": "finished", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": seen["bytes"]}
+    meta |= {"status": "finished", "versions": versions(), "cores": os.cpu_count(),
+             "peak_memory_bytes": seen["bytes"]}
     write_run(out, meta)
     return meta
 
 @checked_arguments
-def imagine_study(*, out: str | Path | None = None,   # run folder; default runs/imagine-study
-                  generator: str = "diffusion",       # the learned imagination: a registered generator
-                  generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
-                  judge: str = "embedded-clip",       # the CLIP that looks at pictures: a card or folder
-                  scale: str = "default",             # "quick", "default" or "full": how much work
-                  resume: bool = False,               # insist on going on with an interrupted run
-                  overwrite: bool = False,            # replace another run in the folder
-                  device: str | None = None,          # "cpu", "cuda", "cuda:N"
-                  seed: int = 0,                      # of scenes, edits and pictures
-                  workers: int = 2,                   # processes that draw, one thread each; 0 draws in this one
-                 ) -> ImagineRun:
-    "Ask which metric tells a false caption from another wording, into a run folder; raises InputError on whatever is unknown."
+def imagine_study(
+    *, out: str | Path | None = None,     # run folder; default runs/imagine-study
+    generator: str = "diffusion",         # the learned imagination: a registered generator
+    generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
+    judge: str = "embedded-clip",         # the CLIP that looks at pictures: a card or folder
+    scale: str = "default",               # "quick", "default" or "full": how much work
+    resume: bool = False,                 # insist on going on with an interrupted run
+    overwrite: bool = False,              # replace another run in the folder
+    device: str | None = None,            # "cpu", "cuda", "cuda:N"
+    seed: int = 0,                        # of scenes, edits and pictures
+    workers: int = 2,                     # processes that draw, one thread each; 0 draws in this one
+) -> ImagineRun:
+    """Ask which metric tells a false caption from another wording, into a run folder; raises InputError on
+    whatever is unknown."""
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_range("workers", workers, least=0)
     check_device(device or "cpu")
     out = Path(out or Path("runs")/"imagine-study")
-    drawn = get_generator(generator, device=device, weights=generator_weights).describe() # refused here where it is not there
+    # refused here where it is not there
+    drawn = get_generator(generator, device=device, weights=generator_weights).describe()
     revision = digest([drawn, image_text(judge).describe()])
-    settings = dict(command="imagine study", generator=generator, generator_weights=generator_weights, judge=judge, revision=revision,
-                    scale=scale, seed=seed, device=device or "cpu", version=package_version())
+    settings = dict(command="imagine study", generator=generator, generator_weights=generator_weights,
+                    judge=judge, revision=revision, scale=scale, seed=seed, device=device or "cpu",
+                    version=package_version())
     with clean_refusal(out):
         meta = open_run(out, settings, resume, overwrite)
         return ImagineRun(out, _do_study(out, settings, meta, workers))

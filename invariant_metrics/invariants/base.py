@@ -65,13 +65,17 @@ class Invariant(nn.Module):
              target_value: Tensor | None = None,      # or g of it, from `value`
             ) -> Tensor:                              # (N,)
         "How far g(pred) is from g(target), per image, with a gradient to `pred`; raises InputError without a target."
-        if (target is None) == (target_value is None): raise InputError(f"{self.name}: pass either target or target_value")
+        if (target is None) == (target_value is None):
+            raise InputError(f"{self.name}: pass either target or target_value")
         if target is not None and target.shape != pred.shape:
-            raise InputError(f"{self.name}: prediction {tuple(pred.shape)} and target {tuple(target.shape)} differ in shape")
-        return self.distance(self(pred), (self.value(target) if target_value is None else target_value).detach().to(pred.device))
+            raise InputError(f"{self.name}: prediction {tuple(pred.shape)} and target "
+                             f"{tuple(target.shape)} differ in shape")
+        return self.distance(self(pred), (self.value(target) if target_value is None
+                                          else target_value).detach().to(pred.device))
 
     @torch.no_grad()
-    def violation(self, pred: Tensor, target: Tensor | None = None, target_value: Tensor | None = None) -> Tensor:
+    def violation(self, pred: Tensor, target: Tensor | None = None,
+                  target_value: Tensor | None = None) -> Tensor:
         "The loss as a measurement: (N,), without a gradient; raises InputError on anything but RGB in [0, 1]."
         check_rgb(pred)
         return self.loss(pred, target, target_value)
@@ -81,7 +85,8 @@ def overlap_distance(p: Tensor,           # (..., H, W), soft maps in [0, 1]
                      t: Tensor,           # the same shape
                     ) -> Tensor:          # (...), in [0, 1]
     "Dice distance with squared denominators: 0 exactly where the maps are equal, 1 − smoothing where they do not meet."
-    return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(1.) # one pixel of smoothing
+    # one pixel of smoothing
+    return (p - t).square().sum((-2, -1)) / (p.square() + t.square()).sum((-2, -1)).add(1.)
 
 # %% ../../nbs/invariants/000_base.ipynb #af4ea64c
 @dataclass(frozen=True)
@@ -93,9 +98,11 @@ class Epsilon:
     n: int            # right pairs measured
 
     @classmethod
-    def between(cls, near: np.ndarray, far: np.ndarray) -> "Epsilon": # (N,) and (M,) violations of right and of wrong pairs
+    def between(cls, near: np.ndarray, far: np.ndarray,
+               ) -> "Epsilon": # (N,) and (M,) violations of right and of wrong pairs
         "From violations that are known already; raises InputError where there are none."
-        if not len(near) or not len(far): raise InputError("epsilon needs at least one right and one wrong pair")
+        if not len(near) or not len(far):
+            raise InputError("epsilon needs at least one right and one wrong pair")
         return cls(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
 
     def to_dict(self) -> dict:
@@ -105,7 +112,8 @@ class Epsilon:
 # %% ../../nbs/invariants/000_base.ipynb #8f19fbd7
 def _check_lengths(invariant: Invariant, pred: Tensor | Sequence, target: Tensor | Sequence) -> None:
     "Raises InputError where outputs and truths are not equally many."
-    if len(pred) != len(target): raise InputError(f"{invariant.name}: {len(pred)} outputs and {len(target)} truths")
+    if len(pred) != len(target):
+        raise InputError(f"{invariant.name}: {len(pred)} outputs and {len(target)} truths")
 
 def violations(invariant: Invariant,
                pred: Tensor | Sequence,    # (N, 3, H, W), or N texts
@@ -127,7 +135,8 @@ def violations_of_kinds(invariant: Invariant,
     for pred in kinds.values(): _check_lengths(invariant, pred, target)
     for i in range(0, len(target), batch):
         value = invariant.value(target[i:i + batch])
-        for name, pred in kinds.items(): parts[name].append(invariant.violation(pred[i:i + batch], target_value=value))
+        for name, pred in kinds.items():
+            parts[name].append(invariant.violation(pred[i:i + batch], target_value=value))
     return {name: torch.cat(found).double().cpu().numpy() for name, found in parts.items()}
 
 def epsilon(invariant: Invariant,
@@ -143,21 +152,26 @@ def bled(rgb: Tensor,          # (N, 3, H, W) in [0, 1]
          radius: float = 0.06, # of the Gaussian, as a share of the shorter side
         ) -> Tensor:           # (N, 3, H, W)
     "Pictures whose colors run across outlines: a and b blurred, lightness kept."
-    from torchvision.transforms.functional import gaussian_blur # a second and 90 MB, which most processes can do without
+    # a second and 90 MB, which most processes can do without
+    from torchvision.transforms.functional import gaussian_blur
     L, ab = split_lab(rgb)
     sigma = radius*min(rgb.shape[-2:])
     return join_lab(L, gaussian_blur(ab, 2*min(int(2*sigma) + 1, min(rgb.shape[-2:])//2 - 1) + 1, sigma))
 
-def scene_pairs(n: int = 400,    # scenes
-                size: int = 64,  # side in pixels
-                seed: int = 7003, # of the scenes; no network of this package was trained on this one
-               ) -> tuple[Tensor, Tensor, dict[str, Tensor]]: # truth, right pictures, wrong pictures by kind; all (n, 3, size, size)
+def scene_pairs(
+    n: int = 400,     # scenes
+    size: int = 64,   # side in pixels
+    seed: int = 7003, # of the scenes; no network of this package was trained on this one
+    # truth, right pictures, wrong pictures by kind; all (n, 3, size, size)
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     "Scenes with a right recoloring of each and two kinds of wrong."
     scenes = make_scenes(n, size, seed)
-    wrong = {"bleeding": bled(scenes.rgb), "forbidden color": wrong_color(scenes, rng(seed, "wrong"), share=0.5)}
+    wrong = {"bleeding": bled(scenes.rgb),
+             "forbidden color": wrong_color(scenes, rng(seed, "wrong"), share=0.5)}
     return scenes.rgb, recolored(scenes, rng(seed, "right")).rgb, wrong
 
-def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int = 7003) -> dict[str, Epsilon]: # by kind of wrong
+def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int = 7003,
+                 ) -> dict[str, Epsilon]: # by kind of wrong
     "ε of an invariant of colorings, measured on scenes."
     truth, right, wrong = scene_pairs(n, size, seed)
     found = violations_of_kinds(invariant, {"right": right, **wrong}, truth)
@@ -172,8 +186,10 @@ def dense_state(name: str,            # an embedded network, e.g. "segmentation"
         card = get_card(name)
         return load_embedded(name), card.sha256[:12], dict(card.scores)
     place = resolve(weights)
-    if place.path.suffix != ".safetensors": raise InputError(f"{name} takes 'embedded' or a .safetensors file, not {weights}")
-    return {k: v.float() if v.is_floating_point() else v for k, v in read_tensors(place).items()}, place.revision, {}
+    if place.path.suffix != ".safetensors":
+        raise InputError(f"{name} takes 'embedded' or a .safetensors file, not {weights}")
+    return ({k: v.float() if v.is_floating_point() else v for k, v in read_tensors(place).items()},
+            place.revision, {})
 
 def is_own(weights: str | Path) -> bool:
     "Whether weights are of the embedded kind: the package's, or a file of the training command."
@@ -195,7 +211,8 @@ def factory_for(factory: Callable[..., Invariant], name: str, inputs: str = "ima
                 card: str = "", # of the public weights that it is on where no others are named
                ) -> Callable[..., Invariant]:
     "The factory of one name, out of a factory that takes the name first; it says what its invariant reads without building it."
-    def make(weights: str | Path = "embedded", **options) -> Invariant: return factory(name, weights, **options)
+    def make(weights: str | Path = "embedded", **options) -> Invariant:
+        return factory(name, weights, **options)
     make.inputs, make.public_card, make.__signature__ = inputs, card, _without_first(factory)
     return make
 
@@ -222,17 +239,20 @@ def inputs_of(name: str) -> str: # "images" or "texts"
     return getattr(entry, "inputs", getattr(returned, "inputs", "images"))
 
 # %% ../../nbs/invariants/000_base.ipynb #d43c3a16
-def get_invariant(name: str | Invariant,                  # a name, "package.module:object", or an invariant
-                  weights: str | Path = "embedded",       # "embedded", a local folder, or a hub id with a pinned revision
-                  device: str | torch.device = "cpu",
-                  **options,                              # of that invariant
-                 ) -> Invariant:
+def get_invariant(
+    name: str | Invariant,            # a name, "package.module:object", or an invariant
+    weights: str | Path = "embedded", # "embedded", a local folder, or a hub id with a pinned revision
+    device: str | torch.device = "cpu",
+    **options,                        # of that invariant
+) -> Invariant:
     "The invariant of a name, frozen, on a device; raises InputError with the closest names, or where the object is not an invariant."
     if isinstance(name, Invariant): return name.to(device)
     found = invariants[name]
     try: found = found if isinstance(found, Invariant) else found(weights=weights, **options)
-    except TypeError as error: raise InputError(f"invariant {name!r} does not take these options: {error}") from error
-    if not isinstance(found, Invariant): raise InputError(f"{name!r} gives a {type(found).__name__}, not an Invariant")
+    except TypeError as error:
+        raise InputError(f"invariant {name!r} does not take these options: {error}") from error
+    if not isinstance(found, Invariant):
+        raise InputError(f"{name!r} gives a {type(found).__name__}, not an Invariant")
     return found.to(device)
 
 # %% ../../nbs/invariants/000_base.ipynb #50314ef5
@@ -242,7 +262,8 @@ def invariant_weight_names(spec, # a name, "package.module:object", or an invari
     if not isinstance(spec, str): return ()
     entry = invariants[spec]
     if isinstance(entry, Invariant) or not getattr(entry, "rests_on_weights", True): return ()
-    return tuple(dict.fromkeys(name for name in (spec, spec.rpartition(":")[2], getattr(entry, "public_card", "")) if name))
+    return tuple(dict.fromkeys(name for name in (spec, spec.rpartition(":")[2],
+                                                 getattr(entry, "public_card", "")) if name))
 
 def chosen_weights(name: str,             # of an invariant
                    choice: WeightChoice,  # settled: of names that have no effect here nothing is said
@@ -251,19 +272,23 @@ def chosen_weights(name: str,             # of an invariant
     return choice.assign({name: invariant_weight_names(name)}, shared=False).get(name, "embedded")
 
 # %% ../../nbs/invariants/000_base.ipynb #908e9a51
-def invariant_cards(weights=None, # {name: weights}: see `WeightChoice`
-                   ) -> list[dict]: # name, inputs, keeps, here, max_valid (ε), auc by kind of wrong, signature
+def invariant_cards(
+    weights=None, # {name: weights}: see `WeightChoice`
+) -> list[dict]: # name, inputs, keeps, here, max_valid (ε), auc by kind of wrong, signature
     "One row per registered invariant: what it keeps, whether its network is here, and its measured ε and AUC."
-    chosen = WeightChoice.of(weights).assign({name: invariant_weight_names(name) for name in invariant_names()}, shared=False)
+    chosen = WeightChoice.of(weights).assign({name: invariant_weight_names(name)
+                                              for name in invariant_names()}, shared=False)
     rows = []
     for name in invariant_names():
-        row = {"name": name, "inputs": inputs_of(name), "keeps": "", "here": True, "max_valid": None, "auc": "", "signature": ""}
+        row = {"name": name, "inputs": inputs_of(name), "keeps": "", "here": True, "max_valid": None,
+               "auc": "", "signature": ""}
         try: found = get_invariant(name, chosen.get(name, "embedded"))
         except InputError as error: row |= {"here": False, "keeps": str(error)}
         else:
             measured = found.card.get("epsilon", {})
-            row |= {"inputs": found.inputs, "keeps": (type(found).__doc__ or "").split("; ")[0].rstrip("."), "signature": str(found.signature),
-                    "max_valid": max((e["max_valid"] for e in measured.values()), default=None),
+            row |= {"inputs": found.inputs, "keeps": (type(found).__doc__ or "").split("; ")[0].rstrip("."),
+                    "signature": str(found.signature), "max_valid": max((e["max_valid"]
+                for e in measured.values()), default=None),
                     "auc": ", ".join(f"{kind} {e['auc']:.2f}" for kind, e in measured.items())}
         rows.append(row)
     return rows

@@ -28,8 +28,10 @@ ADV, COLOR, BE = map(word_list, ("adverb", "color", "be"))
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #ab16667c
 DOES = word_list("does") # words that are nouns too, but say in captions what somebody does
-GERUND_NOUNS, GERUND_MODIFIERS, STILL, PERSONS = map(word_list, ("gerund noun", "gerund modifier", "still", "person"))
-PAST = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base") if kind == "past"}
+GERUND_NOUNS, GERUND_MODIFIERS, STILL, PERSONS = map(word_list,
+                                                     ("gerund noun", "gerund modifier", "still", "person"))
+PAST = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base")
+        if kind == "past"}
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #79eefdb7
 KEEP = word_list("keep")
@@ -50,10 +52,12 @@ def verb_lemma(word: str) -> str: # lower case
     if word in BE: return "be"
     known, other = _bases(word, "v")
     if word.endswith("nging") and word[:-3] in other: return word[:-3] # swing, not swinge
-    if other and (not known or word.endswith(("ing", "ed", "s")) or (1, word) in wordnet()._exceptions): return other[0]
+    if other and (not known or word.endswith(("ing", "ed", "s")) or (1, word) in wordnet()._exceptions):
+        return other[0]
     return word
 
-def _bases(word: str, pos: str) -> tuple[bool, list[str]]: # whether the word itself is one, and what it can come from
+# whether the word itself is one, and what it can come from
+def _bases(word: str, pos: str) -> tuple[bool, list[str]]:
     found = base_forms(wordnet(), word, pos)
     return word in found, [base for base in found if base != word and len(base) > 1]
 
@@ -88,9 +92,11 @@ def word_tags(word: str) -> str: # lower case
     if verb and (word.endswith("ed") and len(word) > 3 or ((1, word) in wn._exceptions and not senses["v"])):
         return "V" if word in PAST else "EN" if noun and not word.endswith("ed") else "E"
     if "-" in word and not (noun or verb or senses["a"]): return _compound_tags(word)
-    if not (noun or verb or senses["a"] or senses["r"]): return "R" if word.endswith("ly") else "E" if word.endswith("ed") and len(word) > 4 else "N"
+    if not (noun or verb or senses["a"] or senses["r"]):
+        return "R" if word.endswith("ly") else "E" if word.endswith("ed") and len(word) > 4 else "N"
     plural, folk = noun and not senses["n"], word.endswith(("ese", "ican", "adian", "ish")) and senses["a"]
-    tags = ("A" if not plural and (senses["a"] > senses["n"] or word in _PLACED or folk) else "") + ("N" if noun else "") + ("V" if verb else "")
+    tags = ("A" if not plural and (senses["a"] > senses["n"] or word in _PLACED or folk) else "") + ("N"
+        if noun else "") + ("V" if verb else "")
     tags += "A" if senses["a"] and "A" not in tags and not plural else ""
     return tags + ("R" if senses["r"] and (not tags or word.endswith("ly")) else "") or "R"
 
@@ -102,34 +108,41 @@ def _compound_tags(word: str) -> str: # of a word with hyphens that no dictionar
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #ae268e43
 PHRASE_TAGS = {"quantity": "D", "phrase": "I", "pronoun phrase": "W", "noun phrase": "N"}
-PHRASES = {phrase: tag for name, tag in PHRASE_TAGS.items() for phrase in word_groups("closed-classes", "class", "word")[name]}
+PHRASES = {phrase: tag for name, tag in PHRASE_TAGS.items()
+           for phrase in word_groups("closed-classes", "class", "word")[name]}
 _WORD = re.compile(r"'s\b|[^\W_]+(?:-[^\W_]+)*|[^\w\s\"“”]")
 
 @lru_cache(1)
-def _phrases() -> dict[str, list[tuple[tuple[str, ...], str]]]: # first word -> phrases of several words, the longest first
+# first word -> phrases of several words, the longest first
+def _phrases() -> dict[str, list[tuple[tuple[str, ...], str]]]:
     table = {}
-    for phrase, tag in PHRASES.items(): table.setdefault(phrase.split()[0], []).append((tuple(phrase.split()), tag))
+    for phrase, tag in PHRASES.items():
+        table.setdefault(phrase.split()[0], []).append((tuple(phrase.split()), tag))
     return {first: sorted(rows, key=lambda row: -len(row[0])) for first, rows in table.items()}
 
-def words_of(text: str) -> tuple[list[str], list[str]]: # words as written, and the tag of those of several words, else ""
+# words as written, and the tag of those of several words, else ""
+def words_of(text: str) -> tuple[list[str], list[str]]:
     "The words of a sentence, with `in front of`, `a couple of` and their like in one piece."
     words, low = (found := _WORD.findall(text.replace("’", "'"))), [w.lower() for w in found]
     out, tags, i = [], [], 0
     while i < len(words):
         rows, noun = _phrases().get(low[i], ()), i > 0 and low[i - 1] in DET # the inside of a house
-        size, tag = next(((len(p), t) for p, t in rows if tuple(low[i:i + len(p)]) == p and not (noun and t == "I")), (1, ""))
+        size, tag = next(((len(p), t) for p, t in rows
+                          if tuple(low[i:i + len(p)]) == p and not (noun and t == "I")), (1, ""))
         out.append(" ".join(words[i:i + size])); tags.append(tag)
         i += size
     return out, tags
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #a72b5c96
-_GROUPS = {"R": ADV - word_list("preposition of an adverb"), "I": ADP, "S": SCONJ, "M": NUM, "W": PRON, "P": POSS, "D": DET,
-           "X": AUX | {"'s"}, "C": CONJ, ",": {","}, "L": {"who", "which"}}
-_CLOSED = {word: tag for tag, words in _GROUPS.items() for word in words} | dict.fromkeys(ADP & ADV, "I") | {"as": "S", "there": "R", "not": "R"}
+_GROUPS = {"R": ADV - word_list("preposition of an adverb"), "I": ADP, "S": SCONJ, "M": NUM, "W": PRON,
+           "P": POSS, "D": DET, "X": AUX | {"'s"}, "C": CONJ, ",": {","}, "L": {"who", "which"}}
+_CLOSED = {word: tag for tag, words in _GROUPS.items() for word in words} | dict.fromkeys(ADP & ADV,
+    "I") | {"as": "S", "there": "R", "not": "R"}
 _CLOSED |= PHRASES
 _NEEDY, _THINGS, _MADE_OF = map(word_list, ("needy", "modified thing", "made of"))
 
-def _closed(word: str) -> str: return _CLOSED.get(word) or ("M" if word[0].isdigit() else "" if word[0].isalpha() else ".")
+def _closed(word: str) -> str:
+    return _CLOSED.get(word) or ("M" if word[0].isdigit() else "" if word[0].isalpha() else ".")
 
 def _nounlike(word: str) -> bool: # could go on a noun phrase after a modifier
     return (_closed(word) or word_tags(word)[0]) in "AN"
@@ -137,7 +150,8 @@ def _nounlike(word: str) -> bool: # could go on a noun phrase after a modifier
 def _opens(word: str) -> bool: # could begin a noun phrase
     return (_closed(word) or word_tags(word)[0]) in tuple("DPMWANE")
 
-def _closed_tag(low: Sequence[str], i: int, tag: str, tags: Sequence[str]) -> str: # of a word of a closed class in its place
+# of a word of a closed class in its place
+def _closed_tag(low: Sequence[str], i: int, tag: str, tags: Sequence[str]) -> str:
     word, before, after = low[i], tags[-1] if tags else "^", low[i + 1] if i + 1 < len(low) else "."
     if word == "'": return "Q" if before == "N" and _nounlike(after) else "."
     if word == "'s": return "Q" if before == "N" and _nounlike(after) else "X"
@@ -146,25 +160,32 @@ def _closed_tag(low: Sequence[str], i: int, tag: str, tags: Sequence[str]) -> st
     if word == "her" and not _opens(after): return "W"
     if word == "to": return "T" if _infinitive(after) else "I"
     if word == "can" and before in "DANM": return "N"
-    if word in ("has", "have", "had", "having", "do", "does", "did", "doing"): return _have_tag(word, before, after)
+    if word in ("has", "have", "had", "having", "do", "does", "did", "doing"):
+        return _have_tag(word, before, after)
     if word in _NEEDY and not _opens(after): return "W"
     if word == "as" and before == "E": return "I"
     if tag == "I" and word in ADV and (not _opens(after) or _closed(after) == "I"): return "R"
     return tag
 
 def _infinitive(word: str) -> bool: # what follows `to` as a verb
-    return not _closed(word) and verb_lemma(word) == word and "V" in word_tags(word) and (word in DOES or "N" not in word_tags(word))
+    return (not _closed(word) and verb_lemma(word) == word and "V" in word_tags(word)
+            and (word in DOES or "N" not in word_tags(word)))
 
 def _have_tag(word: str, before: str, after: str) -> str:
-    helps = after in ("been", "not") or (not _closed(after) and word_tags(after)[0] in ("V" if word.startswith("d") else "E"))
-    return "X" if helps else "G" if word.endswith("ing") else "V" if before != "T" or word in ("have", "do") else "N"
+    helps = (after in ("been", "not")
+             or (not _closed(after) and word_tags(after)[0] in ("V" if word.startswith("d") else "E")))
+    return ("X" if helps else "G" if word.endswith("ing") else "V" if before != "T" or word in ("have", "do")
+            else "N")
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #7e804d75
 def _ing_tag(word: str, low: Sequence[str], i: int, before: str) -> str:
     after = low[i + 1] if i + 1 < len(low) else "."
-    if word in GERUND_NOUNS: return "G" if before == "X" or before == "N" and _closed(after) in ("D", "P") else "N"
-    if not _closed(after) and noun_lemma(after) in _THINGS and word in GERUND_MODIFIERS and before != "X": return "N"
-    if before in "DPAMQ" and (_nounlike(after) or not _closed(after) and word_tags(after)[0] == "G"): return "N" if word in GERUND_MODIFIERS else "A"
+    if word in GERUND_NOUNS:
+        return "G" if before == "X" or before == "N" and _closed(after) in ("D", "P") else "N"
+    if not _closed(after) and noun_lemma(after) in _THINGS and word in GERUND_MODIFIERS and before != "X":
+        return "N"
+    if before in "DPAMQ" and (_nounlike(after) or not _closed(after) and word_tags(after)[0] == "G"):
+        return "N" if word in GERUND_MODIFIERS else "A"
     if before in "DPAMQ": return "N" if before in "DPA" and after in (".", ",", "of") else "G"
     if before in "IC,^" and word in GERUND_MODIFIERS and _nounlike(after) and before != "C": return "N"
     return "G"
@@ -179,14 +200,18 @@ def _done_tag(word: str, opts: str, low: Sequence[str], i: int, before: str) -> 
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #2345e6d4
 def _made_of(word: str, low: Sequence[str], i: int, before: str) -> bool: # a snow covered hill
-    return before == "N" and (word in _MADE_OF or i > 1 and low[i - 2] in DET and kind_of(noun_lemma(low[i - 1])) != "alive")
+    return (before == "N" and (word in _MADE_OF or i > 1 and low[i - 2] in DET
+                               and kind_of(noun_lemma(low[i - 1])) != "alive"))
 
 def _does(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> bool:
     "Whether a word that is a noun too says here what the noun before it does: it agrees in number, and the clause has no verb yet."
-    lemma, after, before = verb_lemma(word), low[i + 1] if i + 1 < len(low) else ".", low[i - 1 - (tags[-1] == "R")]
+    lemma = verb_lemma(word)
+    after = low[i + 1] if i + 1 < len(low) else "."
+    before = low[i - 1 - (tags[-1] == "R")]
     third, plural = word.endswith("s") and lemma != word, _plural(before)
     clause = "".join(tags)
-    clause = clause[max(clause.rfind(mark) for mark in ("LSC.," if "V" in clause or "X" in clause else "LS.")) + 1:]
+    clause = clause[max(clause.rfind(mark) for mark in ("LSC.," if "V" in clause or "X" in clause else "LS."))
+                    + 1:]
     if "V" in clause or "X" in clause: return False
     if word in ("hit", "cut", "put", "set") and _closed(after) in ("D", "P"): return True
     if "I" in clause and "N" in clause[:clause.index("I")]: # a noun with a preposition stands before
@@ -194,12 +219,15 @@ def _does(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> bool:
         if third == _plural(first): return third != plural and "of" in low[:i] and lemma in DOES
         return lemma in DOES and _closed(after) not in ("", ".", ",")
     if third == plural: return False
-    return lemma in DOES or _closed(after) in ("D", "P") or third and _closed(after) in ("I", "R", "T") and kind_of(noun_lemma(before)) == "alive"
+    return (lemma in DOES or _closed(after) in ("D", "P") or third and _closed(after) in ("I", "R", "T")
+            and kind_of(noun_lemma(before)) == "alive")
 
-def _plural(word: str) -> bool: return noun_lemma(word) != word or word in ("people", "police", "sheep", "cattle")
+def _plural(word: str) -> bool:
+    return noun_lemma(word) != word or word in ("people", "police", "sheep", "cattle")
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #d14dd606
-def _open_tag(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> str: # of a word of an open class in its place
+# of a word of an open class in its place
+def _open_tag(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> str:
     opts, before, after = word_tags(word), tags[-1] if tags else "^", low[i + 1] if i + 1 < len(low) else "."
     if before == "R" and opts in ("G", "E") and tags[-2:-1] and tags[-2] in "DPA,": before = tags[-2]
     if "G" in opts: return _ing_tag(word, low, i, before)
@@ -212,14 +240,19 @@ def _open_tag(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> str
         if _nounlike(after) or "N" not in opts: return "A"
         third = next((w for w in low[i + 2:] if _closed(w) != "R"), ".") if after in CONJ else "."
         two = before != "I" and not _closed(third) and "A" in word_tags(third)
-        return "A" if two or before == "X" or (before in "NVG" and word in _AFTER) or (before == "C" and "A" in tags[-2:-1]) else "N"
+        return ("A" if two or before == "X" or (before in "NVG" and word in _AFTER)
+                or (before == "C" and "A" in tags[-2:-1]) else "N")
     return "N" if "N" in opts else "A" if before in "DPAM" and _nounlike(after) else opts[0]
 
 def _is_verb(word: str, opts: str, low: Sequence[str], i: int, tags: Sequence[str], before: str) -> bool:
-    if "N" not in opts: return not (opts[0] == "A" and (before in "X^C," or _nounlike(low[i + 1] if i + 1 < len(low) else ".")))
+    if "N" not in opts:
+        return not (opts[0] == "A"
+                    and (before in "X^C," or _nounlike(low[i + 1] if i + 1 < len(low) else ".")))
     if before == "X": return low[i - 1] not in BE and low[i - 1] not in ("has", "have", "had")
     if before in "WL": return verb_lemma(word) in DOES or "N" not in opts
-    if before == "C": return verb_lemma(word) in DOES and any(t == "V" and w.endswith("s") == word.endswith("s") for w, t in zip(low, tags))
+    if before == "C":
+        return (verb_lemma(word) in DOES
+                and any(t == "V" and w.endswith("s") == word.endswith("s") for w, t in zip(low, tags)))
     return before == "N" and _does(word, low, i, tags)
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #f8aaa1b6
@@ -230,6 +263,9 @@ def tag_words(low: Sequence[str],    # words in lower case
     tags = []
     for i, word in enumerate(low):
         closed = given[i] or _closed(word)
-        tags.append(given[i] or (_closed_tag(low, i, closed, tags) if closed else _open_tag(word, low, i, tags)))
-        if tags[-1] == "A" and word_tags(word)[0] == "E" and i and tags[-2] == "N": tags[-2] = "A"  # a snow covered hill
+        tags.append(given[i]
+                    or (_closed_tag(low, i, closed, tags) if closed else _open_tag(word, low, i, tags)))
+        # a snow covered hill
+        if tags[-1] == "A" and word_tags(word)[0] == "E" and i and tags[-2] == "N":
+            tags[-2] = "A"
     return "".join(tags)

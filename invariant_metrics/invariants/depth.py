@@ -84,30 +84,36 @@ class DPTReader(nn.Module):
         super().__init__()
         self.model, self.prepare = model, prepare
 
-    def forward(self, rgb: Tensor) -> Tensor: return self.model(pixel_values=self.prepare(rgb)).predicted_depth
+    def forward(self, rgb: Tensor) -> Tensor:
+        return self.model(pixel_values=self.prepare(rgb)).predicted_depth
 
-def public_depth(name: str,                        # "midas", or what the invariant is to be called
-                 weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
-                 **options,                        # of Depth
-                ) -> Depth:
+def public_depth(
+    name: str,                        # "midas", or what the invariant is to be called
+    weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
+    **options,                        # of Depth
+) -> Depth:
     "Depth by a DPT model of the MiDaS family; raises InputError naming the command that fetches missing weights."
     from transformers import DPTForDepthEstimation
     place = resolve(name if str(weights) == "embedded" else weights)
     folder_config(place, "dpt")
-    unused = "neck.fusion_stage.layers.0.residual_layer1." # the first fusion has nothing to add, and public files leave it out
+    # the first fusion has nothing to add, and public files leave it out
+    unused = "neck.fusion_stage.layers.0.residual_layer1."
     model = load_pretrained(DPTForDepthEstimation, place, optional=(unused,))
     half = ((0.5,)*3, (0.5,)*3)
     reader = DPTReader(model, preprocess_of(place.path, Preprocess(384, "squash", "bicubic", half)))
-    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision, input=str(reader.prepare))
+    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision,
+                             input=str(reader.prepare))
     return Depth(name, reader, signature, read=torch.relu, **options)
 
 invariants.add("midas", factory_for(public_depth, "midas", card="midas"))
 
 # %% ../../nbs/invariants/020_depth.ipynb #b78fc4e1
-def depth_invariant(name: str,                        # "depth" or "depth-judge"
-                    weights: str | Path = "embedded", # or a .safetensors file of the training command, a card, folder or hub id of a DPT model
-                    **options,                        # of Depth
-                   ) -> Depth:
+def depth_invariant(
+    name: str, # "depth" or "depth-judge"
+    # or a .safetensors file of the training command, a card, folder or hub id of a DPT model
+    weights: str | Path = "embedded",
+    **options, # of Depth
+) -> Depth:
     "The invariant of relative depth, on the embedded network or a public one; raises InputError where weights are missing or damaged."
     return (embedded_depth if is_own(weights) else public_depth)(name, weights, **options)
 

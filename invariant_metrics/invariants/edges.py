@@ -53,7 +53,8 @@ class Edges(Invariant):
         "Soft edge maps (N, h, w) in [0, 1)."
         scale = 1. if self.size is None else self.size/min(rgb.shape[-2:])
         if scale < 1: rgb = F.interpolate(rgb, scale_factor=scale, mode="bilinear", antialias=True)
-        with torch.autocast(rgb.device.type, enabled=False): # fourth powers of color differences overflow float16
+        # fourth powers of color differences overflow float16
+        with torch.autocast(rgb.device.type, enabled=False):
             change = color_change(split_lab(rgb.float())[1])
         return change/(change + self.threshold**2)
 

@@ -41,21 +41,26 @@ def bag_distance(c: Tensor, t: Tensor) -> Tensor: # (N, V) counts, (N, V) -> (N,
 # %% ../../nbs/invariants/060_entities.ipynb #a4b0a8cc
 def outside_of(labels: Sequence[str]) -> int:
     "The number of the label for no name; raises InputError where there is none."
-    if "O" not in labels: raise InputError(f"a tagger of names has a label O for words that are none; these labels are {', '.join(labels[:6])}")
+    if "O" not in labels:
+        raise InputError("a tagger of names has a label O for words that are none; "
+                         f"these labels are {', '.join(labels[:6])}")
     return list(labels).index("O")
 
 class Entities(TextInvariant):
     "Names and their kinds, by a frozen tagger; persons, places and organizations."
     def __init__(self, name: str,
-                 reader: Reader,              # word vectors (N, T, d) to logits of tags (N, T, C)
-                 labels: Sequence[str],       # of the tags, "O" among them
+                 reader: Reader,          # word vectors (N, T, d) to logits of tags (N, T, C)
+                 labels: Sequence[str],   # of the tags, "O" among them
                  signature: Signature,
-                 form: str | None = None,     # one of FORMS; None: position as a loss, bag+names between texts
-                 card: dict | None = None,
-                ):
+                 form: str | None = None, # one of FORMS; None: position as a loss, bag+names between texts
+                 card: dict | None = None):
         if form is not None and form not in FORMS: raise unknown("form of the entity loss", form, FORMS)
-        super().__init__(name, signature.extended(form=form or "position", between_texts=form or "bag+names"), reader, card)
-        self.labels, self.outside, self.form, self.between = tuple(labels), outside_of(labels), form or "position", form or "bag+names"
+        super().__init__(name, signature.extended(form=form or "position", between_texts=form or "bag+names"),
+                         reader, card)
+        self.labels = tuple(labels)
+        self.outside = outside_of(labels)
+        self.form = form or "position"
+        self.between = form or "bag+names"
 
     def measuring(self) -> "Entities":
         "The same with the form that compares texts."
@@ -68,12 +73,14 @@ class Entities(TextInvariant):
         tags = out.softmax(-1) * mask[..., None]
         if "position" in self.form: return tags
         count = mask.sum(1, keepdim=True)
-        bag = torch.where(count > 0, tags.sum(1)/count.clamp(min=1), nn.functional.one_hot(torch.tensor(self.outside), out.shape[-1]).to(tags))
+        bag = torch.where(count > 0, tags.sum(1)/count.clamp(min=1),
+                          nn.functional.one_hot(torch.tensor(self.outside), out.shape[-1]).to(tags))
         names = (nameness(tags, self.outside)*mask)[:, None] @ probs
         return {"bag": bag, "names": names[:, 0], "bag+names": torch.cat([bag, names[:, 0]], 1)}[self.form]
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
-        if prediction.shape != target.shape: raise InputError(f"{self.name}: {_mismatch(self.form, prediction, target)}")
+        if prediction.shape != target.shape:
+            raise InputError(f"{self.name}: {_mismatch(self.form, prediction, target)}")
         p, t, kinds = prediction.float(), target.float(), len(self.labels)
         if "position" in self.form: return self._by_place(p, t)
         if self.form == "bag": return divergence(p, t)
@@ -82,21 +89,26 @@ class Entities(TextInvariant):
 
     def _by_place(self, p: Tensor, t: Tensor) -> Tensor:
         there = t.sum(-1) > 0.5
-        if not torch.equal(p.sum(-1) > 0.5, there): raise InputError(f"{self.name}: {_mismatch(self.form, p, t)}")
+        if not torch.equal(p.sum(-1) > 0.5, there):
+            raise InputError(f"{self.name}: {_mismatch(self.form, p, t)}")
         there = there.to(t)
         weight = there if self.form == "position" else there*nameness(t, self.outside)
         return (divergence(p, t)*weight).sum(1)/weight.sum(1).clamp(min=0.5)
 
 # %% ../../nbs/invariants/060_entities.ipynb #cec4dd7e
 def _mismatch(form: str, p: Tensor, t: Tensor) -> str:
-    if "position" in form: return f"form={form} compares word by word, and these texts have different lengths; use form='bag+names'"
+    if "position" in form:
+        return (f"form={form} compares word by word, and these texts have different "
+                "lengths; use form='bag+names'")
     return f"the values have shapes {tuple(p.shape)} and {tuple(t.shape)}; they are of different vocabularies"
 
 # %% ../../nbs/invariants/060_entities.ipynb #cf3f99e3
-def entities(name: str,                        # "entities"
-             weights: str | Path = "embedded", # or a .safetensors file of the training command, a folder, a hub id, "bert-base-ner"
-             form: str | None = None,          # one of FORMS
-            ) -> Entities:
+def entities(
+    name: str,               # "entities"
+    # or a .safetensors file of the training command, a folder, a hub id, "bert-base-ner"
+    weights: str | Path = "embedded",
+    form: str | None = None, # one of FORMS
+) -> Entities:
     "The invariant of names; raises InputError where weights are missing or their labels say nothing."
     if is_own(weights):
         reader, signature, card = embedded_reader(name, weights, pooled=False)

@@ -38,11 +38,13 @@ class Paraphrase(TextInvariant):
     @torch.no_grad()
     def violation(self, pred, target=None, target_value=None) -> Tensor: # (N,)
         "As for every text invariant; each different text is read once."
-        if isinstance(pred, SoftTexts) or target is None or target_value is not None: return super().violation(pred, target, target_value)
+        if isinstance(pred, SoftTexts) or target is None or target_value is not None:
+            return super().violation(pred, target, target_value)
         pred, references = check_sides(pred, target)
         texts, read = sorted({*pred, *(r for refs in references for r in refs)}, key=len), {}
         for i in range(0, len(texts), 64): read.update(zip(texts[i:i + 64], self.value(texts[i:i + 64])))
-        near = [self.distance(read[p][None], torch.stack([read[r] for r in refs])).min() for p, refs in zip(pred, references)]
+        near = [self.distance(read[p][None], torch.stack([read[r] for r in refs])).min()
+                for p, refs in zip(pred, references)]
         return torch.stack(near)
 
 # %% ../../nbs/invariants/080_paraphrase.ipynb #e01bfcda
@@ -51,10 +53,13 @@ SAME = ("paraphrase", "equivalent", "duplicate", "is_duplicate", "is_paraphrase"
 def same_label(labels: Sequence[str]) -> int:
     "The number of the label that says two texts mean the same; raises InputError where none does."
     found = [i for i, label in enumerate(labels) if label.lower().replace(" ", "_") in SAME]
-    if len(found) != 1: raise InputError(f"which label says that two texts mean the same? expected one of {', '.join(SAME)}, found {', '.join(labels)}")
+    if len(found) != 1:
+        raise InputError(f"which label says that two texts mean the same? expected one of {', '.join(SAME)}, "
+                         f"found {', '.join(labels)}")
     return found[0]
 
-def pair_rows(a: Tensor, b: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]: # (N, T, d + 1), (N, T', d + 1), (2, d) -> (N, L, d), mask, types
+# (N, T, d + 1), (N, T', d + 1), (2, d) -> (N, L, d), mask, types
+def pair_rows(a: Tensor, b: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     "Two texts each in one row without gaps; the last number of a vector says whether there is a word."
     rows, types = [], []
     for x, y in zip(a, b):
@@ -76,8 +81,10 @@ class PairReader(CheckpointReader):
 
     def verdict(self, a: Tensor, b: Tensor) -> Tensor: # (N,) log-probability that both mean the same
         x, mask, types = pair_rows(a, b, self.vectors[self.ends])
-        kinds = {"token_type_ids": types.long()} if getattr(self.model.config, "type_vocab_size", 1) > 1 else {}
-        return self.model(inputs_embeds=x, attention_mask=mask.long(), **kinds).logits.log_softmax(-1)[:, self.same]
+        kinds = ({"token_type_ids": types.long()} if getattr(self.model.config, "type_vocab_size", 1) > 1
+                 else {})
+        return self.model(inputs_embeds=x, attention_mask=mask.long(),
+                          **kinds).logits.log_softmax(-1)[:, self.same]
 
 class PairParaphrase(TextInvariant):
     "How much surer a paraphrase classifier is of the truth with itself; an output that means the same costs nothing."
@@ -88,22 +95,29 @@ class PairParaphrase(TextInvariant):
             return (best - self.network.verdict(p, t)).clamp(min=0)
 
 # %% ../../nbs/invariants/080_paraphrase.ipynb #68a38b75
-def paraphrase(name: str,                        # "paraphrase"
-               weights: str | Path = "embedded", # "embedded" is minilm; or a folder or hub id of a sentence encoder or pair classifier
-              ) -> Invariant:
+def paraphrase(
+    name: str, # "paraphrase"
+    # "embedded" is minilm; or a folder or hub id of a sentence encoder or pair classifier
+    weights: str | Path = "embedded",
+) -> Invariant:
     "The invariant of meaning; raises InputError naming the command that brings weights which are not here."
     weights = "minilm" if str(weights) == "embedded" else weights
     pairs = _is_classifier(weights)
     model, tokenizer, place = open_checkpoint(weights, "SequenceClassification" if pairs else "")
-    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision, kind="pair" if pairs else "cosine")
+    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision,
+                             kind="pair" if pairs else "cosine")
     if not pairs: return Paraphrase(name, signature, SentenceReader(model, tokenizer))
-    return PairParaphrase(name, signature, PairReader(model, tokenizer, same_label(checkpoint_labels(model.config, place.name))))
+    return PairParaphrase(name, signature, PairReader(model, tokenizer,
+        same_label(checkpoint_labels(model.config, place.name))))
 
 def _is_classifier(weights: str | Path) -> bool:
     file = (place := text_place(weights)).path/"config.json"
-    if not file.is_file(): raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
+    if not file.is_file():
+        raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
     try: kinds = json.loads(file.read_text(encoding="utf-8")).get("architectures") or ()
-    except (OSError, ValueError, AttributeError) as error: raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
-    return any("ForSequenceClassification" in str(kind) for kind in (kinds if isinstance(kinds, list) else ()))
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
+    return any("ForSequenceClassification" in str(kind)
+               for kind in (kinds if isinstance(kinds, list) else ()))
 
 invariants.add("paraphrase", factory_for(paraphrase, "paraphrase", "texts", card="minilm"));

@@ -54,11 +54,16 @@ def from_rows(rows: Iterable[Sequence],                   # (text, lemma, pos, d
              ) -> Parse:
     "A parse written by hand or brought from any parser with these labels; raises InputError where an index leads nowhere."
     rows, chunks = list(rows), [Chunk(*map(int, c)) for c in chunks]
-    tokens = tuple(Token(i, str(text), str(lemma).lower(), pos, dep, int(head)) for i, (text, lemma, pos, dep, head) in enumerate(rows))
+    tokens = tuple(Token(i, str(text), str(lemma).lower(), pos, dep, int(head))
+                   for i, (text, lemma, pos, dep, head) in enumerate(rows))
     lost = next((t for t in tokens if not 0 <= t.head < len(tokens)), None)
-    if lost: raise InputError(f"parse: word {lost.index} ({lost.text}) hangs on word {lost.head} of a sentence of {len(tokens)} words")
+    if lost:
+        raise InputError(f"parse: word {lost.index} ({lost.text}) hangs on word {lost.head} of a "
+                         f"sentence of {len(tokens)} words")
     wrong = next((c for c in chunks if not 0 <= c.start <= c.root < c.stop <= len(tokens)), None)
-    if wrong: raise InputError(f"parse: {wrong} is no part of a sentence of {len(tokens)} words that holds its own root")
+    if wrong:
+        raise InputError(f"parse: {wrong} is no part of a sentence of {len(tokens)} words "
+                         "that holds its own root")
     return Parse(tokens, tuple(chunks))
 
 def from_spacy(doc) -> Parse: # a spaCy Doc, or anything with its attributes
@@ -69,10 +74,13 @@ def from_spacy(doc) -> Parse: # a spaCy Doc, or anything with its attributes
 @lru_cache(4)
 def _spacy_model(model: str):
     try: import spacy
-    except ImportError as error: raise InputError("spaCy is not installed; run: pip install spacy, or use the built-in parser") from error
+    except ImportError as error:
+        raise InputError("spaCy is not installed; run: pip install spacy, "
+                         "or use the built-in parser") from error
     try: return spacy.load(model)
     except OSError as error:
-        raise InputError(f"spaCy has no model {model!r} here; run: python -m spacy download {model}, or use the built-in parser") from error
+        raise InputError(f"spaCy has no model {model!r} here; run: python -m spacy download {model}, "
+                         "or use the built-in parser") from error
 
 def spacy_parse(text: str, model: str = "en_core_web_sm") -> Parse:
     "The parse of spaCy's model; raises InputError where spaCy or the model is missing."
@@ -114,7 +122,8 @@ def _first(s: _State, noun: int) -> int: # of a coordination
     while s.dep[noun] == "conj": noun = s.head[noun]
     return noun
 
-def _alive(s: _State, noun: int | None) -> bool: return noun is not None and kind_of(s.lemmas[noun]) == "alive"
+def _alive(s: _State, noun: int | None) -> bool:
+    return noun is not None and kind_of(s.lemmas[noun]) == "alive"
 
 def _anew(s: _State, above: int | None = None) -> None:
     "Begin a clause, perhaps one that depends on a verb."
@@ -122,7 +131,8 @@ def _anew(s: _State, above: int | None = None) -> None:
     s.above, s.finite, s.last, s.joined, s.helpers = above, False, "^", "", ()
 
 # %% ../../nbs/invariants/100_parse.ipynb #80788098
-_INNER = {"D": "det", "P": "poss", "M": "nummod", "A": "amod", "N": "compound", "R": "advmod", "C": "cc", ",": "punct"}
+_INNER = {"D": "det", "P": "poss", "M": "nummod", "A": "amod", "N": "compound", "R": "advmod", "C": "cc",
+          ",": "punct"}
 
 def _noun(s: _State, start: int, stop: int) -> None:
     "A noun phrase: its words hang on its last one, and that one on what came before."
@@ -131,14 +141,16 @@ def _noun(s: _State, start: int, stop: int) -> None:
     if s.owner is not None: _link(s, s.owner, root, "poss")
     s.owner = None
     if after == "Q": s.owner = root; return
-    if s.last in ("C", ",") and (s.subject is not None or s.near is None): _join(s, root, s.tags[start] in "DPM", after)
+    if s.last in ("C", ",") and (s.subject is not None or s.near is None):
+        _join(s, root, s.tags[start] in "DPM", after)
     else: _place(s, root)
     if s.fronted is not None and s.subject == root: _link(s, s.fronted, root, "prep"); s.fronted = None
     s.near, s.last = root, "N"
 
 def _place(s: _State, root: int) -> None: # a noun that is not joined to another
     if s.prep is not None: _link(s, root, s.prep, "pobj"); s.prep = None
-    elif s.verb is not None and s.last in ("V", "X", "R") and s.tags[s.verb] != "X": _link(s, root, s.verb, "dobj")
+    elif s.verb is not None and s.last in ("V", "X", "R") and s.tags[s.verb] != "X":
+        _link(s, root, s.verb, "dobj")
     elif s.verb is not None and s.last in ("X", "R"): _link(s, root, s.verb, "attr")
     elif s.last == "K": s.subject = root
     else:
@@ -153,8 +165,11 @@ def _join(s: _State, root: int, marked: bool, after: str) -> None: # a noun afte
         return
     over = s.head[s.head[s.near]] if s.dep[s.near] == "pobj" else None
     bare = s.near == 0 or s.tags[s.near - 1] not in "DPMA"
-    if _alive(s, root) and not _alive(s, s.near) and _alive(s, s.subject) and s.near != s.subject: _anew(s); s.subject = root
-    elif over is not None and s.low[s.head[s.near]] == "of" and marked and bare and s.tags[over] == "N": _link(s, root, _first(s, over), "conj")
+    if _alive(s, root) and not _alive(s, s.near) and _alive(s, s.subject) and s.near != s.subject:
+        _anew(s)
+        s.subject = root
+    elif over is not None and s.low[s.head[s.near]] == "of" and marked and bare and s.tags[over] == "N":
+        _link(s, root, _first(s, over), "conj")
     else: _link(s, root, _first(s, s.near), "conj")
 
 # %% ../../nbs/invariants/100_parse.ipynb #12eb9cd0
@@ -167,13 +182,21 @@ def _verb(s: _State, i: int) -> None:
     passive = tag == "E" and be
     if s.tags[max(i - 1, 0)] == "T" or s.helpers and s.tags[s.helpers[-1]] == "T": _dependent(s, i, "xcomp")
     elif s.relative is not None:
-        _link(s, i, s.near, "relcl"); _link(s, s.relative, i, "nsubjpass" if passive else "nsubj"); s.relative = None
-    elif s.last == "C" and s.verb is not None and (not finite or s.joined != "N" or s.finite): _link(s, i, s.verb, "conj")
+        _link(s, i, s.near, "relcl")
+        _link(s, s.relative, i, "nsubjpass" if passive else "nsubj")
+        s.relative = None
+    elif s.last == "C" and s.verb is not None and (not finite or s.joined != "N" or s.finite):
+        _link(s, i, s.verb, "conj")
     elif finite: _finite(s, i, passive)
     elif s.last == "N" and s.prep is None: _link(s, i, _described(s, tag), "acl")
     elif s.last == "I" and s.prep is not None: _link(s, i, s.prep, "pcomp")
     else: _dependent(s, i, "advcl")
-    s.finite, s.verb, s.last, s.prep, s.helpers, s.joined = s.finite or finite, i, "X" if tag == "X" else "V", None, (), ""
+    s.finite = s.finite or finite
+    s.verb = i
+    s.last = "X" if tag == "X" else "V"
+    s.prep = None
+    s.helpers = ()
+    s.joined = ""
 
 def _finite(s: _State, i: int, passive: bool) -> None: # a verb that has a subject of its own
     if s.finite and s.near not in (None, s.subject): # another clause has begun: a man surfs, a wave crashes
@@ -193,7 +216,8 @@ def _described(s: _State, tag: str) -> int: # the noun before a participle, or t
     if tag == "E" or of and _alive(s, noun) or _alive(s, noun) or noun == s.subject: return noun
     owner = next((c for c in (_doer(s), s.subject) if _alive(s, c)), None)
     if owner is not None: return owner
-    return _first(s, s.subject) if s.subject is not None and (s.verb is not None or s.dep[noun] == "pobj" and not of) else noun
+    return (_first(s, s.subject)
+            if s.subject is not None and (s.verb is not None or s.dep[noun] == "pobj" and not of) else noun)
 
 def _doer(s: _State) -> int | None: # the noun that the last verb describes
     return s.head[s.verb] if s.verb is not None and s.dep[s.verb] in ("acl", "relcl") else None
@@ -204,9 +228,12 @@ _TIGHT, _MEANS, _SHOWS = map(word_list, ("tight", "means", "shows"))
 def _preposition(s: _State, i: int) -> None:
     "A preposition hangs on the verb where there is one, on the noun before it where that is likelier."
     word = s.low[i]
-    agent = word == "by" and s.verb is not None and s.tags[s.verb] == "E" and s.last in ("V", "R") and s.lemmas[s.verb] not in STILL
+    agent = (word == "by" and s.verb is not None and s.tags[s.verb] == "E" and s.last in ("V", "R")
+             and s.lemmas[s.verb] not in STILL)
     if s.last == "A" and s.tags[i - 1] == "A": _link(s, i, i - 1, "prep")
-    elif s.last == "I" and s.prep is not None: _link(s, s.prep, s.head[s.prep], "advmod"); _link(s, i, s.head[s.prep], "prep")
+    elif s.last == "I" and s.prep is not None:
+        _link(s, s.prep, s.head[s.prep], "advmod")
+        _link(s, i, s.head[s.prep], "prep")
     elif s.last == "N": _link(s, i, _governor(s, i), "prep")
     elif s.last in ("C", ","): _link(s, i, s.verb if s.verb is not None else s.subject, "prep")
     else: _link(s, i, s.verb if s.verb is not None else s.subject, "agent" if agent else "prep")
@@ -222,9 +249,11 @@ def _governor(s: _State, i: int) -> int: # of a preposition after a noun
     if word == "of": return s.near
     noun = _container(s, noun) if word not in _TIGHT and word != "with" else noun
     if s.verb is None or noun == s.subject or s.tags[s.verb] == "X": return noun
-    after = next((k for k in range(i + 1, len(s.tags)) if s.tags[k] == "N" and s.tags[k + 1:k + 2] != "N"), None)
+    after = next((k for k in range(i + 1, len(s.tags)) if s.tags[k] == "N" and s.tags[k + 1:k + 2] != "N"),
+                 None)
     worn = after is not None and kind_of(s.lemmas[after]) == "worn"
-    if word in ("in", "with") and worn: return noun if _alive(s, noun) else next((c for c in (_doer(s), s.subject) if _alive(s, c)), noun)
+    if word in ("in", "with") and worn:
+        return noun if _alive(s, noun) else next((c for c in (_doer(s), s.subject) if _alive(s, c)), noun)
     means = s.lemmas[s.verb] in _MEANS and s.dep[noun] == "dobj" # brushes teeth with a brush
     if word in _TIGHT or word == "with" and s.tags[s.verb] != "V" and not means: return noun
     return s.verb
@@ -251,7 +280,9 @@ def _mark(s: _State, i: int) -> None:
     "What divides: commas, conjunctions, `while`, full stops."
     tag = s.tags[i]
     if tag in "C,": s.joined, s.last = (s.last if s.last not in "C," else s.joined), tag
-    elif tag == "S": follows = s.tags[i + 1:i + 2]; _anew(s, s.verb) if follows != "G" and follows != "E" else _pause(s)
+    elif tag == "S":
+        follows = s.tags[i + 1:i + 2]
+        _anew(s, s.verb) if follows != "G" and follows != "E" else _pause(s)
     elif tag == "." and s.low[i] not in "'-()": _anew(s)
 
 def _pause(s: _State) -> None: s.prep, s.last, s.helpers = None, "S", ()
@@ -270,19 +301,24 @@ def _little(s: _State, i: int) -> None:
         if s.verb is not None and s.last == "V": _link(s, i, s.verb, "dobj")
         elif s.tags[i + 1:i + 2] in ("V", "X"):
             _anew(s, s.verb if s.verb is not None else s.above)
-            if s.above is None or s.low[i] not in ("he", "she", "they", "it"): s.subject = i # else the same as before: a man smiles as he sits
+            # else the same as before: a man smiles as he sits
+            if s.above is None or s.low[i] not in ("he", "she", "they", "it"):
+                s.subject = i
         s.last = "W"
 
-_STEPS = {**dict.fromkeys("VGE", _verb), "I": _preposition, "X": _auxiliary, "A": _adjective, **dict.fromkeys("C,S.", _mark)}
+_STEPS = {**dict.fromkeys("VGE", _verb), "I": _preposition, "X": _auxiliary, "A": _adjective,
+          **dict.fromkeys("C,S.", _mark)}
 
 # %% ../../nbs/invariants/100_parse.ipynb #8432b67e
-_POS = dict(D="DET", P="PRON", M="NUM", A="ADJ", N="NOUN", W="PRON", V="VERB", G="VERB", E="VERB", X="AUX", I="ADP", T="PART", C="CCONJ",
-            S="SCONJ", L="PRON", K="PRON", R="ADV", Q="PART")
+_POS = dict(D="DET", P="PRON", M="NUM", A="ADJ", N="NOUN", W="PRON", V="VERB", G="VERB", E="VERB", X="AUX",
+            I="ADP", T="PART", C="CCONJ", S="SCONJ", L="PRON", K="PRON", R="ADV", Q="PART")
 
 def _known(word: str) -> bool: return bool(base_forms(wordnet(), word, "n"))
 
 def _lemma(word: str, low: str, tag: str, place: int) -> str:
-    if tag == "N": return low if place and word[0].isupper() and not word.isupper() and word_tags(low) == "N" and not _known(low) else noun_lemma(low)
+    if tag == "N":
+        return (low if place and word[0].isupper() and not word.isupper() and word_tags(low) == "N"
+                and not _known(low) else noun_lemma(low))
     return verb_lemma(low) if tag in "VGEX" else low
 
 def pattern_parse(text: str) -> Parse:
@@ -291,7 +327,8 @@ def pattern_parse(text: str) -> Parse:
     low = [w.lower() for w in words]
     tags = tag_words(low, given)
     chunks = _chunks(tags)
-    s = _State(low, [_lemma(*one) for one in zip(words, low, tags, range(len(low)))], tags, [*range(len(low))], ["ROOT"]*len(low))
+    s = _State(low, [_lemma(*one) for one in zip(words, low, tags, range(len(low)))], tags,
+               [*range(len(low))], ["ROOT"]*len(low))
     ends, i = dict(chunks), 0
     while i < len(tags):
         if i in ends: _noun(s, i, ends[i]); i = ends[i]; continue

@@ -37,7 +37,8 @@ class Graph(NamedTuple):
 
     def __str__(self) -> str:
         named = [f"{e.head}({', '.join(e.modifiers)})" if e.modifiers else e.head for e in self.entities]
-        return "; ".join([", ".join(named), *(f"({self.entities[a].head}, {r}, {self.entities[b].head})" for a, r, b in self.relations)])
+        return "; ".join([", ".join(named), *(f"({self.entities[a].head}, {r}, {self.entities[b].head})"
+                                              for a, r, b in self.relations)])
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #7347564b
 SCENES, PHRASAL, FRONTS = map(word_list, ("scene", "verb with preposition", "front"))
@@ -50,11 +51,13 @@ def _name(parse: Parse, root: int) -> str: # lemmas of a noun and its compounds,
     return " ".join(words)
 
 def _with_joined(parse: Parse, word: int) -> list[int]: # the word and its conjuncts
-    return [word, *(k for child in parse.children[word] if parse.tokens[child].dep == "conj" for k in _with_joined(parse, child))]
+    return [word, *(k for child in parse.children[word] if parse.tokens[child].dep == "conj"
+                    for k in _with_joined(parse, child))]
 
 def _modifiers(parse: Parse, root: int) -> list[str]:
     own = [c for c in parse.children[root] if parse.tokens[c].dep in ("amod", "nummod")]
-    return [parse.tokens[k].lemma for c in own for k in _with_joined(parse, c) if parse.tokens[k].pos not in ("NOUN", "VERB") or k == c]
+    return [parse.tokens[k].lemma for c in own for k in _with_joined(parse, c)
+            if parse.tokens[k].pos not in ("NOUN", "VERB") or k == c]
 
 def _entity(parse: Parse, root: int, said: Sequence[str] = ()) -> Entity:
     head = _name(parse, root)
@@ -84,21 +87,28 @@ def _subject(parse: Parse, verb: int) -> int | None:
     return None
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #a65b7637
-SAME = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base") if kind == "relation"}
+SAME = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base")
+        if kind == "relation"}
 
 def _short(words: str) -> str: # of a preposition
     phrase = " ".join(w for w in words.lower().split(" ") if w not in ("the", "a"))
     return SAME.get(phrase, phrase)
 
-def _whole_prep(parse: Parse, prep: int) -> tuple[str, int, int | None]: # its words, what it hangs on, and the noun inside of it
+# its words, what it hangs on, and the noun inside of it
+def _whole_prep(parse: Parse, prep: int) -> tuple[str, int, int | None]:
     t, text, top, fake = parse.tokens, parse.tokens[prep].text, parse.tokens[prep].head, None
-    if t[top].dep == "prep" and top != t[top].head: text, top = f"{t[top].text} {text}", t[top].head      # out of
+    # out of
+    if t[top].dep == "prep" and top != t[top].head:
+        text, top = f"{t[top].text} {text}", t[top].head
     elif t[top].dep == "pobj" and t[t[top].head].dep == "prep":
         phrase = f"{t[t[top].head].text} {t[top].text} {text}".lower()
-        if phrase in FRONTS: text, fake, top = phrase, top, t[t[top].head].head                           # in front of
+        # in front of
+        if phrase in FRONTS:
+            text, fake, top = phrase, top, t[t[top].head].head
     return text, top, fake
 
-def _prepositional(parse: Parse, noun: int) -> tuple[int | None, str, int | None]: # subject, relation, the noun inside of the preposition
+# subject, relation, the noun inside of the preposition
+def _prepositional(parse: Parse, noun: int) -> tuple[int | None, str, int | None]:
     t = parse.tokens
     prep = t[noun].head
     text, top, fake = _whole_prep(parse, prep)
@@ -108,17 +118,20 @@ def _prepositional(parse: Parse, noun: int) -> tuple[int | None, str, int | None
         return _subject(parse, top), both if prep == top + 1 and both in PHRASAL else _short(text), fake
     if t[top].dep in ("amod", "advmod", "acomp"):
         above = t[top].head
-        return _subject(parse, above) if t[above].pos in ("VERB", "AUX") else above, _short(f"{t[top].lemma} {text}"), fake
+        return (_subject(parse, above) if t[above].pos in ("VERB", "AUX") else above,
+                _short(f"{t[top].lemma} {text}"), fake)
     return (top if t[top].pos in _NOUNS else None), _short(text), fake
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #812e8318
 def _acted_on(parse: Parse, noun: int) -> list[tuple[int, str, int]]: # what is done to a noun by an agent
     verbs = [t.index for t in parse.tokens if t.dep in ("acl", "relcl") and t.head == noun]
     if parse.tokens[noun].dep == "nsubjpass": verbs.append(parse.tokens[noun].head)
-    by = [(v, _direct(parse, v)) for v in verbs if any(parse.tokens[c].dep == "agent" for c in parse.children[v])]
+    by = [(v, _direct(parse, v)) for v in verbs
+          if any(parse.tokens[c].dep == "agent" for c in parse.children[v])]
     return [(agent, parse.tokens[v].lemma, noun) for v, agent in by if agent is not None]
 
-def _found(parse: Parse, noun: int) -> tuple[list[tuple[int, str, int]], int | None]: # relations that end at a noun, by words; a noun that is none
+# relations that end at a noun, by words; a noun that is none
+def _found(parse: Parse, noun: int) -> tuple[list[tuple[int, str, int]], int | None]:
     token, head, fake = parse.tokens[noun], parse.tokens[parse.tokens[noun].head], None
     out = _acted_on(parse, noun)
     if token.dep in ("dobj", "attr"): out.append((_subject(parse, head.index), head.lemma, noun))
@@ -128,7 +141,8 @@ def _found(parse: Parse, noun: int) -> tuple[list[tuple[int, str, int]], int | N
     elif token.dep == "poss": out.append((noun, "have", head.index))
     return [(a, r, b) for a, r, b in out if a is not None and a != b], fake
 
-def _sharing(parse: Parse, subject: int, noun: int) -> list[int]: # conjuncts of a subject that a relation to a noun is said of, too
+# conjuncts of a subject that a relation to a noun is said of, too
+def _sharing(parse: Parse, subject: int, noun: int) -> list[int]:
     link = parse.tokens[noun].head if subject < noun else len(parse.tokens)
     return [k for k in _with_joined(parse, subject) if k == subject or k < link]
 
@@ -146,9 +160,12 @@ def graph_of(parse: Parse) -> Graph:
     found = [_found(parse, chunk.root) for chunk in parse.chunks]
     fakes, said = {fake for _, fake in found}, _said(parse)
     chunks = [c for c in parse.chunks if parse.tokens[c.root].pos != "PRON" and c.root not in fakes]
-    place = {i: k for k, c in enumerate(chunks) for i in range(c.start, c.stop)} | {c.root: k for k, c in enumerate(chunks)}
-    pairs = [(x, r, y) for rows, _ in found for a, r, b in rows for x in _sharing(parse, a, b) for y in _with_joined(parse, b)]
-    relations = dict.fromkeys((place[x], r, place[y]) for x, r, y in pairs if x in place and y in place and place[x] != place[y])
+    place = {i: k for k, c in enumerate(chunks) for i in range(c.start, c.stop)} | {c.root: k
+        for k, c in enumerate(chunks)}
+    pairs = [(x, r, y) for rows, _ in found for a, r, b in rows for x in _sharing(parse, a, b)
+             for y in _with_joined(parse, b)]
+    relations = dict.fromkeys((place[x], r, place[y]) for x, r, y in pairs
+                              if x in place and y in place and place[x] != place[y])
     return Graph(tuple(_entity(parse, c.root, said.get(c.root, ())) for c in chunks), tuple(relations))
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #864f1ac7
@@ -167,11 +184,13 @@ def parse(text: str | Parse,                    # a caption, or its parse from a
          ) -> Graph:
     "The scene graph of a caption, remembered for texts seen before; raises InputError where the parser is missing."
     if isinstance(text, Parse): return graph_of(text)
-    if not isinstance(text, str): raise InputError(f"a scene graph is read from a text or a Parse, not from {type(text).__name__}")
+    if not isinstance(text, str):
+        raise InputError(f"a scene graph is read from a text or a Parse, not from {type(text).__name__}")
     return _graph_of_text(text, parser)
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #b2775e4a
-def tuples(graph: Graph) -> frozenset[tuple[str, ...]]: # (thing,), (thing, attribute), (subject, relation, object)
+def tuples(graph: Graph,
+          ) -> frozenset[tuple[str, ...]]: # (thing,), (thing, attribute), (subject, relation, object)
     "What a graph says, sentence by sentence, as SPICE counts it."
     heads = [e.head for e in graph.entities]
     return frozenset([*((h,) for h in heads), *((e.head, m) for e in graph.entities for m in e.modifiers),
@@ -197,7 +216,8 @@ def graph_difference(a: Graph, b: Graph,
 WAYS = {"best": min, "mean": lambda values: sum(values)/len(values)}
 
 def _texts(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str): raise InputError("scene-graph reads a list of texts, not one string; one text is [text]")
+    if isinstance(texts, str):
+        raise InputError("scene-graph reads a list of texts, not one string; one text is [text]")
     return list(texts)
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #da114375
@@ -207,11 +227,12 @@ class SceneGraph(TextInvariant):
 
     def __init__(self, parser: str | Callable = "pattern", # as `parse` takes it
                  attributes: bool = False,                 # adjectives and numbers count too
-                 references: str = "best",                 # of several references the nearest, or "mean" of all
+                 references: str = "best" # of several references the nearest, or "mean" of all
                 ):
         if references not in WAYS: raise unknown("way with several references", references, WAYS)
         name = parser if isinstance(parser, str) else f"{parser.__module__}.{parser.__qualname__}"
-        super().__init__("scene-graph", Signature.of(invariant="scene-graph", parser=name, attributes=attributes, references=references))
+        super().__init__("scene-graph", Signature.of(invariant="scene-graph", parser=name,
+                                                     attributes=attributes, references=references))
         self.parser, self.attributes, self.references = parser, attributes, references
         _reader(parser)
 
@@ -219,23 +240,29 @@ class SceneGraph(TextInvariant):
         "The graph of each text."
         return [parse(text, self.parser) for text in _texts(texts)]
 
-    def violation(self, pred: Sequence[str],
-                  target: Sequence[str] | Sequence[Sequence[str]] | None = None, # texts, or several references each
-                  target_value=None) -> Tensor:                                  # (N,) in [0, 1]
+    def violation(
+        self, pred: Sequence[str],
+        target: Sequence[str] | Sequence[Sequence[str]] | None = None, # texts, or several references each
+        target_value=None,
+    ) -> Tensor: # (N,) in [0, 1]
         "Difference of graphs of texts and their references; raises InputError on distributions, which have no graph."
         if target is None: raise InputError("scene-graph compares texts with references; give target")
-        if hasattr(pred, "probs"): raise InputError("scene-graph reads finished texts, not distributions over words")
+        if hasattr(pred, "probs"):
+            raise InputError("scene-graph reads finished texts, not distributions over words")
         pred, references = check_sides(pred, target)
-        rows = [[graph_difference(graph, right, self.attributes) for right in self.value(refs)] for graph, refs in zip(self.value(pred), references)]
+        rows = [[graph_difference(graph, right, self.attributes) for right in self.value(refs)]
+                for graph, refs in zip(self.value(pred), references)]
         return torch.tensor([WAYS[self.references](row) for row in rows], dtype=torch.float64)
 
-    def reward(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray: # (N,) in [−1, 0]
+    def reward(self, texts: Sequence[str], references: Sequence[Sequence[str]],
+              ) -> np.ndarray: # (N,) in [−1, 0]
         "The violation with its sign turned, for self-critical training."
         return 0. - self.violation(texts, references).numpy()
 
     def loss(self, *_, **__) -> Tensor:
         "Raises InputError: a parse has no gradient."
-        raise InputError("scene-graph has no gradient and cannot be a loss; use its reward in self-critical training")
+        raise InputError("scene-graph has no gradient and cannot be a loss; "
+                         "use its reward in self-critical training")
 
     bind = forward = distance = loss
 
@@ -250,14 +277,18 @@ def scene_graph_invariant(weights: str = "embedded", # only "embedded": there is
                           **options,                 # of `SceneGraph`
                          ) -> SceneGraph:
     "The invariant of the registry; raises InputError where weights are named."
-    if str(weights) != "embedded": raise InputError(f"scene-graph rests on rules and has no weights; leave {weights!r} away")
+    if str(weights) != "embedded":
+        raise InputError(f"scene-graph rests on rules and has no weights; leave {weights!r} away")
     return SceneGraph(**options)
 
 scene_graph_invariant.inputs = "texts"
 invariants.add("scene-graph", without_weights(scene_graph_invariant));
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #5caa5dfa
-SHARED, MISSING, EXTRA = "#9ec9a6", "#f2f2f2", "#f0b27a" # colors of nodes: in both graphs, in the first alone, in this one alone
+# colors of nodes: in both graphs, in the first alone, in this one alone
+SHARED = "#9ec9a6"
+MISSING = "#f2f2f2"
+EXTRA = "#f0b27a"
 
 def _network(graph: Graph):
     import networkx as nx
@@ -265,7 +296,9 @@ def _network(graph: Graph):
     net.add_nodes_from(dict.fromkeys(e.head for e in graph.entities))
     for a, r, b in graph.relations:
         one, two = graph.entities[a].head, graph.entities[b].head
-        if one != two: net.add_edge(one, two, label="\n".join(filter(None, [net.edges.get((one, two), {}).get("label"), r])))
+        if one != two:
+            net.add_edge(one, two,
+                         label="\n".join(filter(None, [net.edges.get((one, two), {}).get("label"), r])))
     return net
 
 def _place(net) -> dict: # node -> (x, y)
@@ -278,11 +311,15 @@ def draw_in(axes, graph: Graph, first: Graph | None = None, place: dict | None =
     whole = _network(Graph(graph.entities + first.entities, ())) if first else _network(graph)
     net, place = _network(graph), place or _place(whole)
     known = set(_network(first)) if first else set(net)
-    said = {e.head: "\n".join(filter(None, [e.head, ", ".join(e.modifiers) and f"({', '.join(e.modifiers)})"])) for e in reversed(graph.entities)}
+    said = {e.head: "\n".join(filter(None, [e.head, ", ".join(e.modifiers)
+                                            and f"({', '.join(e.modifiers)})"]))
+            for e in reversed(graph.entities)}
     for node in whole:
         color = MISSING if node not in net else SHARED if node in known else EXTRA
-        box = dict(boxstyle="round,pad=0.3", fc=color, ec="#555555", lw=0.8, ls="--" if node not in net else "-")
-        axes.annotate(said.get(node, node), place[node], ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+        box = dict(boxstyle="round,pad=0.3", fc=color, ec="#555555", lw=0.8,
+                   ls="--" if node not in net else "-")
+        axes.annotate(said.get(node, node), place[node], ha="center", va="center", fontsize=8, bbox=box,
+                      zorder=3)
     nx.draw_networkx_edges(net, place, ax=axes, node_size=1100, arrowsize=10, edge_color="#555555")
     nx.draw_networkx_edge_labels(net, place, nx.get_edge_attributes(net, "label"), ax=axes, font_size=7)
     axes.scatter(*zip(*place.values(), strict=True), s=0) if place else None # room for nodes without arrows
@@ -295,7 +332,8 @@ def draw_graph(graph: Graph):
 
 def draw_graphs(graphs: Sequence[Graph], names: Sequence[str]): # a name for each
     "Graphs side by side, the first being the truth: what others share with it is green, what they add orange, what they miss dashed."
-    if not graphs or len(graphs) != len(names): raise InputError(f"{len(graphs)} graphs and {len(names)} names: draw at least one, a name for each")
+    if not graphs or len(graphs) != len(names):
+        raise InputError(f"{len(graphs)} graphs and {len(names)} names: draw at least one, a name for each")
     from matplotlib.figure import Figure
     figure = Figure(figsize=(3.0*len(graphs), 2.4), layout="constrained")
     place = _place(_network(Graph(*map(tuple, _together(graphs)))))

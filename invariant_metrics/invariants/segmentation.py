@@ -79,15 +79,17 @@ class Segmentation(Invariant):
 # %% ../../nbs/invariants/010_segmentation.ipynb #97e03ce4
 _NAMES = tuple(c.name for c in CLASSES)
 
-def embedded_segmentation(name: str,                 # "segmentation" or "segmentation-judge"
-                          weights: str | Path = "embedded", # or a .safetensors file from `invariant-metrics weights train`
-                          kind: str = "dice",
-                         ) -> Segmentation:
+def embedded_segmentation(
+    name: str,                        # "segmentation" or "segmentation-judge"
+    weights: str | Path = "embedded", # or a .safetensors file from `invariant-metrics weights train`
+    kind: str = "dice",
+) -> Segmentation:
     "The invariant of an embedded network; raises InputError where the weights are missing or damaged."
     state, revision, card = dense_state(name, weights)
     network = dense_network("segmentation", len(CLASSES), judge=name.endswith("judge"))
     network.load_state_dict(state)
-    return Segmentation(name, fused(network), Signature.of(invariant=name, weights=revision), kind, classes=_NAMES, card=card)
+    return Segmentation(name, fused(network), Signature.of(invariant=name, weights=revision), kind,
+                        classes=_NAMES, card=card)
 
 def random_segmentation(weights: str | Path = "embedded", # ignored: this one knows nothing
                         kind: str = "dice",
@@ -110,7 +112,8 @@ class SegmenterReader(nn.Module):
 
     def forward(self, rgb: Tensor) -> Tensor:
         out = self.model(pixel_values=self.prepare(rgb))
-        return out.logits if hasattr(out, "logits") else query_maps(out.class_queries_logits, out.masks_queries_logits)
+        return (out.logits if hasattr(out, "logits")
+                else query_maps(out.class_queries_logits, out.masks_queries_logits))
 
 def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last class is "nothing"
                masks: Tensor,   # (N, queries, h, w) logits
@@ -120,29 +123,38 @@ def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last cla
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #d885bc3f
-_SEGMENTERS = {"segformer": "SegformerForSemanticSegmentation", "mask2former": "Mask2FormerForUniversalSegmentation"}
+_SEGMENTERS = {"segformer": "SegformerForSemanticSegmentation",
+               "mask2former": "Mask2FormerForUniversalSegmentation"}
 
-def public_segmenter(name: str,                        # "segformer", "mask2former", or what the invariant is to be called
-                     weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
-                     kind: str = "dice",
-                    ) -> Segmentation:
+def public_segmenter(
+    name: str,                        # "segformer", "mask2former", or what the invariant is to be called
+    weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
+    kind: str = "dice",
+) -> Segmentation:
     "A public segmenter as an invariant; raises InputError naming the command that fetches missing weights."
     import transformers
     place = resolve(name if str(weights) == "embedded" else weights)
     config = folder_config(place, *([name] if name in _SEGMENTERS else _SEGMENTERS))
-    model = load_pretrained(getattr(transformers, _SEGMENTERS[config["model_type"]]), place, optional=("criterion.",)) # its training loss
-    reader = SegmenterReader(model, preprocess_of(place.path, Preprocess(512, "squash", "bilinear", IMAGENET)))
-    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision, input=str(reader.prepare))
+    # its training loss
+    model = load_pretrained(getattr(transformers, _SEGMENTERS[config["model_type"]]), place,
+                            optional=("criterion.",))
+    reader = SegmenterReader(model,
+                             preprocess_of(place.path, Preprocess(512, "squash", "bilinear", IMAGENET)))
+    signature = Signature.of(invariant=name, weights=place.name, revision=place.revision,
+                             input=str(reader.prepare))
     return Segmentation(name, reader, signature, kind, classes=tuple(model.config.id2label.values()))
 
 for _name in _SEGMENTERS: invariants.add(_name, factory_for(public_segmenter, _name, card=_name))
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #0404414b
-def segmentation_invariant(name: str,              # "segmentation" or "segmentation-judge"
-                           weights: str | Path = "embedded", # or a .safetensors file of the training command, a card, folder or hub id of a public segmenter
-                           kind: str = "dice",
-                          ) -> Segmentation:
+def segmentation_invariant(
+    name: str, # "segmentation" or "segmentation-judge"
+    # or a .safetensors file of the training command, a card, folder or hub id of a public segmenter
+    weights: str | Path = "embedded",
+    kind: str = "dice",
+) -> Segmentation:
     "The invariant of class maps, on the embedded network or a public one; raises InputError where weights are missing or damaged."
     return (embedded_segmentation if is_own(weights) else public_segmenter)(name, weights, kind)
 
-for _name in ("segmentation", "segmentation-judge"): invariants.add(_name, factory_for(segmentation_invariant, _name))
+for _name in ("segmentation", "segmentation-judge"):
+    invariants.add(_name, factory_for(segmentation_invariant, _name))

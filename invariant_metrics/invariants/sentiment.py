@@ -27,17 +27,22 @@ class Sentiment(TextInvariant):
                  signature: Signature,
                  card: dict | None = None,
                 ):
-        if len(labels) < 2: raise InputError(f"{name} compares distributions over classes; this classifier has {len(labels)} outputs")
+        if len(labels) < 2:
+            raise InputError(f"{name} compares distributions over classes; "
+                             f"this classifier has {len(labels)} outputs")
         super().__init__(name, signature, reader, card)
         self.labels = tuple(labels)
 
     def say(self, out: Tensor, mask: Tensor, probs: Tensor) -> Tensor: return out.softmax(-1)
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor: return divergence(prediction.float(), target.float())
+    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
+        return divergence(prediction.float(), target.float())
 
 # %% ../../nbs/invariants/070_sentiment.ipynb #7d88d985
-def sentiment(name: str,                        # "sentiment"
-              weights: str | Path = "embedded", # or a .safetensors file of the training command, a folder, a hub id, "distilbert-sst2"
-             ) -> Sentiment:
+def sentiment(
+    name: str, # "sentiment"
+    # or a .safetensors file of the training command, a folder, a hub id, "distilbert-sst2"
+    weights: str | Path = "embedded",
+) -> Sentiment:
     "The invariant of moods; raises InputError where weights are missing or their labels say nothing."
     if is_own(weights):
         reader, signature, card = embedded_reader(name, weights, pooled=True)
@@ -53,4 +58,5 @@ def random_sentiment(name: str,
     return Sentiment(name, reader, MOODS, signature)
 
 invariants.add("sentiment", factory_for(sentiment, "sentiment", "texts"))
-invariants.add("sentiment-random", without_weights(factory_for(random_sentiment, "sentiment-random", "texts")));
+invariants.add("sentiment-random",
+               without_weights(factory_for(random_sentiment, "sentiment-random", "texts")));

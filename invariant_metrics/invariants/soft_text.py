@@ -24,9 +24,9 @@ class SoftTexts(NamedTuple):
     probs: Tensor # (N, T, V), sums to 1 over the vocabulary
     mask: Tensor  # (N, T) bool, True where there is a word
 
-def one_hot(rows: Sequence[Sequence[str]],         # units of each text
-            device: str | torch.device = "cpu",
-           ) -> tuple[SoftTexts, list[str]]:       # and the vocabulary, each unit once, in the order they come
+def one_hot(rows: Sequence[Sequence[str]], # units of each text
+            device: str | torch.device = "cpu"
+           ) -> tuple[SoftTexts, list[str]]: # and the vocabulary, each unit once, in the order they come
     "Decided texts as soft ones over their own small vocabulary."
     words = list(dict.fromkeys(w for row in rows for w in row)) or [""]
     number, longest = {w: i for i, w in enumerate(words)}, max(map(len, rows), default=0) or 1
@@ -57,7 +57,8 @@ class Bridge(nn.Module):
         hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft)
         return hard + (soft - soft.detach())
 
-    def _noisy(self, probs: Tensor, generator: torch.Generator | None) -> Tensor: # None: torch's global one, which `fit` seeds for each batch
+    # None: torch's global one, which `fit` seeds for each batch
+    def _noisy(self, probs: Tensor, generator: torch.Generator | None) -> Tensor:
         device = probs.device if generator is None else generator.device
         noise = torch.rand(probs.shape, generator=generator, device=device).to(probs).clamp(1e-20, 1 - 1e-7)
         return ((probs.clamp(min=1e-20).log() - (-noise.log()).log())/self.temperature).softmax(-1)
@@ -68,7 +69,8 @@ class Bridge(nn.Module):
 
     def _fitting(self, probs: Tensor) -> Tensor:
         if probs.shape[-1] != len(self.table):
-            raise InputError(f"the text has {probs.shape[-1]} words to choose from and the bridge was built for {len(self.table)}")
+            raise InputError(f"the text has {probs.shape[-1]} words to choose from and the bridge was "
+                             f"built for {len(self.table)}")
         return probs.to(self.table.dtype)
 
 # %% ../../nbs/invariants/040_soft_text.ipynb #b70d64e9
@@ -94,12 +96,14 @@ class Reader(nn.Module):
 
 # %% ../../nbs/invariants/040_soft_text.ipynb #acfc0002
 def _listed(name: str, texts) -> list:
-    if isinstance(texts, str): raise InputError(f"{name} reads a list of texts, not one string; one text is [text]")
+    if isinstance(texts, str):
+        raise InputError(f"{name} reads a list of texts, not one string; one text is [text]")
     return list(texts)
 
 def _strings(name: str, texts: list) -> list[str]:
     wrong = next((i for i, t in enumerate(texts) if not isinstance(t, str)), None)
-    if wrong is not None: raise InputError(f"{name}: item {wrong} is no text but {type(texts[wrong]).__name__}")
+    if wrong is not None:
+        raise InputError(f"{name}: item {wrong} is no text but {type(texts[wrong]).__name__}")
     return texts
 
 # %% ../../nbs/invariants/040_soft_text.ipynb #13a7a1ee
@@ -107,16 +111,21 @@ class SoftInvariant(Invariant):
     "What reads soft texts: the half of a text invariant that is a loss."
     inputs = "texts"
 
-    def __init__(self, name: str, signature: Signature | None = None, reader: Reader | None = None, card: dict | None = None):
+    def __init__(self, name: str, signature: Signature | None = None,
+                 reader: Reader | None = None, card: dict | None = None):
         super().__init__(name, signature, reader, card)
         self.register_module("bridge", None)
 
-    def bind(self, words: Sequence[str],       # surface string of each token of a generator's vocabulary; "" for what is no word
-             mode: str = "expected",           # or "straight-through", "gumbel"
-             temperature: float = 1.0) -> "SoftInvariant":
+    def bind(
+        # surface string of each token of a generator's vocabulary; "" for what is no word
+        self, words: Sequence[str],
+        mode: str = "expected", # or "straight-through", "gumbel"
+        temperature: float = 1.0,
+    ) -> "SoftInvariant":
         "A copy for soft texts over these words, the network shared; not word-accurate on pieces of words (recall of names 1.00; BPE of 1,000 .70, of 500 .55)."
         out = self._across(Bridge(self.network.table(words), mode, temperature))
-        out.signature = self.signature.extended(bridge=mode, **({"temperature": temperature} if mode == "gumbel" else {}))
+        out.signature = self.signature.extended(bridge=mode,
+                                                **({"temperature": temperature} if mode == "gumbel" else {}))
         return out
 
     def _across(self, bridge: Bridge) -> "SoftInvariant":
@@ -125,7 +134,8 @@ class SoftInvariant(Invariant):
         return out
 
     @property
-    def device(self) -> torch.device: return next((t.device for t in (*self.parameters(), *self.buffers())), torch.device("cpu"))
+    def device(self) -> torch.device:
+        return next((t.device for t in (*self.parameters(), *self.buffers())), torch.device("cpu"))
 
     def say(self, out: Tensor, mask: Tensor, probs: Tensor) -> Tensor:
         "The value of g, from what the network says, where there are words, and the distributions it was given."
@@ -133,7 +143,8 @@ class SoftInvariant(Invariant):
 
     def forward(self, texts: SoftTexts) -> Tensor: # first dimension N
         "g of soft texts over the vocabulary it is bound to; differentiable; raises InputError where it is bound to none."
-        if self.bridge is None: raise InputError(f"{self.name} reads soft texts over a vocabulary: bind(words) first")
+        if self.bridge is None:
+            raise InputError(f"{self.name} reads soft texts over a vocabulary: bind(words) first")
         probs, mask = texts.probs[:, :self.network.length], texts.mask[:, :self.network.length]
         with torch.autocast(probs.device.type, enabled=False):
             chosen = self.bridge.choice(self.bridge._fitting(probs)) * mask[..., None]
@@ -144,8 +155,11 @@ class SoftInvariant(Invariant):
              target_value: Tensor | None = None, # or g of it, from `value`
             ) -> Tensor:                         # (N,)
         "How far g(pred) is from g(target), per text, with a gradient to `pred.probs`; raises InputError without a target."
-        if (target is None) == (target_value is None): raise InputError(f"{self.name}: pass either target or target_value")
-        if not isinstance(pred, SoftTexts): raise InputError(f"{self.name}: a loss reads soft texts, not {type(pred).__name__}; texts have a violation")
+        if (target is None) == (target_value is None):
+            raise InputError(f"{self.name}: pass either target or target_value")
+        if not isinstance(pred, SoftTexts):
+            raise InputError(f"{self.name}: a loss reads soft texts, "
+                             f"not {type(pred).__name__}; texts have a violation")
         with torch.no_grad(): value = self(target) if target_value is None else target_value.detach()
         return self.distance(self(pred), value.to(pred.probs.device))
 
@@ -157,7 +171,8 @@ class TextInvariant(SoftInvariant):
         flat = _strings(self.name, [t for side in sides for t in _listed(self.name, side)])
         soft, words = one_hot([self.network.units(t)[:self.network.length] for t in flat], self.device)
         cuts = [len(side) for side in sides]
-        return self._across(Bridge(self.network.own(words))), [*map(SoftTexts, soft.probs.split(cuts), soft.mask.split(cuts))]
+        return (self._across(Bridge(self.network.own(words))),
+                [*map(SoftTexts, soft.probs.split(cuts), soft.mask.split(cuts))])
 
     @torch.no_grad()
     def value(self, texts: SoftTexts | Sequence[str]) -> Tensor: # first dimension N
@@ -171,14 +186,19 @@ class TextInvariant(SoftInvariant):
         return self
 
     @torch.no_grad()
-    def violation(self, pred: SoftTexts | Sequence[str],
-                  target: SoftTexts | Sequence[str] | Sequence[Sequence[str]] | None = None, # truths, or several references each
-                  target_value: Tensor | None = None) -> Tensor:                             # (N,)
+    def violation(
+        self, pred: SoftTexts | Sequence[str],
+        # truths, or several references each
+        target: SoftTexts | Sequence[str] | Sequence[Sequence[str]] | None = None,
+        target_value: Tensor | None = None,
+    ) -> Tensor: # (N,)
         "The loss as a measurement; of texts the distance to the nearest reference."
         if isinstance(pred, SoftTexts): return self.loss(pred, target, target_value)
-        if target_value is not None or target is None: raise InputError(f"{self.name}: texts are compared with texts: pass target")
+        if target_value is not None or target is None:
+            raise InputError(f"{self.name}: texts are compared with texts: pass target")
         pred, references = check_sides(pred, target)
-        return torch.cat([self._nearest(pred[i:i + 64], references[i:i + 64]) for i in range(0, len(pred), 64)])
+        return torch.cat([self._nearest(pred[i:i + 64], references[i:i + 64])
+                          for i in range(0, len(pred), 64)])
 
     def _nearest(self, pred: Sequence[str], references: Sequence[Sequence[str]]) -> Tensor: # (N,)
         bound, (left, right) = self.measuring().hard(pred, [r for refs in references for r in refs])
@@ -190,8 +210,10 @@ class TextInvariant(SoftInvariant):
         "How many texts are longer than can be read, and were cut."
         lengths = [n for side in sides for n in self._lengths(side)]
         lost = sum(n > self.network.length for n in lengths)
-        return (f"{lost} of {len(lengths)} texts have more than {self.network.length} words or pieces and were cut",) if lost else ()
+        return ((f"{lost} of {len(lengths)} texts have more than {self.network.length} "
+                 "words or pieces and were cut",) if lost else ())
 
     def _lengths(self, side) -> list[int]:
         if isinstance(side, SoftTexts): return side.mask.sum(1).tolist()
-        return [len(self.network.units(t)) for item in side for t in ([item] if isinstance(item, str) else item)]
+        return [len(self.network.units(t)) for item in side
+                for t in ([item] if isinstance(item, str) else item)]

@@ -39,22 +39,26 @@ def embedded_words() -> tuple[WordTable, str]: # and what pins it
     "The word table of the package; raises InputError where it is missing or damaged."
     return WordTable.of(load_embedded("word-pieces")), get_card("word-pieces").sha256[:12]
 
-def embedded_reader(name: str, weights: str | Path, pooled: bool) -> tuple[WordReader, Signature, dict]: # with the card's scores
+def embedded_reader(name: str, weights: str | Path, pooled: bool,
+                   ) -> tuple[WordReader, Signature, dict]: # with the card's scores
     "The reader of an embedded network or of a .safetensors file that the training command wrote."
     (words, table), (state, revision, card) = embedded_words(), dense_state(name, weights)
-    return WordReader(words, Tagger.of(state, pooled)), Signature.of(invariant=name, weights=revision, words=table), card
+    return (WordReader(words, Tagger.of(state, pooled)),
+            Signature.of(invariant=name, weights=revision, words=table), card)
 
 def random_reader(name: str, labels: int, pooled: bool, seed: int) -> tuple[WordReader, Signature]:
     "The control: the same words and architecture with seeded random weights."
     words, table = embedded_words()
-    return WordReader(words, random_tagger(words.width, labels, pooled, seed)), Signature.of(invariant=name, words=table, seed=seed)
+    return (WordReader(words, random_tagger(words.width, labels, pooled, seed)),
+            Signature.of(invariant=name, words=table, seed=seed))
 
 # %% ../../nbs/invariants/050_text_readers.ipynb #ed7171a6
 def checkpoint_labels(config, name: str) -> tuple[str, ...]:
     "The labels of a classifier in their order; raises InputError where they are missing or are the numbers transformers makes up."
     labels = tuple(config.id2label[i] for i in range(len(config.id2label)))
     if any(str(label).startswith("LABEL_") for label in labels):
-        raise InputError(f"{name}: its labels are {', '.join(labels[:3])}, which mean nothing; name them in id2label of its config.json")
+        raise InputError(f"{name}: its labels are {', '.join(labels[:3])}, which mean nothing; "
+                         "name them in id2label of its config.json")
     return labels
 
 class CheckpointReader(Reader):
@@ -62,31 +66,39 @@ class CheckpointReader(Reader):
     def __init__(self, model: nn.Module, tokenizer):
         super().__init__()
         self.model, self.tokenizer, self.known = model.eval(), tokenizer, {}
-        padded = model.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") # these count positions from 2
+        # these count positions from 2
+        padded = model.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
         self.length, self.before = min(model.config.max_position_embeddings - 4, 510), " " if padded else ""
         begin, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-        if begin is None or end is None: raise InputError(f"{type(model).__name__} has no tokens that begin and end a text (CLS, SEP)")
+        if begin is None or end is None:
+            raise InputError(f"{type(model).__name__} has no tokens that begin and end a text (CLS, SEP)")
         self.register_buffer("ends", torch.tensor([begin, end]), persistent=False)
 
     @property
     def vectors(self) -> Tensor: return self.model.get_input_embeddings().weight
 
     def units(self, text: str) -> list[str]: return self.tokenizer.tokenize(text)
-    def own(self, units: Sequence[str]) -> Tensor: return self.vectors[self.tokenizer.convert_tokens_to_ids([u or self.tokenizer.pad_token for u in units])]
+    def own(self, units: Sequence[str]) -> Tensor:
+        return self.vectors[self.tokenizer.convert_tokens_to_ids([u or self.tokenizer.pad_token
+                                                                  for u in units])]
 
     def table(self, words: Sequence[str]) -> Tensor: # (V, d), the mean over each word's pieces
-        rows = [self.tokenizer(self.before + w, add_special_tokens=False)["input_ids"] if w else [] for w in words]
-        return torch.stack([self.vectors[row].mean(0) if row else self.vectors.new_zeros(self.vectors.shape[1]) for row in rows])
+        rows = [self.tokenizer(self.before + w, add_special_tokens=False)["input_ids"] if w else []
+                for w in words]
+        return torch.stack([self.vectors[row].mean(0) if row
+                            else self.vectors.new_zeros(self.vectors.shape[1]) for row in rows])
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor: # logits per piece, or per text
         x, mask = with_ends(x, mask, self.vectors[self.ends])
         logits = self.model(inputs_embeds=x, attention_mask=mask.long()).logits
         return logits[:, 1:-1] if logits.ndim == 3 else logits
 
-def with_ends(x: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]: # (N, T, d), (N, T), (2, d) -> (N, T + 2, d), (N, T + 2)
+def with_ends(x: Tensor, mask: Tensor, ends: Tensor,
+             ) -> tuple[Tensor, Tensor]: # (N, T, d), (N, T), (2, d) -> (N, T + 2, d), (N, T + 2)
     "Vectors between a beginning and an end, which stands right after the last word of each text."
     n, t, d = x.shape
-    last = (torch.arange(1, t + 1, device=x.device)*mask).amax(1) if t else torch.zeros(n, dtype=torch.long, device=x.device)
+    last = ((torch.arange(1, t + 1, device=x.device)*mask).amax(1) if t
+            else torch.zeros(n, dtype=torch.long, device=x.device))
     is_end = torch.arange(t + 2, device=x.device) == last[:, None] + 1
     out = torch.cat([ends[:1].expand(n, 1, d), x, torch.zeros(n, 1, d, device=x.device, dtype=x.dtype)], 1)
     seen = nn.functional.pad(mask, (1, 1)) | is_end
@@ -94,18 +106,23 @@ def with_ends(x: Tensor, mask: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]: #
     return torch.where(is_end[..., None], ends[1], out), seen
 
 # %% ../../nbs/invariants/050_text_readers.ipynb #0709d620
-def open_checkpoint(weights: str | Path, kind: str) -> tuple[nn.Module, object, Place]: # model, tokenizer, where it lies
+def open_checkpoint(weights: str | Path, kind: str,
+                   ) -> tuple[nn.Module, object, Place]: # model, tokenizer, where it lies
     "A model of transformers of a kind, such as \"TokenClassification\"; raises InputError where it is missing, incomplete or of another kind."
     import transformers
     place = text_place(weights)
-    if not (place.path/"config.json").is_file(): raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
+    if not (place.path/"config.json").is_file():
+        raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
     auto = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel")
     model = load_pretrained(auto, place, f"a model for {kind}" if kind else "an encoder", ("pooler.",))
     with loading(place, "the tokenizer"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True,
+                                                               trust_remote_code=False)
     return model, tokenizer, place
 
-def checkpoint_reader(weights: str | Path, kind: str) -> tuple[CheckpointReader, tuple[str, ...], Signature]: # reader, labels, what pins it
+def checkpoint_reader(weights: str | Path, kind: str,
+                     ) -> tuple[CheckpointReader, tuple[str, ...], Signature]: # reader, labels, what pins it
     "A classifier of transformers with its labels; raises InputError naming what is missing."
     model, tokenizer, place = open_checkpoint(weights, kind)
-    return CheckpointReader(model, tokenizer), checkpoint_labels(model.config, place.name), Signature.of(weights=place.name, revision=place.revision)
+    return (CheckpointReader(model, tokenizer), checkpoint_labels(model.config, place.name),
+            Signature.of(weights=place.name, revision=place.revision))

@@ -67,7 +67,8 @@ class GradedCaptions:
 def graded_captions(n: int,       # scenes that are painted
                     seed: int = 0,
                    ) -> GradedCaptions:
-    "A true caption of each scene and its broken copies; scenes with fewer than two proved copies are left out."
+    """A true caption of each scene and its broken copies; scenes with fewer than two proved copies are left
+    out."""
     items, kept, rows = caption_items(n, seed), [], []
     for i, case in enumerate(items.cases):
         texts = {0: case.reference}
@@ -102,18 +103,22 @@ def make_bench(scenes: int,   # for retrieval and foils
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #8359e2a0
 def ask(model: ImageText, bench: Bench) -> dict[str, np.ndarray]:
-    "Ranks both ways, leads of true captions over foils, scores of graded captions, with and without their picture, and the vectors themselves."
+    """Ranks both ways, leads of true captions over foils, scores of graded captions, with and without their
+    picture, and the vectors themselves."""
     images, texts = model.images(bench.pictures), model.texts(bench.captions)[0]
     similarity, names = images @ texts.T, bench.captions # equal captions are equally right
     of_foils = images[list(bench.foils["scene"])]
     true, false = (model.texts(list(bench.foils[name]))[0] for name in ("caption", "foil"))
     shown = torch.from_numpy(bench.graded.pictures).movedim(-1, 1) / 255
     seen, told = model.images(shown), model.texts(bench.graded.texts)[0]
-    graded = {"graded": (seen[bench.graded.scene]*told).sum(1), "graded-blind": told @ F.normalize(seen.mean(0), dim=0)}
-    ranks = {"image-to-text": right_ranks(similarity, names), "text-to-image": right_ranks(similarity.T, names)}
+    graded = {"graded": (seen[bench.graded.scene]*told).sum(1),
+              "graded-blind": told @ F.normalize(seen.mean(0), dim=0)}
+    ranks = {"image-to-text": right_ranks(similarity, names),
+             "text-to-image": right_ranks(similarity.T, names)}
     return {**{way: np.array(of_way) for way, of_way in ranks.items()},
-            **{name: scores.numpy() for name, scores in graded.items()}, "foils": (of_foils*(true - false)).sum(1).numpy(),
-            "images": images.float().numpy(), "texts": texts.float().numpy()}
+            **{name: scores.numpy() for name, scores in graded.items()},
+            "foils": (of_foils*(true - false)).sum(1).numpy(), "images": images.float().numpy(),
+            "texts": texts.float().numpy()}
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #8893d05c
 CLIP_MEASURES = {"image-to-text@1": "share of pictures whose caption comes first",
@@ -123,8 +128,10 @@ CLIP_MEASURES = {"image-to-text@1": "share of pictures whose caption comes first
                  "foils": "share of true captions that score above their foil, mean of the kinds",
                  **{f"foils-{kind}": f"the same, where the {kind} is wrong" for kind in FOIL_KINDS},
                  "tau-b": "Kendall's τb of scores and exact qualities, over all graded captions",
-                 "tau-c": "Stuart's τc of the same", "tau-b-within": "τb among the captions of one picture, mean over pictures",
-                 **{f"{tau}-blind": "the same with the mean of all pictures for each" for tau in ("tau-b", "tau-c", "tau-b-within")},
+                 "tau-c": "Stuart's τc of the same",
+                 "tau-b-within": "τb among the captions of one picture, mean over pictures",
+                 **{f"{tau}-blind": "the same with the mean of all pictures for each"
+                    for tau in ("tau-b", "tau-c", "tau-b-within")},
                  "teacher-images": "cosine of student's and teacher's vector of a picture, mean",
                  "teacher-texts": "cosine of student's and teacher's vector of a caption, mean"}
 
@@ -141,12 +148,14 @@ def _retrieval(answers: Mapping, scenes: np.ndarray) -> dict[str, np.ndarray]:
 def _foil_accuracies(answers: Mapping, bench: Bench, scenes: np.ndarray) -> dict[str, np.ndarray]:
     scene, kinds = bench.foils["scene"].to_numpy(), bench.foils["kind"].to_numpy()
     right = (answers["foils"] > 0).astype(float)
-    each = {f"foils-{kind}": _means(right[kinds == kind], scenes[:, scene[kinds == kind]]) for kind in FOIL_KINDS}
+    each = {f"foils-{kind}": _means(right[kinds == kind], scenes[:, scene[kinds == kind]])
+            for kind in FOIL_KINDS}
     return {"foils": np.mean([*each.values()], 0), **each}
 
 def _taus(scores: np.ndarray, graded: GradedCaptions, weights: np.ndarray) -> dict[str, np.ndarray]:
     quality = graded.quality
-    over_all = {name: AGREEMENTS[name].many(quality, scores[None], weights, graded.scene)[0] for name in ("tau_b", "tau_c")}
+    over_all = {name: AGREEMENTS[name].many(quality, scores[None], weights, graded.scene)[0]
+                for name in ("tau_b", "tau_c")}
     within = AGREEMENTS["tau_b"].groupwise(quality, scores, graded.scene)[:, 0]
     return {"tau-b": over_all["tau_b"], "tau-c": over_all["tau_c"], "tau-b-within": _means(within, weights)}
 
@@ -157,9 +166,12 @@ def measure(answers: Mapping[str, np.ndarray],    # of `ask`
            ) -> dict[str, np.ndarray]:            # measure -> (1 + R,)
     "All of CLIP_MEASURES on the scenes as they are (first) and on every draw."
     scenes, graded = draws
-    close = {f"teacher-{side}": (answers[side]*teacher[side]).sum(1).astype(float) for side in ("images", "texts")}
-    found = _retrieval(answers, scenes) | _foil_accuracies(answers, bench, scenes) | _taus(answers["graded"], bench.graded, graded)
-    found |= {f"{tau}-blind": each for tau, each in _taus(answers["graded-blind"], bench.graded, graded).items()}
+    close = {f"teacher-{side}": (answers[side]*teacher[side]).sum(1).astype(float)
+             for side in ("images", "texts")}
+    found = _retrieval(answers, scenes) | _foil_accuracies(answers, bench, scenes) | _taus(answers["graded"],
+        bench.graded, graded)
+    found |= {f"{tau}-blind": each
+              for tau, each in _taus(answers["graded-blind"], bench.graded, graded).items()}
     return found | {name: _means(cosines, scenes) for name, cosines in close.items()}
 
 def scene_draws(bench: Bench,
@@ -177,9 +189,9 @@ def scene_draws(bench: Bench,
 class StudentRow:
     "One student of the study: what is compressed, and how its second stage goes."
     name: str
-    factorized: bool                 # the word table
-    loss: str | None                 # of stage 2: "single", "regulator", "contrastive"; None: there is no stage 2
-    more: tuple[tuple, ...] = ()     # further fields of `StagePlan`
+    factorized: bool             # the word table
+    loss: str | None             # of stage 2: "single", "regulator", "contrastive"; None: there is no stage 2
+    more: tuple[tuple, ...] = () # further fields of `StagePlan`
 
 STUDENT_ROWS = (StudentRow("WP&single", False, "single"),
             StudentRow("WP&SR", False, "regulator"),
@@ -192,10 +204,12 @@ STUDENT_ROWS = (StudentRow("WP&single", False, "single"),
             StudentRow("WP before stage 2", False, None),
             StudentRow("WP+MD before stage 2", True, None))
 TEACHER, BEGINNING = "teacher", "WP+MD before stage 2"
-SR_CONTRASTS = (("WP&SR", "WP&single"), ("L-CLIP", "WP+MD&single"), ("L-CLIP, SR ×10", "WP+MD&single")) # the regulator alone
+# the regulator alone
+SR_CONTRASTS = (("WP&SR", "WP&single"), ("L-CLIP", "WP+MD&single"), ("L-CLIP, SR ×10", "WP+MD&single"))
+# the first against the second
 CONTRASTS = (*SR_CONTRASTS, ("L-CLIP", "WP&SR"), ("WP&single", TEACHER), ("L-CLIP", TEACHER),
              *((row.name, "L-CLIP") for row in STUDENT_ROWS if row.loss == "contrastive"),
-             *((row.name, BEGINNING) for row in STUDENT_ROWS if row.factorized and row.loss)) # the first against the second
+             *((row.name, BEGINNING) for row in STUDENT_ROWS if row.factorized and row.loss))
 
 def study_lclip(teacher: Teacher,
                 dim: int,                # of the teacher's vectors
@@ -267,7 +281,8 @@ def make_part(work: CompressionWork, part: int, tick: Callable[[], None] = int) 
     tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
     for i, row in enumerate(rows): tokens[i, :len(row)] = torch.tensor(row)
     vectors = {"images": images.cpu(), "texts": TeacherTexts(tower).encode(texts).cpu()}
-    save_tensors(path, {"pixels": (255*world.rgb).round().byte(), "tokens": tokens, **vectors}, {"texts": json.dumps(texts)})
+    save_tensors(path, {"pixels": (255*world.rgb).round().byte(), "tokens": tokens, **vectors},
+                 {"texts": json.dumps(texts)})
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #a899d0dd
 STAGE_ONE, STAGE_TWO = Optim(lr=3e-3), Optim(lr=1e-3, weight_decay=1e-3) # of every tower; of every row
@@ -279,19 +294,24 @@ def _read_part(path: Path) -> tuple[dict, list[str]]: # tensors by name, texts
 
 def training_pairs(work: CompressionWork) -> PairData:
     "All files of training scenes as one; raises InputError where one is missing."
-    found = [_read_part(work.folder/"data"/f"part-{k:03d}.safetensors") for k in range(-(-work.size.scenes//PART))]
+    found = [_read_part(work.folder/"data"/f"part-{k:03d}.safetensors")
+             for k in range(-(-work.size.scenes//PART))]
     parts, texts = [part for part, _ in found], [text for _, some in found for text in some]
     longest = max(part["tokens"].shape[1] for part in parts)
     tokens = torch.cat([F.pad(part["tokens"], (0, longest - part["tokens"].shape[1])) for part in parts])
-    pixels, images, said = (torch.cat([part[name] for part in parts]) for name in ("pixels", "images", "texts"))
+    pixels, images, said = (torch.cat([part[name] for part in parts])
+                            for name in ("pixels", "images", "texts"))
     stats = teacher_of(work).tower.prepare.stats
     return PairData(pixels, tokens, texts, {TEACHER: images[None]}, {TEACHER: said}, stats=stats)
 
-def new_student(work: CompressionWork, factorized: bool, seed: int) -> tuple[LClip, tuple[str, ...]]: # and what is frozen
+def new_student(work: CompressionWork, factorized: bool, seed: int,
+               ) -> tuple[LClip, tuple[str, ...]]: # and what is frozen
     "A student as it begins, alike in all rows of a seed, and the names of what it has from its teacher."
     teacher = teacher_of(work)
     config = study_lclip(teacher, teacher_sizes([teacher])[teacher.name], factorized)
-    with seeded(seed, "l-clip"): student = LClip(config) # the vision tower draws first, alike for both word tables
+    # the vision tower draws first, alike for both word tables
+    with seeded(seed, "l-clip"):
+        student = LClip(config)
     copied = copy_patches(student, get_encoder("clip", weights=teacher.name).net)
     return student.to(work.device), copied
 
@@ -307,7 +327,8 @@ def train_tower(work: CompressionWork, tower: str, seed: int, tick: Callable[[],
     if path.exists(): return
     (student, copied), size = new_student(work, table == "factorized", seed), work.size
     plan = StagePlan(size.steps, size.batch, STAGE_ONE, precision="bf16")
-    log = distill_stage(student, training_pairs(work), stage, plan, frozen=copied, seed=seed, folder=path.parent, tick=tick)
+    log = distill_stage(student, training_pairs(work), stage, plan, frozen=copied, seed=seed,
+                        folder=path.parent, tick=tick)
     save_results(log.assign(tower=tower, seed=seed), path.parent/"log.parquet")
     save_tensors(path, getattr(student, stage).state_dict())
 
@@ -326,7 +347,8 @@ def row_folder(work: CompressionWork, row: StudentRow, seed: int) -> Path:
     "Where the student of a row lies."
     return student_folder(work.folder, row.name, seed)
 
-def begin_student(work: CompressionWork, row: StudentRow, seed: int) -> tuple[LClip, tuple[str, ...]]: # and what is frozen
+def begin_student(work: CompressionWork, row: StudentRow, seed: int,
+                 ) -> tuple[LClip, tuple[str, ...]]: # and what is frozen
     "A student with the towers of stage 1."
     student, copied = new_student(work, row.factorized, seed)
     for name, tower in (("vision", student.vision), ("text", student.text)):
@@ -340,11 +362,14 @@ def train_row(work: CompressionWork, row: StudentRow, seed: int, tick: Callable[
     if (folder/"answers.safetensors").exists(): return
     student, copied = begin_student(work, row, seed)
     if row.loss is not None:
-        plan = StagePlan(size.pair_steps, size.batch, STAGE_TWO, precision="bf16", loss=row.loss, **dict(row.more))
-        log = distill_stage(student, training_pairs(work), "pair", plan, frozen=copied, seed=seed, folder=folder/"training", tick=tick)
+        plan = StagePlan(size.pair_steps, size.batch, STAGE_TWO, precision="bf16", loss=row.loss,
+                         **dict(row.more))
+        log = distill_stage(student, training_pairs(work), "pair", plan, frozen=copied, seed=seed,
+                            folder=folder/"training", tick=tick)
         save_results(log.assign(system=row.name, seed=seed), folder/"log.parquet")
     teacher = teacher_of(work)
-    save_lclip(folder/"weights", student, teacher.place, teacher.tower.prepare, {"row": row.name, "seed": seed})
+    save_lclip(folder/"weights", student, teacher.place, teacher.tower.prepare,
+               {"row": row.name, "seed": seed})
     answers = ask(image_text(folder/"weights", work.device), bench_of(work))
     save_tensors(folder/"answers.safetensors", answers)
 
@@ -359,8 +384,8 @@ def count_parameters(model: torch.nn.Module) -> int: # a table that two modules 
     return sum(p.numel() for name, p in model.named_parameters() if name != "logit_scale")
 
 def pair_times(models: Mapping[str, Callable[[int], object]], # name -> what embeds this many pairs
-               rounds: int = 5,
-              ) -> dict[str, dict[int, float]]:               # name -> pairs at once -> milliseconds, the median
+               rounds: int = 5
+              ) -> dict[str, dict[int, float]]: # name -> pairs at once -> milliseconds, the median
     "How long a batch of 128 pairs and one pair take, measured in turns."
     seen = {name: {128: [], 1: []} for name in models}
     for turn in range(rounds + 1): # the first one warms up
@@ -370,10 +395,12 @@ def pair_times(models: Mapping[str, Callable[[int], object]], # name -> what emb
                     begun = time.perf_counter()
                     embed(pairs)
                     if turn: seen[name][pairs].append(1e3*(time.perf_counter() - begun))
-    def median(held: Mapping) -> dict[int, float]: return {pairs: float(np.median(took)) for pairs, took in held.items()}
+    def median(held: Mapping) -> dict[int, float]:
+        return {pairs: float(np.median(took)) for pairs, took in held.items()}
     return {name: median(held) for name, held in seen.items()}
 
-def _some_pairs(work: CompressionWork, n: int = 128) -> tuple[Tensor, list[list[int]]]: # pixels, tokens of one length
+# pixels, tokens of one length
+def _some_pairs(work: CompressionWork, n: int = 128) -> tuple[Tensor, list[list[int]]]:
     pairs, tower = training_pairs(work), teacher_of(work).tower
     tokens = [row[row != 0].tolist() for row in pairs.tokens[:n]]
     longest = max(map(len, tokens))
@@ -384,16 +411,18 @@ def size_table(work: CompressionWork) -> pd.DataFrame: # system, parameters, meg
     "Size and speed of the teacher and of students with either word table."
     (pixels, tokens), students = _some_pairs(work), {"WP": STUDENT_ROWS[1], "WP+MD": STUDENT_ROWS[3]}
     places = {name: row_folder(work, row, 0)/"weights" for name, row in students.items()}
-    networks = {TEACHER: get_encoder("clip", weights=work.teacher).net} | {name: read_lclip(place)[0] for name, place in places.items()}
-    models = {TEACHER: teacher_of(work).tower} | {name: image_text(place, work.device) for name, place in places.items()}
+    networks = {TEACHER: get_encoder("clip", weights=work.teacher).net} | {name: read_lclip(place)[0]
+        for name, place in places.items()}
+    models = {TEACHER: teacher_of(work).tower} | {name: image_text(place, work.device)
+                                                  for name, place in places.items()}
     def embed(model: ImageText, pairs: int) -> None:
         with torch.inference_mode():
             model.image(pixels[:pairs])
             model.text(tokens[:pairs])
     took = pair_times({name: partial(embed, model) for name, model in models.items()}, work.size.rounds)
     sizes = {name: count_parameters(net) for name, net in networks.items()}
-    rows = [{"system": name, "parameters": n, "megabytes": 2*n/1e6, "ms_128": took[name][128], "ms_1": took[name][1]}
-            for name, n in sizes.items()]
+    rows = [{"system": name, "parameters": n, "megabytes": 2*n/1e6, "ms_128": took[name][128],
+             "ms_1": took[name][1]} for name, n in sizes.items()]
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #bdbc589e
@@ -413,7 +442,8 @@ def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and wh
     for system in dict.fromkeys(name for name, _ in measured):
         of = {seed: held for (name, seed), held in measured.items() if name == system}
         for m in CLIP_MEASURES:
-            rows.append({"system": system, "measure": m, **summary_rows({seed: held[m] for seed, held in of.items()})})
+            rows.append({"system": system, "measure": m,
+                         **summary_rows({seed: held[m] for seed, held in of.items()})})
     return pd.DataFrame(rows)
 
 def difference_verdict(row: Mapping) -> str: # of a difference with ci_low, ci_high, seed_low, seed_high
@@ -421,8 +451,10 @@ def difference_verdict(row: Mapping) -> str: # of a difference with ci_low, ci_h
     if row["ci_low"] > 0 and row["seed_low"] > 0: return "more"
     return "less" if row["ci_high"] < 0 and row["seed_high"] < 0 else "open"
 
-def _difference(measured: Measured, system: str, against: str, m: str) -> dict[int, np.ndarray]: # of each seed
-    def other(seed: int) -> np.ndarray: return measured[against, 0 if against == TEACHER else seed][m] # one teacher for all
+# of each seed
+def _difference(measured: Measured, system: str, against: str, m: str) -> dict[int, np.ndarray]:
+    def other(seed: int) -> np.ndarray: # one teacher for all
+        return measured[against, 0 if against == TEACHER else seed][m]
     return {seed: held[m] - other(seed) for (name, seed), held in measured.items() if name == system}
 
 def difference_table(measured: Measured,
@@ -435,7 +467,8 @@ def difference_table(measured: Measured,
         for m in CLIP_MEASURES:
             if against == TEACHER and m.startswith("teacher"): continue
             found = summary_rows(_difference(measured, system, against, m))
-            rows.append({"system": system, "against": against, "measure": m, **found, "verdict": difference_verdict(found)})
+            rows.append({"system": system, "against": against, "measure": m, **found,
+                         "verdict": difference_verdict(found)})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #05e2f138
@@ -456,18 +489,25 @@ class CompressionStudy:
     def load(cls, folder: str | Path) -> "CompressionStudy":
         "Read a finished study; raises InputError where there is none."
         folder, found = Path(folder), Path(folder)/"compression.json"
-        if not found.exists(): raise InputError(f"no finished study of compression in {folder}; run `invariant-metrics lclip study`")
+        if not found.exists():
+            raise InputError(f"no finished study of compression in {folder}; "
+                             "run `invariant-metrics lclip study`")
         frames = [load_results(folder/f"{name}.parquet") for name in COMPRESSION_TABLES]
         return cls(folder, *frames, json.loads(found.read_text(encoding="utf-8")))
 
-def _result_row(key: tuple[str, int], name: str, stat: np.ndarray, work: CompressionWork, signature: Signature) -> dict:
+def _result_row(key: tuple[str, int], name: str, stat: np.ndarray, work: CompressionWork,
+                signature: Signature) -> dict:
     (system, seed), ci = key, interval(stat[0], stat[1:])
     n = work.size.graded if name.startswith("tau") else work.size.test
-    about = {"task": "l-clip", "dataset": "scenes/test", "model": "clip" if system == TEACHER else "l-clip", "invariants": ""}
-    found = {"metric": name, "value": stat[0], "ci_low": ci.low, "ci_high": ci.high, "n": n, "higher_is_better": True}
-    return {**about, "system": system, "alpha": np.nan, "seed": seed, **found, "signature": str(signature.extended(metric=name))}
+    about = {"task": "l-clip", "dataset": "scenes/test", "model": "clip" if system == TEACHER else "l-clip",
+             "invariants": ""}
+    found = {"metric": name, "value": stat[0], "ci_low": ci.low, "ci_high": ci.high, "n": n,
+             "higher_is_better": True}
+    return {**about, "system": system, "alpha": np.nan, "seed": seed, **found,
+            "signature": str(signature.extended(metric=name))}
 
-def read_answers(work: CompressionWork, seeds: int) -> dict[tuple[str, int], dict[str, np.ndarray]]: # (row, seed) -> of `ask`
+def read_answers(work: CompressionWork, seeds: int,
+                ) -> dict[tuple[str, int], dict[str, np.ndarray]]: # (row, seed) -> of `ask`
     "The answers of the teacher (seed 0) and of every row."
     places = {(row.name, seed): row_folder(work, row, seed) for row in STUDENT_ROWS for seed in range(seeds)}
     places = {(TEACHER, 0): work.folder/"students"/TEACHER} | places
@@ -480,13 +520,17 @@ def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> Co
     draws = scene_draws(bench, size.reps, work.seed)
     measured = {key: measure(held, answers[TEACHER, 0], bench, draws) for key, held in answers.items()}
     revision = teacher_of(work).tower.revision
-    signature = Signature.of(metric="", teacher=revision, size=digest(asdict(size)), seed=work.seed, reps=size.reps)
-    rows = [_result_row(key, name, stat, work, signature) for key, held in measured.items() for name, stat in held.items()]
+    signature = Signature.of(metric="", teacher=revision, size=digest(asdict(size)), seed=work.seed,
+                             reps=size.reps)
+    rows = [_result_row(key, name, stat, work, signature) for key, held in measured.items()
+            for name, stat in held.items()]
     logs = [load_results(path) for path in sorted(work.folder.glob("students/*/log.parquet"))]
-    tables = {"results": results_table(rows), "summary": summary_table(measured), "differences": difference_table(measured),
-              "sizes": size_table(work), "losses": pd.concat(logs, ignore_index=True)}
+    tables = {"results": results_table(rows), "summary": summary_table(measured),
+              "differences": difference_table(measured), "sizes": size_table(work),
+              "losses": pd.concat(logs, ignore_index=True)}
     for name in COMPRESSION_TABLES: save_results(tables[name], work.folder/f"{name}.parquet")
-    with atomic_write(work.folder/"compression.json") as path: path.write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    with atomic_write(work.folder/"compression.json") as path:
+        path.write_text(json.dumps(meta, indent=1), encoding="utf-8")
     return CompressionStudy.load(work.folder)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #50c000bb
@@ -500,7 +544,8 @@ def do_pieces(pieces: Sequence[Callable], workers: int, bar) -> None: # each tak
     "Do all pieces, in this process where there are no workers."
     if not workers:
         for piece in pieces: piece(tick=bar.update)
-    else: share_out([partial(do_quietly, piece) for piece in pieces], workers, bar, [__name__, "torch._dynamo"])
+    else:
+        share_out([partial(do_quietly, piece) for piece in pieces], workers, bar, [__name__, "torch._dynamo"])
 
 def pieces_of(work: CompressionWork, seeds: int) -> list[list[Callable]]:
     "The rounds of the study; what lies in the folder already is done again in no time."
@@ -508,16 +553,20 @@ def pieces_of(work: CompressionWork, seeds: int) -> list[list[Callable]]:
     towers = [(tower, seed) for tower in ("vision", "text-full", "text-factorized") for seed in range(seeds)]
     rows = [(row, seed) for row in STUDENT_ROWS for seed in range(seeds)]
     data = [partial(ask_teacher, work), *(partial(make_part, work, k) for k in parts)]
-    return [data, [partial(train_tower, work, *one) for one in towers], [partial(train_row, work, *one) for one in rows]]
+    return [data, [partial(train_tower, work, *one) for one in towers],
+            [partial(train_row, work, *one) for one in rows]]
 
-def training_steps(work: CompressionWork, seeds: int) -> tuple[int, int]: # of the whole study, and those that are done
+def training_steps(work: CompressionWork, seeds: int,
+                  ) -> tuple[int, int]: # of the whole study, and those that are done
     "How many training steps there are, counted in checkpoints."
     trained = sum(row.loss is not None for row in STUDENT_ROWS)
     steps = seeds*(3*work.size.steps + trained*work.size.pair_steps)
-    kept = [path for where in ("towers/*", "students/*/training") for path in work.folder.glob(f"{where}/checkpoint.safetensors")]
+    kept = [path for where in ("towers/*", "students/*/training")
+            for path in work.folder.glob(f"{where}/checkpoint.safetensors")]
     return steps, sum(read_state(path, header_only=True)[1]["step"] for path in kept)
 
-def _finished(folder: Path, settings: Mapping) -> bool: # or not; raises InputError on a study with other settings
+# or not; raises InputError on a study with other settings
+def _finished(folder: Path, settings: Mapping) -> bool:
     begun, found = folder/"settings.json", folder/"compression.json"
     if begun.exists() and json.loads(begun.read_text(encoding="utf-8")) != settings:
         raise InputError(f"{folder} holds a study with other settings; choose another folder")
@@ -525,21 +574,23 @@ def _finished(folder: Path, settings: Mapping) -> bool: # or not; raises InputEr
         with atomic_write(begun) as path: path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
     return found.exists()
 
-def compression_study(folder: str | Path,             # made if absent
-                      *, teacher: str = "embedded-clip", # card or folder of a CLIP in transformers' form
-                      scale: str = "default",          # "quick", "default" or "full"
-                      seeds: int | None = None,        # trainings of every row; None: STUDY_SEEDS of the scale
-                      seed: int = 0,                   # of scenes, bench and draws
+def compression_study(folder: str | Path,                 # made if absent
+                      *, teacher: str = "embedded-clip",  # card or folder of a CLIP in transformers' form
+                      scale: str = "default",             # "quick", "default" or "full"
+                      seeds: int | None = None, # trainings of every row; None: STUDY_SEEDS of the scale
+                      seed: int = 0,                      # of scenes, bench and draws
                       device: str = "cpu",
-                      workers: int = 2,                # processes, one thread each; 0 works in this one
-                      size: CompressionSize | None = None, # instead of the scale's
+                      workers: int = 2,                   # processes, one thread each; 0 works in this one
+                      size: CompressionSize | None = None # instead of the scale's
                      ) -> CompressionStudy:
-    "Train, ask and compare all rows, or go on where it was left; raises InputError on an unknown scale or teacher."
+    """Train, ask and compare all rows, or go on where it was left; raises InputError on an unknown scale or
+    teacher."""
     if scale not in COMPRESSION_SIZES: raise unknown("scale", scale, COMPRESSION_SIZES)
     work = CompressionWork(Path(folder), str(teacher), size or COMPRESSION_SIZES[scale], seed, device)
     revision = teacher_of(work).tower.revision
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
-    mine = {"size": asdict(work.size), "measures": [*CLIP_MEASURES], "seeds": seeds, "seed": seed, "teacher": revision, "device": device}
+    mine = {"size": asdict(work.size), "measures": [*CLIP_MEASURES], "seeds": seeds, "seed": seed,
+            "teacher": revision, "device": device}
     if _finished(work.folder, mine): return CompressionStudy.load(folder)
     begun, (steps, before) = time.perf_counter(), training_steps(work, seeds)
     with progress(desc="students", total=steps, initial=before, delay=0) as bar:

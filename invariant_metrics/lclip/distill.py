@@ -32,7 +32,8 @@ from ..encoders.weights import Card, Place, resolve, save_embedded_folder
 from ..files import load_results, save_results
 from ..models.colorizer import fixed_seed
 from ..models.multiplexed import LClip, LClipConfig, TowerConfig
-from ..runs import RUN_SCALES, clean_refusal, first_alone, open_run, per_scale, processes, versions, write_run
+from ..runs import (RUN_SCALES, clean_refusal, first_alone, open_run, per_scale, processes,
+                                    versions, write_run)
 from ..training.distillation import PAPER_STAGES, STAGES, PairData, StagePlan, copy_patches
 from ..training.distillation import distill_stage, teacher_heads
 from ..training.image_text import TEST_SCENES, image_text_report
@@ -281,7 +282,8 @@ def _check_used(pair: StagePlan, variation: Variation,
     idle = {}
     if pair.loss != "contrastive": idle["--contrastive-scale"] = "only --loss contrastive has a scale"
     if pair.loss != "regulator": idle["--reduction sum"] = "only --loss regulator has a reduction"
-    if pair.views == 1: idle["--without"] = "there is one view of each picture, as it is; give --views 2 or more"
+    if pair.views == 1:
+        idle["--without"] = "there is one view of each picture, as it is; give --views 2 or more"
     for name in given:
         why = no_pairs or idle.get(name)
         if given[name] and why: raise InputError(f"{name} would change nothing: {why}")
@@ -346,31 +348,31 @@ def _train(out: Path, meta: dict, work: _Work) -> LClip: # resumable; raises Key
     return student.eval().cpu()
 
 # %% ../../nbs/lclip/00_distill.ipynb #2ce2a479
-def distill(data="scenes",                            # "scenes", a folder of pictures, or a file of captions
-            out: str | Path = "runs/lclip",           # the run folder
-            teacher="embedded-clip",                  # card, folder, organization/model@commit; or several
-            *, captions: str | Path | None = None,    # their file, as `load_pairs` takes it
-            texts: str | Path | None = None,          # a file of further captions, for the text tower
-            pictures: str | Path | None = None,       # a folder of further pictures, for the image tower
-            student="small",                          # as `student_config` takes it
-            recipe: str = "small",                    # or "paper"
-            scale: str = "default",                   # of the small recipe
-            steps: Mapping[str, int] | None = None,   # stage -> steps
-            first: bool | None = None,                # pairs: a picture's first caption only; None: as the recipe
-            prefix: str = "A photo depicts ",         # CLIPScore's; texts are read with and without
-            long: str = "refuse",                     # or "cut": captions over the context
-            skip_bad: bool = False,                   # leave out pictures that are missing or damaged
-            views: int | None = None,                 # of pictures in the stage of pairs; None: as the recipe
-            variation: Variation = Variation(),       # how views differ
-            copy: bool = True,                        # the teacher's patch layers, where sizes agree
+def distill(data="scenes",                          # "scenes", a folder of pictures, or a file of captions
+            out: str | Path = "runs/lclip",         # the run folder
+            teacher="embedded-clip",                # card, folder, organization/model@commit; or several
+            *, captions: str | Path | None = None,  # their file, as `load_pairs` takes it
+            texts: str | Path | None = None,        # a file of further captions, for the text tower
+            pictures: str | Path | None = None,     # a folder of further pictures, for the image tower
+            student="small",                        # as `student_config` takes it
+            recipe: str = "small",                  # or "paper"
+            scale: str = "default",                 # of the small recipe
+            steps: Mapping[str, int] | None = None, # stage -> steps
+            first: bool | None = None, # pairs: a picture's first caption only; None: as the recipe
+            prefix: str = "A photo depicts ",       # CLIPScore's; texts are read with and without
+            long: str = "refuse",                   # or "cut": captions over the context
+            skip_bad: bool = False,                 # leave out pictures that are missing or damaged
+            views: int | None = None,               # of pictures in the stage of pairs; None: as the recipe
+            variation: Variation = Variation(),     # how views differ
+            copy: bool = True,                      # the teacher's patch layers, where sizes agree
             seed: int = 0,
-            device: str | None = None,                # default cpu
-            resume: bool = False,                     # insist on going on with a run
-            overwrite: bool = False,                  # replace another run in the folder
-            workers: int = 0,                         # threads that prepare batches
-            save_every: int = 100,                    # steps between checkpoints
-            **changes,                                # as `stage_plans` takes them: loss, reduction, batch, …
-           ) -> Path:                                 # the student's folder
+            device: str | None = None,              # default cpu
+            resume: bool = False,                   # insist on going on with a run
+            overwrite: bool = False,                # replace another run in the folder
+            workers: int = 0,                       # threads that prepare batches
+            save_every: int = 100,                  # steps between checkpoints
+            **changes                               # as `stage_plans` takes them: loss, reduction, batch, …
+           ) -> Path: # the student's folder
     "Distill a student in a run folder that goes on where it stopped; raises InputError on what cannot work."
     check_device(device)
     few_threads()

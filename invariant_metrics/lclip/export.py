@@ -232,7 +232,8 @@ class ExportedTowers:
         most, end = self.settings["context"], self.settings["end"]
         early = [c for c, row in zip(captions, rows) if end in row[:-1]]
         if early:
-            raise InputError(f"{len(early)} captions hold the end token as a word: {early[0]!r:.60}; remove it")
+            raise InputError(f"{len(early)} captions hold the end token as a word: "
+                             f"{early[0]!r:.60}; remove it")
         long = [c for c, row in zip(captions, rows) if len(row) > most]
         over = f"{len(long)} captions have more than {most} tokens"
         if long: raise InputError(f"{over}: {long[0]!r:.60}; cut or split them")

@@ -21,10 +21,12 @@ import numpy as np
 import pandas as pd
 from safetensors.torch import load_file
 
-from ..core import InputError, Signature, announce, check_range, few_threads, progress, rng, unknown
+from ..core import (InputError, Signature, announce, check_range, few_threads, progress, rng,
+                                    unknown)
 from ..encoders.base import get_encoder
 from ..encoders.image_text import ImageText, image_text
-from ..files import atomic_write, digest, load_results, results_table, save_results, save_tensors
+from ..files import (atomic_write, digest, load_results, results_table, save_results,
+                                     save_tensors)
 from ..encoders.lclip import read_lclip
 from .distill import STUDY_SEEDS, distill
 from .supervise import RECIPES, WORD_METRICS, CaptionerRecipe, CaptionPart, CaptionTask
@@ -45,9 +47,10 @@ class RewardArm:
 
 LIKELIHOOD = "likelihood"
 DISTILLED = {"student": 0, "twin": 1} # judge -> seed of its distillation, if nobody gives one
-REWARD_ARMS = {"cider-d": RewardArm(0), "l-clipscore": RewardArm(1), "refl-clipscore": RewardArm(1, True), "mix-refl": RewardArm(0.5, True),
-               "mix-0.3": RewardArm(0.3), "mix-0.5": RewardArm(0.5), "mix-0.7": RewardArm(0.7),
-               "twin-l-clipscore": RewardArm(1, judge="twin"), "clipscore": RewardArm(1, judge="teacher")}
+REWARD_ARMS = {"cider-d": RewardArm(0), "l-clipscore": RewardArm(1), "refl-clipscore": RewardArm(1, True),
+               "mix-refl": RewardArm(0.5, True), "mix-0.3": RewardArm(0.3), "mix-0.5": RewardArm(0.5),
+               "mix-0.7": RewardArm(0.7), "twin-l-clipscore": RewardArm(1, judge="twin"),
+               "clipscore": RewardArm(1, judge="teacher")}
 
 @dataclass(frozen=True)
 class RewardSize:
@@ -58,8 +61,9 @@ class RewardSize:
 REWARD_SIZES = per_scale(RewardSize("quick", 100), RewardSize("default", 2000), RewardSize("full", 2000))
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #4906720f
-JUDGES = {"l-clipscore": ("student", False), "refl-clipscore": ("student", True), "twin-l-clipscore": ("twin", False),
-          "clipscore": ("teacher", False)} # metric -> who judges, and whether with references
+# metric -> who judges, and whether with references
+JUDGES = {"l-clipscore": ("student", False), "refl-clipscore": ("student", True),
+          "twin-l-clipscore": ("twin", False), "clipscore": ("teacher", False)}
 
 @dataclass(frozen=True)
 class RewardWork:
@@ -79,7 +83,8 @@ class RewardWork:
 
     def judges(self) -> dict[str, ClipReward]: # by metric
         there = dict(self.weights)
-        return {metric: ClipReward(self.judge(who), refs) for metric, (who, refs) in JUDGES.items() if who in there}
+        return {metric: ClipReward(self.judge(who), refs) for metric, (who, refs) in JUDGES.items()
+                if who in there}
 
 @lru_cache(maxsize=1)
 def study_parts(recipe: CaptionerRecipe, device: str) -> dict[str, CaptionPart]: # "train", "test"
@@ -90,18 +95,26 @@ def study_parts(recipe: CaptionerRecipe, device: str) -> dict[str, CaptionPart]:
 def _leave(work: RewardWork, system: str, seed: int, texts: Sequence[str], about: Mapping) -> None:
     measured = measure_captions(texts, study_parts(work.recipe, work.device)["test"], work.judges())
     place = work.place(system, seed)
-    save_tensors(place/"measured.safetensors", {name: rows.pred.contiguous() for name, (_, rows) in measured.items()})
-    metrics = {name: [metric.higher_is_better, str(metric.signature)] for name, (metric, _) in measured.items()}
-    with atomic_write(place/"piece.json") as path: path.write_text(json.dumps({**about, "texts": list(texts), "metrics": metrics}), encoding="utf-8")
+    save_tensors(place/"measured.safetensors",
+                 {name: rows.pred.contiguous() for name, (_, rows) in measured.items()})
+    metrics = {name: [metric.higher_is_better, str(metric.signature)]
+               for name, (metric, _) in measured.items()}
+    with atomic_write(place/"piece.json") as path:
+        path.write_text(json.dumps({**about, "texts": list(texts), "metrics": metrics}), encoding="utf-8")
 
-def read_piece(work: RewardWork, system: str, seed: int) -> tuple[dict[str, tuple[ItemMetric, Rows]], dict]: # what was measured, and what it is about
+def read_piece(work: RewardWork, system: str, seed: int,
+              ) -> tuple[dict[str, tuple[ItemMetric, Rows]], dict]: # what was measured, and what it is about
     "What a piece left; raises InputError where it is damaged."
     place = work.place(system, seed)
-    try: about, rows = json.loads((place/"piece.json").read_text(encoding="utf-8")), load_file(place/"measured.safetensors")
-    except (OSError, ValueError) as error: raise InputError(f"{place} cannot be read ({error}); run again with --overwrite") from error
+    try:
+        about = json.loads((place/"piece.json").read_text(encoding="utf-8"))
+        rows = load_file(place/"measured.safetensors")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place} cannot be read ({error}); run again with --overwrite") from error
     def metric(name: str) -> ItemMetric:
         higher, signature = about["metrics"][name]
-        return get_metric(name) if name in WORD_METRICS else SingleMetric(name, None, None, higher, Signature.parse(signature))
+        return (get_metric(name) if name in WORD_METRICS
+                else SingleMetric(name, None, None, higher, Signature.parse(signature)))
     return {name: (metric(name), Rows(rows[name])) for name in about["metrics"]}, about
 
 def train_likelihood(work: RewardWork, seed: int, tick: Callable[[], None] = int) -> None:
@@ -112,7 +125,8 @@ def train_likelihood(work: RewardWork, seed: int, tick: Callable[[], None] = int
     task = CaptionTask(study_parts(work.recipe, work.device), work.recipe, place, seed, work.device, tick)
     network, _ = likelihood_stage(task)
     features = task.parts["train"].inputs["features"].shape[-1]
-    save_captioner(place/"captioner.safetensors", network, {"model": work.recipe.model, "features": features, "longest": work.recipe.longest})
+    save_captioner(place/"captioner.safetensors", network,
+                   {"model": work.recipe.model, "features": features, "longest": work.recipe.longest})
     (place/"likelihood"/"checkpoint.safetensors").unlink()
 
 def measure_likelihood(work: RewardWork, seed: int, tick: Callable[[], None] = int) -> None:
@@ -171,25 +185,30 @@ def _compared(of: np.ndarray, base: np.ndarray, n: int) -> dict: # both (seeds, 
     apart = of - base
     mean = apart.mean(0)
     ci = interval(mean[0], mean[1:])
-    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": mean[0], "ci_low": ci.low, "ci_high": ci.high,
-            "seed_low": apart[:, 0].min(), "seed_high": apart[:, 0].max(), "n": n}
+    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": mean[0], "ci_low": ci.low,
+            "ci_high": ci.high, "seed_low": apart[:, 0].min(), "seed_high": apart[:, 0].max(), "n": n}
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #27b21c63
 TRUTH = ("true-objects", "true-colors", "true-relations", "true-all", "kept-relations", "false-claims")
-PAIRS = (("l-clipscore", "twin-l-clipscore"), ("l-clipscore", "clipscore")) # rewards that judge each other, by system and metric
+# rewards that judge each other, by system and metric
+PAIRS = (("l-clipscore", "twin-l-clipscore"), ("l-clipscore", "clipscore"))
 
-def _advantage(m: Measurements, one: str, other: str) -> tuple[np.ndarray, np.ndarray]: # mean gains of own and of the other's captioners
-    def gain(judge: str, trained_on: str) -> np.ndarray: return m.values(trained_on, judge) - m.values(LIKELIHOOD, judge)
+# mean gains of own and of the other's captioners
+def _advantage(m: Measurements, one: str, other: str) -> tuple[np.ndarray, np.ndarray]:
+    def gain(judge: str, trained_on: str) -> np.ndarray:
+        return m.values(trained_on, judge) - m.values(LIKELIHOOD, judge)
     return (gain(one, one) + gain(other, other))/2, (gain(one, other) + gain(other, one))/2
 
-def reward_answers(m: Measurements) -> pd.DataFrame: # question, system, against, metric, value, base, difference, ci_low, …, n
+# question, system, against, metric, value, base, difference, ci_low, …, n
+def reward_answers(m: Measurements) -> pd.DataFrame:
     "A row for each contrast of a question, as far as its captioners were trained."
     rows, trained = [], [s for s in m.systems if s != LIKELIHOOD]
     def add(question: str, system: str, against: str, metrics: Sequence[str]) -> None:
         if not {system, against} <= {*m.systems}: return
         for metric in filter(m.has, metrics):
             found = _compared(m.values(system, metric), m.values(against, metric), m.n)
-            rows.append({"question": question, "system": system, "against": against, "metric": metric, **found})
+            rows.append({"question": question, "system": system, "against": against, "metric": metric,
+                         **found})
     for system in trained: add("collapse", system, LIKELIHOOD, ("repetition", "words", *TRUTH))
     for system in trained:
         if system != "cider-d": add("relations", system, "cider-d", TRUTH)
@@ -199,13 +218,16 @@ def reward_answers(m: Measurements) -> pd.DataFrame: # question, system, against
             add("self-preference-exact", judge, rival, ("true-all", "kept-relations", "false-claims"))
         if {one, other} <= {*m.systems} and m.has(one) and m.has(other):
             found = _compared(*_advantage(m, one, other), m.n)
-            rows.append({"question": "self-preference", "system": one, "against": other, "metric": "own-judge-advantage", **found})
+            rows.append({"question": "self-preference", "system": one, "against": other,
+                         "metric": "own-judge-advantage", **found})
     return pd.DataFrame(rows)
 
-def cross_gains(m: Measurements) -> pd.DataFrame: # trained_on, judge, gain, ci_low, ci_high, seed_low, seed_high
+def cross_gains(m: Measurements,
+               ) -> pd.DataFrame: # trained_on, judge, gain, ci_low, ci_high, seed_low, seed_high
     "What each judge says a captioner gained over the one without a reward."
     exact = {"exact": "true-all", "exact-relations": "kept-relations"}
-    judges = {JUDGES[metric][0]: metric for metric in ("l-clipscore", "twin-l-clipscore", "clipscore") if m.has(metric)} | exact
+    judges = {JUDGES[metric][0]: metric for metric in ("l-clipscore", "twin-l-clipscore", "clipscore")
+              if m.has(metric)} | exact
     rows = []
     for system in ("cider-d", "mix-0.5", "l-clipscore", "twin-l-clipscore", "clipscore"):
         for judge, metric in judges.items() if system in m.systems else ():
@@ -218,7 +240,8 @@ def cross_gains(m: Measurements) -> pd.DataFrame: # trained_on, judge, gain, ci_
 def own_student(teacher: str | Path) -> str | None: # a card
     "The package's own student, if it learned from this teacher; else None."
     learned_from = read_lclip("embedded-lclip")[1].about["teachers"]
-    return "embedded-lclip" if [of["revision"] for of in learned_from] == [image_text(teacher).revision] else None
+    return ("embedded-lclip" if [of["revision"] for of in learned_from] == [image_text(teacher).revision]
+            else None)
 
 @dataclass(frozen=True, eq=False)
 class RewardStudy:
@@ -234,7 +257,9 @@ class RewardStudy:
     def load(cls, folder: str | Path) -> "RewardStudy":
         "The study of a folder; raises InputError where it is not finished."
         folder = Path(folder)
-        if not (folder/"rewards.json").exists(): raise InputError(f"{folder} holds no finished study of rewards; run: invariant-metrics lclip study --parts rewards")
+        if not (folder/"rewards.json").exists():
+            raise InputError(f"{folder} holds no finished study of rewards; run: "
+                             "invariant-metrics lclip study --parts rewards")
         frames = [load_results(folder/f"{name}.parquet") for name in ("results", "answers", "cross")]
         told = json.loads((folder/"examples.json").read_text(encoding="utf-8"))
         pictures = np.load(folder/"examples.npz")["pictures"]
@@ -245,9 +270,11 @@ SHOWN_EXAMPLES = 6
 
 def _write_examples(folder: Path, work: RewardWork, m: Measurements) -> None:
     part = study_parts(work.recipe, work.device)["test"]
-    pictures = np.stack([(255*rgb).round().byte().numpy() for rgb, _ in zip(part.pictures(), range(SHOWN_EXAMPLES))])
+    pictures = np.stack([(255*rgb).round().byte().numpy()
+                         for rgb, _ in zip(part.pictures(), range(SHOWN_EXAMPLES))])
     people = [refs[0] for refs in part.corpus.references]
-    told = [{"people": people[i], **{s: m.pieces[s, 0][1]["texts"][i] for s in m.systems}} for i in range(len(pictures))]
+    told = [{"people": people[i], **{s: m.pieces[s, 0][1]["texts"][i] for s in m.systems}}
+            for i in range(len(pictures))]
     with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, pictures=pictures)
     with atomic_write(folder/"examples.json") as path: path.write_text(json.dumps(told), encoding="utf-8")
 
@@ -260,10 +287,12 @@ def _conclude(work: RewardWork, m: Measurements, about: Mapping) -> None:
     save_results(reward_answers(m), folder/"answers.parquet")
     save_results(cross_gains(m), folder/"cross.parquet")
     _write_examples(folder, work, m)
-    alarms = {f"{system}-s{k}": told["alarm"] for (system, k), (_, told) in m.pieces.items() if "alarm" in told}
+    alarms = {f"{system}-s{k}": told["alarm"] for (system, k), (_, told) in m.pieces.items()
+              if "alarm" in told}
     seconds = {f"{system}-s{k}": told["seconds"] for (system, k), (_, told) in m.pieces.items()}
     with atomic_write(folder/"rewards.json") as path:
-        path.write_text(json.dumps({**about, "alarms": alarms, "piece seconds": seconds}, indent=1), encoding="utf-8")
+        path.write_text(json.dumps({**about, "alarms": alarms, "piece seconds": seconds}, indent=1),
+                        encoding="utf-8")
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #68120ef2
 def _same_study(folder: Path, settings: Mapping) -> None: # raises InputError on a folder with another one
@@ -273,17 +302,22 @@ def _same_study(folder: Path, settings: Mapping) -> None: # raises InputError on
         with atomic_write(begun) as path: path.write_text(json.dumps(told, indent=1), encoding="utf-8")
     found = json.loads(begun.read_text(encoding="utf-8"))
     differ = [name for name in {**found, **told} if found.get(name) != told.get(name)]
-    if differ: raise InputError(f"{folder} holds a study of rewards with other settings ({', '.join(differ[:3])}); choose another folder")
+    if differ:
+        raise InputError(f"{folder} holds a study of rewards with other settings "
+                         f"({', '.join(differ[:3])}); choose another folder")
 
-def _rounds(work: RewardWork, systems: Sequence[str], seeds: int) -> list[list[Callable]]: # each of independent pieces
-    judges = sorted((judge for judge, _ in work.weights), key=lambda judge: judge == "teacher") # distilling takes longest
+# each of independent pieces
+def _rounds(work: RewardWork, systems: Sequence[str], seeds: int) -> list[list[Callable]]:
+    # distilling takes longest
+    judges = sorted((judge for judge, _ in work.weights), key=lambda judge: judge == "teacher")
     first = [partial(see_pictures, work, judge) for judge in judges]
     begin = [partial(train_likelihood, work, k) for k in range(seeds)]
     measured = [partial(measure_likelihood, work, k) for k in range(seeds)]
     arms = [partial(train_reward, work, s, k) for k in range(seeds) for s in systems]
     return [[first[0], *begin, *first[1:]], [*measured, *arms]]
 
-def _quiet(piece: Callable, tick: Callable[[], None] = int) -> None: # in a process of its own: no bars beside the study's
+# in a process of its own: no bars beside the study's
+def _quiet(piece: Callable, tick: Callable[[], None] = int) -> None:
     os.environ["INVARIANT_METRICS_QUIET"] = "1"
     piece(tick=tick)
 
@@ -293,18 +327,21 @@ def _do(pieces: Sequence[Callable], workers: int, bar) -> None:
         for piece in pieces: piece(tick=bar.update)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #d070e34c
-def reward_study(folder: str | Path,                      # made if absent; gone on with if it holds the same study
-                 scale: str = "default",                  # of REWARD_SIZES
-                 seeds: int | None = None,                # captioners of each kind; None: STUDY_SEEDS of the scale
-                 seed: int = 0,                           # of the drawings of pictures
-                 workers: int = 2,                        # processes of one thread; 0 works in this one
-                 device: str | None = "cpu",
-                 *, student: str | Path | None = None,    # the light CLIP whose score is the reward; None: the teacher's, as told above
-                 twin: str | Path | None = None,          # a student of another seed; None: one is distilled from the teacher
-                 teacher: str | Path = "embedded-clip",
-                 systems: Sequence[str] = tuple(REWARD_ARMS), # rewards to train with
-                ) -> RewardStudy:
-    "Captioners by reward on painted scenes, judged by CLIPs and by the truth; raises InputError on weights that are not there."
+def reward_study(
+    folder: str | Path,                          # made if absent; gone on with if it holds the same study
+    scale: str = "default",                      # of REWARD_SIZES
+    seeds: int | None = None,                    # captioners of each kind; None: STUDY_SEEDS of the scale
+    seed: int = 0,                               # of the drawings of pictures
+    workers: int = 2,                            # processes of one thread; 0 works in this one
+    device: str | None = "cpu",
+    # the light CLIP whose score is the reward; None: the teacher's, as told above
+    *, student: str | Path | None = None,
+    twin: str | Path | None = None, # a student of another seed; None: one is distilled from the teacher
+    teacher: str | Path = "embedded-clip",
+    systems: Sequence[str] = tuple(REWARD_ARMS), # rewards to train with
+) -> RewardStudy:
+    """Captioners by reward on painted scenes, judged by CLIPs and by the truth; raises InputError on weights
+    that are not there."""
     if scale not in REWARD_SIZES: raise unknown("scale", scale, REWARD_SIZES)
     size, folder = REWARD_SIZES[scale], Path(folder)
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
@@ -318,12 +355,13 @@ def reward_study(folder: str | Path,                      # made if absent; gone
     like = "quick" if scale == "quick" else "default" # students are distilled as the package's own was
     work = RewardWork(folder, RECIPES[size.recipe], tuple(there.items()), like, device or "cpu")
     told = {name: work.judge(name).describe() if given[name] else "distilled here" for name in there}
-    settings = {"scale": scale, "seeds": seeds, "seed": seed, "systems": list(systems), "recipe": digest(repr(work.recipe)), "judges": told,
-                "exact": "relations of things so named"}
+    settings = {"scale": scale, "seeds": seeds, "seed": seed, "systems": list(systems),
+                "recipe": digest(repr(work.recipe)), "judges": told, "exact": "relations of things so named"}
     _same_study(folder, settings)
     if (folder/"rewards.json").exists(): return RewardStudy.load(folder)
     begun, train = time.perf_counter(), work.recipe.scenes[0]
-    steps = seeds*(work.recipe.likelihood.length(5*train) + len(systems)*work.recipe.reward.length(train) + 1) + len(there)
+    steps = seeds*(work.recipe.likelihood.length(5*train) + len(systems)*work.recipe.reward.length(train)
+                   + 1) + len(there)
     with progress(desc="rewards", total=steps) as bar:
         for pieces in _rounds(work, systems, seeds): _do(pieces, workers, bar)
     announce("rewards: intervals")

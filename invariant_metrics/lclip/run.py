@@ -48,8 +48,10 @@ def distilled_judges(out: Path, # a run folder with the part "compression"
     "The students L-CLIP of the first two seeds as judges of the other part; of one seed there is no twin."
     from invariant_metrics.lclip.reward_study import REWARD_ARMS
     names = ("student", "twin")[:seeds]
-    places = {name: student_folder(out/"compression", "L-CLIP", seed)/"weights" for seed, name in enumerate(names)}
-    return places | {"systems": tuple(name for name, arm in REWARD_ARMS.items() if arm.judge in ("teacher", *names))}
+    places = {name: student_folder(out/"compression", "L-CLIP", seed)/"weights"
+              for seed, name in enumerate(names)}
+    return places | {"systems": tuple(name for name, arm in REWARD_ARMS.items()
+                                      if arm.judge in ("teacher", *names))}
 
 def _do_part(part: str, out: Path, s: dict, judges: str | None, workers: int) -> None:
     options = dict(scale=s["scale"], seeds=s["seeds"], seed=s["seed"], device=s["device"], workers=workers)
@@ -60,7 +62,8 @@ def _do_part(part: str, out: Path, s: dict, judges: str | None, workers: int) ->
         given = distilled_judges(out, s["seeds"]) if judges == "compression" else {}
         reward_study(out/part, teacher=s["teacher"], **options, **given)
 
-def _do_parts(out: Path, s: dict, meta: dict, parts: Sequence[str], workers: int) -> dict: # run.json's content
+# run.json's content
+def _do_parts(out: Path, s: dict, meta: dict, parts: Sequence[str], workers: int) -> dict:
     if "rewards" in parts and "judges" not in meta: # a part that has begun keeps its judges
         meta["judges"] = "compression" if "compression" in {*parts, *meta["parts"]} else "own"
         write_run(out, meta)
@@ -95,8 +98,8 @@ def lclip_study(parts: Sequence[str] = LCLIP_PARTS, # of LCLIP_PARTS
     check_device(device or "cpu")
     out = Path(out or Path("runs")/"lclip-study")
     revision = image_text(teacher).revision # refused here where there is none
-    settings = dict(command="lclip study", teacher=str(teacher), revision=revision, seeds=seeds, scale=scale, seed=seed,
-                    device=device or "cpu", version=package_version())
+    settings = dict(command="lclip study", teacher=str(teacher), revision=revision, seeds=seeds, scale=scale,
+                    seed=seed, device=device or "cpu", version=package_version())
     with clean_refusal(out):
         meta = open_run(out, settings, resume, overwrite)
         return LClipRun(out, _do_parts(out, settings, meta, parts, workers))
@@ -109,7 +112,8 @@ def save_csv(run: str | Path,    # a run folder
             ) -> list[Path]:     # the files
     "Write the tables of every finished part as CSV; raises InputError on a folder without a run."
     meta, files = read_run(run), []
-    if meta is None: raise InputError(f"{run} is no run folder (no run.json); give the --out of `lclip study`")
+    if meta is None:
+        raise InputError(f"{run} is no run folder (no run.json); give the --out of `lclip study`")
     for part in meta["parts"]:
         for name in PART_TABLES[part]:
             files.append(Path(folder)/f"{part}_{name}.csv")

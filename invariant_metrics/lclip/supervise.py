@@ -20,7 +20,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature, announce, check_range, checked_arguments, rng, unknown
+from ..core import (InputError, Signature, announce, check_range, checked_arguments, rng,
+                                    unknown)
 from ..data.parallel import captions_file, image_files, load_captions
 from ..data.photos import read_photo
 from ..data.regions import open_regions
@@ -72,16 +73,19 @@ _STEADY = replace(_PUBLISHED, lr=1e-5, schedule="constant")
 _NOAM = replace(_PUBLISHED, lr=(512*20_000)**-0.5, warmup=20_000, schedule="inverse-sqrt")
 _SMALL = Optim(5e-3, warmup=50)
 _FORK = Optim(3e-4, weight_decay=0.0, warmup=10, schedule="constant")
-_paper = CaptionerRecipe("base", CaptionerStage(_PUBLISHED, 50, epochs=15), CaptionerStage(_STEADY, 10, epochs=25))
+_paper = CaptionerRecipe("base", CaptionerStage(_PUBLISHED, 50, epochs=15),
+                         CaptionerStage(_STEADY, 10, epochs=25))
 _own = partial(CaptionerRecipe, "small", baseline="leave-one-out")
 
 RECIPES = {
-    "quick": _own(CaptionerStage(_SMALL, 16, steps=60), CaptionerStage(_FORK, 8, steps=6), scenes=(128, 32), side=32),
+    "quick": _own(CaptionerStage(_SMALL, 16, steps=60), CaptionerStage(_FORK, 8, steps=6), scenes=(128, 32),
+                  side=32),
     "default": _own(CaptionerStage(_SMALL, 16, steps=700), CaptionerStage(_FORK, 16, steps=200)),
     "full": _own(CaptionerStage(_SMALL, 32, steps=4000), CaptionerStage(_FORK, 32, steps=1500)),
     "paper": _paper,
     "paper-new": replace(_paper, baseline="leave-one-out"),
-    "code": replace(_paper, likelihood=CaptionerStage(_NOAM, 50, epochs=15), reward=CaptionerStage(replace(_STEADY, lr=5e-6), 10, epochs=25))}
+    "code": replace(_paper, likelihood=CaptionerStage(_NOAM, 50, epochs=15),
+                    reward=CaptionerStage(replace(_STEADY, lr=5e-6), 10, epochs=25))}
 
 # %% ../../nbs/lclip/20_supervise.ipynb #3e701d0d
 @dataclass(frozen=True, eq=False)
@@ -94,7 +98,8 @@ class CaptionPart:
 
     def __len__(self) -> int: return len(self.corpus)
 
-def picture_vectors(model: ImageText, part: CaptionPart, block: int = 64) -> Tensor: # (N, d) float64, of length 1
+def picture_vectors(model: ImageText, part: CaptionPart, block: int = 64,
+                   ) -> Tensor: # (N, d) float64, of length 1
     "A CLIP's vectors of the pictures of a part, computed once and kept."
     def made() -> dict[str, Tensor]:
         alone, waiting, out = replace(model, held={}), [], []
@@ -113,24 +118,31 @@ def _scene_part(encoder: Encoder, side: int, start: int, count: int) -> CaptionP
     corpus = scene_texts(encoder, side, SUPERVISED_WORLD, start, count)
     def pictures() -> Iterator[Tensor]:
         for scenes in scene_blocks(side, SUPERVISED_WORLD, start, count): yield from scenes.rgb
-    return CaptionPart(corpus, {"features": corpus.features}, pictures, {"scenes": [SUPERVISED_WORLD, start, count, side]})
+    return CaptionPart(corpus, {"features": corpus.features}, pictures,
+                       {"scenes": [SUPERVISED_WORLD, start, count, side]})
 
-def _standard(parts: Mapping[str, CaptionPart]) -> dict[str, CaptionPart]: # features in units of the training set's deviation
+# features in units of the training set's deviation
+def _standard(parts: Mapping[str, CaptionPart]) -> dict[str, CaptionPart]:
     stats = channel_stats(parts["train"].inputs["features"])
-    return {name: replace(p, inputs={"features": standardized(p.inputs["features"], stats)}) for name, p in parts.items()}
+    return {name: replace(p, inputs={"features": standardized(p.inputs["features"], stats)})
+            for name, p in parts.items()}
 
 def scene_parts(recipe: CaptionerRecipe, encoder: Encoder) -> dict[str, CaptionPart]: # "train", "test"
     "Scenes with their five relational captions and their truth."
     train, test = recipe.scenes
-    return _standard({"train": _scene_part(encoder, recipe.side, 0, train), "test": _scene_part(encoder, recipe.side, train, test)})
+    return _standard({"train": _scene_part(encoder, recipe.side, 0, train),
+                      "test": _scene_part(encoder, recipe.side, train, test)})
 
 # %% ../../nbs/lclip/20_supervise.ipynb #ec6862ab
-def _divided(split: Sequence[str], seed: int) -> dict[str, list[int]]: # positions for training and for testing
+# positions for training and for testing
+def _divided(split: Sequence[str], seed: int) -> dict[str, list[int]]:
     order = rng(seed, "captioned pictures").permutation(len(split)).tolist()
     test = [i for i in order if split[i] == "test"] or [i for i in order if split[i] == "validation"]
     test = sorted(test or order[:max(2, len(split)//10)])
     train = sorted({i for i in order if split[i] not in ("test", "validation")} - {*test})
-    if min(len(train), len(test)) < 2: raise InputError(f"{len(train)} pictures to train on and {len(test)} to test on; 2 of each are needed at least")
+    if min(len(train), len(test)) < 2:
+        raise InputError(f"{len(train)} pictures to train on and {len(test)} to test on; "
+                         "2 of each are needed at least")
     return {"train": train, "test": test}
 
 def _regions_of(place: str | Path, names: Sequence[str]) -> dict[str, Tensor]:
@@ -151,7 +163,8 @@ def own_parts(place: str | Path,                 # of the captions: a file, or a
         stamps = [[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
         def pictures(files=files) -> Iterator[Tensor]:
             return (torch.from_numpy(read_photo(p)[0]).movedim(-1, 0)/255 for p in files)
-        corpus = TextCorpus(names, [""]*len(names), refs) if regions else photo_texts(encoder, names, refs, Path(place), recipe.side)
+        corpus = (TextCorpus(names, [""]*len(names), refs) if regions
+                  else photo_texts(encoder, names, refs, Path(place), recipe.side))
         inputs = _regions_of(regions, names) if regions else {"features": corpus.features}
         out[name] = CaptionPart(corpus, inputs, pictures, {"own pictures": digest(stamps)})
     return out if regions else _standard(out)
@@ -169,18 +182,22 @@ class CaptionTask:
     words: Vocabulary = field(init=False)
 
     def __post_init__(self):
-        self.words = Vocabulary.of([t for refs in self.captions for t in refs], least=1 if self.parts["train"].corpus.truth else 2)
+        self.words = Vocabulary.of([t for refs in self.captions for t in refs],
+                                   least=1 if self.parts["train"].corpus.truth else 2)
 
     @property
-    def captions(self) -> list[tuple[str, ...]]: return self.parts["train"].corpus.references # of the training pictures
+    def captions(self) -> list[tuple[str, ...]]: # of the training pictures
+        return self.parts["train"].corpus.references
 
     def network(self) -> TextGenerator:
         "A new captioner for these pictures and words."
-        return captioners[self.recipe.model](self.parts["train"].inputs["features"].shape[-1], self.words, seed=self.seed).to(self.device)
+        return captioners[self.recipe.model](self.parts["train"].inputs["features"].shape[-1], self.words,
+                                             seed=self.seed).to(self.device)
 
     def batches(self, texts: Sequence[str], owner: Tensor, size: int, **more) -> Callable[[int], dict]:
         tokens = self.words.batch(texts, self.recipe.longest)
-        make = text_batches(dict(self.parts["train"].inputs), tokens, self.words, size, self.seed, owner=owner, **more)
+        make = text_batches(dict(self.parts["train"].inputs), tokens, self.words, size, self.seed,
+                            owner=owner, **more)
         def at(i: int) -> dict:
             self.tick()
             return make(i)
@@ -198,18 +215,20 @@ def likelihood_stage(task: CaptionTask) -> tuple[TextGenerator, pd.DataFrame]: #
     owner = torch.tensor([i for i, refs in enumerate(task.captions) for _ in refs])
     loss = augmented_text(task.words, smoothing=0.0)
     place = task.folder and task.folder/"likelihood"
-    log = fit(Turn(network, loss, stage.optim), task.batches(texts, owner, stage.batch), stage.length(len(texts)),
-              folder=place, seed=task.seed, desc="likelihood", settings={"batch": stage.batch, "data": digest(dict(task.parts["train"].identity))})
+    log = fit(Turn(network, loss, stage.optim), task.batches(texts, owner, stage.batch),
+              stage.length(len(texts)), folder=place, seed=task.seed, desc="likelihood",
+              settings={"batch": stage.batch, "data": digest(dict(task.parts["train"].identity))})
     return network, log
 
 # %% ../../nbs/lclip/20_supervise.ipynb #a4c2542b
-def reward_stage(task: CaptionTask,
-                 network: TextGenerator,      # trained by likelihood; changed in place
-                 judge: ImageText,
-                 clip_weight: float = 0.5,    # a: 0 is CIDEr-D alone, 1 the CLIP alone
-                 references: bool = False,    # RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
-                 scales: str = "raw",         # or "normalized"
-                ) -> tuple[pd.DataFrame, dict]: # the log; and the alarm's report, with captions that the judge had to cut
+def reward_stage(
+    task: CaptionTask,
+    network: TextGenerator,   # trained by likelihood; changed in place
+    judge: ImageText,
+    clip_weight: float = 0.5, # a: 0 is CIDEr-D alone, 1 the CLIP alone
+    references: bool = False, # RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
+    scales: str = "raw",      # or "normalized"
+) -> tuple[pd.DataFrame, dict]: # the log; and the alarm's report, with captions that the judge had to cut
     "Train a captioner by the mixed reward; goes on from the checkpoint in the task's folder."
     stage, recipe, train = task.recipe.reward, task.recipe, task.parts["train"]
     seen = picture_vectors(judge, train)
@@ -218,15 +237,18 @@ def reward_stage(task: CaptionTask,
     if references: clip.remember(task.captions)
     alarm = RepetitionAlarm(task.words, task.captions)
     loss = SelfCriticalLoss(rewards, 1.0, None, recipe.baseline, recipe.samples, recipe.longest, alarm=alarm)
-    batches = task.batches([refs[0] for refs in task.captions], torch.arange(len(train)), stage.batch, references=task.captions, pictures=seen)
-    settings = loss.settings | judge.describe() | {"batch": stage.batch, "scales": scales, "data": digest(dict(train.identity))}
-    log = fit(Turn(network, loss, stage.optim), batches, stage.length(len(train)), folder=task.folder and task.folder/"reward",
-              seed=task.seed, desc="reward", settings=settings)
+    batches = task.batches([refs[0] for refs in task.captions], torch.arange(len(train)), stage.batch,
+                           references=task.captions, pictures=seen)
+    settings = loss.settings | judge.describe() | {"batch": stage.batch, "scales": scales,
+                                                   "data": digest(dict(train.identity))}
+    log = fit(Turn(network, loss, stage.optim), batches, stage.length(len(train)),
+              folder=task.folder and task.folder/"reward", seed=task.seed, desc="reward", settings=settings)
     return log, {**alarm.report(log), "cut by the judge": clip.cut}
 
 # %% ../../nbs/lclip/20_supervise.ipynb #9a10ae7f
 WORD_METRICS = ("cider-d", "bleu-4", "meteor-nltk", "repetition")
-EXACT = {"true-objects": True, "true-colors": True, "true-relations": True, "true-all": True, "kept-relations": True, "false-claims": False}
+EXACT = {"true-objects": True, "true-colors": True, "true-relations": True, "true-all": True,
+         "kept-relations": True, "false-claims": False}
 
 def _by_noun(relations: set) -> set: # each once, from one side
     nouns = frozenset((s[0], relation, o[0]) for s, relation, o in relations)
@@ -244,12 +266,14 @@ def exact_judgments(texts: Sequence[str],
                     truth: Sequence[SceneTruth],    # of `caption_truth`
                     relations: Sequence[frozenset], # of `scene_relations`
                    ) -> dict[str, np.ndarray]:      # name of EXACT -> (N,)
-    "What captions of scenes say that is so, what they keep, and what is false; relations hold of things so named."
+    """What captions of scenes say that is so, what they keep, and what is false; relations hold of things so
+    named."""
     rows = [_judged(*of_one) for of_one in zip(texts, truth, relations, strict=True)]
     return dict(zip(EXACT, np.array(rows, dtype=float).reshape(-1, len(EXACT)).T))
 
 def _plain(name: str, higher: bool | None, values: np.ndarray, **parts) -> tuple[ItemMetric, Rows]:
-    return SingleMetric(name, None, None, higher, Signature.of(metric=name, **parts)), Rows(torch.as_tensor(values, dtype=torch.float64))
+    return (SingleMetric(name, None, None, higher, Signature.of(metric=name, **parts)),
+            Rows(torch.as_tensor(values, dtype=torch.float64)))
 
 def measure_captions(texts: Sequence[str], part: CaptionPart,
                      judges: Mapping[str, ClipReward],  # by the name of the score
@@ -261,7 +285,8 @@ def measure_captions(texts: Sequence[str], part: CaptionPart,
     out = {m.name: (m, rows[m.name]) for m in metrics}
     for name, judge in judges.items():
         about = judge.model.describe() | {"prefix": judge.prefix.strip(), "long": judge.long}
-        out[name] = _plain(name, True, judge(texts, corpus.references, list(picture_vectors(judge.model, part))), **about)
+        out[name] = _plain(name, True,
+                           judge(texts, corpus.references, list(picture_vectors(judge.model, part))), **about)
     out["words"] = _plain("words", None, np.array([len(t.split()) for t in texts]))
     if corpus.truth is None: return out
     exact = exact_judgments(texts, corpus.truth, corpus.relations)
@@ -277,15 +302,17 @@ def caption_rows(system: str, alpha: float, seed: int, measured: Mapping[str, tu
     for name, (metric, rows) in measured.items():
         value = metric.statistic(rows)
         ci = interval(value, metric.replicates(rows, weights))
-        out.append({"task": "captioning", "dataset": dataset, "system": system, "model": model, "invariants": "", "alpha": alpha, "seed": seed,
-                    "metric": name, "value": value, "ci_low": ci.low, "ci_high": ci.high, "n": len(rows),
+        out.append({"task": "captioning", "dataset": dataset, "system": system, "model": model,
+                    "invariants": "", "alpha": alpha, "seed": seed, "metric": name, "value": value,
+                    "ci_low": ci.low, "ci_high": ci.high, "n": len(rows),
                     "higher_is_better": metric.higher_is_better, "signature": str(metric.signature)})
     return out
 
 # %% ../../nbs/lclip/20_supervise.ipynb #1665c4e4
 @dataclass(frozen=True, eq=False)
 class Supervised:
-    "A captioner that a CLIP supervised: the network, the log of both stages, scores before and after, and what the alarm said."
+    """A captioner that a CLIP supervised: the network, the log of both stages, scores before and after, and
+    what the alarm said."""
     folder: Path
     network: TextGenerator
     log: pd.DataFrame      # step, turn, term, weight, value, stage
@@ -296,16 +323,19 @@ class Supervised:
 def save_captioner(path: Path, network: TextGenerator, about: Mapping) -> None:
     "Weights, words and what the captioner is, as one safetensors file."
     told = {"vocabulary": network.vocabulary.to_json(), "about": json.dumps(dict(about))}
-    save_tensors(path, {f"captioner/model/{k}": v.cpu().contiguous() for k, v in network.state_dict().items()}, told)
+    save_tensors(path, {f"captioner/model/{k}": v.cpu().contiguous()
+                        for k, v in network.state_dict().items()}, told)
 
-def load_captioner(path: str | Path) -> tuple[TextGenerator, dict]: # the network in evaluation mode, and what it is
+def load_captioner(path: str | Path,
+                  ) -> tuple[TextGenerator, dict]: # the network in evaluation mode, and what it is
     "The captioner that `supervise` left; raises InputError where the file is none."
     from safetensors import SafetensorError, safe_open
     try:
         with safe_open(path, "pt") as file:
             meta, tensors = file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}
         about, words = json.loads(meta["about"]), Vocabulary.from_json(meta["vocabulary"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error: raise InputError(f"{path} holds no captioner: {error}") from error
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path} holds no captioner: {error}") from error
     network = captioners[about["model"]](about["features"], words)
     return put_weights(network, tensors, "captioner", path).eval(), about
 
@@ -318,49 +348,60 @@ def _recipe(name: str, model: str | None) -> CaptionerRecipe:
 def _too_long(task: CaptionTask) -> tuple[str, ...]:
     texts = [t for refs in task.captions for t in refs]
     long = task.words.too_long(texts, task.recipe.longest)
-    return (f"{len(long)} of {len(texts)} training captions are longer than {task.recipe.longest} words; they are cut, "
-            "and the network does not learn to end them",) if long else ()
+    return ((f"{len(long)} of {len(texts)} training captions are longer than {task.recipe.longest} words; "
+             "they are cut, " "and the network does not learn to end them",) if long else ())
 
-def _finish(task: CaptionTask, folder: Path, network: TextGenerator, texts: Mapping[str, list[str]], judge: ImageText,
-            clip_weight: float, reps: int) -> pd.DataFrame: # the results table
+# the results table
+def _finish(task: CaptionTask, folder: Path, network: TextGenerator,
+            texts: Mapping[str, list[str]], judge: ImageText, clip_weight: float, reps: int) -> pd.DataFrame:
     judges = {r.name: r for r in (ClipReward(judge), ClipReward(judge, references=True))}
     part, rows = task.parts["test"], []
     weights = bootstrap_weights(len(part), reps, rng(task.seed, "supervise"))
     dataset = "scenes" if part.corpus.truth is not None else "own"
     for system, told in texts.items():
-        with atomic_write(folder/f"{system}.txt") as tmp: tmp.write_text("".join(t + "\n" for t in told), encoding="utf-8")
+        with atomic_write(folder/f"{system}.txt") as tmp:
+            tmp.write_text("".join(t + "\n" for t in told), encoding="utf-8")
         alpha = clip_weight if system == "supervised" else float("nan")
-        rows += caption_rows(system, alpha, task.seed, measure_captions(told, part, judges), weights, dataset, task.recipe.model)
-    about = {"model": task.recipe.model, "features": task.parts["train"].inputs["features"].shape[-1], "longest": task.recipe.longest}
+        rows += caption_rows(system, alpha, task.seed, measure_captions(told, part, judges), weights, dataset,
+                             task.recipe.model)
+    about = {"model": task.recipe.model, "features": task.parts["train"].inputs["features"].shape[-1],
+             "longest": task.recipe.longest}
     save_captioner(folder/"captioner.safetensors", network, about)
     return results_table(rows)
 
 @checked_arguments
-def supervise(out: str | Path,                        # the run folder
-              data: str | Path | None = None,         # captions of your own pictures: a file, or a folder with one; None: scenes
-              judge: str | Path = "embedded-lclip",   # the CLIP that supervises: a card, a folder, organization/model@commit
-              clip_weight: float = 0.5,               # a: 0 is CIDEr-D alone, 1 the CLIP alone
-              references: bool = False,               # RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
-              scales: str = "raw",                    # or "normalized": each reward by its deviation on references
-              recipe: str = "default",                # of RECIPES
-              model: str | None = None,               # captioner; None: the recipe's
-              region_features: str | Path | None = None, # of a detector, for your pictures, instead of the grid
-              seed: int = 0, device: str = "cpu",
-              reps: int = 1000,                       # bootstrap replicates
-              resume: bool = False, overwrite: bool = False,
-             ) -> Supervised:
-    "Train a captioner by likelihood and then by a reward in which a CLIP has a say; raises InputError on input that cannot be used."
+def supervise(
+    out: str | Path,                           # the run folder
+    # captions of your own pictures: a file, or a folder with one; None: scenes
+    data: str | Path | None = None,
+    # the CLIP that supervises: a card, a folder, organization/model@commit
+    judge: str | Path = "embedded-lclip",
+    clip_weight: float = 0.5,                  # a: 0 is CIDEr-D alone, 1 the CLIP alone
+    references: bool = False,                  # RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
+    scales: str = "raw",                       # or "normalized": each reward by its deviation on references
+    recipe: str = "default",                   # of RECIPES
+    model: str | None = None,                  # captioner; None: the recipe's
+    region_features: str | Path | None = None, # of a detector, for your pictures, instead of the grid
+    seed: int = 0, device: str = "cpu",
+    reps: int = 1000,                          # bootstrap replicates
+    resume: bool = False, overwrite: bool = False,
+) -> Supervised:
+    """Train a captioner by likelihood and then by a reward in which a CLIP has a say; raises InputError on
+    input that cannot be used."""
     check_range("clip_weight", clip_weight, 0, 1)
     if scales not in SCALES: raise unknown("scale of rewards", scales, SCALES)
-    if region_features and not data: raise InputError("--region-features are those of your own pictures; give their captions as --data")
+    if region_features and not data:
+        raise InputError("--region-features are those of your own pictures; give their captions as --data")
     chosen, clip = _recipe(recipe, model), image_text(judge, device)
-    settings = {"data": data_identity(data, recursive=True, files=True), "judge": clip.describe(), "clip_weight": clip_weight,
-                "references": references, "scales": scales, "recipe": asdict(chosen), "regions": region_features and str(region_features), "seed": seed}
+    settings = {"data": data_identity(data, recursive=True, files=True), "judge": clip.describe(),
+                "clip_weight": clip_weight, "references": references, "scales": scales,
+                "recipe": asdict(chosen), "regions": region_features and str(region_features), "seed": seed}
     out = Path(out)
     with clean_refusal(out):
         meta = open_run(out, settings, resume, overwrite)
         encoder = get_encoder("embedded").to(device)
-        parts = own_parts(data, chosen, encoder, region_features, seed) if data else scene_parts(chosen, encoder)
+        parts = (own_parts(data, chosen, encoder, region_features, seed) if data
+                 else scene_parts(chosen, encoder))
         task = CaptionTask(parts, chosen, out/"training", seed, device)
         for note in (notes := _too_long(task)): announce(f"note: {note}")
         network, first = likelihood_stage(task)
@@ -371,5 +412,6 @@ def supervise(out: str | Path,                        # the run folder
         results = _finish(task, out/"training", network, texts, clip, clip_weight, reps)
         save_results(log, out/"training"/"log.parquet")
         save_results(results, out/"training"/"results.parquet")
-        write_run(out, {**meta, "status": "finished", "parts": {"training": {"alarm": alarm, "notes": notes}}, "versions": versions()})
+        write_run(out, {**meta, "status": "finished", "parts": {"training": {"alarm": alarm, "notes": notes}},
+                        "versions": versions()})
     return Supervised(out, network, log, results, alarm, notes)

@@ -17,29 +17,35 @@ from ..core import InputError, Signature, rng, unknown
 from ..encoders.base import Encoder
 from ..encoders.text import bert, thirds
 from .base import Estimate, encoder_rows, metric_factory
-from .frechet import frechet_distance, frechet_replicates, sample_moments, small_factor
+from .frechet import (frechet_distance, frechet_replicates, sample_moments,
+                                               small_factor)
 from .frechet_interval import deal_parts, fd_parts, frechet_influence, halved_rows
 from .frechet_interval import halving_signs, small_sample_note
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #72fb3bb1
-def given_rows(name: str, layer: str, given: Encoder, device: str | None) -> tuple[dict, dict]: # as `encoder_rows`
+def given_rows(name: str, layer: str, given: Encoder, device: str | None,
+              ) -> tuple[dict, dict]: # as `encoder_rows`
     "Rows of features that are there already; raises InputError where another encoder or layer made them."
     told = given.describe(layer)
     if told["encoder"] != "unstated" and (told["encoder"], told.get("layer")) != ("bert", layer):
-        raise InputError(f"{name} is defined on BERT's {layer}, and the features given are {told['encoder']}'s {told.get('layer')}")
+        raise InputError(f"{name} is defined on BERT's {layer}, and the features given are "
+                         f"{told['encoder']}'s {told.get('layer')}")
     return encoder_rows(given, layer if layer in given.layers else None, device)
 
 def text_rows(name: str, layer: str, # of the metric; of the encoder
               weights, query: bool, device: str | None,
               other: dict,           # what else the user gave: length, untrained, seed
              ) -> tuple[dict, dict]: # as `encoder_rows`
-    "The rows of a metric whose layer is fixed; raises InputError on options that would make it another metric."
+    """The rows of a metric whose layer is fixed; raises InputError on options that would make it another
+    metric."""
     if isinstance(given := other.get("encoder"), Encoder): return given_rows(name, layer, given, device)
     for option in other:
         if option in ("encoder", "layer"):
-            raise InputError(f"{name} is defined on one layer of BERT; for others: fd --encoder bert --layer LAYER")
+            raise InputError(f"{name} is defined on one layer of BERT; for others: "
+                             "fd --encoder bert --layer LAYER")
         if option not in ("length", "untrained", "seed"):
-            raise InputError(f"{name} takes no option {option!r}; it takes weights, query, length, untrained, seed and device")
+            raise InputError(f"{name} takes no option {option!r}; it takes weights, query, length, "
+                             "untrained, seed and device")
     net = bert(weights, pairs=bool(query), **other)
     if layer not in net.layers:
         least = "four" if layer.startswith("last4") else "three"
@@ -50,10 +56,11 @@ def text_rows(name: str, layer: str, # of the metric; of the encoder
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #d03f6f55
 _CARD = dict(range="[0, ∞)", inputs="texts")
 
-@metric_factory("fbd", "set", higher_is_better=False, weights="roberta-base, minilm, or a folder", cite="Xiang et al. 2021", **_CARD,
+@metric_factory("fbd", "set", higher_is_better=False, weights="roberta-base, minilm, or a folder",
+                cite="Xiang et al. 2021", **_CARD,
                 measures="squared Fréchet distance of (query, text) vectors: last layer, first token")
-def fbd(weights="roberta-base",        # card, folder, organization/model@commit, or a TextEncoder to use again
-        query: bool = False,           # True: items are (query, text) pairs
+def fbd(weights="roberta-base", # card, folder, organization/model@commit, or a TextEncoder to use again
+        query: bool = False,    # True: items are (query, text) pairs
         device: str | None = None, **other) -> dict:
     "The Fréchet BERT distance of Xiang et al. (2021)."
     rows, parts = text_rows("fbd", "last", weights, query, device, other)
@@ -61,68 +68,87 @@ def fbd(weights="roberta-base",        # card, folder, organization/model@commit
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #14a88c09
 @metric_factory("fbd-4", "set", higher_is_better=False, weights="roberta-base, minilm, or a folder",
-                cite="after Xiang et al. 2021", **_CARD,
-                measures="squared Fréchet distance of (query, text) vectors: mean of the last four layers, first token")
+                cite="after Xiang et al. 2021", **_CARD, measures="squared Fréchet distance of (query, text) "
+                "vectors: mean of the last four layers, first token")
 def fbd_4(weights="roberta-base", query: bool = False, # as for `fbd`
           pooling: str = "first",        # or "mean": over all tokens of the averaged layers
           device: str | None = None, **other) -> dict:
     "The Fréchet BERT distance on the mean of the last four hidden layers."
     if pooling not in ("first", "mean"): raise unknown("pooling", pooling, ["first", "mean"])
-    rows, parts = text_rows("fbd-4", "last4" if pooling == "first" else "last4-mean", weights, query, device, other)
+    rows, parts = text_rows("fbd-4", "last4" if pooling == "first" else "last4-mean", weights, query, device,
+                            other)
     return fd_parts("fbd-4", rows, parts, form="squared")
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #e531f649
 def by_layers(x: Tensor, layers: int) -> tuple[Tensor, ...]: # (N, layers*d) -> as many of (N, d)
     "The layers that stand side by side in a row; raises InputError where they cannot be told apart."
-    if x.shape[1] % layers: raise InputError(f"rows of {x.shape[1]} features are not {layers} layers side by side")
+    if x.shape[1] % layers:
+        raise InputError(f"rows of {x.shape[1]} features are not {layers} layers side by side")
     return x.chunk(layers, 1)
 
-def rooted_distance(p: Tensor, t: Tensor,                          # (N, layers*d), (M, layers*d)
-                    weights: Tensor | None = None, weights_t: Tensor | None = None, # multiplicities (N,), (M,)
-                    *, layers: int) -> float:                      # >= 0
+def rooted_distance(
+    p: Tensor, t: Tensor,                                           # (N, layers*d), (M, layers*d)
+    weights: Tensor | None = None, weights_t: Tensor | None = None, # multiplicities (N,), (M,)
+    *, layers: int,
+) -> float: # >= 0
     "The sum over layers of the root of the Fréchet distance (Montahaei et al. 2019)."
-    return sum(frechet_distance(a, b, weights, weights_t)**0.5 for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
+    return sum(frechet_distance(a, b, weights, weights_t)**0.5
+               for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
 
-def rooted_replicates(p: Tensor, t: Tensor, weights: Tensor, weights_t: Tensor, *, layers: int) -> Tensor: # (R,)
+def rooted_replicates(p: Tensor, t: Tensor, weights: Tensor, weights_t: Tensor, *, layers: int,
+                     ) -> Tensor: # (R,)
     "`rooted_distance` under each pair of rows of weights (R, N) and (R, M)."
-    return sum(frechet_replicates(a, b, weights, weights_t).sqrt() for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
+    return sum(frechet_replicates(a, b, weights, weights_t).sqrt()
+               for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #4b6b77a3
-def _concentration(labels: np.ndarray, kept: np.ndarray | slice = slice(None)) -> float: # Σ n_g²/n² over clusters
+# Σ n_g²/n² over clusters
+def _concentration(labels: np.ndarray, kept: np.ndarray | slice = slice(None)) -> float:
     count = np.bincount(labels[kept])
     return float((count**2).sum()/count.sum()**2)
 
-def halved_roots(p: Tensor, t: Tensor, layers: int, matched: bool, clusters: np.ndarray | None, seed: int) -> tuple[float, float]:
-    "Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1 for exact halves)."
+def halved_roots(p: Tensor, t: Tensor, layers: int, matched: bool, clusters: np.ndarray | None,
+                 seed: int) -> tuple[float, float]:
+    """Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1 for exact
+    halves)."""
     labels = [np.arange(len(p)) if clusters is None else np.asarray(clusters), np.arange(len(t))]
     if matched: labels[1] = labels[0]
     parts = 8 if min(len(p), p.shape[1]//layers) <= 256 and min(labels[0].max() + 1, len(t)) >= 8 else 4
     signs, part = halving_signs(parts), deal_parts(p, parts, rng(seed, "halves"), clusters)
     held = [part, part if matched else deal_parts(t, parts, rng(seed, "halves", "target"))]
-    roots = sum(halved_rows(a, b, *held, signs).clamp(min=0).sqrt() for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
+    roots = sum(halved_rows(a, b, *held, signs).clamp(min=0).sqrt()
+                for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
     halves = torch.cat([signs > 0, signs < 0])
-    excess = [np.mean([_concentration(x, half[k].numpy()) for half in halves])/_concentration(x) - 1 for x, k in zip(labels, held)]
+    excess = [np.mean([_concentration(x, half[k].numpy()) for half in halves])/_concentration(x) - 1
+              for x, k in zip(labels, held)]
     return float(roots.mean()), float(np.mean(excess))
 
-def rooted_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, seed: int = 0, layers: int) -> Estimate:
-    "The rooted sum with its bias correction and influences; without an interval where a layer's distance is 0 or texts are too few."
+def rooted_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, seed: int = 0,
+                    layers: int) -> Estimate:
+    """The rooted sum with its bias correction and influences; without an interval where a layer's distance is
+    0 or texts are too few."""
     p, t = p.double(), t.double()
     pairs = [*zip(by_layers(p, layers), by_layers(t, layers))]
-    roots, units = [frechet_distance(a, b)**0.5 for a, b in pairs], min(len(p) if clusters is None else int(np.max(clusters)) + 1, len(t))
-    if units < 4: return Estimate(sum(roots), notes=(f"no interval: four texts or clusters are needed to halve the sets, found {units}",))
+    roots = [frechet_distance(a, b)**0.5 for a, b in pairs]
+    units = min(len(p) if clusters is None else int(np.max(clusters)) + 1, len(t))
+    if units < 4:
+        return Estimate(sum(roots), notes=("no interval: four texts or clusters are needed to halve "
+                                           f"the sets, found {units}",))
     if min(roots) == 0:
-        return Estimate(sum(roots), notes=("no interval: the sets agree exactly in one of the layers, where a root has no derivative",))
+        return Estimate(sum(roots), notes=("no interval: the sets agree exactly in one of the layers, "
+                                           "where a root has no derivative",))
     found = [[x/(2*root) for x in frechet_influence(a, b)] for (a, b), root in zip(pairs, roots)]
     pred, target = (sum(side) for side in zip(*found))
     half, excess = halved_roots(p, t, layers, matched, clusters, seed)
-    overlaps = [torch.linalg.svdvals(small_factor(sample_moments(a)[1]) @ small_factor(sample_moments(b)[1]).T) for a, b in pairs]
+    overlaps = [torch.linalg.svdvals(small_factor(sample_moments(a)[1])
+                                     @ small_factor(sample_moments(b)[1]).T) for a, b in pairs]
     notes = [note for sigma in overlaps if (note := small_sample_note(sigma, units, pairs[0][0].shape[1]))]
     return Estimate(sum(roots), sum(roots) - (half - sum(roots))/excess, pred, target, notes=tuple(notes[:1]))
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #a989d335
 @metric_factory("fbd-layers", "set", higher_is_better=False, weights="bert-large-cased, minilm, or a folder",
-                cite="Montahaei et al. 2019", **_CARD,
-                measures="sum over a third of the layers of the root of the Fréchet distance of the texts' first tokens")
+                cite="Montahaei et al. 2019", **_CARD, measures="sum over a third of the layers of the root "
+                "of the Fréchet distance of the texts' first tokens")
 def fbd_layers(weights="bert-large-cased",        # as for `fbd`
                layers: str = "high",              # or "mid", "low": layers 17–24, 9–16, 1–8 of 24
                query: bool = False,               # the published form has none
@@ -133,6 +159,6 @@ def fbd_layers(weights="bert-large-cased",        # as for `fbd`
     part = thirds(rows["encoder"].depth)[layers]
     forms = dict(compare=rooted_distance, many=rooted_replicates, estimate=rooted_estimate)
     sums = {k: partial(f, layers=len(part)) for k, f in forms.items()}
-    signature = Signature.of(metric="fbd-layers", **parts, layers=f"{part[0]}-{part[-1]}", form="rooted-sum", estimator="plug-in",
-                             dtype="float64")
+    signature = Signature.of(metric="fbd-layers", **parts, layers=f"{part[0]}-{part[-1]}", form="rooted-sum",
+                             estimator="plug-in", dtype="float64")
     return dict(**rows, **sums, signature=signature)

@@ -24,17 +24,21 @@ from .base import Between, metric_factory
 _WORKS = "checkpoints that work are BERT-like sequence classifiers with one label, such as bleurt-base-128"
 
 def regression_config(place: Place): # transformers' configuration
-    "The configuration of a scoring network; raises InputError on code of its own, on another family, or on several labels."
+    """The configuration of a scoring network; raises InputError on code of its own, on another family, or on
+    several labels."""
     try: config = text_config(place)
     except InputError as error: raise InputError(f"{error}; {_WORKS}") from error
-    if getattr(config, "auto_map", None): raise InputError(f"{place.name} brings code of its own, which is not run; {_WORKS}")
-    if config.num_labels != 1: raise InputError(f"{place.name} has {config.num_labels} labels and is no scorer; {_WORKS}")
+    if getattr(config, "auto_map", None):
+        raise InputError(f"{place.name} brings code of its own, which is not run; {_WORKS}")
+    if config.num_labels != 1:
+        raise InputError(f"{place.name} has {config.num_labels} labels and is no scorer; {_WORKS}")
     return config
 
 def regression_network(place: Place, config) -> nn.Module: # eval mode, frozen
     "The network with its head; raises InputError on files that are missing, damaged, or lack tensors."
     import transformers
-    net = load_pretrained(transformers.AutoModelForSequenceClassification, place, "BLEURT", config=config, dtype=torch.float32)
+    net = load_pretrained(transformers.AutoModelForSequenceClassification, place, "BLEURT", config=config,
+                          dtype=torch.float32)
     return net.requires_grad_(False).eval()
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #02f6587c
@@ -54,19 +58,24 @@ class PairScorer:
         place = text_place(weights)
         config = regression_config(place)
         tokens = text_tokens(place, config, length, True)
-        return cls(tokens, place.revision, str(device), cache(lambda: regression_network(place, config).to(device)))
+        return cls(tokens, place.revision, str(device),
+                   cache(lambda: regression_network(place, config).to(device)))
 
     @torch.no_grad()
-    def __call__(self, pairs: Sequence[tuple[str, str]]) -> Tensor: # (reference, candidate) each -> (N,) float32
+    # (reference, candidate) each -> (N,) float32
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
         "One number per pair, whatever else is in the list; raises InputError on what is no pair of texts."
         number = {}
-        which = [number.setdefault(tuple(p) if isinstance(p, (tuple, list)) else p, len(number)) for p in pairs]
+        which = [number.setdefault(tuple(p) if isinstance(p, (tuple, list)) else p, len(number))
+                 for p in pairs]
         rows = self.tokens(list(number))
-        order, out = sorted(range(len(rows)), key=lambda i: -len(rows[i]["input_ids"])), torch.empty(len(rows))
+        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]["input_ids"]))
+        out = torch.empty(len(rows))
         with progress(desc="BLEURT", total=len(rows), delay=2) as bar:
             for part in runs([len(rows[i]["input_ids"]) for i in order]):
                 batch = [order[k] for k in part]
-                out[batch] = self.network()(**padded([rows[i] for i in batch], self.tokens.tokenizer.pad_token_id, self.device)).logits[:, 0].cpu()
+                out[batch] = self.network()(**padded([rows[i] for i in batch],
+                    self.tokens.tokenizer.pad_token_id, self.device)).logits[:, 0].cpu()
                 bar.update(len(batch))
         return out[which]
 
@@ -83,26 +92,36 @@ def bleurt_scores(pred: Sequence[str],       # (N,) candidates
                   scorer: PairScorer,
                   references: str = "max",   # or "mean"
                  ) -> PairScores:
-    "What the scorer says of each item (Sellam et al. 2020); raises InputError on lists that do not fit or on items without a reference."
+    """What the scorer says of each item (Sellam et al. 2020); raises InputError on lists that do not fit or
+    on items without a reference."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     pred, groups = check_sides(pred, target)
     pairs = [(r, p) for p, group in zip(pred, groups) for r in group]
     values = torch.stack([POOL[references](x, 0) for x in scorer(pairs).split([len(g) for g in groups])])
     cut = len(scorer.tokens.too_long(pairs))
-    return PairScores(values, (f"{cut} of {len(pairs)} pairs have more than {scorer.tokens.length} tokens and were cut",) if cut else ())
+    return PairScores(values, (f"{cut} of {len(pairs)} pairs have more than "
+                               f"{scorer.tokens.length} tokens and were cut",) if cut else ())
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #7cc1a1d0
-@metric_factory("bleurt", "paired", True, range="that of the checkpoint, mostly [-2, 1.5]", inputs="texts", target="references",
-                measures="a trained network's judgment of a candidate beside its reference; unverified: no published checkpoint was run",
+@metric_factory("bleurt", "paired", True, range="that of the checkpoint, mostly [-2, 1.5]", inputs="texts",
+                target="references", measures="a trained network's judgment of a candidate beside its "
+                "reference; unverified: no published checkpoint was run",
                 weights="bleurt-base-128, or a folder", cite="Sellam et al. 2020")
-def bleurt(weights="bleurt-base-128",     # card, folder, or organization/model@commit: a sequence classifier with one label
-           length: Annotated[int | None, Between(4, 512)] = None,     # tokens of a pair at most; None: all that the network has room for
-           references: str = "max",       # or "mean"
-           device: str = "cpu") -> dict:
-    "BLEURT from a checkpoint of transformers; raises InputError where it is missing or needs code of its own."
+def bleurt(
+    # card, folder, or organization/model@commit: a sequence classifier with one label
+    weights="bleurt-base-128",
+    # tokens of a pair at most; None: all that the network has room for
+    length: Annotated[int | None, Between(4, 512)] = None,
+    references: str = "max", # or "mean"
+    device: str = "cpu",
+) -> dict:
+    """BLEURT from a checkpoint of transformers; raises InputError where it is missing or needs code of its
+    own."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = PairScorer.open(weights, length, device)
-    parts = dict(weights=scorer.revision, input=str(scorer.tokens), order="reference-candidate", references=references)
+    parts = dict(weights=scorer.revision, input=str(scorer.tokens), order="reference-candidate",
+                 references=references)
     return dict(phi=lambda pred, target, source=None: bleurt_scores(pred, target, scorer, references),
-                phi_key="|".join(["bleurt", *parts.values(), scorer.device]), compare=lambda found: found.values.double(),
-                notes=lambda found: found.notes, signature=Signature.of(metric="bleurt", **parts, dtype="float32"))
+                phi_key="|".join(["bleurt", *parts.values(), scorer.device]),
+                compare=lambda found: found.values.double(), notes=lambda found: found.notes,
+                signature=Signature.of(metric="bleurt", **parts, dtype="float32"))

@@ -26,15 +26,19 @@ def clip_scores(images: Tensor,          # (N, d) unit vectors
                ) -> Tensor:              # (N,) in [0, weight]
     "CLIPScore of each pair (Hessel et al. 2021); raises InputError on unequal shapes."
     if images.shape != captions.shape:
-        raise InputError(f"one caption per picture, of one space: {tuple(images.shape)} against {tuple(captions.shape)}")
+        raise InputError(f"one caption per picture, of one space: {tuple(images.shape)} against "
+                         f"{tuple(captions.shape)}")
     return weight*(images*captions).sum(1).clamp(min=0)
 
 def reference_scores(captions: Tensor,              # (N, d) unit vectors
                      references: Sequence[Tensor],  # N of (R, d), R may differ
                     ) -> Tensor:                    # (N,) in [0, 1]
-    "The largest cosine of each caption with one of its references, 0 at least; raises InputError where an item has none."
-    if len(captions) != len(references): raise InputError(f"{len(captions)} captions and references for {len(references)}")
-    if none := [i for i, r in enumerate(references) if not len(r)]: raise InputError(f"no references for {len(none)} items, {none[0]} the first")
+    """The largest cosine of each caption with one of its references, 0 at least; raises InputError where an
+    item has none."""
+    if len(captions) != len(references):
+        raise InputError(f"{len(captions)} captions and references for {len(references)}")
+    if none := [i for i, r in enumerate(references) if not len(r)]:
+        raise InputError(f"no references for {len(none)} items, {none[0]} the first")
     return torch.stack([(r @ c).max() for c, r in zip(captions, references)]).clamp(min=0)
 
 def harmonic_mean(a: Tensor, # (N,) not negative
@@ -57,11 +61,14 @@ def encode_captions(model: ImageText,
             pictures: Sequence,                               # N of (3, H, W) in [0, 1]
             prefix: str = PREFIX, long: str = "refuse",
            ) -> CaptionFeatures:
-    "Pictures, captions and references in one space; raises InputError on texts that are too long where these are refused."
+    """Pictures, captions and references in one space; raises InputError on texts that are too long where
+    these are refused."""
     flat = [r for refs in references or [] for r in refs]
     found, over = model.texts([*captions, *flat], prefix, long)
-    done = {"cut": "were cut, the end token kept", "split": "were split, and the vectors of their parts averaged"}.get(long)
-    notes = (f"{over} of {len(found)} texts have more than {model.tokens.limit} tokens and {done}",) if over else ()
+    done = {"cut": "were cut, the end token kept",
+            "split": "were split, and the vectors of their parts averaged"}.get(long)
+    notes = ((f"{over} of {len(found)} texts have more than {model.tokens.limit} tokens and {done}",) if over
+             else ())
     mine, others = found[:len(captions)], found[len(captions):]
     refs = None if references is None else [*others.split([len(r) for r in references])]
     return CaptionFeatures(model.images(pictures), mine, refs, notes)
@@ -75,22 +82,27 @@ def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str,
                 signature=Signature.of(metric=name, **parts), **functions)
 
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547
-_CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", published="clip-vit-b-32", cite="Hessel et al. 2021")
+_CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", published="clip-vit-b-32",
+             cite="Hessel et al. 2021")
 _UNVERIFIED = "unverified: no published checkpoint was run"
 
 def _fit(made: CaptionFeatures) -> Tensor: return clip_scores(made.images, made.captions)
 
-def _fit_all(made: CaptionFeatures) -> Tensor: return harmonic_mean(_fit(made), reference_scores(made.captions, made.references))
+def _fit_all(made: CaptionFeatures) -> Tensor:
+    return harmonic_mean(_fit(made), reference_scores(made.captions, made.references))
 
-@metric_factory("clipscore", "single", higher_is_better=True, measures=f"how well a caption fits its picture, no references; {_UNVERIFIED}",
-                range="[0, 2.5], above 1 is rare", **_CARD)
-def clipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse", resize: str = "tensor", prefix: str = PREFIX) -> dict:
+@metric_factory("clipscore", "single", higher_is_better=True, measures="how well a caption fits its "
+                f"picture, no references; {_UNVERIFIED}", range="[0, 2.5], above 1 is rare", **_CARD)
+def clipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
+              resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "CLIPScore on any CLIP; options: see the table in its notebook."
     return _parts("clipscore", device, weights, long, resize, prefix, compare=_fit)
 
-@metric_factory("refclipscore", "paired", higher_is_better=True, measures=f"how well a caption fits its picture and its closest reference; {_UNVERIFIED}",
+@metric_factory("refclipscore", "paired", higher_is_better=True,
+                measures=f"how well a caption fits its picture and its closest reference; {_UNVERIFIED}",
                 range="[0, 1.43], above 1 is rare", target="references", **_CARD)
-def refclipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse", resize: str = "tensor", prefix: str = PREFIX) -> dict:
+def refclipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
+                 resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "RefCLIPScore on any CLIP; options as of clipscore."
     return _parts("refclipscore", device, weights, long, resize, prefix, compare=_fit_all)
 
@@ -101,19 +113,23 @@ _SCENES = "default weights for drawn scenes alone"
 def _student_parts(name: str, device: str, weights, *options, **functions) -> dict:
     parts = _parts(name, device, weights, *options, **functions)
     found = dict(parts["signature"].items)["encoder"]
-    if found != "lclip": raise InputError(f"{name} is defined on an L-CLIP, and {weights} is a {found}; use {name.replace('l-', '')}")
+    if found != "lclip":
+        raise InputError(f"{name} is defined on an L-CLIP, and {weights} is a {found}; "
+                         f"use {name.replace('l-', '')}")
     return parts
 
 @metric_factory("l-clipscore", "single", higher_is_better=True, range="[0, 2.5], above 1 is rare",
-                measures=f"how well a caption fits its picture, by a small student of CLIP; {_SCENES}", **_STUDENT)
+                measures=f"how well a caption fits its picture, by a small student of CLIP; {_SCENES}",
+                **_STUDENT)
 def l_clipscore(device: str = "cpu", weights="embedded-lclip", long: str = "refuse", resize: str = "tensor",
                 prefix: str = PREFIX) -> dict:
     "CLIPScore on an L-CLIP; options as of clipscore."
     return _student_parts("l-clipscore", device, weights, long, resize, prefix, compare=_fit)
 
-@metric_factory("refl-clipscore", "paired", higher_is_better=True, range="[0, 1.43], above 1 is rare", target="references",
-                measures=f"how well a caption fits its picture and its closest reference, by a small student of CLIP; {_SCENES}", **_STUDENT)
-def refl_clipscore(device: str = "cpu", weights="embedded-lclip", long: str = "refuse", resize: str = "tensor",
-                   prefix: str = PREFIX) -> dict:
+@metric_factory("refl-clipscore", "paired", higher_is_better=True, range="[0, 1.43], above 1 is rare",
+                target="references", measures="how well a caption fits its picture and its closest "
+                f"reference, by a small student of CLIP; {_SCENES}", **_STUDENT)
+def refl_clipscore(device: str = "cpu", weights="embedded-lclip", long: str = "refuse",
+                   resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "RefCLIPScore on an L-CLIP; options as of clipscore."
     return _student_parts("refl-clipscore", device, weights, long, resize, prefix, compare=_fit_all)

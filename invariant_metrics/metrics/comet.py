@@ -29,15 +29,18 @@ from .bleurt import POOL
 
 # %% ../../nbs/metrics/220_comet.ipynb #8f12f3c8
 PYTHON_VARIABLE = "INVARIANT_METRICS_COMET_PYTHON"
-REQUIREMENTS = ("unbabel-comet==2.2.7", "torch==2.15.0", "transformers==4.57.6", "numpy==1.26.4", "setuptools<81")
+REQUIREMENTS = ("unbabel-comet==2.2.7", "torch==2.15.0", "transformers==4.57.6", "numpy==1.26.4",
+                "setuptools<81")
 
 def environment_recipe(folder: str = "comet-env",                    # of the new environment
            model: str = "Unbabel/wmt22-comet-da",        # to be fetched
           ) -> str:                                      # lines for a shell
     "The commands that make an environment for COMET and fetch a checkpoint into the usual cache."
     wanted = " ".join(f"'{r}'" for r in REQUIREMENTS)
-    fetch = f"from comet import download_model, load_from_checkpoint; load_from_checkpoint(download_model('{model}'))"
-    return "\n".join([f"python3.11 -m venv {folder}", f"{folder}/bin/pip install {wanted}", f'{folder}/bin/python -c "{fetch}"',
+    fetch = ("from comet import download_model, load_from_checkpoint; "
+             f"load_from_checkpoint(download_model('{model}'))")
+    return "\n".join([f"python3.11 -m venv {folder}", f"{folder}/bin/pip install {wanted}",
+                      f'{folder}/bin/python -c "{fetch}"',
                       f"export {PYTHON_VARIABLE}=$PWD/{folder}/bin/python"])
 
 # %% ../../nbs/metrics/220_comet.ipynb #3c11ae80
@@ -90,10 +93,12 @@ def _start(python: str, errors) -> subprocess.Popen:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:
-        return subprocess.Popen([python, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, encoding="utf-8",
-                                errors="replace", start_new_session=True)
+        return subprocess.Popen([python, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=errors, env=env, encoding="utf-8", errors="replace",
+                                start_new_session=True)
     except OSError as error:
-        raise InputError(f"cannot start COMET's interpreter {python}: {error.strerror or error}; give python= or set {PYTHON_VARIABLE}") from error
+        raise InputError(f"cannot start COMET's interpreter {python}: {error.strerror or error}; "
+                         f"give python= or set {PYTHON_VARIABLE}") from error
 
 def _end(process: subprocess.Popen) -> None: # with all that it started
     if process.returncode is None: # not yet waited for, so the number is still its own
@@ -102,7 +107,9 @@ def _end(process: subprocess.Popen) -> None: # with all that it started
 def _parsed(line: str, python: str) -> dict:
     try: answer = json.loads(line)
     except ValueError: answer = None
-    if not isinstance(answer, dict): raise InputError(f"COMET's process under {python} answered with no JSON object: {line.strip()[:100]!r}")
+    if not isinstance(answer, dict):
+        raise InputError(f"COMET's process under {python} answered with no JSON "
+                         f"object: {line.strip()[:100]!r}")
     if "error" in answer: raise InputError(f"COMET under {python}: {answer['error']}")
     return answer
 
@@ -112,7 +119,8 @@ def ask_process(python: str,               # interpreter of COMET's environment
         timeout: float,            # seconds
         hear: Callable = lambda answer: None, # is given each answer as it comes
        ) -> list[dict]:            # all of them
-    "What the process answers; raises InputError, in one line, where it cannot start, fails, answers wrongly or takes too long."
+    """What the process answers; raises InputError, in one line, where it cannot start, fails, answers wrongly
+    or takes too long."""
     out, start = [], time.monotonic()
     with tempfile.TemporaryFile() as errors:
         process = _start(python, errors)
@@ -123,8 +131,11 @@ def ask_process(python: str,               # interpreter of COMET's environment
             for line in process.stdout:
                 out.append(_parsed(line, python)); hear(out[-1])
             code = process.wait()
-            if time.monotonic() - start >= timeout: raise InputError(f"COMET under {python} did not end within {timeout:g} s; give a longer timeout=")
-            if code or not out or not out[-1].get("done"): raise InputError(f"COMET under {python} ended with code {code}: {_last_line(errors)}")
+            if time.monotonic() - start >= timeout:
+                raise InputError(f"COMET under {python} did not end within {timeout:g} "
+                                 "s; give a longer timeout=")
+            if code or not out or not out[-1].get("done"):
+                raise InputError(f"COMET under {python} ended with code {code}: {_last_line(errors)}")
         finally:
             late.cancel(); _end(process); process.stdout.close(); process.wait()
     return out[:-1]
@@ -141,30 +152,40 @@ class CometProcess:
 
     @classmethod
     def open(cls, python: str | None, weights: str, **options) -> "CometProcess":
-        "With the interpreter that is named here or in the environment; raises InputError where neither names one."
+        """With the interpreter that is named here or in the environment; raises InputError where neither
+        names one."""
         found = python or os.environ.get(PYTHON_VARIABLE)
-        if not found: raise InputError(f"COMET runs in an environment of its own: print(invariant_metrics.metrics.comet.environment_recipe()) makes one; "
-                                       f"then give python= or set {PYTHON_VARIABLE}")
+        if not found:
+            raise InputError("COMET runs in an environment of its own: "
+                             "print(invariant_metrics.metrics.comet.environment_recipe()) makes one; "
+                             f"then give python= or set {PYTHON_VARIABLE}")
         return cls(os.path.expanduser(found), os.path.expanduser(weights), **options)
 
     def describe(self) -> dict[str, str]:
         "Versions and the checkpoint's sha256, asked from the process."
         answer = ask_process(self.python, dict(task="describe", model=self.weights), min(self.timeout, 300))
         try: told = {k: str(answer[0][k]) for k in ("sha256", "unbabel-comet", "torch", "transformers")}
-        except (IndexError, KeyError) as error: raise InputError(f"COMET's process under {self.python} did not say its {error}") from error
-        return {"weights": told["sha256"][:12], "comet": told["unbabel-comet"], "torch": told["torch"], "transformers": told["transformers"]}
+        except (IndexError, KeyError) as error:
+            raise InputError(f"COMET's process under {self.python} did not say its {error}") from error
+        return {"weights": told["sha256"][:12], "comet": told["unbabel-comet"], "torch": told["torch"],
+                "transformers": told["transformers"]}
 
-    def __call__(self, triples: Sequence[tuple[str, str, str]]) -> Tensor: # (source, translation, reference) each -> (N,) float64
-        "One score per triple; raises InputError where the process fails or answers with another number of scores."
+    # (source, translation, reference) each -> (N,) float64
+    def __call__(self, triples: Sequence[tuple[str, str, str]]) -> Tensor:
+        """One score per triple; raises InputError where the process fails or answers with another number of
+        scores."""
         number = {}
         which = [number.setdefault(tuple(t), len(number)) for t in triples]
         cuda, _, place = self.device.partition(":")
-        options = dict(batch_size=self.batch_size, gpus=int(cuda == "cuda"), **({"devices": [int(place)]} if place else {}))
+        options = dict(batch_size=self.batch_size, gpus=int(cuda == "cuda"),
+                       **({"devices": [int(place)]} if place else {}))
         request = dict(task="score", model=self.weights, texts=list(number), portion=512, options=options)
         with progress(desc="COMET", total=len(number), delay=2) as bar:
-            answers = ask_process(self.python, request, self.timeout, lambda a: bar.update(len(a.get("scores", ()))))
+            answers = ask_process(self.python, request, self.timeout,
+                                  lambda a: bar.update(len(a.get("scores", ()))))
         scores = [x for a in answers for x in a.get("scores", ())]
-        if len(scores) != len(number): raise InputError(f"COMET under {self.python} gave {len(scores)} scores for {len(number)} texts")
+        if len(scores) != len(number):
+            raise InputError(f"COMET under {self.python} gave {len(scores)} scores for {len(number)} texts")
         return torch.tensor(scores, dtype=torch.float64)[which]
 
 # %% ../../nbs/metrics/220_comet.ipynb #8b98dc5f
@@ -174,24 +195,33 @@ def comet_scores(pred: Sequence[str],       # (N,) translations
                  scorer: Callable,          # triples -> (N,) scores, e.g. a CometProcess
                  references: str = "max",   # or "mean"
                 ) -> Tensor:                # (N,) float64
-    "What COMET says of each item (Rei et al. 2020); raises InputError on lists that do not fit, items without reference, or what is no text."
+    """What COMET says of each item (Rei et al. 2020); raises InputError on lists that do not fit, items
+    without reference, or what is no text."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     pred, groups = check_sides(pred, target)
     source = load_texts(source, "source", alone=True).items
-    if len(source) != len(pred): raise InputError(f"{len(pred)} predictions against {len(source)} sources; give one entry for each")
+    if len(source) != len(pred):
+        raise InputError(f"{len(pred)} predictions against {len(source)} sources; give one entry for each")
     triples = [(s, p, r) for s, p, group in zip(source, pred, groups) for r in group]
     return torch.stack([POOL[references](x, 0) for x in scorer(triples).split([len(g) for g in groups])])
 
 # %% ../../nbs/metrics/220_comet.ipynb #47b38ba8
-@metric_factory("comet", "paired", True, measures="a trained network's judgment of a translation; unverified: no published checkpoint was run",
-                range="that of the checkpoint, about [0, 1] for wmt22-comet-da", inputs="texts", target="references", source="texts",
-                weights="Unbabel/wmt22-comet-da, in an environment of its own", cite="Rei et al. 2020; Rei et al. 2022")
-def comet(weights: str = "Unbabel/wmt22-comet-da", # checkpoint file, its folder, or organization/model, with @commit or without
-          python: str | None = None,               # interpreter of COMET's environment; None: the variable INVARIANT_METRICS_COMET_PYTHON
-          references: str = "max",                 # or "mean"
-          timeout: Annotated[float, Between(1e-3, 1e9)] = 3600.,                  # seconds for all scores
-          device: str = "cpu") -> dict:
-    "COMET by a process of its own; raises InputError where there is no environment for it, or where the process fails."
+@metric_factory("comet", "paired", True, measures="a trained network's judgment of a translation; "
+                "unverified: no published checkpoint was run", range="that of the checkpoint, about [0, "
+                "1] for wmt22-comet-da", inputs="texts", target="references", source="texts",
+                weights="Unbabel/wmt22-comet-da, in an environment of its own",
+                cite="Rei et al. 2020; Rei et al. 2022")
+def comet(
+    # checkpoint file, its folder, or organization/model, with @commit or without
+    weights: str = "Unbabel/wmt22-comet-da",
+    # interpreter of COMET's environment; None: the variable INVARIANT_METRICS_COMET_PYTHON
+    python: str | None = None,
+    references: str = "max", # or "mean"
+    timeout: Annotated[float, Between(1e-3, 1e9)] = 3600., # seconds for all scores
+    device: str = "cpu",
+) -> dict:
+    """COMET by a process of its own; raises InputError where there is no environment for it, or where the
+    process fails."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = CometProcess.open(python, weights, device=str(device), timeout=float(timeout))
     parts = dict(**scorer.describe(), references=references)

@@ -21,10 +21,12 @@ from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def _order(n) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1: raise InputError(f"n-grams have a length of 1 or more, not {n!r}")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InputError(f"n-grams have a length of 1 or more, not {n!r}")
     return n
 
-def ngrams(tokens: Sequence[str], n: int) -> list[tuple]: # tokens - n + 1 of them, none where there are fewer tokens
+def ngrams(tokens: Sequence[str], n: int,
+          ) -> list[tuple]: # tokens - n + 1 of them, none where there are fewer tokens
     "All runs of n tokens."
     return list(zip(*(tokens[i:] for i in range(n))))
 
@@ -47,8 +49,9 @@ def gram_counts(texts: Sequence[str],            # (N,)
 def _ratio(part: Tensor, whole: Tensor, empty: float) -> Tensor:
     return torch.where(whole > 0, part/torch.where(whole > 0, whole, 1), empty)
 
-def distinct_share(counts: Tensor, # (R, 2·k) distinct and all n-grams of k lengths, of texts or summed over texts
-                  ) -> Tensor:     # (R,) in [0, 1]
+def distinct_share(
+    counts: Tensor, # (R, 2·k) distinct and all n-grams of k lengths, of texts or summed over texts
+) -> Tensor: # (R,) in [0, 1]
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
     return _ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
 
@@ -77,15 +80,18 @@ def _denominator(name: str) -> str:
 def distinct_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
                denominator: str = "tokens", # or "ngrams"
               ) -> np.ndarray:              # (N,) in [0, 1]
-    "Distinct n-grams of each text over its tokens, or over its n-grams (Li et al. 2016); 0 where there are none."
+    """Distinct n-grams of each text over its tokens, or over its n-grams (Li et al. 2016); 0 where there are
+    none."""
     _denominator(denominator)
     counts = torch.from_numpy(gram_counts(texts, (n, 1), tokenizer, lowercase))
     return _ratio(counts[:, 0], counts[:, 3 if denominator == "tokens" else 1], 0.0).numpy()
 
-def corpus_distinct(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
-                    denominator: str = "tokens", # or "ngrams"
-                   ) -> float:                   # in [0, 1]
-    "Distinct n-grams of all texts together over all their tokens, or n-grams (Li et al. 2016); falls as texts are added."
+def corpus_distinct(
+    texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
+    denominator: str = "tokens", # or "ngrams"
+) -> float: # in [0, 1]
+    """Distinct n-grams of all texts together over all their tokens, or n-grams (Li et al. 2016); falls as
+    texts are added."""
     texts = load_texts(texts, "texts", alone=True).items
     words, found, total = tokenizer_of(tokenizer)[0], set(), 0
     for text in texts:
@@ -100,54 +106,69 @@ _CARD = dict(range="[0, 1]", inputs="texts", weights="none")
 
 def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: # phi, phi_key
     tokenizer_of(tokenizer)
-    def phi(pred, target=None, source=None): return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
-    return dict(phi=phi, phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
+    def phi(pred, target=None, source=None):
+        return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
+    return dict(phi=phi,
+                phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 
-def _too_short(rows: Tensor, order: int, column: int, counts_as: str) -> tuple[str, ...]: # column: n-grams of that order in a text
+# column: n-grams of that order in a text
+def _too_short(rows: Tensor, order: int, column: int, counts_as: str) -> tuple[str, ...]:
     short, empty = int((rows[:, column] == 0).sum()), int((rows[:, 1] == 0).sum())
     if not short: return ()
-    return (f"{short} of {len(rows)} texts have fewer than {order} tokens ({empty} of them none): {counts_as}",)
+    return (f"{short} of {len(rows)} texts have fewer than {order} tokens ({empty} of "
+            f"them none): {counts_as}",)
 
-def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, pooled: bool, repeated: bool = False) -> dict:
+def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, pooled: bool,
+           repeated: bool = False) -> dict:
     counted = tuple(sorted({1, 2, 3, 4, *map(_order, orders)}))
     columns = [c for n in orders for c in (2*counted.index(n), 2*counted.index(n) + 1)]
     def share(rows: Tensor) -> Tensor: return 1 - distinct_share(rows) if repeated else distinct_share(rows)
-    signature = Signature.of(metric=name, orders="-".join(map(str, orders)), tokenizer=tokenizer, case="lower" if lowercase else "kept",
-                             mean="counts" if pooled else "texts")
-    parts = dict(compare=lambda rows: rows[:, columns], pool=share, per_item=share) if pooled else dict(compare=lambda rows: share(rows[:, columns]))
-    counts_as = "they add nothing to the counts" if pooled else f"each counts as {0 if repeated else 1}, as if it said everything once"
+    signature = Signature.of(metric=name, orders="-".join(map(str, orders)), tokenizer=tokenizer,
+                             case="lower" if lowercase else "kept", mean="counts" if pooled else "texts")
+    parts = (dict(compare=lambda rows: rows[:, columns], pool=share, per_item=share) if pooled
+             else dict(compare=lambda rows: share(rows[:, columns])))
+    counts_as = ("they add nothing to the counts" if pooled
+                 else f"each counts as {0 if repeated else 1}, as if it said everything once")
     def notes(rows: Tensor) -> tuple[str, ...]: return _too_short(rows, min(orders), columns[1], counts_as)
     return dict(**_counting(counted, tokenizer, lowercase), **parts, notes=notes, signature=signature)
 
 def _div(n: int) -> Callable:
-    @metric_factory(f"div-{n}", "single", higher_is_better=True, measures=f"share of distinct {n}-grams in a text", cite="Su et al. 2022", **_CARD)
-    def build(tokenizer: str = "none", lowercase: bool = False, pooled: bool = False, device: str = "cpu") -> dict:
+    @metric_factory(f"div-{n}", "single", higher_is_better=True,
+                    measures=f"share of distinct {n}-grams in a text", cite="Su et al. 2022", **_CARD)
+    def build(tokenizer: str = "none", lowercase: bool = False, pooled: bool = False,
+              device: str = "cpu") -> dict:
         return _share(f"div-{n}", (n,), tokenizer, lowercase, pooled)
     return build
 
 for _n in (2, 3, 4): _div(_n)
 
 # %% ../../nbs/metrics/190_diversity.ipynb #f9cc5dad
-@metric_factory("diversity", "single", higher_is_better=True, measures="product of the shares of distinct 2-, 3- and 4-grams in a text",
-                cite="Su et al. 2022", **_CARD)
-def diversity_metric(tokenizer: str = "none", lowercase: bool = False, pooled: bool = False, device: str = "cpu") -> dict:
+@metric_factory("diversity", "single", higher_is_better=True, measures="product of the shares of distinct "
+                "2-, 3- and 4-grams in a text", cite="Su et al. 2022", **_CARD)
+def diversity_metric(tokenizer: str = "none", lowercase: bool = False, pooled: bool = False,
+                     device: str = "cpu") -> dict:
     "Diversity of texts; `pooled` divides sums of counts."
     return _share("diversity", (2, 3, 4), tokenizer, lowercase, pooled)
 
-@metric_factory("repetition", "single", higher_is_better=False, measures="rep-n: share of repeated n-grams in a text, pairs by default",
-                cite="Welleck et al. 2020", **_CARD)
-def repetition_metric(order: Annotated[int, Between(1, 32)] = 2, tokenizer: str = "none", lowercase: bool = False,
-                      pooled: bool = False, device: str = "cpu") -> dict:
+@metric_factory("repetition", "single", higher_is_better=False, measures="rep-n: share of repeated n-grams "
+                "in a text, pairs by default", cite="Welleck et al. 2020", **_CARD)
+def repetition_metric(order: Annotated[int, Between(1, 32)] = 2, tokenizer: str = "none",
+                      lowercase: bool = False, pooled: bool = False, device: str = "cpu") -> dict:
     "Rep-n of texts for n = `order`; `pooled` divides sums of counts."
     return _share("repetition", (order,), tokenizer, lowercase, pooled, repeated=True)
 
 def _distinct(n: int) -> Callable:
-    @metric_factory(f"distinct-{n}", "single", higher_is_better=True, measures=f"distinct {n}-grams in a text, per token", cite="Li et al. 2016", **_CARD)
-    def build(tokenizer: str = "none", lowercase: bool = False, denominator: str = "tokens", device: str = "cpu") -> dict:
+    @metric_factory(f"distinct-{n}", "single", higher_is_better=True,
+                    measures=f"distinct {n}-grams in a text, per token", cite="Li et al. 2016", **_CARD)
+    def build(tokenizer: str = "none", lowercase: bool = False, denominator: str = "tokens",
+              device: str = "cpu") -> dict:
         part, whole = 2*n - 2, 1 if _denominator(denominator) == "tokens" else 2*n - 1
-        signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer, case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
-        return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase), compare=lambda rows: _ratio(rows[:, part], rows[:, whole], 0.0),
-                    notes=lambda rows: _too_short(rows, n, 2*n - 1, "without an n-gram a text counts as 0"), signature=signature)
+        signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer,
+                                 case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
+        return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase),
+                    compare=lambda rows: _ratio(rows[:, part], rows[:, whole], 0.0),
+                    notes=lambda rows: _too_short(rows, n, 2*n - 1, "without an n-gram a text counts as 0"),
+                    signature=signature)
     return build
 
 for _n in (1, 2): _distinct(_n)

@@ -22,7 +22,8 @@ def log_probabilities(rows,                   # (N, C) logits, or probabilities
                      ) -> Tensor:             # (N, C) float64, log p(y|x)
     "Logarithms of class probabilities; raises InputError on rows that are not finite or no probabilities."
     x = torch.as_tensor(rows).detach().double()
-    if x.ndim != 2 or x.shape[1] < 2: raise InputError(f"class scores must be (N, C) with two classes at least, not {tuple(x.shape)}")
+    if x.ndim != 2 or x.shape[1] < 2:
+        raise InputError(f"class scores must be (N, C) with two classes at least, not {tuple(x.shape)}")
     wrong = ~torch.isfinite(x).all(1)
     if probabilities: wrong |= (x < 0).any(1) | ((x.sum(1) - 1).abs() > 1e-3)
     if bad := wrong.nonzero().flatten().tolist():
@@ -37,7 +38,8 @@ def class_information(logp: Tensor,                   # (N, C) log p(y|x)
     "How far each image's classes are from the average over images; raises InputError where there is none."
     w = torch.ones(len(logp), dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
     if w.shape != (len(logp),) or not (w >= 0).all() or not w.sum() > 0:
-        raise InputError(f"an Inception Score needs images of positive weight, found {len(logp)} images and {len(w)} weights")
+        raise InputError("an Inception Score needs images of positive weight, "
+                         f"found {len(logp)} images and {len(w)} weights")
     w = (w/w.sum()).to(logp.device)
     mean = (logp + w.log()[:, None]).logsumexp(0)
     gap = torch.where(logp == -torch.inf, 0.0, logp - mean)
@@ -53,14 +55,17 @@ def inception_score(rows,                          # (N, C) logits, or probabili
     return max(float((w @ kl).exp()), 1.0)
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #0ee135a0
-def inception_score_splits(rows,                        # (N, C) logits, or probabilities
-                           splits: int = 10,            # consecutive parts
-                           order: Sequence | None = None, # (N,) of the rows before they are cut; None: as they come
-                           probabilities: bool = False,
-                          ) -> tuple[float, float]:     # mean, standard deviation over the parts (divided by their number)
-    "The Inception Score as it is published, over parts of the images; raises InputError where there are fewer images than parts."
+def inception_score_splits(
+    rows,                          # (N, C) logits, or probabilities
+    splits: int = 10,              # consecutive parts
+    order: Sequence | None = None, # (N,) of the rows before they are cut; None: as they come
+    probabilities: bool = False,
+) -> tuple[float, float]: # mean, standard deviation over the parts (divided by their number)
+    """The Inception Score as it is published, over parts of the images; raises InputError where there are
+    fewer images than parts."""
     logp = log_probabilities(rows, probabilities)
-    if not 1 <= splits <= len(logp): raise InputError(f"{len(logp)} images cannot be cut into {splits} parts; take fewer splits")
+    if not 1 <= splits <= len(logp):
+        raise InputError(f"{len(logp)} images cannot be cut into {splits} parts; take fewer splits")
     if order is not None: logp = logp[torch.as_tensor(np.asarray(order))]
     ends = [i*len(logp)//splits for i in range(splits + 1)]
     found = [float(class_information(logp[a:b])[0].mean().exp()) for a, b in zip(ends, ends[1:])]
@@ -69,14 +74,17 @@ def inception_score_splits(rows,                        # (N, C) logits, or prob
 # %% ../../nbs/metrics/110_inception_score.ipynb #46da19ac
 HALVINGS = 8 # random cuts into complementary halves
 
-def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: bool = False, clusters=None, seed: int = 0) -> Estimate:
+def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: bool = False,
+                       clusters=None, seed: int = 0) -> Estimate:
     "The Inception Score of logits with its bias-corrected value and the influence of each image."
     logp = log_probabilities(pred)
     kl, w = class_information(logp)
     value, units = float((w @ kl).exp()), len(logp) if clusters is None else int(max(clusters)) + 1
     influence = value*(kl - w @ kl)
-    parts = dict(pred=influence, target=None if target is None else torch.zeros(len(target), dtype=torch.float64))
-    if units < 4: return Estimate(value, **parts, notes=("not corrected for its bias: too few images to halve",))
+    parts = dict(pred=influence,
+                 target=None if target is None else torch.zeros(len(target), dtype=torch.float64))
+    if units < 4:
+        return Estimate(value, **parts, notes=("not corrected for its bias: too few images to halve",))
     generator, halves = rng(seed, "halvings"), []
     for _ in range(HALVINGS):
         half = generator.permutation(units) < units//2
@@ -85,12 +93,13 @@ def inception_estimate(pred: Tensor, target: Tensor | None = None, *, matched: b
     return Estimate(max(value, 1.0), 2*value - float(np.mean(halves)), **parts)
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #059cf3b0
-def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None, w_target: Tensor | None = None) -> float:
+def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None,
+             w_target: Tensor | None = None) -> float:
     return inception_score(pred, w_pred)
 
-@metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images", weights="inception", published="inception",
-                measures="sure class of each image, many classes in all; looks at no target",
-                cite="Salimans et al. 2016; Barratt and Sharma 2018")
+@metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images",
+                weights="inception", published="inception", measures="sure class of each image, many classes "
+                "in all; looks at no target", cite="Salimans et al. 2016; Barratt and Sharma 2018")
 def inception_metric(device: str | None = None, **options) -> dict:
     "The Inception Score of all images at once, from the 1008 logits of FID's network."
     rows, parts = encoder_rows("inception", "logits", device, **options)

@@ -17,15 +17,18 @@ from ..core import InputError, Signature, unknown
 from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
 from ..encoders.weights import Place, get_card, read_tensors, resolve
-from .base import SEEDS, Metric, get_metric, metric_card, metric_factory, metrics, pixels
+from .base import (SEEDS, Metric, get_metric, metric_card, metric_factory, metrics,
+                                            pixels)
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a
-NETS = {"alex": ("alexnet", 31), "vgg": ("vgg16", 16), "squeeze": ("squeezenet1-1", 17)} # weights card, smallest side in pixels
+# weights card, smallest side in pixels
+NETS = {"alex": ("alexnet", 31), "vgg": ("vgg16", 16), "squeeze": ("squeezenet1-1", 17)}
 
 def lpips_module(net: str, # "alex", "vgg" or "squeeze"
                  seed: int = 0,
                 ) -> nn.Module:
-    "torchmetrics' LPIPS with its fitted heads and a network of random weights; raises InputError on another name."
+    """torchmetrics' LPIPS with its fitted heads and a network of random weights; raises InputError on another
+    name."""
     from torchmetrics.functional.image.lpips import _LPIPS
     if net not in NETS: raise unknown("network of LPIPS", net, NETS)
     with fixed_seed(seed): return _LPIPS(net=net, pretrained=True, pnet_rand=True).eval()
@@ -38,15 +41,18 @@ def weights_file(place: Place,
     if place.path.is_file(): return place
     found = sorted(p for p in place.path.glob("*") if p.suffix in (".pth", ".pt", ".safetensors"))
     found = [p for p in found if p.name == usual] or found
-    if len(found) != 1: raise InputError(f"{place.name} holds {len(found)} weights files; give the file itself")
+    if len(found) != 1:
+        raise InputError(f"{place.name} holds {len(found)} weights files; give the file itself")
     return place._replace(path=found[0])
 
-def lpips_network(net: str,                   # "alex", "vgg" or "squeeze"
-                  weights: str | None = None, # card, file or folder of torchvision's network; None for the card
-                  untrained: bool = False,    # random network under the fitted heads: the control
-                  seed: int = 0,              # of the random network
-                 ) -> tuple[nn.Module, str]:  # and its revision
-    "LPIPS ready for use; raises InputError naming the fetch command, or what does not fit (Zhang et al. 2018)."
+def lpips_network(
+    net: str,                   # "alex", "vgg" or "squeeze"
+    weights: str | None = None, # card, file or folder of torchvision's network; None for the card
+    untrained: bool = False,    # random network under the fitted heads: the control
+    seed: int = 0,              # of the random network
+) -> tuple[nn.Module, str]: # and its revision
+    """LPIPS ready for use; raises InputError naming the fetch command, or what does not fit (Zhang et al.
+    2018)."""
     if net not in NETS: raise unknown("network of LPIPS", net, NETS)
     if untrained: return lpips_module(net, seed), f"untrained-{seed}"
     card = NETS[net][0]
@@ -65,32 +71,41 @@ def lpips_distance(pred: Tensor,    # (N, 3, H, W) in [0, 1]
                   ) -> Tensor:      # (N,)
     "LPIPS of each pair; raises InputError on unequal shapes and on images too small for the network."
     if pred.shape != target.shape:
-        raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
+        raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against "
+                         f"{tuple(target.shape[-2:])}")
     least, (h, w) = NETS[module.pnet_type][1], pred.shape[-2:]
-    if min(h, w) < least: raise InputError(f"lpips-{module.pnet_type} needs sides of {least} pixels at least, not {h} × {w}")
+    if min(h, w) < least:
+        raise InputError(f"lpips-{module.pnet_type} needs sides of {least} pixels at least, not {h} × {w}")
     runs = zip(pred.split(max(1, RUN//(h*w))), target.split(max(1, RUN//(h*w))))
     return torch.cat([module(p, t, normalize=True).flatten() for p, t in runs])
 
 def _lpips(net: str, device: str, weights: str | None, untrained: bool, seed: int) -> dict:
     module, revision = lpips_network(net, weights, untrained, seed)
     return dict(phi=partial(pixels, device=device), compare=partial(lpips_distance, module=module.to(device)),
-                signature=Signature.of(metric=f"lpips-{net}", network=NETS[net][0], weights=revision, heads="0.1", input="as-is"))
+                signature=Signature.of(metric=f"lpips-{net}", network=NETS[net][0], weights=revision,
+                                       heads="0.1", input="as-is"))
 
 # %% ../../nbs/metrics/130_lpips.ipynb #a2b879ac
 def _register_lpips(net: str, weights_card: str) -> None:
-    @metric_factory(f"lpips-{net}", "paired", higher_is_better=False, weights=weights_card, published=weights_card, inputs="images", range="[0, about 1]",
-                    measures="distance of a network's maps, weighted to follow people's judgments", cite="Zhang et al. 2018")
-    def build(device: str = "cpu", weights: str | None = None, untrained: bool = False, seed: Annotated[int, SEEDS] = 0) -> dict:
-        "LPIPS on a public network; `weights`: a file or folder of torchvision's network, None for the card of this metric."
+    @metric_factory(f"lpips-{net}", "paired", higher_is_better=False, weights=weights_card,
+                    published=weights_card, inputs="images", range="[0, about 1]", measures="distance of a "
+                    "network's maps, weighted to follow people's judgments", cite="Zhang et al. 2018")
+    def build(device: str = "cpu", weights: str | None = None, untrained: bool = False,
+              seed: Annotated[int, SEEDS] = 0) -> dict:
+        """LPIPS on a public network; `weights`: a file or folder of torchvision's network, None for the card
+        of this metric."""
         return _lpips(net, device, weights, untrained, seed)
 
-for _net, _card in {"alex": "alexnet", "vgg": "vgg16", "squeeze": "squeezenet1-1"}.items(): _register_lpips(_net, _card)
+for _net, _card in {"alex": "alexnet", "vgg": "vgg16", "squeeze": "squeezenet1-1"}.items():
+    _register_lpips(_net, _card)
 
 # %% ../../nbs/metrics/130_lpips.ipynb #a6a7ebad
 @wraps(metrics["lpips-alex"])
 def lpips_default(**options) -> Metric:
-    "LPIPS as its own library computes it where no network is named, under the name that says which: lpips-alex."
+    """LPIPS as its own library computes it where no network is named, under the name that says which:
+    lpips-alex."""
     return get_metric("lpips-alex", **options)
 
-lpips_default.card = {**metric_card(metrics["lpips-alex"]), "name": "lpips", "measures": "lpips-alex, which is what the lpips library takes where no network is named"}
+lpips_default.card = {**metric_card(metrics["lpips-alex"]), "name": "lpips", "measures": "lpips-alex, "
+                      "which is what the lpips library takes where no network is named"}
 metrics.add("lpips", lpips_default);

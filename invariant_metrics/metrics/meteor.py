@@ -58,42 +58,52 @@ def meteor_nltk(hypotheses: Sequence[str],            # (N,)
                 wordnet: WordNet | str | Path | None = None, # as `data.wordnet.wordnet` takes it
                 alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5,
                ) -> np.ndarray:                       # (N,) in [0, 1]
-    "nltk's METEOR of each item against its best reference (Lavie and Agarwal 2007); raises InputError on sides that do not match."
+    """nltk's METEOR of each item against its best reference (Lavie and Agarwal 2007); raises InputError on
+    sides that do not match."""
     from nltk.translate.meteor_score import meteor_score
     hypotheses, references = check_sides(hypotheses, references)
     words, _ = tokenizer_of(tokenizer)
     parts = nltk_parts(wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet))
     form = dict(stemmer=parts, wordnet=parts, alpha=alpha, beta=beta, gamma=gamma)
-    return np.array([meteor_score([words(text) for text in refs], words(hyp), **form) for hyp, refs in zip(hypotheses, references)])
+    return np.array([meteor_score([words(text) for text in refs], words(hyp), **form)
+                     for hyp, refs in zip(hypotheses, references)])
 
 # %% ../../nbs/metrics/170_meteor.ipynb #74c7152f
-@metric_factory("meteor-nltk", "paired", higher_is_better=True, range="[0, 1)", inputs="texts", target="references", weights="none",
-                measures="words found again by form, stem or synonym, and their order; nltk's form", cite="Banerjee and Lavie 2005; Lavie and Agarwal 2007")
-def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None, alpha: Annotated[float, Between(0, 1)] = 0.9,
-                       beta: Annotated[float, Between(0, 100)] = 3.0, gamma: Annotated[float, Between(0, 1)] = 0.5, device: str = "cpu") -> dict:
+@metric_factory("meteor-nltk", "paired", higher_is_better=True, range="[0, 1)", inputs="texts",
+                target="references", weights="none", measures="words found again by form, stem or synonym, "
+                "and their order; nltk's form", cite="Banerjee and Lavie 2005; Lavie and Agarwal 2007")
+def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None,
+                       alpha: Annotated[float, Between(0, 1)] = 0.9,
+                       beta: Annotated[float, Between(0, 100)] = 3.0,
+                       gamma: Annotated[float, Between(0, 1)] = 0.5, device: str = "cpu") -> dict:
     "Mean over items of nltk's METEOR; `wordnet`: None for the package's own, a file, a folder, or nltk."
     import nltk
     tokenizer_of(tokenizer)
     wn = open_wordnet(wordnet)
-    signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}", alpha=alpha, beta=beta, gamma=gamma,
-                             references="best", nltk=nltk.__version__)
-    def phi(pred, target, source=None): return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
+    signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}",
+                             alpha=alpha, beta=beta, gamma=gamma, references="best", nltk=nltk.__version__)
+    def phi(pred, target, source=None):
+        return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
     return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, signature=signature)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #74c92d37
 STAGES = (1.0, 0.6, 0.8, 0.6)                 # weights of form, stem, synonym, paraphrase
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75 # English, task "rank"
 
-def meteor_rows(stats: np.ndarray, # (N, 23) counts as METEOR 1.5 prints them
-               ) -> np.ndarray:    # (N, 6) weighted: matches and length of the hypothesis, of the reference, chunks, matched words
+def meteor_rows(
+    stats: np.ndarray, # (N, 23) counts as METEOR 1.5 prints them
+    # (N, 6) weighted: matches and length of the hypothesis, of the reference, chunks, matched words
+) -> np.ndarray:
     "What of METEOR 1.5's counts enters its formula; rows that add up over items."
     stats = np.asarray(stats, float)
     hyp, ref, hyp_function, ref_function = stats[:, :4].T
     content_h, content_r, function_h, function_r = stats[:, 4:20].reshape(-1, 4, 4).transpose(2, 0, 1)
-    same = ((content_h + function_h).sum(1) == hyp) & ((content_r + function_r).sum(1) == ref) & (stats[:, 20] == 1)
+    same = ((content_h + function_h).sum(1) == hyp) & ((content_r + function_r).sum(1) == ref) & (stats[:, 20]
+        == 1)
     weigh = lambda content, function: DELTA*content + (1 - DELTA)*function
-    return np.stack([weigh(content_h, function_h) @ STAGES, weigh(hyp - hyp_function, hyp_function), weigh(content_r, function_r) @ STAGES,
-                     weigh(ref - ref_function, ref_function), np.where(same, 0, stats[:, 20]), stats[:, 21:].mean(1)], 1)
+    return np.stack([weigh(content_h, function_h) @ STAGES, weigh(hyp - hyp_function, hyp_function),
+                     weigh(content_r, function_r) @ STAGES, weigh(ref - ref_function, ref_function),
+                     np.where(same, 0, stats[:, 20]), stats[:, 21:].mean(1)], 1)
 
 def _share(part: Tensor, whole: Tensor) -> Tensor: return part/torch.where(whole > 0, whole, 1)
 
@@ -107,15 +117,21 @@ def meteor_of_sums(sums: Tensor,   # (R, 6) float64 sums of rows, weighted or no
     return mean*(1 - GAMMA*penalty)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8dc9ce5d
-WAYS = "needs Java (apt-get install default-jre-headless) and its jar (pip install pycocoevalcap, or jar=FOLDER with meteor-1.5.jar and data/paraphrase-en.gz)"
+WAYS = ("needs Java (apt-get install default-jre-headless) and its jar (pip install pycocoevalcap, "
+        "or jar=FOLDER with meteor-1.5.jar and data/paraphrase-en.gz)")
 
-def meteor_jar(jar: str | Path | None = None, # the file or its folder; None: INVARIANT_METRICS_METEOR, then the package pycocoevalcap
-              ) -> Path:
-    "Where METEOR 1.5 lies; raises InputError naming the ways to get it where it, its paraphrases or Java are missing."
+def meteor_jar(
+    # the file or its folder; None: INVARIANT_METRICS_METEOR, then the package pycocoevalcap
+    jar: str | Path | None = None,
+) -> Path:
+    """Where METEOR 1.5 lies; raises InputError naming the ways to get it where it, its paraphrases or Java
+    are missing."""
     spec = importlib.util.find_spec("pycocoevalcap")
-    package = Path(spec.submodule_search_locations[0])/"meteor" if spec and spec.submodule_search_locations else None
+    package = (Path(spec.submodule_search_locations[0])/"meteor" if spec and spec.submodule_search_locations
+               else None)
     place = jar or os.environ.get("INVARIANT_METRICS_METEOR") or package
-    if place is None or shutil.which("java") is None: raise InputError(f"METEOR 1.5 {WAYS}; {'the jar' if place is None else 'java'} is not here")
+    if place is None or shutil.which("java") is None:
+        raise InputError(f"METEOR 1.5 {WAYS}; {'the jar' if place is None else 'java'} is not here")
     path = Path(place).expanduser().resolve()
     path = path/"meteor-1.5.jar" if path.is_dir() else path
     lost = next((p for p in (path, path.parent/"data"/"paraphrase-en.gz") if not p.is_file()), None)
@@ -124,26 +140,32 @@ def meteor_jar(jar: str | Path | None = None, # the file or its folder; None: IN
 
 @cache
 def _checksums(jar: Path, _changed: int) -> dict[str, str]:
-    return {"jar": file_sha256(jar)[:12], "paraphrases": file_sha256(jar.parent/"data"/"paraphrase-en.gz")[:12]}
+    return {"jar": file_sha256(jar)[:12],
+            "paraphrases": file_sha256(jar.parent/"data"/"paraphrase-en.gz")[:12]}
 
 def score_line(hypothesis: str, references: Sequence[str]) -> str:
     "One item in METEOR 1.5's protocol."
-    return " ||| ".join(["SCORE", *(re.sub(r"[ \t\r\n]+|\|\|\|", " ", text) for text in (*references, hypothesis))])
+    return " ||| ".join(["SCORE",
+                         *(re.sub(r"[ \t\r\n]+|\|\|\|", " ", text) for text in (*references, hypothesis))])
 
 def run_meteor(lines: Sequence[str],  # of `score_line`
                jar: Path,
                timeout: float,        # seconds
               ) -> list[str]:         # its answers, one line each
-    "Answers of one METEOR 1.5 process; raises InputError where it fails, stops early or takes too long. The process never outlives the call."
-    command = ["java", "-Xmx2G", "-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
+    """Answers of one METEOR 1.5 process; raises InputError where it fails, stops early or takes too long. The
+    process never outlives the call."""
+    command = ["java", "-Xmx2G", "-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-jar",
+               str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
     text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
     try: done = subprocess.run(command, input=text, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
-        raise InputError(f"METEOR 1.5 took more than {timeout:.0f} s for {len(lines)} items and was ended; give timeout=SECONDS") from error
+        raise InputError(f"METEOR 1.5 took more than {timeout:.0f} s for {len(lines)} items and was "
+                         "ended; give timeout=SECONDS") from error
     answers = done.stdout.decode().splitlines()
     if done.returncode == 0 and len(answers) == len(lines): return answers
     said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
-    raise InputError(f"METEOR 1.5 answered {len(answers)} of {len(lines)} items and ended with status {done.returncode}; it said: {said[-1][:300]}")
+    raise InputError(f"METEOR 1.5 answered {len(answers)} of {len(lines)} items and ended with status "
+                     f"{done.returncode}; it said: {said[-1][:300]}")
 
 # %% ../../nbs/metrics/170_meteor.ipynb #efedaeb3
 def meteor_stats(hypotheses: Sequence[str],            # (N,)
@@ -152,27 +174,38 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  jar: str | Path | None = None,        # as in `meteor_jar`
                  timeout: float | None = None,         # seconds; None: 300 and 0.2 for each item
                 ) -> np.ndarray:                       # (N, 23) counts against the best reference
-    "METEOR 1.5's counts of each item; raises InputError where Java or the jar are missing, and when the program fails."
+    """METEOR 1.5's counts of each item; raises InputError where Java or the jar are missing, and when the
+    program fails."""
     hypotheses, references = check_sides(hypotheses, references)
     place, words = meteor_jar(jar), tokenizer_of(tokenizer)[0]
     ready = lambda text: " ".join(words(text))
-    lines = [score_line(ready(hyp), [ready(ref) for ref in refs]) for hyp, refs in zip(hypotheses, references)]
+    lines = [score_line(ready(hyp), [ready(ref) for ref in refs])
+             for hyp, refs in zip(hypotheses, references)]
     answers = run_meteor(lines, place, 300 + 0.2*len(lines) if timeout is None else timeout)
     try: return np.array([[float(x) for x in answer.split()] for answer in answers]).reshape(len(lines), 23)
-    except ValueError as error: raise InputError(f"{place} does not answer as METEOR 1.5 does: {answers[0][:80]!r}") from error
+    except ValueError as error:
+        raise InputError(f"{place} does not answer as METEOR 1.5 does: {answers[0][:80]!r}") from error
 
-def meteor_15(hypotheses: Sequence[str], references: Sequence[Sequence[str]], **options) -> tuple[float, np.ndarray]: # corpus, (N,) items
+def meteor_15(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], **options
+) -> tuple[float, np.ndarray]: # corpus, (N,) items
     "METEOR 1.5 of a corpus and of each item (Denkowski and Lavie 2014); options of `meteor_stats`."
     rows = torch.from_numpy(meteor_rows(meteor_stats(hypotheses, references, **options)))
     return meteor_of_sums(rows.sum(0)[None]).item(), meteor_of_sums(rows).numpy()
 
-@metric_factory("meteor-1.5", "paired", higher_is_better=True, range="[0, 1]", inputs="texts", target="references", weights="Java and meteor-1.5.jar",
-                measures="words found again by form, stem, synonym or paraphrase, and their order, on summed counts", cite="Denkowski and Lavie 2014")
-def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None, timeout: Annotated[float | None, Between(1e-3, 1e9)] = None, device: str = "cpu") -> dict:
+@metric_factory("meteor-1.5", "paired", higher_is_better=True, range="[0, 1]", inputs="texts",
+                target="references", weights="Java and meteor-1.5.jar",
+                measures="words found again by form, stem, synonym or paraphrase, "
+                "and their order, on summed counts", cite="Denkowski and Lavie 2014")
+def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None,
+                     timeout: Annotated[float | None, Between(1e-3, 1e9)] = None,
+                     device: str = "cpu") -> dict:
     "METEOR 1.5 as caption papers print it; `jar`: the file or its folder, `timeout` in seconds."
     place = meteor_jar(jar)
     tokenizer_of(tokenizer)
-    signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en", aggregate="sums",
-                             **_checksums(place, place.stat().st_mtime_ns))
-    def phi(pred, target, source=None): return torch.from_numpy(meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout)))
-    return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, pool=meteor_of_sums, per_item=meteor_of_sums, signature=signature)
+    signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en",
+                             aggregate="sums", **_checksums(place, place.stat().st_mtime_ns))
+    def phi(pred, target, source=None):
+        return torch.from_numpy(meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout)))
+    return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, pool=meteor_of_sums,
+                per_item=meteor_of_sums, signature=signature)

@@ -28,67 +28,82 @@ def own_encoder(metric: str,     # the metric's name, for messages
                 other: dict,     # what else the user gave
                 **options,       # of the metric's own encoder: weights, untrained, seed, ...
                ) -> dict:        # what `encoder_rows` takes
-    "The one encoder of a named metric, or an object that is it; raises InputError on another one and on unknown options."
+    """The one encoder of a named metric, or an object that is it; raises InputError on another one and on
+    unknown options."""
     extra = [k for k in other if k != "encoder"]
-    if extra: raise InputError(f"{metric} takes no option {extra[0]!r}; for a choice of features use {instead}")
+    if extra:
+        raise InputError(f"{metric} takes no option {extra[0]!r}; for a choice of features use {instead}")
     given = other.get("encoder")
     if given is None: return dict(encoder=must["encoder"], layer=must["layer"], **options)
     own = f"{metric} is defined on {must['encoder']} at layer {must['layer']} ({must['input']})"
     if not isinstance(given, Encoder): raise InputError(f"{own} and takes no other encoder; use {instead}")
     told = given.describe(must["layer"])
     differ = [f"{k} {v}" for k, v in told.items() if must.get(k, v) != v]
-    if differ and told["encoder"] != "unstated": raise InputError(f"{own}, not on {', '.join(differ)}; use {instead}")
+    if differ and told["encoder"] != "unstated":
+        raise InputError(f"{own}, not on {', '.join(differ)}; use {instead}")
     return dict(encoder=given, layer=must["layer"] if must["layer"] in given.layers else None)
 
 # %% ../../nbs/metrics/260_named.ipynb #2a4c25bc
 FID_LAYERS = ("64", "192", "768", "2048")
 
-def _inception(metric: str, instead: str, resize: str, layer: str, other: dict, **options) -> dict: # what `encoder_rows` takes
+# what `encoder_rows` takes
+def _inception(metric: str, instead: str, resize: str, layer: str, other: dict, **options) -> dict:
     if layer not in FID_LAYERS: raise unknown(f"layer of {metric}", layer, FID_LAYERS)
     must = dict(encoder="inception", layer=layer, input=str(InceptionInput(resize=resize)))
     return own_encoder(metric, instead, must, other, resize=resize, **options)
 
 def _fid(metric: str, resize: str, device: str | None, other: dict, layer: str, **options) -> dict:
-    return fd_parts(metric, *encoder_rows(device=device, **_inception(metric, "fd --encoder NAME", resize, layer, other, **options)))
+    return fd_parts(metric, *encoder_rows(device=device, **_inception(metric, "fd --encoder NAME", resize,
+        layer, other, **options)))
 
 # %% ../../nbs/metrics/260_named.ipynb #834de0c0
 _RESIZE = {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean"}
 
 def _register_fid(name: str, measures: str, cite: str) -> None:
-    @metric_factory(name, "set", higher_is_better=False, measures=f"FID with {measures} prints it", cite=f"Heusel et al. 2017; {cite}",
-                    range="[0, ∞)", inputs="images", weights="inception (2015-12-05, 96 MB)", published="inception")
-    def build(layer: str = "2048", device: str | None = None, weights: str = "inception", untrained: bool = False, seed: Annotated[int, SEEDS] = 0,
-              **other) -> dict:
+    @metric_factory(name, "set", higher_is_better=False, measures=f"FID with {measures} prints it",
+                    cite=f"Heusel et al. 2017; {cite}", range="[0, ∞)", inputs="images",
+                    weights="inception (2015-12-05, 96 MB)", published="inception")
+    def build(layer: str = "2048", device: str | None = None, weights: str = "inception",
+              untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
         "FID as one implementation computes it; raises InputError on another encoder, layer or option."
-        return _fid(name, _RESIZE[name], device, other, layer, weights=weights, untrained=untrained, seed=seed)
+        return _fid(name, _RESIZE[name], device, other, layer, weights=weights, untrained=untrained,
+                    seed=seed)
 
 _register_fid("fid", "TensorFlow 1's resize, as torch-fidelity", "Obukhov et al. 2020")
 _register_fid("fid-pytorch", "PyTorch's plain bilinear resize, as pytorch-fid", "Seitzer 2020")
 _register_fid("fid-clean", "Pillow's antialiased bicubic resize, as clean-fid", "Parmar et al. 2022")
 
 # %% ../../nbs/metrics/260_named.ipynb #a5a31d63
-def stats_signature(metric: str = "fid",     # "fid", "fid-pytorch" or "fid-clean": whose resize made the statistics
-                    layer: str = "2048",
-                   ) -> Signature:           # encoder, weights, layer, input
-    "What a mu/sigma file of public Inception features leaves unsaid; raises InputError on other names and layers."
+def stats_signature(
+    metric: str = "fid", # "fid", "fid-pytorch" or "fid-clean": whose resize made the statistics
+    layer: str = "2048",
+) -> Signature: # encoder, weights, layer, input
+    """What a mu/sigma file of public Inception features leaves unsaid; raises InputError on other names and
+    layers."""
     if metric not in _RESIZE: raise unknown("kind of FID", metric, _RESIZE)
     if layer not in FID_LAYERS: raise unknown(f"layer of {metric}", layer, FID_LAYERS)
     told = str(InceptionInput(resize=_RESIZE[metric]))
-    return Signature.of(encoder="inception", weights=get_card("inception").sha256[:12], layer=layer, input=told)
+    return Signature.of(encoder="inception", weights=get_card("inception").sha256[:12], layer=layer,
+                        input=told)
 
 # %% ../../nbs/metrics/260_named.ipynb #cce706c7
-@metric_factory("fdd", "set", higher_is_better=False, measures="Fréchet distance of DINOv2 features, as dgm-eval prints it",
-                range="[0, ∞)", inputs="images", weights="dinov2-large", published="dinov2-large", cite="Stein et al. 2023; Oquab et al. 2023")
-def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
-    "The Fréchet distance on DINOv2's class token at 224 pixels; raises InputError on another encoder, layer or option."
+@metric_factory("fdd", "set", higher_is_better=False, measures="Fréchet distance of DINOv2 features, "
+                "as dgm-eval prints it", range="[0, ∞)", inputs="images", weights="dinov2-large",
+                published="dinov2-large", cite="Stein et al. 2023; Oquab et al. 2023")
+def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: bool = False,
+        seed: Annotated[int, SEEDS] = 0, **other) -> dict:
+    """The Fréchet distance on DINOv2's class token at 224 pixels; raises InputError on another encoder, layer
+    or option."""
     must = dict(encoder="dinov2", layer="cls", input=str(Preprocess(224, "squash", "bicubic", IMAGENET)))
-    own = own_encoder("fdd", "fd --encoder NAME", must, other, weights=weights, untrained=untrained, seed=seed)
+    own = own_encoder("fdd", "fd --encoder NAME", must, other, weights=weights, untrained=untrained,
+                      seed=seed)
     return fd_parts("fdd", *encoder_rows(device=device, **own))
 
 # %% ../../nbs/metrics/260_named.ipynb #c6a337aa
 def _copies(x: Tensor, weights: Tensor | None) -> Tensor: # (N, d), (N,) multiplicities -> (Σ weights, d)
     if weights is None: return x
-    if (weights != weights.round()).any(): raise InputError("kid draws whole images, so weights must be whole numbers; kid-full takes any")
+    if (weights != weights.round()).any():
+        raise InputError("kid draws whole images, so weights must be whole numbers; kid-full takes any")
     return x.repeat_interleave(weights.long().to(x.device), 0)
 
 def kid_distance(p: Tensor,                  # (N, d) features
@@ -97,33 +112,46 @@ def kid_distance(p: Tensor,                  # (N, d) features
                  w_t: Tensor | None = None,  # (M,)
                  **drawing,                  # subsets, size, seed: see `kid_subsets`
                 ) -> float:
-    "The mean over subsets, the number that is printed as KID (Bińkowski et al. 2018); raises InputError below two images."
+    """The mean over subsets, the number that is printed as KID (Bińkowski et al. 2018); raises InputError
+    below two images."""
     return kid_subsets(_copies(p, w_p), _copies(t, w_t), **drawing).mean
 
 # %% ../../nbs/metrics/260_named.ipynb #ff07dbd3
-def kid_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, seed: int = 0, drawing: dict = {}) -> Estimate:
-    "KID by subsets as the value, by all pairs as the corrected value, and its influences; raises InputError below two images."
-    full, drawn = mmd_estimate(p, t, matched=matched, clusters=clusters, kernel=Polynomial()), kid_subsets(p, t, **drawing)
+def kid_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, seed: int = 0,
+                 drawing: dict = {}) -> Estimate:
+    """KID by subsets as the value, by all pairs as the corrected value, and its influences; raises InputError
+    below two images."""
+    full = mmd_estimate(p, t, matched=matched, clusters=clusters, kernel=Polynomial())
+    drawn = kid_subsets(p, t, **drawing)
     corrected = full.value if full.corrected is None else full.corrected
     return replace(full, value=drawn.mean, corrected=corrected, notes=(*drawn.notes, *full.notes))
 
-_KID = dict(inputs="images", weights="inception (2015-12-05, 96 MB)", published="inception", cite="Bińkowski et al. 2018; Obukhov et al. 2020")
+_KID = dict(inputs="images", weights="inception (2015-12-05, 96 MB)", published="inception",
+            cite="Bińkowski et al. 2018; Obukhov et al. 2020")
 
-@metric_factory("kid", "set", higher_is_better=False, measures="KID: cubic MMD², mean over random subsets, as torch-fidelity prints it",
-                range="about [0, ∞), may be negative", **_KID)
-def kid(device: str | None = None, weights: str = "inception", untrained: bool = False, subsets: Annotated[int, Between(1, 100_000)] = 100, size: Annotated[int, Between(2, 10**7)] = 1000,
-        seed: Annotated[int, SEEDS] = 2020, **other) -> dict: # seed: of the draws
+@metric_factory("kid", "set", higher_is_better=False, measures="KID: cubic MMD², mean over random subsets, "
+                "as torch-fidelity prints it", range="about [0, ∞), may be negative", **_KID)
+def kid(
+    device: str | None = None, weights: str = "inception", untrained: bool = False,
+    subsets: Annotated[int, Between(1, 100_000)] = 100,
+    size: Annotated[int, Between(2, 10**7)] = 1000, seed: Annotated[int, SEEDS] = 2020, **other
+) -> dict: # seed: of the draws
     "KID as torch-fidelity computes it; raises InputError on another encoder, layer or option."
-    own = _inception("kid", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights, untrained=untrained)
+    own = _inception("kid", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights,
+                     untrained=untrained)
     rows, parts = encoder_rows(device=device, **own)
     drawing = dict(subsets=subsets, size=size, seed=seed)
-    signature = Signature.of(metric="kid", **parts, **Polynomial().parts(), estimator="subsets", **drawing, dtype="float64")
-    return dict(**rows, compare=partial(kid_distance, **drawing), estimate=partial(kid_estimate, drawing=drawing), signature=signature)
+    signature = Signature.of(metric="kid", **parts, **Polynomial().parts(), estimator="subsets", **drawing,
+                             dtype="float64")
+    return dict(**rows, compare=partial(kid_distance, **drawing),
+                estimate=partial(kid_estimate, drawing=drawing), signature=signature)
 
 # %% ../../nbs/metrics/260_named.ipynb #1af95602
-@metric_factory("kid-full", "set", higher_is_better=False, measures="KID without drawing: unbiased cubic MMD² over all pairs",
-                range="about [0, ∞), may be negative", **_KID)
-def kid_full(device: str | None = None, weights: str = "inception", untrained: bool = False, seed: Annotated[int, SEEDS] = 0, **other) -> dict:
+@metric_factory("kid-full", "set", higher_is_better=False, measures="KID without drawing: "
+                "unbiased cubic MMD² over all pairs", range="about [0, ∞), may be negative", **_KID)
+def kid_full(device: str | None = None, weights: str = "inception", untrained: bool = False,
+             seed: Annotated[int, SEEDS] = 0, **other) -> dict:
     "The U-statistic that KID's subsets estimate; raises InputError on another encoder, layer or option."
-    own = _inception("kid-full", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights, untrained=untrained, seed=seed)
+    own = _inception("kid-full", "mmd-poly --encoder NAME", "tf1", "2048", other, weights=weights,
+                     untrained=untrained, seed=seed)
     return kernel_metric("kid-full", Polynomial(), True, own.pop("encoder"), own.pop("layer"), device, own)

@@ -25,10 +25,13 @@ def prd_curve(p: np.ndarray,         # (B,) shares of the predictions, summing t
               q: np.ndarray,         # (B,) shares of the targets
               angles: int = 1001,    # points on the curve
              ) -> tuple[np.ndarray, np.ndarray]: # precision (angles,), recall (angles,)
-    "Attainable precision and recall of one discrete distribution against another (Sajjadi et al. 2018); raises InputError on no shares."
+    """Attainable precision and recall of one discrete distribution against another (Sajjadi et al. 2018);
+    raises InputError on no shares."""
     p, q = np.asarray(p, float), np.asarray(q, float)
-    fit = p.shape == q.shape and all(x.ndim == 1 and np.isfinite(x).all() and (x >= 0).all() and abs(x.sum() - 1) < 1e-9 for x in (p, q))
-    if not fit: raise InputError("a precision-recall curve needs two equally long lists of shares that sum to 1 each")
+    fit = (p.shape == q.shape and all(x.ndim == 1 and np.isfinite(x).all() and (x >= 0).all()
+                                      and abs(x.sum() - 1) < 1e-9 for x in (p, q)))
+    if not fit:
+        raise InputError("a precision-recall curve needs two equally long lists of shares that sum to 1 each")
     if angles < 3: raise InputError(f"a precision-recall curve needs 3 angles at least, not {angles}")
     slope = angle_slopes(angles)[:, None]
     precision = np.minimum(slope*q, p).sum(1)
@@ -57,26 +60,35 @@ def _checked(x, name: str, weights) -> tuple[np.ndarray, np.ndarray]: # (N, d) f
     if w.sum() < 2: raise InputError(f"clusters need two {name} at least, found {w.sum():g}")
     return x[w > 0], w[w > 0]/w.sum()
 
-def assign_clusters(pred: Tensor,                 # (N, d) features of the predictions
-                    target: Tensor,               # (M, d) features of the targets
-                    w_pred=None, w_target=None,   # (N,), (M,) multiplicities
-                    *, clusters: int = 20,
-                    runs: int = 10,               # independent clusterings
-                    seed: int = 0,
-                   ) -> tuple[tuple, tuple]:      # labels (runs, n) and shares (n,) of predictions, of targets; n items of positive weight
-    "Clusters of the union of both sides, several times; raises InputError on unfit features or too few items."
+def assign_clusters(
+    pred: Tensor,               # (N, d) features of the predictions
+    target: Tensor,             # (M, d) features of the targets
+    w_pred=None, w_target=None, # (N,), (M,) multiplicities
+    *, clusters: int = 20,
+    runs: int = 10,             # independent clusterings
+    seed: int = 0,
+    # labels (runs, n) and shares (n,) of predictions, of targets; n items of positive weight
+) -> tuple[tuple, tuple]:
+    """Clusters of the union of both sides, several times; raises InputError on unfit features or too few
+    items."""
     from sklearn.cluster import KMeans
     (p, u), (t, v) = _checked(pred, "predictions", w_pred), _checked(target, "targets", w_target)
-    if p.shape[1] != t.shape[1]: raise InputError(f"features of different widths: predictions {p.shape[1]}, targets {t.shape[1]}")
+    if p.shape[1] != t.shape[1]:
+        raise InputError(f"features of different widths: predictions {p.shape[1]}, targets {t.shape[1]}")
     with np.errstate(over="ignore"): squares = np.square(np.concatenate([p, t])).sum(1)
-    if not np.isfinite(4*squares).all(): raise InputError("squared distances of the features overflow float64; scale the features down")
+    if not np.isfinite(4*squares).all():
+        raise InputError("squared distances of the features overflow float64; scale the features down")
     rows, place = np.unique(np.concatenate([p, t]), axis=0, return_inverse=True)
-    if len(rows) < clusters: raise InputError(f"{clusters} clusters need as many different items, found {len(rows)}; take fewer clusters")
+    if len(rows) < clusters:
+        raise InputError(f"{clusters} clusters need as many different items, "
+                         f"found {len(rows)}; take fewer clusters")
     order = np.argsort(rows @ rng(seed, "prd", "line").normal(size=rows.shape[1]), kind="stable")
-    weight, label = np.bincount(place, np.concatenate([u, v]), len(rows))[order]*len(rows)/2, np.empty((runs, len(rows)), dtype=int)
+    weight = np.bincount(place, np.concatenate([u, v]), len(rows))[order]*len(rows)/2
+    label = np.empty((runs, len(rows)), dtype=int)
     for run in range(runs):
         random = np.random.RandomState(rng(seed, "prd", run).integers(2**32))
-        label[run, order] = KMeans(clusters, n_init=1, random_state=random).fit_predict(rows[order] - rows.mean(0), sample_weight=weight)
+        label[run, order] = KMeans(clusters, n_init=1, random_state=random).fit_predict(rows[order]
+            - rows.mean(0), sample_weight=weight)
     return (label[:, place[:len(p)]], u), (label[:, place[len(p):]], v)
 
 def cluster_shares(label: np.ndarray,   # (runs, n)
@@ -92,47 +104,56 @@ def prd(pred: Tensor, target: Tensor,   # (N, d), (M, d) features
         *, angles: int = 1001, clusters: int = 20, **options, # runs, seed: see `assign_clusters`
        ) -> tuple[np.ndarray, np.ndarray]: # precision (angles,), recall (angles,)
     "The precision-recall curve of two sets of features, averaged over clusterings (Sajjadi et al. 2018)."
-    sides = [cluster_shares(label, w, clusters) for label, w in assign_clusters(pred, target, w_pred, w_target, clusters=clusters, **options)]
+    sides = [cluster_shares(label, w, clusters)
+             for label, w in assign_clusters(pred, target, w_pred, w_target, clusters=clusters, **options)]
     curves = [prd_curve(p, q, angles) for p, q in zip(*sides)]
     return tuple(np.mean(curves, axis=0))
 
-def prd_score(pred: Tensor, target: Tensor, w_pred=None, w_target=None, *, b: float = 1.0, **options) -> float:
+def prd_score(pred: Tensor, target: Tensor, w_pred=None, w_target=None, *, b: float = 1.0,
+              **options) -> float:
     "The largest F_b along the curve of two sets of features."
     return float(max_f(*prd(pred, target, w_pred, w_target, **options), b))
 
 # %% ../../nbs/metrics/100_prd.ipynb #afab3699
-def prd_estimate(pred: Tensor, target: Tensor, # (N, d), (M, d) features
-                 *, matched: bool, clusters, seed: int, # what every estimate is called with; influences need none of it
-                 b: float,               # how many times recall weighs more than precision
-                 kmeans: int = 20,       # clusters of the features
-                 runs: int = 10,         # clusterings
-                 cluster_seed: int = 0,  # of the clusterings
-                ) -> Estimate:
+def prd_estimate(
+    pred: Tensor, target: Tensor,          # (N, d), (M, d) features
+    *, matched: bool, clusters, seed: int, # what every estimate is called with; influences need none of it
+    b: float,                              # how many times recall weighs more than precision
+    kmeans: int = 20,                      # clusters of the features
+    runs: int = 10,                        # clusterings
+    cluster_seed: int = 0,                 # of the clusterings
+) -> Estimate:
     "The largest F_b along the curve with the influence of each item, clusters of the features held fixed."
     (label_p, u), (label_t, v) = assign_clusters(pred, target, clusters=kmeans, runs=runs, seed=cluster_seed)
     p, q = cluster_shares(label_p, u, kmeans), cluster_shares(label_t, v, kmeans)
     alpha, beta = np.mean([prd_curve(x, y) for x, y in zip(p, q)], axis=0)
     f = max_f(alpha[:, None], beta[:, None], b)
     best = int(f.argmax()); x, y, slope = alpha[best], beta[best], angle_slopes()[best]
-    if f[best] == 0: return Estimate(0.0, notes=("no interval: no cluster holds both predictions and targets",))
+    if f[best] == 0:
+        return Estimate(0.0, notes=("no interval: no cluster holds both predictions and targets",))
     gradient = (1 + b*b)*(y*y + b*b*x*x/slope)/(b*b*x + y)**2
-    share = (np.sign(slope*q - p)*(abs(slope*q - p) > 1e-12) + 1)/2                     # 1 where the predictions are the fewer
+    share = (np.sign(slope*q - p)*(abs(slope*q - p) > 1e-12) + 1)/2 # 1 where the predictions are the fewer
     count = lambda weight, label: torch.from_numpy(np.mean([w[row] for w, row in zip(weight, label)], axis=0))
     left, right = count(gradient*share, label_p), count(gradient*slope*(1 - share), label_t)
-    return Estimate(float(f[best]), pred=left - left.mean(), target=right - right.mean(), method="influence-fixed-clusters")
+    return Estimate(float(f[best]), pred=left - left.mean(), target=right - right.mean(),
+                    method="influence-fixed-clusters")
 
 # %% ../../nbs/metrics/100_prd.ipynb #cf2bfa90
 def _register_prd(name: str, measures: str) -> None:
-    @metric_factory(name, "set", higher_is_better=True, measures=measures, range="[0, 1]", inputs="images", weights="the encoder's",
-                    cite="Sajjadi et al. 2018")
+    @metric_factory(name, "set", higher_is_better=True, measures=measures, range="[0, 1]", inputs="images",
+                    weights="the encoder's", cite="Sajjadi et al. 2018")
     def build(encoder="embedded", layer: str | None = None, device: str | None = None,
-              clusters: Annotated[int, Between(2, 10_000)] = 20, runs: Annotated[int, Between(1, 1000)] = 10, seed: Annotated[int, SEEDS] = 0, **options) -> dict:
+              clusters: Annotated[int, Between(2, 10_000)] = 20,
+              runs: Annotated[int, Between(1, 1000)] = 10, seed: Annotated[int, SEEDS] = 0,
+              **options) -> dict:
         "A largest F of the precision-recall curve over k-means clusters."
         rows, parts = encoder_rows(encoder, layer, device, **options)
         settings = dict(clusters=clusters, runs=runs, seed=seed)
-        signature = Signature.of(metric=name, **parts, kmeans=clusters, runs=runs, seed=seed, angles=1001, dtype="float64")
+        signature = Signature.of(metric=name, **parts, kmeans=clusters, runs=runs, seed=seed, angles=1001,
+                                 dtype="float64")
         estimate = partial(prd_estimate, b=BETAS[name], kmeans=clusters, runs=runs, cluster_seed=seed)
-        return dict(**rows, compare=partial(prd_score, b=BETAS[name], **settings), estimate=estimate, signature=signature)
+        return dict(**rows, compare=partial(prd_score, b=BETAS[name], **settings), estimate=estimate,
+                    signature=signature)
 
 _register_prd("prd-recall", "share of the targets that predictions explain: largest F₈")
 _register_prd("prd-precision", "share of predictions that targets explain: largest F⅛")

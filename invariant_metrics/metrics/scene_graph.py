@@ -22,10 +22,12 @@ from .base import metric_factory
 @lru_cache(maxsize=1 << 16)
 def _said(text: str, parser: str | Callable) -> frozenset: return tuples(parse(text, parser))
 
-def tuple_scores(said: frozenset,      # tuples of the prediction
-           right: frozenset,     # tuples of the references together
-           found: int | None = None, recalled: int | None = None, # of each side also on the other; None: counted by equality
-          ) -> tuple[float, float, float]: # precision, recall, F in [0, 1]
+def tuple_scores(
+    said: frozenset,  # tuples of the prediction
+    right: frozenset, # tuples of the references together
+    # of each side also on the other; None: counted by equality
+    found: int | None = None, recalled: int | None = None,
+) -> tuple[float, float, float]: # precision, recall, F in [0, 1]
     "Precision, recall and their harmonic mean; 0 where a side says nothing, as SPICE has it."
     found = len(said & right) if found is None else found
     recalled = found if recalled is None else recalled
@@ -40,18 +42,20 @@ def meanings(word: str) -> frozenset[str]: # of a word or a compound, as a tuple
     return frozenset([word, *wordnet().synsets(word.replace(" ", "_"))])
 
 def _meets(a: tuple[str, ...], others: frozenset) -> bool: # whether some tuple says the same in other words
-    return a in others or any(len(a) == len(b) and all(not meanings(x).isdisjoint(meanings(y)) for x, y in zip(a, b)) for b in others)
+    return (a in others or any(len(a) == len(b) and all(not meanings(x).isdisjoint(meanings(y))
+                                                        for x, y in zip(a, b)) for b in others))
 
 def _matched(said: frozenset, right: frozenset) -> tuple[int, int]:
     return sum(_meets(a, right) for a in said), sum(_meets(b, said) for b in right)
 
 # %% ../../nbs/metrics/240_scene_graph.ipynb #20c80c0c
-def scene_graph_rows(hypotheses: Sequence[str],            # (N,)
-                     references: Sequence[Sequence[str]],  # (N,) one or more of each
-                     synonyms: bool = False,               # words that share a WordNet synset are one, as in SPICE
-                     parser: str | Callable = "pattern",   # as `invariants.scene_graph.parse` takes it
-                    ) -> np.ndarray:                       # (N, 3) precision, recall, F in [0, 1]
-    "Tuples of each text against those of its references together; raises InputError on sides that do not match."
+def scene_graph_rows(hypotheses: Sequence[str],           # (N,)
+                     references: Sequence[Sequence[str]], # (N,) one or more of each
+                     synonyms: bool = False, # words that share a WordNet synset are one, as in SPICE
+                     parser: str | Callable = "pattern"   # as `invariants.scene_graph.parse` takes it
+                    ) -> np.ndarray: # (N, 3) precision, recall, F in [0, 1]
+    """Tuples of each text against those of its references together; raises InputError on sides that do not
+    match."""
     hypotheses, references = check_sides(hypotheses, references)
     out = np.zeros((len(hypotheses), 3))
     for row, hyp, refs in zip(out, hypotheses, references):
@@ -59,25 +63,32 @@ def scene_graph_rows(hypotheses: Sequence[str],            # (N,)
         row[:] = tuple_scores(said, right, *(_matched(said, right) if synonyms else ()))
     return out
 
-def scene_graph_f1(hypotheses: Sequence[str], references: Sequence[Sequence[str]], synonyms: bool = False, parser: str | Callable = "pattern",
-                  ) -> np.ndarray:                         # (N,) in [0, 1]
-    "F over things, attributes and relations of each text, in the way of SPICE (Anderson et al. 2016) but not its numbers."
+def scene_graph_f1(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], synonyms: bool = False,
+    parser: str | Callable = "pattern"
+) -> np.ndarray: # (N,) in [0, 1]
+    """F over things, attributes and relations of each text, in the way of SPICE (Anderson et al. 2016) but
+    not its numbers."""
     return scene_graph_rows(hypotheses, references, synonyms, parser)[:, 2]
 
 # %% ../../nbs/metrics/240_scene_graph.ipynb #818b61d1
 def _register(part: str, column: int, measures: str) -> Callable:
-    @metric_factory(f"scene-graph-{part}", "paired", higher_is_better=True, measures=measures, range="[0, 1]", inputs="texts", target="references",
-                    weights="none", cite="Anderson et al. 2016; this package's parser")
+    @metric_factory(f"scene-graph-{part}", "paired", higher_is_better=True, measures=measures, range="[0, 1]",
+                    inputs="texts", target="references", weights="none",
+                    cite="Anderson et al. 2016; this package's parser")
     def build(synonyms: bool = False, parser: str = "pattern", device: str = "cpu") -> dict:
         scene_graph_invariant(parser=parser) # an unknown parser is refused now
         same = f"wordnet-{wordnet().revision}" if synonyms else "no"
-        signature = Signature.of(metric=f"scene-graph-{part}", parser=parser, synonyms=same, references="union")
-        def phi(pred, target, source=None): return torch.from_numpy(scene_graph_rows(pred, target, synonyms, parser))
+        signature = Signature.of(metric=f"scene-graph-{part}", parser=parser, synonyms=same,
+                                 references="union")
+        def phi(pred, target, source=None):
+            return torch.from_numpy(scene_graph_rows(pred, target, synonyms, parser))
         def compare(rows): return rows[:, column].clone()
         return dict(phi=phi, phi_key=f"scene-graph|{parser}|{synonyms}", compare=compare, signature=signature)
     return build
 
-for _column, (_part, _what) in enumerate({"p": "share of what a caption says (things, attributes, relations) that some reference says",
-                                          "r": "share of what the references say that the caption says",
-                                          "f1": "F of what a caption says and what its references say: things, attributes, relations"}.items()):
+for _column, (_part, _what) in enumerate({"p": "share of what a caption says (things, attributes, relations) "
+                                          "that some reference says", "r": "share of what the references say "
+                                          "that the caption says", "f1": "F of what a caption says and what "
+                                          "its references say: things, attributes, relations"}.items()):
     _register(_part, _column, _what)

@@ -35,9 +35,12 @@ def violation_parts(invariant: str | Invariant,   # a name, "package.module:obje
     "What makes an invariant a paired metric, of images or of texts."
     g = get_invariant(invariant, device=device, **options)
     parts = {k: v for k, v in g.signature.items if k != "version"}
-    same = dict(phi_key=f"invariant|{g.signature}", signature=Signature.of(metric=name or f"violation-{g.name}", **parts))
+    same = dict(phi_key=f"invariant|{g.signature}",
+                signature=Signature.of(metric=name or f"violation-{g.name}", **parts))
     if g.inputs == "images": return dict(phi=lambda rgb: g.value(rgb.to(device)), compare=g.distance, **same)
-    def phi(pred, target, source=None): return TextViolations(torch.as_tensor(g.violation(pred, target)).double().cpu(), g.notes(pred, target))
+    def phi(pred, target, source=None):
+        return TextViolations(torch.as_tensor(g.violation(pred, target)).double().cpu(),
+                              g.notes(pred, target))
     return dict(phi=phi, compare=lambda made: made.values, notes=lambda made: made.notes, **same)
 
 _MEASURES = "mean distance of an invariant's values on prediction and target"
@@ -70,23 +73,29 @@ def _register(invariant: str, name: str) -> None:
     def build(device: str = "cpu", weights: str = "embedded", **options) -> dict:
         return violation_parts(invariant, name, device, weights=weights, **options)
     if inputs == "texts": build.__signature__ = _signature(invariant)
-    factory = metric_factory(name, "paired", higher_is_better=False, **violation_card(invariant, inputs))(build)
+    factory = metric_factory(name, "paired", higher_is_better=False,
+                             **violation_card(invariant, inputs))(build)
     factory.weight_names = _weight_names
 
-def _signature(invariant: str) -> inspect.Signature: # keywords only: device, weights, and the options of the invariant
+# keywords only: device, weights, and the options of the invariant
+def _signature(invariant: str) -> inspect.Signature:
     known = [p.replace(annotation=Annotated[int, SEEDS]) if key == "seed" else p
              for key, p in inspect.signature(invariants[invariant]).parameters.items() if key != "weights"]
-    fixed = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=str) for key, value in (("device", "cpu"), ("weights", "embedded"))]
-    return inspect.Signature([*fixed, *(p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for p in known)])
+    fixed = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=str)
+             for key, value in (("device", "cpu"), ("weights", "embedded"))]
+    return inspect.Signature([*fixed, *(p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY)
+                                        for p in known)])
 
 for _name in invariant_names(): _register(_name, f"violation-{_name}")
 
-@metric_factory("violation", "paired", higher_is_better=False, measures=f"{_MEASURES}, chosen by invariant=", range="[0, ∞)",
-                inputs="images", weights="the invariant's", cite="the invariant's")
+@metric_factory("violation", "paired", higher_is_better=False, measures=f"{_MEASURES}, chosen by invariant=",
+                range="[0, ∞)", inputs="images", weights="the invariant's", cite="the invariant's")
 def violation(invariant: str = "edges", device: str = "cpu", weights: str = "embedded", **options) -> dict:
-    "The violation of any invariant of images; raises InputError as `get_invariant` does, and on invariants of texts."
+    """The violation of any invariant of images; raises InputError as `get_invariant` does, and on invariants
+    of texts."""
     g = get_invariant(invariant, device=device, weights=weights, **options)
-    if g.inputs != "images": raise InputError(f"violation looks at images and {g.name} reads texts; ask for violation-{g.name}")
+    if g.inputs != "images":
+        raise InputError(f"violation looks at images and {g.name} reads texts; ask for violation-{g.name}")
     return violation_parts(g, "violation", device)
 
 # %% ../../nbs/metrics/270_violation.ipynb #678c13ad

@@ -25,7 +25,9 @@ def fixed_seed(seed: int,                            # as torch.manual_seed take
     device = torch.device(device)
     devices = [device.index or 0] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        if device.type == "cpu": torch.default_generator.manual_seed(seed) # others are left alone, which is 20 times as fast
+        # others are left alone, which is 20 times as fast
+        if device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
         else: torch.manual_seed(seed)
         yield
 
@@ -39,7 +41,8 @@ def seeded(seed: int,                                # any integer
 
 # %% ../../nbs/models/00_colorizer.ipynb #3846000e
 class Colorizer(nn.Module):
-    "The interface of every colorizer: `forward` takes lightness to ab in Lab units, `colorize` to RGB; subclasses write `ab`."
+    """The interface of every colorizer: `forward` takes lightness to ab in Lab units, `colorize` to RGB;
+    subclasses write `ab`."""
     multiple = 8 # `ab` sees sides divisible by this
 
     def ab(self, L: Tensor) -> Tensor:
@@ -48,7 +51,8 @@ class Colorizer(nn.Module):
     def forward(self, L: Tensor, # (N, 1, H, W), lightness in [0, 100], any H and W
                ) -> Tensor:      # (N, 2, H, W), a and b in Lab units
         "The colors for a lightness; raises InputError on other shapes."
-        if L.ndim != 4 or L.shape[1] != 1: raise InputError(f"a colorizer takes lightness (N, 1, H, W), not {tuple(L.shape)}")
+        if L.ndim != 4 or L.shape[1] != 1:
+            raise InputError(f"a colorizer takes lightness (N, 1, H, W), not {tuple(L.shape)}")
         h, w = L.shape[-2:]
         missing = (0, -w % self.multiple, 0, -h % self.multiple)
         return self.ab(F.pad(L, missing, mode="replicate") if any(missing) else L)[..., :h, :w]
@@ -58,7 +62,8 @@ class Colorizer(nn.Module):
                  chroma: float = 1.0,     # multiplies a and b: 1 as predicted, above 1 more vivid
                  batch: int = 64,         # images at a time
                 ) -> Tensor:              # (N, 3, H, W), RGB in [0, 1], where L was
-        "The colored pictures, without gradients and in evaluation mode; raises InputError on lightness outside [0, 100]."
+        """The colored pictures, without gradients and in evaluation mode; raises InputError on lightness
+        outside [0, 100]."""
         if L.numel() and (L.min() < -1e-3 or L.max() > 100.001):
             raise InputError(f"lightness lies in [0, 100], not [{L.min():.3g}, {L.max():.3g}]")
         training, device = self.training, next(self.parameters()).device
@@ -81,7 +86,8 @@ class ResidualBlock(nn.Module):
 AB_SCALE = 110.0 # the largest |a| or |b| of sRGB is about 108: one network unit
 
 class UNetColorizer(Colorizer):
-    "A small U-Net from lightness to ab: three levels, folded input, no normalization layers (after Ronneberger et al. 2015)."
+    """A small U-Net from lightness to ab: three levels, folded input, no normalization layers (after
+    Ronneberger et al. 2015)."""
     def __init__(self, width: int = 20, # channels of the finest level; 20 gives 172k parameters
                  seed: int = 0):        # of the first weights
         super().__init__()
@@ -115,9 +121,10 @@ class PatchCritic(nn.Module):
                  seed: int = 0):        # of the first weights
         super().__init__()
         with seeded(seed, "PatchCritic", width):
-            self.layers = nn.Sequential(
-                nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(width, 2*width, 4, 2, 1), nn.LeakyReLU(0.2),
-                nn.Conv2d(2*width, 2*width, 3, 1, 1), nn.LeakyReLU(0.2), nn.Conv2d(2*width, 1, 1))
+            self.layers = nn.Sequential(nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2),
+                                        nn.Conv2d(width, 2*width, 4, 2, 1), nn.LeakyReLU(0.2),
+                                        nn.Conv2d(2*width, 2*width, 3, 1, 1), nn.LeakyReLU(0.2),
+                                        nn.Conv2d(2*width, 1, 1))
         self.to(memory_format=torch.channels_last)
 
     def forward(self, L: Tensor, # (N, 1, H, W) in [0, 100]

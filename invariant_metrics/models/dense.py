@@ -17,8 +17,10 @@ from ..core import InputError, torch_rng, unknown
 
 # %% ../../nbs/models/10_dense.ipynb #66bbfc28
 def _check(rgb: Tensor) -> None:
-    if rgb.ndim != 4 or rgb.shape[1] != 3: raise InputError(f"dense networks take RGB images (N, 3, H, W), not {tuple(rgb.shape)}")
-    if min(rgb.shape[-2:]) < 8: raise InputError(f"dense networks need at least 8 × 8 pixels, not {rgb.shape[-2]} × {rgb.shape[-1]}")
+    if rgb.ndim != 4 or rgb.shape[1] != 3:
+        raise InputError(f"dense networks take RGB images (N, 3, H, W), not {tuple(rgb.shape)}")
+    if min(rgb.shape[-2:]) < 8:
+        raise InputError(f"dense networks need at least 8 × 8 pixels, not {rgb.shape[-2]} × {rgb.shape[-1]}")
 
 def _padded(x: Tensor, multiple: int) -> Tensor:
     h, w = (-x.shape[-2]) % multiple, (-x.shape[-1]) % multiple
@@ -26,10 +28,12 @@ def _padded(x: Tensor, multiple: int) -> Tensor:
 
 # %% ../../nbs/models/10_dense.ipynb #bef24db6
 def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs),
+                         nn.ReLU(inplace=True))
 
 class DenseUNet(nn.Module):
-    "RGB (N, 3, H, W) in [0, 1] to `outputs` maps (N, outputs, H, W), unbounded; the network of the embedded invariants."
+    """RGB (N, 3, H, W) in [0, 1] to `outputs` maps (N, outputs, H, W), unbounded; the network of the embedded
+    invariants."""
     def __init__(self, outputs: int,    # maps: number of classes, or 1
                  width: int = 16,       # channels at half resolution; twice and three times that further down
                 ):
@@ -55,12 +59,14 @@ class DenseUNet(nn.Module):
 class _Dilated(nn.Module):
     def __init__(self, width: int, dilation: int):
         super().__init__()
-        self.norm, self.conv = nn.GroupNorm(4, width), nn.Conv2d(width, width, 3, padding=dilation, dilation=dilation)
+        self.norm = nn.GroupNorm(4, width)
+        self.conv = nn.Conv2d(width, width, 3, padding=dilation, dilation=dilation)
 
     def forward(self, x: Tensor) -> Tensor: return x + self.conv(F.gelu(self.norm(x)))
 
 class DilatedNet(nn.Module):
-    "RGB (N, 3, H, W) in [0, 1] to `outputs` maps (N, outputs, H, W), unbounded; the network of the independent judges."
+    """RGB (N, 3, H, W) in [0, 1] to `outputs` maps (N, outputs, H, W), unbounded; the network of the
+    independent judges."""
     def __init__(self, outputs: int,                            # maps: number of classes, or 1
                  width: int = 32,                               # channels, a multiple of four
                  dilations: tuple[int, ...] = (1, 2, 4, 8, 4, 2, 1),
@@ -69,7 +75,8 @@ class DilatedNet(nn.Module):
         self.stem = nn.Conv2d(3, width, 4, 2, 1)
         self.steps = nn.Sequential(*(_Dilated(width, d) for d in dilations))
         self.norm, self.out = nn.GroupNorm(4, width), nn.Conv2d(width, outputs, 3, padding=1)
-        self.fine = nn.Sequential(nn.Conv2d(3 + outputs, 16, 3, padding=1), nn.GELU(), nn.Conv2d(16, outputs, 1))
+        self.fine = nn.Sequential(nn.Conv2d(3 + outputs, 16, 3, padding=1), nn.GELU(),
+                                  nn.Conv2d(16, outputs, 1))
 
     def forward(self, rgb: Tensor) -> Tensor:
         _check(rgb)
@@ -117,7 +124,8 @@ def random_dense(kind: str,          # "segmentation" or "depth"
                  seed: int = 0,
                  spread: float = 2., # standard deviation of the maps over the images
                 ) -> nn.Module:      # in evaluation mode
-    "The architecture of the embedded invariants with seeded random weights, calibrated so that its maps are not constant."
+    """The architecture of the embedded invariants with seeded random weights, calibrated so that its maps are
+    not constant."""
     network, generator = dense_network(kind, classes), torch_rng(seed, "random dense", kind)
     for name, p in network.named_parameters():
         if p.ndim > 1: nn.init.kaiming_normal_(p, nonlinearity="relu", generator=generator)

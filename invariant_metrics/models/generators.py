@@ -34,14 +34,16 @@ class Shape:
     heads: int = 4
     dropout: float = 0.1
     pre_norm: bool = True      # normalize before each part (and at the end), or after
-    tie_weights: bool = True   # logits from the embedding of the vocabulary; False: a layer of their own, with bias
+    # logits from the embedding of the vocabulary; False: a layer of their own, with bias
+    tie_weights: bool = True
     shared_embedding: bool = False # one embedding for source and target, which then share their vocabulary
     input_dropout: float = 0.0 # of picture features
     unbiased_norm: bool = False # layer norms divide by the unbiased deviation plus 1e-6 (Luo 2020)
 
 # %% ../../nbs/models/40_generators.ipynb #4afb0190
 class UnbiasedNorm(nn.LayerNorm):
-    "Layer norm that divides by the unbiased standard deviation plus 1e-6; its weights have the names of PyTorch's."
+    """Layer norm that divides by the unbiased standard deviation plus 1e-6; its weights have the names of
+    PyTorch's."""
     def forward(self, x: Tensor) -> Tensor: # (…, d) -> the same shape
         centered = x - x.mean(-1, keepdim=True)
         return self.weight*centered/(x.std(-1, keepdim=True) + 1e-6) + self.bias
@@ -52,20 +54,24 @@ def layer_norm(shape: Shape) -> nn.LayerNorm:
 
 # %% ../../nbs/models/40_generators.ipynb #4e2b4809
 class Attention(nn.Module):
-    "Scaled dot-product attention with several heads; keys and values are asked for on their own, so that they can be kept."
+    """Scaled dot-product attention with several heads; keys and values are asked for on their own, so that
+    they can be kept."""
     def __init__(self, shape: Shape):
         super().__init__()
         self.heads, d = shape.heads, shape.width
         self.query, self.pair, self.out = nn.Linear(d, d), nn.Linear(d, 2*d), nn.Linear(d, d)
 
-    def split(self, x: Tensor) -> Tensor: return x.unflatten(-1, (self.heads, -1)).transpose(1, 2) # (N, T, d) -> (N, h, T, d/h)
+    def split(self, x: Tensor) -> Tensor: # (N, T, d) -> (N, h, T, d/h)
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def kept(self, x: Tensor) -> tuple[Tensor, Tensor]: # (N, T, d) -> keys and values (N, h, T, d/h)
         keys, values = self.pair(x).chunk(2, -1)
         return self.split(keys), self.split(values)
 
-    def forward(self, x: Tensor, kept: tuple[Tensor, Tensor], mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        mixed = F.scaled_dot_product_attention(self.split(self.query(x)), *kept, attn_mask=mask, is_causal=causal)
+    def forward(self, x: Tensor, kept: tuple[Tensor, Tensor], mask: Tensor | None = None,
+                causal: bool = False) -> Tensor:
+        mixed = F.scaled_dot_product_attention(self.split(self.query(x)), *kept, attn_mask=mask,
+                                               is_causal=causal)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 # %% ../../nbs/models/40_generators.ipynb #bc73e424
@@ -90,16 +96,21 @@ class Layer(nn.Module):
         x = x + self.drop(out)
         return x if self.pre_norm else norm(x)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, # (N, 1, 1, S): of x in an encoder, of the memory in a decoder
-                memory: tuple | None = None,                 # keys and values of the memory
-                past: tuple | None = None,                   # keys and values of earlier positions; x is then the next one
-               ) -> tuple[Tensor, tuple]:                    # and keys and values of all positions so far
+    def forward(
+        # (N, 1, 1, S): of x in an encoder, of the memory in a decoder
+        self, x: Tensor, mask: Tensor | None = None,
+        memory: tuple | None = None, # keys and values of the memory
+        past: tuple | None = None,   # keys and values of earlier positions; x is then the next one
+    ) -> tuple[Tensor, tuple]: # and keys and values of all positions so far
         decodes = self.cross_attn is not None
         h = self.part_input(self.norms[0], x)
         now = self.self_attn.kept(h)
         if past is not None: now = tuple(torch.cat(both, 2) for both in zip(past, now))
-        x = self.residual(self.norms[0], x, self.self_attn(h, now, None if decodes else mask, causal=decodes and past is None))
-        if decodes: x = self.residual(self.norms[1], x, self.cross_attn(self.part_input(self.norms[1], x), memory, mask))
+        x = self.residual(self.norms[0], x,
+                          self.self_attn(h, now, None if decodes else mask, causal=decodes and past is None))
+        if decodes:
+            x = self.residual(self.norms[1], x,
+                              self.cross_attn(self.part_input(self.norms[1], x), memory, mask))
         return self.residual(self.norms[-1], x, self.ffn(self.part_input(self.norms[-1], x))), now
 
 # %% ../../nbs/models/40_generators.ipynb #d29ecbc0
@@ -109,11 +120,13 @@ def sinusoidal_positions(length: int, width: int) -> Tensor: # (length, width)
     angle = torch.arange(length)[:, None]*torch.exp(torch.arange(0, width, 2)*(-math.log(1e4)/width))
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
 
-def embed_with_positions(embedding: nn.Embedding, ids: Tensor, start: int = 0) -> Tensor: # (N, T) -> (N, T, d)
+def embed_with_positions(embedding: nn.Embedding, ids: Tensor, start: int = 0,
+                        ) -> Tensor: # (N, T) -> (N, T, d)
     "Word vectors with their positions, from `start` on."
     x = embedding(ids)
     length = start + ids.shape[1]
-    return x*math.sqrt(x.shape[-1]) + sinusoidal_positions(1 << (length - 1).bit_length(), x.shape[-1])[start:length].to(x)
+    return x*math.sqrt(x.shape[-1]) + sinusoidal_positions(1 << (length - 1).bit_length(),
+                                                           x.shape[-1])[start:length].to(x)
 
 # %% ../../nbs/models/40_generators.ipynb #64bdd41b
 def empty_embedding(entries: int, width: int) -> nn.Embedding:
@@ -128,15 +141,19 @@ class Transformer(TextGenerator):
         self.embedding = empty_embedding(len(vocabulary), shape.width)
         self.encoder = nn.ModuleList(Layer(shape, False) for _ in range(shape.encoder))
         self.decoder = nn.ModuleList(Layer(shape, True) for _ in range(shape.decoder))
-        self.final_norms = nn.ModuleList(layer_norm(shape) if shape.pre_norm else nn.Identity() for _ in range(2))
+        self.final_norms = nn.ModuleList(layer_norm(shape) if shape.pre_norm else nn.Identity()
+                                         for _ in range(2))
         self.drop = nn.Dropout(shape.dropout)
         self.output_layer = None if shape.tie_weights else nn.Linear(shape.width, len(vocabulary))
 
     def start(self) -> None:
         "The first weights, from torch's global generator."
         for module in self.modules():
-            if isinstance(module, nn.Linear): nn.init.xavier_uniform_(module.weight); nn.init.zeros_(module.bias)
-            if isinstance(module, nn.Embedding): nn.init.uniform_(module.weight, -(3/module.embedding_dim)**0.5, (3/module.embedding_dim)**0.5)
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+            if isinstance(module, nn.Embedding):
+                nn.init.uniform_(module.weight, -(3/module.embedding_dim)**0.5, (3/module.embedding_dim)**0.5)
 
     def encode(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]: # (N, S, d), (N, S)
         x = self.drop(x)
@@ -154,8 +171,8 @@ class Transformer(TextGenerator):
 
     def begin(self, memory: Tensor, mask: Tensor) -> dict:
         empty = memory.new_zeros(len(memory), self.shape.heads, 0, self.shape.width // self.shape.heads)
-        return {"mask": mask[:, None, None], "memory": [layer.cross_attn.kept(memory) for layer in self.decoder],
-                "past": [(empty, empty)]*len(self.decoder)}
+        return {"mask": mask[:, None, None], "memory": [layer.cross_attn.kept(memory)
+            for layer in self.decoder], "past": [(empty, empty)]*len(self.decoder)}
 
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]:
         x, past = embed_with_positions(self.embedding, last[:, None], start=state["past"][0][0].shape[2]), []
@@ -169,7 +186,9 @@ class Translator(Transformer):
     "From a text to a text; inputs are {\"source\": (N, S) ids of its source vocabulary}, as `read` makes them."
     def __init__(self, source: Vocabulary, vocabulary: Vocabulary, shape: Shape = Shape(), seed: int = 0):
         super().__init__(vocabulary, shape)
-        if shape.shared_embedding and source != vocabulary: raise InputError("a joint embedding needs one vocabulary for source and target, learned from both")
+        if shape.shared_embedding and source != vocabulary:
+            raise InputError("a joint embedding needs one vocabulary for source and "
+                             "target, learned from both")
         self.source = source
         self.reading = self.embedding if shape.shared_embedding else empty_embedding(len(source), shape.width)
         with seeded(seed, "Translator"): self.start()
@@ -187,7 +206,8 @@ class Captioner(Transformer):
     def __init__(self, features: int,    # numbers of a region
                  vocabulary: Vocabulary, shape: Shape = Shape(), seed: int = 0):
         super().__init__(vocabulary, shape)
-        self.reading = nn.Sequential(nn.Linear(features, shape.width), nn.ReLU(), nn.Dropout(shape.input_dropout))
+        self.reading = nn.Sequential(nn.Linear(features, shape.width), nn.ReLU(),
+                                     nn.Dropout(shape.input_dropout))
         with seeded(seed, "Captioner"): self.start()
 
     def memory(self, inputs: Mapping) -> tuple[Tensor, Tensor]:
@@ -199,7 +219,8 @@ class Captioner(Transformer):
 SIZES = {"small": Shape(),
          "iwslt": Shape(6, 6, 512, 1024, 4, 0.3, pre_norm=False, shared_embedding=True),
          "base": Shape(6, 6, 512, 2048, 8, 0.1, pre_norm=False, shared_embedding=True)}
-CAPTION_SIZES = {"small": Shape(encoder=1, dropout=0.0), "base": Shape(6, 6, 512, 2048, 8, 0.1, tie_weights=False, input_dropout=0.5)}
+CAPTION_SIZES = {"small": Shape(encoder=1, dropout=0.0),
+                 "base": Shape(6, 6, 512, 2048, 8, 0.1, tie_weights=False, input_dropout=0.5)}
 
 translators = Registry("translator", group="invariant_metrics.translators")
 captioners = Registry("captioner", group="invariant_metrics.captioners")
@@ -207,7 +228,8 @@ captioners = Registry("captioner", group="invariant_metrics.captioners")
 def factory_of_size(kind: type[Transformer], shape: Shape):
     "A factory of one size: (source vocabulary or width of features, vocabulary, seed) -> network."
     def make(source, vocabulary: Vocabulary, seed: int = 0) -> Transformer:
-        return kind(source, vocabulary, replace(shape, shared_embedding=shape.shared_embedding or source == vocabulary), seed)
+        return kind(source, vocabulary,
+                    replace(shape, shared_embedding=shape.shared_embedding or source == vocabulary), seed)
     return make
 
 for _name, _shape in SIZES.items(): translators.add(_name, factory_of_size(Translator, _shape))
@@ -221,8 +243,9 @@ class HubVocabulary(Vocabulary):
         rest = [i for i in range(len(named)) if i not in first]
         super().__init__(("",)*len(SPECIALS) + tuple(re.sub("[▁Ġ]|^##", " ", named[i]).strip() for i in rest))
         object.__setattr__(self, "tokenizer", tokenizer)
-        object.__setattr__(self, "order", (*first, *rest))                                       # (V,) the model's id of each entry
-        object.__setattr__(self, "ours", {i: n for n, i in reversed([*enumerate(self.order)])})  # the way back, PAD before BOS
+        object.__setattr__(self, "order", (*first, *rest)) # (V,) the model's id of each entry
+        # the way back, PAD before BOS
+        object.__setattr__(self, "ours", {i: n for n, i in reversed([*enumerate(self.order)])})
 
     def encode(self, text: str) -> list[int]:
         ids = self.tokenizer(text_target=text)["input_ids"]
@@ -231,23 +254,31 @@ class HubVocabulary(Vocabulary):
     def decode(self, ids) -> str:
         ids = [int(i) for i in ids]
         ids = [self.order[i] for i in ids[:ids.index(EOS) if EOS in ids else None] if i not in (PAD, BOS)]
-        return self.tokenizer.decode(ids, skip_special_tokens=False).replace(self.tokenizer.unk_token or SPECIALS[UNK], UNKNOWN).strip()
+        return self.tokenizer.decode(ids, skip_special_tokens=False).replace(self.tokenizer.unk_token
+            or SPECIALS[UNK], UNKNOWN).strip()
 
-    def to_json(self) -> str: raise InputError("a public model's vocabulary stays with the model; keep its folder")
+    def to_json(self) -> str:
+        raise InputError("a public model's vocabulary stays with the model; keep its folder")
 
 # %% ../../nbs/models/40_generators.ipynb #f0500968
 def hub_folder(name: str | Path) -> Path:
-    "The folder of a public model on this machine, no network used; raises InputError naming the command that fetches it."
+    """The folder of a public model on this machine, no network used; raises InputError naming the command
+    that fetches it."""
     if Path(name).expanduser().is_dir(): return Path(name).expanduser()
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})", str(name))
-    if not found: raise InputError(f"{name} is no folder and has no pinned revision; write organization/model@COMMIT with the 40 digits of a commit")
+    if not found:
+        raise InputError(f"{name} is no folder and has no pinned revision; write organization/model@COMMIT "
+                         "with the 40 digits of a commit")
     from huggingface_hub import snapshot_download
     try: return Path(snapshot_download(found[1], revision=found[2], local_files_only=True))
-    except OSError as error: raise InputError(f"{name} is not on this machine; run: invariant-metrics weights fetch {name}") from error
+    except OSError as error:
+        raise InputError(f"{name} is not on this machine; run: "
+                         f"invariant-metrics weights fetch {name}") from error
 
 # %% ../../nbs/models/40_generators.ipynb #e67f394a
 def twins(first: Sequence[int]) -> list[int]: # the model's ids of PAD, BOS, EOS, UNK -> our numbers
-    "Specials whose entry of the model another special stands for already; of several, EOS stays, then PAD, then BOS."
+    """Specials whose entry of the model another special stands for already; of several, EOS stays, then PAD,
+    then BOS."""
     seen, out = set(), []
     for n in (EOS, PAD, BOS, UNK):
         if first[n] in seen: out.append(n)
@@ -260,9 +291,12 @@ class HubTranslator(TextGenerator):
         c = network.config
         unk = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else tokenizer.pad_token_id
         if getattr(network.generation_config, "forced_bos_token_id", None) is not None:
-            raise InputError(f"{c.model_type} forces a first word (forced_bos_token_id), which is not supported")
+            raise InputError(f"{c.model_type} forces a first word "
+                             "(forced_bos_token_id), which is not supported")
         first = (c.pad_token_id, c.decoder_start_token_id, c.eos_token_id, unk)
-        if None in first: raise InputError(f"{c.model_type}: pad, decoder start and eos tokens must be set in config.json, found {first[:3]}")
+        if None in first:
+            raise InputError(f"{c.model_type}: pad, decoder start and eos tokens must be set in "
+                             f"config.json, found {first[:3]}")
         super().__init__(HubVocabulary(tokenizer, c.vocab_size, first))
         self.network, self.source = network, self.vocabulary
         self.register_buffer("order", torch.tensor(self.vocabulary.order), persistent=False)
@@ -276,14 +310,18 @@ class HubTranslator(TextGenerator):
 
     def memory(self, inputs: Mapping) -> tuple[Tensor, Tensor]:
         mask = inputs["source"] != PAD
-        return self.network.get_encoder()(input_ids=self.order[inputs["source"]], attention_mask=mask.long()).last_hidden_state, mask
+        return (self.network.get_encoder()(input_ids=self.order[inputs["source"]],
+                                           attention_mask=mask.long()).last_hidden_state, mask)
 
     def _run(self, tokens: Tensor, memory: Tensor, mask: Tensor, **options):
         from transformers.modeling_outputs import BaseModelOutput
-        return self.network(encoder_outputs=BaseModelOutput(memory), attention_mask=mask.long(), decoder_input_ids=self.order[tokens], **options)
+        return self.network(encoder_outputs=BaseModelOutput(memory), attention_mask=mask.long(),
+                            decoder_input_ids=self.order[tokens], **options)
 
-    def _ours(self, logits: Tensor) -> Tensor: # in the order of the vocabulary; an entry of the model counts once
-        return logits[..., self.order].index_copy(-1, self.twins, (logits.detach().amax(-1, keepdim=True) - 100).expand(*logits.shape[:-1], len(self.twins)))
+    # in the order of the vocabulary; an entry of the model counts once
+    def _ours(self, logits: Tensor) -> Tensor:
+        return logits[..., self.order].index_copy(-1, self.twins,
+            (logits.detach().amax(-1, keepdim=True) - 100).expand(*logits.shape[:-1], len(self.twins)))
 
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         return self._ours(self._run(tokens, memory, mask, use_cache=False).logits)
@@ -293,11 +331,13 @@ class HubTranslator(TextGenerator):
         return {"memory": memory, "mask": mask, "past": EncoderDecoderCache(DynamicCache(), DynamicCache())}
 
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]:
-        out = self._run(last[:, None], state["memory"], state["mask"], use_cache=True, past_key_values=state["past"])
+        out = self._run(last[:, None], state["memory"], state["mask"], use_cache=True,
+                        past_key_values=state["past"])
         return self._ours(out.logits[:, -1]), {**state, "past": out.past_key_values}
 
 # %% ../../nbs/models/40_generators.ipynb #e859f582
-def open_hub_model(folder: Path, name: str) -> tuple[nn.Module, object, dict]: # model, tokenizer, what the loader reports
+def open_hub_model(folder: Path, name: str,
+                  ) -> tuple[nn.Module, object, dict]: # model, tokenizer, what the loader reports
     "What a folder holds, without network, pickles and code of its own; raises InputError in one line."
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -306,7 +346,8 @@ def open_hub_model(folder: Path, name: str) -> tuple[nn.Module, object, dict]: #
     shown = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        network, report = AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True, **local)
+        network, report = AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True,
+                                                                output_loading_info=True, **local)
         return network, AutoTokenizer.from_pretrained(folder, **local), report
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -318,7 +359,8 @@ def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model br
         weights: str | Path | None = None,           # a folder, or organization/model@COMMIT
        ) -> HubTranslator:
     "A public translator; raises InputError where it is not on this machine or not of that kind."
-    if weights is None: raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
+    if weights is None:
+        raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
     network, tokenizer, report = open_hub_model(hub_folder(weights), str(weights))
     if lost := sorted(report["missing_keys"]):
         raise InputError(f"{weights} holds no translator: it lacks {len(lost)} tensors, {lost[0]} among them")

@@ -106,16 +106,19 @@ def fast_linear(x: Tensor,                  # (…, n)
     bias = bias if bias is None else bias.contiguous() # oneDNN takes no strides of a bias
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, *after)
 
-def _fits_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool: # it asks nothing and would read astray
+# it asks nothing and would read astray
+def _fits_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     given = [x, weight] if bias is None else [x, weight, bias]
     plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in given)
     there = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    sizes = x.ndim > 0 and x.shape[-1] == weight.shape[-1] and (bias is None or bias.shape == weight.shape[:1])
+    sizes = (x.ndim > 0 and x.shape[-1] == weight.shape[-1]
+             and (bias is None or bias.shape == weight.shape[:1]))
     return there and plain and sizes and x.numel() > 0
 
 # %% ../../nbs/models/60_multiplexed.ipynb #c98ff0a6
 class HeadMixer(nn.Module):
-    "A linear map across heads, the same at every pair of places; it begins near zero (MiniViT) or as the identity."
+    """A linear map across heads, the same at every pair of places; it begins near zero (MiniViT) or as the
+    identity."""
     def __init__(self, heads: int, bias: bool = False, identity: bool = False):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, heads))
@@ -154,7 +157,8 @@ class SharedAttention(nn.Module):
         self.qkv = nn.Linear(config.width, 3*config.width, bias=config.qkv_bias)
         self.proj = nn.Linear(config.width, config.width)
 
-    def project(self, x: Tensor, start: int, stop: int) -> Tensor: # (B, T, width) -> (stop − start, B, h, T, d)
+    def project(self, x: Tensor, start: int, stop: int,
+               ) -> Tensor: # (B, T, width) -> (stop − start, B, h, T, d)
         "Queries, keys, values of each head: the rows from `start` to `stop` of 0, 1, 2."
         (batch, places, width), bias = x.shape, self.qkv.bias
         rows = slice(start*width, stop*width)
@@ -244,7 +248,8 @@ class MultiplexedVision(MultiplexedTower):
         "A vector of each patch, rows first: the convolution as a linear map."
         size, side = self.config.patch, self.config.image//self.config.patch
         tiles = pixels.reshape(-1, 3, side, size, side, size).permute(0, 2, 4, 1, 3, 5)
-        return fast_linear(tiles.reshape(-1, side**2, 3*size**2), self.patch.weight.flatten(1), self.patch.bias)
+        return fast_linear(tiles.reshape(-1, side**2, 3*size**2), self.patch.weight.flatten(1),
+                           self.patch.bias)
 
     def places(self, pixels: Tensor) -> Tensor: # (B, 3, image, image) -> (B, 1 + patches, width)
         "Class token and patches before the first layer; raises InputError on pictures of another size."

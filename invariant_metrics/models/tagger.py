@@ -20,12 +20,14 @@ from .generators import sinusoidal_positions
 # %% ../../nbs/models/50_tagger.ipynb #971301d1
 def pack(words: Sequence[str]) -> Tensor: # uint8
     "Words as compressed bytes."
-    return torch.frombuffer(bytearray(lzma.compress(json.dumps(list(words), ensure_ascii=False).encode(), preset=9)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(lzma.compress(json.dumps(list(words), ensure_ascii=False).encode(),
+                                                    preset=9)), dtype=torch.uint8)
 
 def unpack(packed: Tensor) -> tuple[str, ...]:
     "The words that `pack` packed; raises InputError on other bytes."
     try: return tuple(json.loads(lzma.decompress(packed.to(torch.uint8).numpy().tobytes())))
-    except (lzma.LZMAError, ValueError) as error: raise InputError(f"no vocabulary in these bytes: {error}") from error
+    except (lzma.LZMAError, ValueError) as error:
+        raise InputError(f"no vocabulary in these bytes: {error}") from error
 
 # %% ../../nbs/models/50_tagger.ipynb #49041215
 class WordTable(nn.Module):
@@ -35,7 +37,8 @@ class WordTable(nn.Module):
                  vocabulary: Sequence[str],       # P pieces
                 ):
         super().__init__()
-        if len(vocabulary) != len(codes): raise InputError(f"a table of {len(codes)} rows and a vocabulary of {len(vocabulary)} pieces")
+        if len(vocabulary) != len(codes):
+            raise InputError(f"a table of {len(codes)} rows and a vocabulary of {len(vocabulary)} pieces")
         self.register_buffer("codes", codes.to(torch.int8), persistent=False)
         self.register_buffer("scale", scale.float(), persistent=False)
         self.tokenizer, self.known = _wordpiece(vocabulary), {}
@@ -57,8 +60,10 @@ class WordTable(nn.Module):
         "One vector per word; zeros for an empty one."
         rows = [self.pieces(w) for w in words]
         index = torch.tensor([i for row in rows for i in row], dtype=torch.long, device=self.scale.device)
-        owner = torch.tensor([k for k, row in enumerate(rows) for _ in row], dtype=torch.long, device=self.scale.device)
-        total = self.scale.new_zeros(len(rows), len(self.scale)).index_add_(0, owner, self.codes[index]*self.scale)
+        owner = torch.tensor([k for k, row in enumerate(rows) for _ in row], dtype=torch.long,
+                             device=self.scale.device)
+        total = self.scale.new_zeros(len(rows), len(self.scale)).index_add_(0, owner,
+            self.codes[index]*self.scale)
         count = torch.tensor([max(len(row), 1) for row in rows], device=self.scale.device)
         capital = torch.tensor([[float(w[:1].isupper())] for w in words], device=self.scale.device)
         return torch.cat([total/count[:, None], capital.reshape(-1, 1)], 1)
@@ -66,8 +71,10 @@ class WordTable(nn.Module):
 # %% ../../nbs/models/50_tagger.ipynb #7da87628
 def _wordpiece(vocabulary: Sequence[str]): # a tokenizer of the library `tokenizers`
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-    made = Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    made = Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]",
+                                      max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made
 
 # %% ../../nbs/models/50_tagger.ipynb #398fa326
@@ -75,8 +82,12 @@ class _Block(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.norm1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3*width), nn.Linear(width, width)
-        self.norm2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2*width), nn.Linear(2*width, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3*width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2*width)
+        self.down = nn.Linear(2*width, width)
 
     def forward(self, x: Tensor, mask: Tensor, drop: float) -> Tensor: # (N, T, d), (N, T)
         n, t, d = x.shape
@@ -105,24 +116,29 @@ class Tagger(nn.Module):
         x = F.pad(x*mask[..., None], (0, 0, 1, 1))
         h = self.enter(torch.cat([x[:, 1:-1], x[:, :-2], x[:, 2:]], -1)) # each word with its neighbors
         h = torch.cat([self.start.expand(len(x), 1, -1), h], 1)
-        h = F.dropout(h + 0.3*sinusoidal_positions(h.shape[1], h.shape[2]).to(h.device), self.dropout, self.training)
+        h = F.dropout(h + 0.3*sinusoidal_positions(h.shape[1], h.shape[2]).to(h.device), self.dropout,
+                      self.training)
         mask = F.pad(mask, (1, 0), value=True)
         for block in self.blocks: h = block(h, mask, self.dropout)
         return self.head(self.norm(h[:, 0] if self.pooled else h[:, 1:]))
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor], pooled: bool) -> "Tagger":
-        "The network of saved weights, sizes read from their shapes; raises InputError on weights of something else."
+        """The network of saved weights, sizes read from their shapes; raises InputError on weights of
+        something else."""
         try:
             (width, inputs), labels = state["enter.weight"].shape, len(state["head.bias"])
             net = cls(inputs//3, labels, pooled, width, depth=sum(k.endswith(".qkv.weight") for k in state))
             net.load_state_dict({k: v.float() for k, v in state.items()})
-        except (KeyError, RuntimeError, ValueError) as error: raise InputError(f"not the weights of a tagger: {str(error).splitlines()[0]}") from error
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InputError(f"not the weights of a tagger: {str(error).splitlines()[0]}") from error
         return net.eval()
 
 # %% ../../nbs/models/50_tagger.ipynb #8481cd9d
-def random_tagger(inputs: int, labels: int, pooled: bool = False, seed: int = 0) -> Tagger: # in evaluation mode
-    "The control: the architecture with seeded random weights, large enough that different words are told apart."
+def random_tagger(inputs: int, labels: int, pooled: bool = False, seed: int = 0,
+                 ) -> Tagger: # in evaluation mode
+    """The control: the architecture with seeded random weights, large enough that different words are told
+    apart."""
     net, generator = Tagger(inputs, labels, pooled), torch_rng(seed, "random tagger")
     with torch.no_grad():
         for name, p in net.named_parameters():

@@ -31,11 +31,12 @@ UNKNOWN = "⁇" # how a word outside of the vocabulary is printed
 @dataclass(frozen=True)
 class Entries:
     "What a generator chooses from, by number, and the way between text and numbers."
-    words: tuple[str, ...]     # (V,) surfaces; the first four are the specials, ""
-    pieces: str | None = None  # of parts of words: the tokenizers library's own description; None: whole words
+    words: tuple[str, ...]    # (V,) surfaces; the first four are the specials, ""
+    pieces: str | None = None # of parts of words: the tokenizers library's own description; None: whole words
 
     @cached_property
-    def _numbers(self) -> dict[str, int]: return {w: i for i, w in enumerate(self.words) if i >= len(SPECIALS)}
+    def _numbers(self) -> dict[str, int]:
+        return {w: i for i, w in enumerate(self.words) if i >= len(SPECIALS)}
 
     @cached_property
     def _tokenizer(self):
@@ -45,8 +46,10 @@ class Entries:
     def __len__(self) -> int: return len(self.words)
 
     def encode(self, text: str) -> list[int]: # without BOS and EOS
-        "The entries of a text, UNK for what is not in the vocabulary; a special that is spelled out in a text is a word like others, and unknown."
-        if self.pieces: return [max(i, UNK) for i in self._tokenizer.encode(text, add_special_tokens=False).ids]
+        """The entries of a text, UNK for what is not in the vocabulary; a special that is spelled out in a
+        text is a word like others, and unknown."""
+        if self.pieces:
+            return [max(i, UNK) for i in self._tokenizer.encode(text, add_special_tokens=False).ids]
         return [self._numbers.get(w, UNK) for w in split_words(text)]
 
     def decode(self, ids: Iterable[int]) -> str: # up to the first EOS
@@ -90,17 +93,21 @@ class Vocabulary(Entries):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNK]))
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-        tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, special_tokens=list(SPECIALS), show_progress=False))
+        tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size,
+            special_tokens=list(SPECIALS), show_progress=False))
         listed = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
-        return cls(("",)*len(SPECIALS) + tuple(w.replace("▁", " ").strip() for w in listed[len(SPECIALS):]), tokenizer.to_str())
+        return cls(("",)*len(SPECIALS) + tuple(w.replace("▁", " ").strip() for w in listed[len(SPECIALS):]),
+                   tokenizer.to_str())
 
-    def to_json(self) -> str: return json.dumps({"words": self.words, "pieces": self.pieces}, ensure_ascii=False)
+    def to_json(self) -> str:
+        return json.dumps({"words": self.words, "pieces": self.pieces}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, said: str) -> "Vocabulary":
         "The vocabulary that `to_json` wrote; raises InputError on anything else."
         try: found = json.loads(said); return cls(tuple(found["words"]), found["pieces"])
-        except (ValueError, KeyError, TypeError) as error: raise InputError("not a vocabulary: expected what Vocabulary.to_json wrote") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("not a vocabulary: expected what Vocabulary.to_json wrote") from error
 
 # %% ../../nbs/models/30_text.ipynb #2d8f8049
 def policy(logits: Tensor,            # (..., V)
@@ -152,21 +159,23 @@ class Beam:
         self.k, self.penalty, self.first = beams, penalty, first
         self.score = torch.full((n, beams), -torch.inf, device=device)                # of each beginning
         self.score[:, 0] = 0
-        self.words = torch.zeros(n, beams, 0, dtype=torch.int64, device=device)       # (n, k, t)
-        self.each = torch.zeros(n, beams, 0, device=device)                           # their log-probabilities
+        self.words = torch.zeros(n, beams, 0, dtype=torch.int64, device=device) # (n, k, t)
+        self.each = torch.zeros(n, beams, 0, device=device)                     # their log-probabilities
         self.best = first.log_probs.sum(1)/first.mask.sum(1)**penalty
-        self.found: list[tuple | None] = [None]*n                                     # (words, log-probabilities) that beat it
+        self.found: list[tuple | None] = [None]*n # (words, log-probabilities) that beat it
 
     def extend(self, log_probs: Tensor,  # (n·k, V)
                last: bool,               # no word may follow: whatever there is, is finished
               ) -> tuple[Tensor, Tensor]: # (n·k,) rows to go on from, and their new words
         "Let every beginning grow by one word and keep the best."
         n, V = len(self.score), log_probs.shape[-1]
-        score, flat = (self.score[..., None] + log_probs.view(n, self.k, V)).flatten(1).topk(min(2*self.k, self.k*V))
+        score, flat = (self.score[..., None]
+                       + log_probs.view(n, self.k, V)).flatten(1).topk(min(2*self.k, self.k*V))
         source, word = flat // V, flat % V
         each = torch.cat([self.each.gather(1, source[..., None].expand(-1, -1, self.each.shape[2])),
                           log_probs.view(n, -1).gather(1, flat)[..., None]], 2)
-        words = torch.cat([self.words.gather(1, source[..., None].expand(-1, -1, self.words.shape[2])), word[..., None]], 2)
+        words = torch.cat([self.words.gather(1, source[..., None].expand(-1, -1, self.words.shape[2])),
+                           word[..., None]], 2)
         done = (word == EOS) | last
         self._finish(score.masked_fill(~done, -torch.inf), words, each)
         self.score, kept = score.masked_fill(done, -torch.inf).topk(self.k)
@@ -187,13 +196,16 @@ class Beam:
     def result(self) -> Generated:
         rows = [f or (t[m], p[m]) for f, t, p, m in zip(self.found, *self.first)]
         join = lambda parts, fill: nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=fill)
-        return Generated(join([w for w, _ in rows], PAD), join([p for _, p in rows], 0.0), join([torch.ones_like(w).bool() for w, _ in rows], False))
+        return Generated(join([w for w, _ in rows], PAD), join([p for _, p in rows], 0.0),
+                         join([torch.ones_like(w).bool() for w, _ in rows], False))
 
 # %% ../../nbs/models/30_text.ipynb #39c21780
-def beam_search(model, memory: Tensor, mask: Tensor, length: int, beams: int, penalty: float, shape: Mapping) -> Generated:
+def beam_search(model, memory: Tensor, mask: Tensor, length: int, beams: int, penalty: float,
+                shape: Mapping) -> Generated:
     "The best texts a beam finds; never worse than the greedy ones, which it starts from."
     first = follow(model, memory, mask, length, lambda log_probs: log_probs.argmax(1), shape)
-    beam, each = Beam(first, beams, penalty), torch.arange(len(memory), device=memory.device).repeat_interleave(beams)
+    beam = Beam(first, beams, penalty)
+    each = torch.arange(len(memory), device=memory.device).repeat_interleave(beams)
     state, last = model.begin(memory[each], mask[each]), torch.full_like(each, BOS)
     for t in range(length):
         logits, state = model.step(last, state)
@@ -204,22 +216,28 @@ def beam_search(model, memory: Tensor, mask: Tensor, length: int, beams: int, pe
 
 # %% ../../nbs/models/30_text.ipynb #9021efbf
 class NextWord(nn.Module):
-    "What a network has to say about the next word; subclasses write `memory` and `decode`, and may keep a cache in `begin` and `step`."
+    """What a network has to say about the next word; subclasses write `memory` and `decode`, and may keep a
+    cache in `begin` and `step`."""
     def __init__(self, vocabulary: Vocabulary): super().__init__(); self.vocabulary = vocabulary
 
-    def memory(self, inputs: Mapping) -> tuple[Tensor, Tensor]: # (N, S, d), and (N, S) bool: True where there is something
+    def memory(self, inputs: Mapping,
+              ) -> tuple[Tensor, Tensor]: # (N, S, d), and (N, S) bool: True where there is something
         raise NotImplementedError(f"{type(self).__name__} has to define memory(inputs)")
 
-    def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor: # (N, T) from BOS on -> (N, T, V) logits of the next
+    def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor,
+              ) -> Tensor: # (N, T) from BOS on -> (N, T, V) logits of the next
         raise NotImplementedError(f"{type(self).__name__} has to define decode(tokens, memory, mask)")
 
-    def forward(self, inputs: Mapping, tokens: Tensor) -> Tensor: # tokens (N, T) BOS … EOS PAD -> (N, T − 1, V)
+    def forward(self, inputs: Mapping, tokens: Tensor,
+               ) -> Tensor: # tokens (N, T) BOS … EOS PAD -> (N, T − 1, V)
         "Logits of tokens 1 … T − 1, each from the true ones before it."
         return self.decode(tokens[:, :-1], *self.memory(inputs))
 
-    def begin(self, memory: Tensor, mask: Tensor): # -> state: a nest of tensors with texts along the first dimension
+    def begin(self, memory: Tensor, mask: Tensor,
+             ): # -> state: a nest of tensors with texts along the first dimension
         "The state before the first word."
-        return {"memory": memory, "mask": mask, "said": torch.zeros(len(memory), 0, dtype=torch.int64, device=memory.device)}
+        return {"memory": memory, "mask": mask,
+                "said": torch.zeros(len(memory), 0, dtype=torch.int64, device=memory.device)}
 
     def step(self, last: Tensor, state) -> tuple[Tensor, object]: # (n,) -> (n, V), and the state after it
         "Logits of the word after `last`."
@@ -248,20 +266,26 @@ class TextGenerator(NextWord):
                  length_penalty: float = 0.0,            # of beams: 1 compares texts per word
                  samples: int = 1,                       # texts of each item, one after the other
                 ) -> Generated:
-        "Texts for these inputs, without gradients and in evaluation mode; raises InputError on settings that exclude each other."
+        """Texts for these inputs, without gradients and in evaluation mode; raises InputError on settings
+        that exclude each other."""
         if length < 1 or beams < 1 or samples < 1 or not temperature > 0:
-            raise InputError(f"length, beams, samples >= 1 and temperature > 0, not {length}, {beams}, {samples}, {temperature}")
-        if beams > 1 and (sample is not None or samples > 1): raise InputError("beams look for the likeliest text; they cannot be sampled")
+            raise InputError(f"length, beams, samples >= 1 and temperature > 0, not {length}, {beams}, "
+                             f"{samples}, {temperature}")
+        if beams > 1 and (sample is not None or samples > 1):
+            raise InputError("beams look for the likeliest text; they cannot be sampled")
         shape = {"temperature": temperature, "eos_bias": eos_bias}
         with evaluating(self):
-            memory, mask = (m.repeat_interleave(samples, 0) if samples > 1 else m for m in self.memory(inputs))
+            memory, mask = (m.repeat_interleave(samples, 0) if samples > 1 else m
+                            for m in self.memory(inputs))
             if beams > 1: return beam_search(self, memory, mask, length, beams, length_penalty, shape)
             def draw(log_probs): return torch.multinomial(log_probs.exp(), 1, generator=sample)[:, 0]
-            return follow(self, memory, mask, length, draw if sample is not None else lambda p: p.argmax(1), shape)
+            return follow(self, memory, mask, length, draw if sample is not None else lambda p: p.argmax(1),
+                          shape)
 
     def texts(self, inputs: Mapping, batch: int = 64, # items at a time
               **options) -> list[str]:                # of `generate`
         "The texts themselves."
         n = len(next(iter(inputs.values())))
-        parts = [self.generate({k: v[i:i + batch] for k, v in inputs.items()}, **options) for i in range(0, n, batch)]
+        parts = [self.generate({k: v[i:i + batch] for k, v in inputs.items()}, **options)
+                 for i in range(0, n, batch)]
         return [self.vocabulary.decode(row) for part in parts for row in part.tokens.tolist()]

@@ -43,7 +43,8 @@ class VisionNet(nn.Module):
               ) -> list[Tensor]:  # (N, widths[s], H/2^(s+1), W/2^(s+1)), finest first
         "The feature maps of every stage."
         if min(rgb.shape[-2:]) < 2**len(self.widths):
-            raise InputError(f"images of {rgb.shape[-2]}x{rgb.shape[-1]} pixels are too small; at least {2**len(self.widths)} a side")
+            raise InputError(f"images of {rgb.shape[-2]}x{rgb.shape[-1]} pixels are too small; "
+                             f"at least {2**len(self.widths)} a side")
         maps, x = [], 4*rgb - 2
         for block in self.blocks: maps.append(x := block(x))
         return maps

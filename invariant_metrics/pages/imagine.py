@@ -18,7 +18,8 @@ import pandas as pd
 from .. import plots
 from ..core import InputError
 from ..files import atomic_write
-from ..imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS, STUDY_VIEWS, TEXT_ONLY
+from ..imagine.study import (ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS,
+                                             STUDY_VIEWS, TEXT_ONLY)
 from ..imagine.study import ImagineStudy, imagine_names
 from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.figures import heat_cell
@@ -30,7 +31,8 @@ def _points(value: float, low: float, high: float, sign: str = "+") -> str:
     def number(x: float, sign: str = "") -> str: return f"{round(100*x, 0) + 0.0:{sign}.0f}".replace("-", "−")
     return f"{number(value, sign)} [{number(low)}, {number(high)}]"
 
-def _share(row: pd.Series) -> str: return f"{row['metric']} {_points(row['auc'], row['ci_low'], row['ci_high'], '')}"
+def _share(row: pd.Series) -> str:
+    return f"{row['metric']} {_points(row['auc'], row['ci_low'], row['ci_high'], '')}"
 
 def _overall(study: ImagineStudy, view: str) -> pd.DataFrame: # by metric, all violations
     frame = study.auc[(study.auc["family"] == ALL_VIOLATIONS) & (study.auc["view"] == view)]
@@ -51,8 +53,9 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
     pictures = frame.loc[[name for g in ("exact", "learned") for name in imagine_names(g)]]
     best = words.loc[words["auc"].idxmax()]
     return ("Of a violation that is one word from the reference and a paraphrase in other words,",
-            f"the violation scores worse in so many of a hundred comparisons: {'; '.join(map(_share, pictures.iloc))}; "
-            f"the best metric of words {_share(best)}, the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
+            "the violation scores worse in so many of a hundred comparisons: "
+            f"{'; '.join(map(_share, pictures.iloc))}; " f"the best metric of words {_share(best)}, "
+            f"the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
 
 def _counted(rows: Sequence[pd.Series]) -> str: # of gains
     better, worse = (sum(row["verdict"] == v for row in rows) for v in ("a gain", "a loss"))
@@ -65,8 +68,9 @@ def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
         for x in imagine_names(generator):
             rows = [_gain(study, f"{m} + {x}", m, view) for m in metrics for view in STUDY_VIEWS]
             most = max(rows, key=lambda row: abs(row["gain"]))
-            lines.append((f"Adding {x},", f"sums are {_counted(rows)} comparisons with their metric; the largest change is that of {most['b']}, "
-                          f"{VIEW_NAMES[most['view']]}: {_points(most['gain'], most['ci_low'], most['ci_high'])} points."))
+            lines.append((f"Adding {x},", f"sums are {_counted(rows)} comparisons with their metric; "
+                          f"the largest change is that of {most['b']}, " f"{VIEW_NAMES[most['view']]}: "
+                          f"{_points(most['gain'], most['ci_low'], most['ci_high'])} points."))
     return lines
 
 def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
@@ -75,9 +79,13 @@ def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
     for generator in ("exact", "learned"):
         for x in imagine_names(generator):
             alone = _gain(study, x, TEXT_ONLY, "item")
-            rows = [_gain(study, f"{m} + {x}", f"{m} + {TEXT_ONLY}", view) for m in metrics for view in STUDY_VIEWS]
-            lines.append((f"Does drawing add to reading? {x},", f"is right {_points(alone['gain'], alone['ci_low'], alone['ci_high'])} points more often than the text encoder without a picture, "
-                          f"one by one ({alone['verdict']}); added to metrics, it is {_counted(rows)} comparisons with the text encoder added to them."))
+            rows = [_gain(study, f"{m} + {x}", f"{m} + {TEXT_ONLY}", view) for m in metrics
+                    for view in STUDY_VIEWS]
+            lines.append((f"Does drawing add to reading? {x},",
+                          f"is right {_points(alone['gain'], alone['ci_low'], alone['ci_high'])} points more "
+                          "often than the text encoder without a picture, "
+                          f"one by one ({alone['verdict']}); added to metrics, "
+                          f"it is {_counted(rows)} comparisons with the text encoder added to them."))
     return lines
 
 def learned_answer(study: ImagineStudy) -> tuple[str, str]:
@@ -86,7 +94,8 @@ def learned_answer(study: ImagineStudy) -> tuple[str, str]:
     for view in STUDY_VIEWS:
         frame = _overall(study, view)
         for exact, learned in zip(imagine_names("exact"), imagine_names("learned")):
-            told.append(f"{exact.split(' (')[0]}, {VIEW_NAMES[view]}: {100*frame.loc[learned, 'auc']:.0f} learned, {100*frame.loc[exact, 'auc']:.0f} exact")
+            told.append(f"{exact.split(' (')[0]}, {VIEW_NAMES[view]}: {100*frame.loc[learned, 'auc']:.0f} "
+                        f"learned, {100*frame.loc[exact, 'auc']:.0f} exact")
     return "What the painter costs:", "; ".join(told) + "."
 
 def control_answer(study: ImagineStudy) -> tuple[str, str]:
@@ -105,31 +114,38 @@ def dose_answer(study: ImagineStudy) -> tuple[str, str]:
         numbers = f"{lies['slope']:.2f} and {words['slope']:.2f}".replace("-", "−")
         return f"{name} {numbers}"
     names = [*metrics_of(study), TEXT_ONLY, *imagine_names("learned"), *imagine_names("exact")]
-    return ("More that is false, and more that is different: the trend with false facts (−1: always down) and the correlation with the reference's words (0: calm):",
-            "; ".join(map(told, names)) + ".")
+    return ("More that is false, and more that is different: the trend with false facts (−1: always down) "
+            "and the correlation with the reference's words (0: calm):", "; ".join(map(told, names)) + ".")
 
 def imagine_answers(study: ImagineStudy) -> list[dict]: # what, sentence
     "Every sentence of the page, in its order."
-    lines = [best_answer(study), *gain_answers(study), *drawing_answers(study), learned_answer(study), dose_answer(study), control_answer(study)]
+    lines = [best_answer(study), *gain_answers(study), *drawing_answers(study), learned_answer(study),
+             dose_answer(study), control_answer(study)]
     return [{"what": what, "sentence": sentence} for what, sentence in lines]
 
 # %% ../../nbs/pages/50_imagine.ipynb #acea136c
 def _heat_cell(row: pd.Series | None) -> dict:
-    return heat_cell(None if row is None else {**row, "verdict": interval_verdict(row["ci_low"], row["ci_high"])})
+    return heat_cell(None if row is None
+                     else {**row, "verdict": interval_verdict(row["ci_low"], row["ci_high"])})
 
 def family_names(study: ImagineStudy) -> list[str]:
     "All violations together, then each kind, then what only says less."
     each = list(dict.fromkeys(study.auc["family"]))
-    return [ALL_VIOLATIONS, *(f for f in each if f != ALL_VIOLATIONS and f not in STUDY_LESS), *(f for f in each if f in STUDY_LESS)]
+    return [ALL_VIOLATIONS, *(f for f in each if f != ALL_VIOLATIONS and f not in STUDY_LESS),
+            *(f for f in each if f in STUDY_LESS)]
 
 def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
     "Who tells which kind of violation from a paraphrase."
     frame = study.auc[study.auc["view"] == view].set_index(["metric", "family"])
-    families, controls = family_names(study), {name for c in STUDY_CONTROLS for name in imagine_names(c.name)} | {"random"}
+    families = family_names(study)
+    controls = {name for c in STUDY_CONTROLS for name in imagine_names(c.name)} | {"random"}
     alone = [m for m in dict.fromkeys(study.auc["metric"]) if " + " not in m]
-    rows = [{"name": m, "sentinel": m in controls, "cells": [_heat_cell(frame.loc[(m, f)] if (m, f) in frame.index else None) for f in families]} for m in alone]
-    counts = [int(study.auc[(study.auc["family"] == f) & (study.auc["view"] == view)]["n"].max()) for f in families]
-    title = {"item": "AUC: one word from the reference, against paraphrases", "paired": "AUC: a paraphrase, before and after one edit"}[view]
+    rows = [{"name": m, "sentinel": m in controls, "cells": [_heat_cell(frame.loc[(m, f)]
+        if (m, f) in frame.index else None) for f in families]} for m in alone]
+    counts = [int(study.auc[(study.auc["family"] == f) & (study.auc["view"] == view)]["n"].max())
+              for f in families]
+    title = {"item": "AUC: one word from the reference, against paraphrases",
+             "paired": "AUC: a paraphrase, before and after one edit"}[view]
     return {"title": title, "columns": families, "counts": counts, "rows": rows}
 
 _MARKS = {"a gain": " ▲", "a loss": " ▼", "no difference shown": ""}
@@ -150,7 +166,8 @@ def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plai
         found = [_gain(study, f"{m} + {x}", m, view) for x in additions]
         cells = [_gain_cell(row) for row in found]
         rows.append([plots.cell(m), *cells])
-    return {"title": f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}", "columns": ["metric", *additions], "rows": rows}
+    return {"title": f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}",
+            "columns": ["metric", *additions], "rows": rows}
 
 def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
     "Each picture score and each sum against the text encoder without a picture."
@@ -161,29 +178,34 @@ def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
         found = [_gain(study, f"{start}{x}", f"{start}{TEXT_ONLY}", view) for x, view in columns]
         cells = [_gain_cell(row) for row in found]
         rows.append([plots.cell(m or "alone"), *cells])
-    return {"title": "Pictures against the text encoder without a picture, points of AUC", "columns": ["with", *(f"{x}, {VIEW_NAMES[v]}" for x, v in columns)], "rows": rows}
+    return {"title": "Pictures against the text encoder without a picture, points of AUC",
+            "columns": ["with", *(f"{x}, {VIEW_NAMES[v]}" for x, v in columns)], "rows": rows}
 
 # %% ../../nbs/pages/50_imagine.ipynb #ed3a85d9
 def _curves(study: ImagineStudy) -> list[str]: # the metrics that have one, in the order of the hues
-    wanted = ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0], imagine_names("exact")[0])
+    wanted = ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0],
+              imagine_names("exact")[0])
     return [m for m in wanted if m in set(study.dose["metric"])]
 
 def place_figures(study: ImagineStudy) -> list[dict]: # title, svg
     "Places of captions by false facts, and of paraphrases by how far their words are."
     shown = _curves(study)
-    heads = {"false facts": "false facts in a caption", "other words": "words of a paraphrase: near, farther, far"}
+    heads = {"false facts": "false facts in a caption",
+             "other words": "words of a paraphrase: near, farther, far"}
     figures = []
     for kind, label in heads.items():
         figure, axes = plots.small_figure(2.4)
         for k, name in enumerate(shown):
             rows = study.dose[(study.dose["metric"] == name) & (study.dose["kind"] == kind)]
             reach = [rows["place"] - rows["ci_low"], rows["ci_high"] - rows["place"]]
-            axes.errorbar(rows["dose"] + .04*(k - 2), rows["place"], np.clip(reach, 0, None), color=plots.HUES[k], marker="o", elinewidth=.7)
+            axes.errorbar(rows["dose"] + .04*(k - 2), rows["place"], np.clip(reach, 0, None),
+                          color=plots.HUES[k], marker="o", elinewidth=.7)
         axes.axhline(1, color=plots.INK, lw=.8, ls=":")
         axes.set_xticks([1, 2, 3])
         axes.set_xlabel(label)
         axes.set_ylabel("place of the score")
-        figures.append({"title": kind.capitalize(), "svg": plots.inline_svg(figure, f"place of scores by {kind}")})
+        figures.append({"title": kind.capitalize(),
+                        "svg": plots.inline_svg(figure, f"place of scores by {kind}")})
     return figures
 
 def dose_keys(study: ImagineStudy) -> list[dict]: # for the macro `keys`
@@ -198,13 +220,15 @@ def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
     for x in additions:
         found = [_gain(study, f"{m} + {x}", m, view)["verdict"] for m in metrics for view in STUDY_VIEWS]
         rows.append((x, found.count("a gain"), found.count("a loss"), x in controls))
-    return count_panel(f"Sums that tell violations from paraphrases surely better or worse than their metric, of {2*len(metrics)}",
-                       "what is added", ("better →", "← worse"), rows, 2*len(metrics))
+    return count_panel("Sums that tell violations from paraphrases surely better or worse than their "
+                       f"metric, of {2*len(metrics)}", "what is added", ("better →", "← worse"), rows,
+                       2*len(metrics))
 
 # %% ../../nbs/pages/50_imagine.ipynb #f80bae7c
 EXAMPLE_SCORES = ("bleu-4", "chrf", "bertscore", TEXT_ONLY)
 
-def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[dict]: # places: of one item among the examples
+# places: of one item among the examples
+def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[dict]:
     drawn, own = study.examples[f"pictures/{generator}"], imagine_names(generator)
     tiles = [plots.picture(drawn[places[0], 1], "reference", 64)]
     for k in places:
@@ -213,36 +237,47 @@ def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[d
         tiles.append(plots.picture(drawn[k, 0], f"{what}: {row[own[0]]:.2f}, {row[own[1]]:.2f}", 64))
     return tiles
 
-def example_blocks(study: ImagineStudy) -> list[dict]: # reference; captions: kind, text, right, scores; strips: generator, tiles
+def example_blocks(study: ImagineStudy,
+                  ) -> list[dict]: # reference; captions: kind, text, right, scores; strips: generator, tiles
     "Items with the pictures of the reference and of each caption side by side, and what metrics say."
     items = study.scores["item"].to_numpy()[study.examples["rows"]]
-    generators, blocks = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")], []
+    generators = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")]
+    blocks = []
     for item in dict.fromkeys(items.tolist()):
         places = np.flatnonzero(items == item)
         rows = study.scores.iloc[study.examples["rows"][places]]
-        captions = [{"text": row["text"], "right": row["side"] == "paraphrase", "kind": row["family"] or "paraphrase",
-                     "scores": [(name, f"{row[name]:.2f}") for name in EXAMPLE_SCORES if name in rows]} for _, row in rows.iterrows()]
+        captions = [{"text": row["text"], "right": row["side"] == "paraphrase",
+                     "kind": row["family"] or "paraphrase", "scores": [(name, f"{row[name]:.2f}")
+            for name in EXAMPLE_SCORES if name in rows]} for _, row in rows.iterrows()]
         strips = [{"name": name, "tiles": _tiles(study, name, places)} for name in generators]
         blocks.append({"reference": rows["target"].iloc[0], "captions": captions, "strips": strips})
     return blocks
 
 # %% ../../nbs/pages/50_imagine.ipynb #c9531052
 IMAGINE_LIMITS = (
-    "Captions of painted scenes in eighty words, a small CLIP and a small painter that learned from such scenes. Of news and photographs this says how such a comparison comes out, not how it will.",
+    "Captions of painted scenes in eighty words, a small CLIP and a small painter that learned from such "
+    "scenes. Of news and photographs this says how such a comparison comes out, not how it will.",
     "The exact imagination reads these captions without a mistake, which no generator of real texts does.",
-    "The judge's text encoder learned from captions of this world too. On texts it never saw, reading may fall behind drawing, or both may fail.",
-    "Nobody was asked: a violation is a proved false fact, and all false facts count alike. People may mind some more than others.",
-    "Sums give every part the weight that its scale gives it, as the paper does. A metric with a small spread is drowned by what is added, for good or bad.",
-    "Intervals and tests are over items of this world, for the seeds that were drawn. Many are shown; Holm's adjustment holds for the table of gains, not for the rest.")
+    "The judge's text encoder learned from captions of this world too. On texts it never saw, reading may "
+    "fall behind drawing, or both may fail.",
+    "Nobody was asked: a violation is a proved false fact, and all false facts count alike. People may mind "
+    "some more than others.",
+    "Sums give every part the weight that its scale gives it, as the paper does. A metric with a small "
+    "spread is drowned by what is added, for good or bad.",
+    "Intervals and tests are over items of this world, for the seeds that were drawn. Many are shown; Holm's "
+    "adjustment holds for the table of gains, not for the rest.")
 
 def imagine_message(study: ImagineStudy) -> tuple[str, dict]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
     frame, names = _overall(study, "item"), metrics_of(study)
     words = frame.loc[names, "auc"]
     image = {g: frame.loc[imagine_names(g)[0], "auc"] for g in ("exact", "learned")}
-    sentence = (f"Words prefer a false caption to another wording (the best of them is right in {100*words.max():.0f} of 100 comparisons); "
-                if words.max() < .5 else f"The best metric of words tells a false caption from another wording in {100*words.max():.0f} of 100 comparisons; ")
-    sentence += (f"pictures are right in {100*image['learned']:.0f} if a small painter draws them and in {100*image['exact']:.0f} if they are exact, "
+    sentence = ("Words prefer a false caption to another wording (the best of them is right in "
+                f"{100*words.max():.0f} of 100 comparisons); " if words.max() < .5
+                else "The best metric of words tells a false caption from another wording in "
+                f"{100*words.max():.0f} of 100 comparisons; ")
+    sentence += (f"pictures are right in {100*image['learned']:.0f} if a small painter draws them and in "
+                 f"{100*image['exact']:.0f} if they are exact, "
                  f"and the text encoder without any picture in {100*frame.loc[TEXT_ONLY, 'auc']:.0f}.")
     return sentence, {"title": "What adding it does", "panels": [gain_panel(study)]}
 
@@ -252,11 +287,15 @@ def render_imagine(run: Mapping,             # content of run.json
                   ) -> str:                  # HTML
     "The page as one self-contained text, the same for the same results."
     names = dict.fromkeys(m.split(" (")[0] for m in study.auc["metric"] if " + " not in m)
-    frame = page_frame(run, "IMAGINE: does a picture tell a lie from a paraphrase?", *imagine_message(study), limits=IMAGINE_LIMITS, names=names,
-                       parts=["imagine"], settings=run_facts(run), signatures=study.meta["signatures"], notes=study.meta["notes"], terms="imagine", out=out)
-    tables = {"heats": [auc_heat(study, view) for view in STUDY_VIEWS], "gains": [gain_table_of(study, view) for view in STUDY_VIEWS],
+    frame = page_frame(run, "IMAGINE: does a picture tell a lie from a paraphrase?", *imagine_message(study),
+                       limits=IMAGINE_LIMITS, names=names, parts=["imagine"], settings=run_facts(run),
+                       signatures=study.meta["signatures"], notes=study.meta["notes"], terms="imagine",
+                       out=out)
+    tables = {"heats": [auc_heat(study, view) for view in STUDY_VIEWS],
+              "gains": [gain_table_of(study, view) for view in STUDY_VIEWS],
               "reading": against_reading(study), "doses": place_figures(study), "hues": dose_keys(study)}
-    return render_page("imagine.html.j2", frame=frame, answers=imagine_answers(study), blocks=example_blocks(study), meta=study.meta, **tables)
+    return render_page("imagine.html.j2", frame=frame, answers=imagine_answers(study),
+                       blocks=example_blocks(study), meta=study.meta, **tables)
 
 def read_imagine(folder: str | Path # a run folder of `imagine study`
                 ) -> tuple[dict, ImagineStudy]: # content of run.json, the study
@@ -268,7 +307,8 @@ def read_imagine(folder: str | Path # a run folder of `imagine study`
 
 def write_imagine_page(folder: str | Path, # a run folder of `imagine study`
                       ) -> Path:           # the page, index.html in that folder
-    "Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no results."
+    """Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no
+    results."""
     text = render_imagine(*read_imagine(folder), str(folder))
     page = Path(folder)/"index.html"
     with atomic_write(page) as path: path.write_text(text, encoding="utf-8")

@@ -22,14 +22,16 @@ import pandas as pd
 from .. import plots
 from ..core import InputError
 from ..files import atomic_write
-from ..lclip.compression_study import BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS, TEACHER
+from ..lclip.compression_study import (BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS,
+                                                       TEACHER)
 from ..lclip.compression_study import CompressionStudy, difference_verdict
 from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.tables import join_names
 from ..runs import read_run
 
 # %% ../../nbs/pages/40_lclip.ipynb #843446c5
-JUDGING = tuple(m for m in CLIP_MEASURES if not m.startswith("teacher") and not m.endswith("blind")) # what a judge is for
+# what a judge is for
+JUDGING = tuple(m for m in CLIP_MEASURES if not m.startswith("teacher") and not m.endswith("blind"))
 
 def in_points(measure: str) -> bool:
     "Whether a measure is a share, which is told in points of a hundred."
@@ -40,7 +42,8 @@ def difference_text(row: Mapping,             # value, ci_low, ci_high
                    ) -> str:
     "A difference with its interval: '+1.2 points [−0.3, 2.7]'."
     scale, digits, unit = (100, 1, " points") if points else (1, 2, "")
-    def number(x: float, sign: str = "") -> str: return f"{round(scale*x, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
+    def number(x: float, sign: str = "") -> str:
+        return f"{round(scale*x, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
     return f"{number(row['value'], '+')}{unit} [{number(row['ci_low'])}, {number(row['ci_high'])}]"
 
 def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
@@ -48,9 +51,11 @@ def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
     if counts["more"] == counts["less"]: return "does not surely help or hurt"
     return "helps" if counts["more"] > counts["less"] else "hurts"
 
-def count_verdicts(differences: pd.DataFrame, system: str, against: str) -> dict[str, int]: # more, less, open -> how many
+def count_verdicts(differences: pd.DataFrame, system: str, against: str,
+                  ) -> dict[str, int]: # more, less, open -> how many
     "In how many of the judging measures a system is surely better or worse than another, or neither."
-    part = differences[(differences["system"] == system) & (differences["against"] == against) & differences["measure"].isin(JUDGING)]
+    part = differences[(differences["system"] == system) & (differences["against"] == against)
+                       & differences["measure"].isin(JUDGING)]
     return {name: int((part["verdict"] == name).sum()) for name in ("more", "less", "open")}
 
 # %% ../../nbs/pages/40_lclip.ipynb #bc256414
@@ -62,26 +67,33 @@ def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what,
     lines, frame = [], study.differences
     for system, against in SR_CONTRASTS:
         counts = count_verdicts(frame, system, against)
-        told = [difference_text(_row(frame, system=system, against=against, measure=m), in_points(m)) for m in ("image-to-text@1", "foils", "tau-b")]
-        lines.append((f"The similarity regulator ({system} against {against})", f"{regulator_verdict(counts)}: surely better in {counts['more']} and surely worse in {counts['less']} of "
-                      f"{sum(counts.values())} measures. Picture finds caption {told[0]}; foils {told[1]}; τb with exact quality {told[2]}."))
+        told = [difference_text(_row(frame, system=system, against=against, measure=m), in_points(m))
+                for m in ("image-to-text@1", "foils", "tau-b")]
+        lines.append((f"The similarity regulator ({system} against {against})",
+                      f"{regulator_verdict(counts)}: surely better in {counts['more']} and surely worse in "
+                      f"{counts['less']} of " f"{sum(counts.values())} measures. "
+                      f"Picture finds caption {told[0]}; foils {told[1]}; τb with exact quality {told[2]}."))
     return lines
 
 def cost_answer(study: CompressionStudy) -> tuple[str, str]:
     "What the smallest student saves, and what it lost."
     teacher, small = (_row(study.sizes, system=name) for name in (TEACHER, "WP+MD"))
-    lost = [difference_text(_row(study.differences, system="L-CLIP", against=TEACHER, measure=m), in_points(m)) for m in ("image-to-text@1", "foils", "tau-b")]
+    lost = [difference_text(_row(study.differences, system="L-CLIP", against=TEACHER, measure=m),
+                            in_points(m)) for m in ("image-to-text@1", "foils", "tau-b")]
     faster = teacher["ms_128"]/small["ms_128"]
     speed = f"{faster:.1f} times as fast" if faster >= 1 else f"{1/faster:.1f} times as slow"
-    return ("Compression", f"leaves L-CLIP {100*small['parameters']/teacher['parameters']:.0f} % of the teacher's parameters, and it is {speed} with 128 pairs. "
+    return ("Compression", f"leaves L-CLIP {100*small['parameters']/teacher['parameters']:.0f} % of the "
+            f"teacher's parameters, and it is {speed} with 128 pairs. "
             f"Against the teacher, picture finds caption {lost[0]}; foils {lost[1]}; τb {lost[2]}.")
 
-def first_and_last(study: CompressionStudy, system: str, term: str = "contrastive") -> tuple[float, float]: # means over seeds
+def first_and_last(study: CompressionStudy, system: str, term: str = "contrastive",
+                  ) -> tuple[float, float]: # means over seeds
     "A term of the loss in the first and the last tenth of stage 2; NaN where it was not logged."
     log = study.losses[(study.losses["system"] == system) & (study.losses["term"] == term)]
     if not len(log): return np.nan, np.nan
     tenth = max(1, (log["step"].max() + 1)//10)
-    return float(log.loc[log["step"] < tenth, "value"].mean()), float(log.loc[log["step"] > log["step"].max() - tenth, "value"].mean())
+    return (float(log.loc[log["step"] < tenth, "value"].mean()),
+            float(log.loc[log["step"] > log["step"].max() - tenth, "value"].mean()))
 
 def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
     "Whether the contrastive loss falls, and what retrieval makes of it."
@@ -89,12 +101,14 @@ def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
     for name in (row.name for row in STUDENT_ROWS if row.loss == "contrastive"):
         row = _row(study.differences, system=name, against=BEGINNING, measure="image-to-text@1")
         loss = "loss {:.2f} → {:.2f}".format(*first_and_last(study, name))
-        what = {"more": "retrieval rises", "less": "retrieval falls", "open": "retrieval does not surely move"}[difference_verdict(row)]
+        what = {"more": "retrieval rises", "less": "retrieval falls",
+                "open": "retrieval does not surely move"}[difference_verdict(row)]
         told.append(f"{name.removeprefix('contrastive').strip(' ,')}: {loss}, {what}, {difference_text(row)}")
     return "The contrastive loss in stage 2", "against its beginning: " + "; ".join(told) + "."
 
 # %% ../../nbs/pages/40_lclip.ipynb #38a864a4
-REWARD_NAMES = {"likelihood": "no reward", "cider-d": "CIDEr-D", "l-clipscore": "L-CLIPScore", "refl-clipscore": "RefL-CLIPScore",
+REWARD_NAMES = {"likelihood": "no reward", "cider-d": "CIDEr-D", "l-clipscore": "L-CLIPScore",
+                "refl-clipscore": "RefL-CLIPScore",
                 "mix-refl": "half RefL-CLIPScore, half CIDEr-D", "mix-0.3": ".3 L-CLIPScore + .7 CIDEr-D",
                 "mix-0.5": ".5 L-CLIPScore + .5 CIDEr-D", "mix-0.7": ".7 L-CLIPScore + .3 CIDEr-D",
                 "twin-l-clipscore": "L-CLIPScore of a twin", "clipscore": "CLIPScore of the teacher"}
@@ -107,9 +121,11 @@ def is_share(metric: str) -> bool:
     "Whether a metric of captions is a share, which is told in points of a hundred."
     return metric == "repetition" or metric.startswith("true-")
 
-def _plain(metric: str, value: float) -> str: return f"{100*value:.0f} %" if is_share(metric) else plots.short(value)
+def _plain(metric: str, value: float) -> str:
+    return f"{100*value:.0f} %" if is_share(metric) else plots.short(value)
 
-def _change(row: Mapping) -> str: return difference_text({**row, "value": row["difference"]}, is_share(row["metric"]))
+def _change(row: Mapping) -> str:
+    return difference_text({**row, "value": row["difference"]}, is_share(row["metric"]))
 
 def _contrasts(answers: pd.DataFrame, question: str, metric: str | None = None) -> list[dict]:
     rows = answers[answers["question"] == question]
@@ -133,60 +149,86 @@ def collapse_answers(answers: pd.DataFrame) -> list[tuple[str, str]]: # of the r
     lines = []
     for row in rows:
         if row["system"] not in ("l-clipscore", "refl-clipscore", "clipscore"): continue
-        told = f"{_plain('repetition', row['value'])} of its pairs of words are repeated, {_plain('repetition', row['base'])} before; {_change(row)}"
+        told = (f"{_plain('repetition', row['value'])} of its pairs of words are repeated, "
+                f"{_plain('repetition', row['base'])} before; {_change(row)}")
         kept = truth.get(row["system"])
-        also = f"; of what it says {_plain('true-all', kept['value'])} is true, {_change(kept)}" if kept else ""
-        lines.append((f"Does {reward_name(row['system'])} alone collapse?", f"{collapse_verdict(row)}: {told}{also}."))
+        also = (f"; of what it says {_plain('true-all', kept['value'])} is true, {_change(kept)}" if kept
+                else "")
+        lines.append((f"Does {reward_name(row['system'])} alone collapse?",
+                      f"{collapse_verdict(row)}: {told}{also}."))
     mixes = [row for row in rows if row["system"].startswith("mix")]
     others = [reward_name(row["system"]) for row in mixes if collapse_verdict(row).startswith("yes")]
     most = max((row["difference"] for row in mixes), default=0)
-    if mixes: lines.append(("Do mixtures collapse?", (join_names(others) if others else f"none of the {len(mixes)} does")
-                            + f"; at most {100*most:+.1f} points of repeated pairs."))
+    if mixes:
+        lines.append(("Do mixtures collapse?", (join_names(others) if others
+            else f"none of the {len(mixes)} does") + f"; at most {100*most:+.1f} points of repeated pairs."))
     return lines
 
-def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations") -> list[tuple[str, str]]: # one, or none
+def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations",
+                   ) -> list[tuple[str, str]]: # one, or none
     "Which mixture keeps most true relations, and whether that is surely more than CIDEr-D alone."
     rows = [row for row in _contrasts(answers, "relations", metric) if row["system"].startswith("mix")]
     if not rows: return []
     best = max(rows, key=lambda row: row["value"])
     sure = [reward_name(row["system"]) for row in rows if difference_verdict(row) == "more"]
-    verdict = {"more": "surely more", "less": "surely less", "open": "not surely another number"}[difference_verdict(best)]
-    told = f"{reward_name(best['system'])}: {plots.short(best['value'])} true relations a caption, {verdict} than {reward_name(best['against'])}, {_change(best)}"
-    alone = next((row for row in _contrasts(answers, "relations", metric) if row["system"] == "l-clipscore"), None)
+    verdict = {"more": "surely more", "less": "surely less",
+               "open": "not surely another number"}[difference_verdict(best)]
+    told = (f"{reward_name(best['system'])}: {plots.short(best['value'])} true relations a caption, "
+            f"{verdict} than {reward_name(best['against'])}, {_change(best)}")
+    alone = next((row for row in _contrasts(answers, "relations", metric) if row["system"] == "l-clipscore"),
+                 None)
     also = f" L-CLIPScore alone: {_change(alone)}." if alone else ""
-    return [("The mixture that keeps most relations is", f"{told}. Surely above CIDEr-D: {join_names(sure) if sure else 'none'}.{also}")]
+    return [("The mixture that keeps most relations is",
+             f"{told}. Surely above CIDEr-D: {join_names(sure) if sure else 'none'}.{also}")]
 
 def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
     "Does a CLIP favor captioners that were trained on it, more than the exact judge allows?"
     lines = []
     for row in _contrasts(answers, "self-preference", "own-judge-advantage"):
         one, other = reward_name(row["system"]), reward_name(row["against"])
-        verdict = {"more": "yes, each finds more gain in its own captioner", "less": "no, the contrary", "open": "not surely"}[difference_verdict(row)]
-        lines.append((f"Do {one} and {other} favor their own?", f"{verdict}: {_change(row)} by the judge a captioner was trained on against the other."))
-    exact = {(row["system"], row["against"]): row for row in _contrasts(answers, "self-preference-exact", "true-all")}
+        verdict = {"more": "yes, each finds more gain in its own captioner", "less": "no, the contrary",
+                   "open": "not surely"}[difference_verdict(row)]
+        lines.append((f"Do {one} and {other} favor their own?", f"{verdict}: {_change(row)} by the judge a "
+                      "captioner was trained on against the other."))
+    exact = {(row["system"], row["against"]): row
+             for row in _contrasts(answers, "self-preference-exact", "true-all")}
     for row in _contrasts(answers, "self-preference"):
         if row["metric"] == "own-judge-advantage": continue
-        judge, rival, true = reward_name(row["system"]), reward_name(row["against"]), exact.get((row["system"], row["against"]))
-        verdict = {"more": "better", "less": "worse", "open": "not surely better or worse"}[difference_verdict(row)]
+        judge = reward_name(row["system"])
+        rival = reward_name(row["against"])
+        true = exact.get((row["system"], row["against"]))
+        verdict = {"more": "better", "less": "worse",
+                   "open": "not surely better or worse"}[difference_verdict(row)]
         also = f"; of what both say, the true share differs by {_change(true)}" if true else ""
-        lines.append((f"{judge} finds its own captioner", f"{verdict} than that of {rival}: {_change(row)}{also}."))
+        lines.append((f"{judge} finds its own captioner",
+                      f"{verdict} than that of {rival}: {_change(row)}{also}."))
     return lines
 
 def all_answers(compression, rewards) -> list[dict]: # what, sentence; either study may be None
     "Every sentence of the page, in its order."
-    lines = [*regulator_answers(compression), cost_answer(compression), contrastive_answer(compression)] if compression else []
+    lines = ([*regulator_answers(compression), cost_answer(compression), contrastive_answer(compression)]
+             if compression else [])
     if rewards is not None:
-        lines += [*collapse_answers(rewards.answers), *relation_answer(rewards.answers), *preference_answers(rewards.answers)]
+        lines += [*collapse_answers(rewards.answers), *relation_answer(rewards.answers),
+                  *preference_answers(rewards.answers)]
     return [{"what": what, "sentence": sentence} for what, sentence in lines]
 
 # %% ../../nbs/pages/40_lclip.ipynb #3bad66c7
-MEASURE_HEADS = {"image-to-text@1": "picture → caption, R@1", "image-to-text@5": "R@5", "text-to-image@1": "caption → picture, R@1",
-                 "text-to-image@5": "R@5 ", "foils": "all foils", **{f"foils-{kind}": f"foils of {kind}" for kind in ("noun", "color", "count", "side")},
-                 "tau-b": "τb", "tau-c": "τc", "tau-b-within": "τb within a picture", "tau-b-blind": "τb, blind",
-                 "tau-c-blind": "τc, blind", "tau-b-within-blind": "τb within a picture, blind", "teacher-images": "cosine of pictures", "teacher-texts": "cosine of captions"}
-TABLE_MEASURES = {"Retrieval on unseen scenes, in %": ("image-to-text@1", "image-to-text@5", "text-to-image@1", "text-to-image@5"),
-                  "Foils told from true captions, in %": ("foils", "foils-noun", "foils-color", "foils-count", "foils-side"),
-                  "Agreement with the exact quality of graded captions": tuple(m for m in CLIP_MEASURES if m.startswith("tau")),
+MEASURE_HEADS = {"image-to-text@1": "picture → caption, R@1", "image-to-text@5": "R@5",
+                 "text-to-image@1": "caption → picture, R@1",
+                 "text-to-image@5": "R@5 ", "foils": "all foils",
+                 **{f"foils-{kind}": f"foils of {kind}" for kind in ("noun", "color", "count", "side")},
+                 "tau-b": "τb", "tau-c": "τc", "tau-b-within": "τb within a picture",
+                 "tau-b-blind": "τb, blind",
+                 "tau-c-blind": "τc, blind", "tau-b-within-blind": "τb within a picture, blind",
+                 "teacher-images": "cosine of pictures", "teacher-texts": "cosine of captions"}
+TABLE_MEASURES = {"Retrieval on unseen "
+                  "scenes, in %": ("image-to-text@1", "image-to-text@5", "text-to-image@1",
+                                   "text-to-image@5"),
+                  "Foils told from true "
+                  "captions, in %": ("foils", "foils-noun", "foils-color", "foils-count", "foils-side"),
+                  "Agreement with the exact quality of graded "
+                  "captions": tuple(m for m in CLIP_MEASURES if m.startswith("tau")),
                   "How alike student and teacher are": ("teacher-images", "teacher-texts")}
 
 def measure_cell(row: Mapping, best: bool) -> dict: # row: of `summary_table`
@@ -194,25 +236,31 @@ def measure_cell(row: Mapping, best: bool) -> dict: # row: of `summary_table`
     points = in_points(row["measure"])
     def number(x: float) -> str: return (f"{100*x:.1f}" if points else f"{x:.2f}").replace("-", "−")
     seeds = f", seeds {number(row['seed_low'])} to {number(row['seed_high'])}" if row["seeds"] > 1 else ""
-    return plots.cell(number(row["value"]), f"[{number(row['ci_low'])}, {number(row['ci_high'])}]{seeds}", best)
+    return plots.cell(number(row["value"]), f"[{number(row['ci_low'])}, {number(row['ci_high'])}]{seeds}",
+                      best)
 
 def measure_table(study, title: str) -> dict: # title: of TABLE_MEASURES
     "One table of the study of compression: a row per student."
     frame, measures = study.summary, TABLE_MEASURES[title]
-    best = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")].groupby("measure")["value"].max()
+    best = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")].groupby(
+        "measure")["value"].max()
     rows = []
     for system, part in frame.groupby("system", sort=False):
         held = part.set_index("measure", drop=False).loc[list(measures)].to_dict("records")
-        rows.append([plots.cell(system), *(measure_cell(row, system != TEACHER and row["value"] == best.get(row["measure"])) for row in held)])
+        rows.append([plots.cell(system), *(measure_cell(row,
+            system != TEACHER and row["value"] == best.get(row["measure"])) for row in held)])
     return {"title": title, "columns": ["system", *(MEASURE_HEADS[m] for m in measures)], "rows": rows}
 
 def sizes_table(study) -> dict:
     "Parameters, megabytes and milliseconds, as the paper's Table I."
     first = study.sizes.iloc[0]
-    rows = [[r["system"], f"{r['parameters']:,}", f"{100*r['parameters']/first['parameters']:.0f} %", f"{r['megabytes']:.2f}", f"{r['ms_128']:.0f}",
-             f"{r['ms_1']:.1f}", f"{first['ms_128']/r['ms_128']:.2f}"] for r in study.sizes.to_dict("records")]
-    columns = ["network", "parameters", "of the teacher", "MB at two bytes", "ms, 128 pairs", "ms, one pair", "times as fast"]
-    return {"title": "Size and speed", "columns": columns, "rows": [[plots.cell(text) for text in row] for row in rows]}
+    rows = [[r["system"], f"{r['parameters']:,}", f"{100*r['parameters']/first['parameters']:.0f} %",
+             f"{r['megabytes']:.2f}", f"{r['ms_128']:.0f}", f"{r['ms_1']:.1f}",
+             f"{first['ms_128']/r['ms_128']:.2f}"] for r in study.sizes.to_dict("records")]
+    columns = ["network", "parameters", "of the teacher", "MB at two bytes", "ms, 128 pairs", "ms, one pair",
+               "times as fast"]
+    return {"title": "Size and speed", "columns": columns,
+            "rows": [[plots.cell(text) for text in row] for row in rows]}
 
 def contrast_table(study) -> dict:
     "All differences, a row per contrast, with those that are sure in bold."
@@ -220,15 +268,20 @@ def contrast_table(study) -> dict:
     rows = []
     for (system, against), part in study.differences.groupby(["system", "against"], sort=False):
         held = part.set_index("measure").loc[list(measures)]
-        texts = [difference_text(row, in_points(m)).replace(" points", "").split(" [") for m, row in held.iterrows()]
-        cells = [plots.cell(value, "[" + ci, row["verdict"] != "open") for (value, ci), (_, row) in zip(texts, held.iterrows())]
+        texts = [difference_text(row, in_points(m)).replace(" points", "").split(" [")
+                 for m, row in held.iterrows()]
+        cells = [plots.cell(value, "[" + ci, row["verdict"] != "open")
+                 for (value, ci), (_, row) in zip(texts, held.iterrows())]
         rows.append([plots.cell(f"{system} − {against}"), *cells])
-    return {"title": "Differences scene by scene; bold: sure", "columns": ["contrast", *(MEASURE_HEADS[m] for m in measures)], "rows": rows}
+    return {"title": "Differences scene by scene; bold: sure",
+            "columns": ["contrast", *(MEASURE_HEADS[m] for m in measures)], "rows": rows}
 
 # %% ../../nbs/pages/40_lclip.ipynb #290a329d
-REWARD_HEADS = {"cider-d": "CIDEr-D", "bleu-4": "BLEU-4", "meteor-nltk": "METEOR", "l-clipscore": "L-CLIPScore", "refl-clipscore": "RefL-CLIPScore",
-                "clipscore": "CLIPScore", "repetition": "repetition, %", "words": "words", "true-relations": "true relations, %",
-                "true-all": "true of all said, %", "kept-relations": "true relations a caption", "false-claims": "false claims a caption"}
+REWARD_HEADS = {"cider-d": "CIDEr-D", "bleu-4": "BLEU-4", "meteor-nltk": "METEOR",
+                "l-clipscore": "L-CLIPScore", "refl-clipscore": "RefL-CLIPScore", "clipscore": "CLIPScore",
+                "repetition": "repetition, %", "words": "words", "true-relations": "true relations, %",
+                "true-all": "true of all said, %", "kept-relations": "true relations a caption",
+                "false-claims": "false claims a caption"}
 
 def _over_seeds(part: pd.DataFrame, scale: float) -> dict: # a cell
     values = scale*part["value"]
@@ -240,9 +293,11 @@ def reward_table(study) -> dict:
     frame, rows = study.results, []
     there = [m for m in REWARD_HEADS if (frame["metric"] == m).any()]
     for system, part in frame.groupby("system", sort=False):
-        cells = [_over_seeds(part[part["metric"] == m], 100 if REWARD_HEADS[m].endswith("%") else 1) for m in there]
+        cells = [_over_seeds(part[part["metric"] == m], 100 if REWARD_HEADS[m].endswith("%") else 1)
+                 for m in there]
         rows.append([plots.cell(reward_name(system)), *cells])
-    return {"title": "Captioners by what they were trained on", "columns": ["reward", *(REWARD_HEADS[m] for m in there)], "rows": rows}
+    return {"title": "Captioners by what they were trained on",
+            "columns": ["reward", *(REWARD_HEADS[m] for m in there)], "rows": rows}
 
 def cross_table(study) -> dict:
     "How much each judge says a captioner gained by its reward."
@@ -250,27 +305,35 @@ def cross_table(study) -> dict:
     judges, rows = list(dict.fromkeys(frame["judge"])), []
     for trained, part in frame.groupby("trained_on", sort=False):
         held = part.set_index("judge").to_dict("index")
-        texts = [difference_text({"value": held[j]["gain"], **held[j]}, points=False).split(" [") if j in held else ("–", "]") for j in judges]
-        rows.append([plots.cell(reward_name(trained)), *(plots.cell(value, "[" + ci if value != "–" else "") for value, ci in texts)])
-    return {"title": "Gain over the captioner without a reward, by judge", "columns": ["trained on", *judges], "rows": rows}
+        texts = [difference_text({"value": held[j]["gain"], **held[j]}, points=False).split(" [") if j in held
+                 else ("–", "]") for j in judges]
+        rows.append([plots.cell(reward_name(trained)),
+                     *(plots.cell(value, "[" + ci if value != "–" else "") for value, ci in texts)])
+    return {"title": "Gain over the captioner without a reward, by judge", "columns": ["trained on", *judges],
+            "rows": rows}
 
 # %% ../../nbs/pages/40_lclip.ipynb #b2622b9c
 @matplotlib.rc_context(plots.STYLE)
 def regulator_figures(study) -> list[dict]: # title, svg
     "Differences that the regulator alone makes: means with intervals over scenes, seeds as small dots."
-    found, measures = [], ("image-to-text@1", "text-to-image@1", *(m for m in JUDGING if m.startswith("foils-")), "tau-b", "tau-b-within")
+    found = []
+    measures = ("image-to-text@1", "text-to-image@1", *(m for m in JUDGING if m.startswith("foils-")),
+                "tau-b", "tau-b-within")
     for system, against in SR_CONTRASTS:
-        part = study.differences[(study.differences["system"] == system) & (study.differences["against"] == against)]
+        part = study.differences[(study.differences["system"] == system)
+                                 & (study.differences["against"] == against)]
         part = part.set_index("measure").loc[list(measures)]
         figure, axes = plots.small_figure(2.5, fit=True)
         place = np.arange(len(part))[::-1]
         reach = np.stack([part["value"] - part["ci_low"], part["ci_high"] - part["value"]]).clip(0)
         axes.errorbar(part["value"], place, xerr=reach, fmt="s", color=plots.HUES[0], elinewidth=1.2)
-        for end in ("seed_low", "seed_high"): axes.plot(part[end], place, ".", color=plots.INK, markersize=3, alpha=.5)
+        for end in ("seed_low", "seed_high"):
+            axes.plot(part[end], place, ".", color=plots.INK, markersize=3, alpha=.5)
         axes.axvline(0, color=plots.INK, linewidth=.8)
         axes.set_yticks(place, [MEASURE_HEADS[m] for m in measures])
         axes.set_xlabel("difference (shares; τ)")
-        found.append({"title": f"{system} − {against}", "svg": plots.inline_svg(figure, f"What the regulator changes: {system} minus {against}")})
+        found.append({"title": f"{system} − {against}", "svg": plots.inline_svg(figure,
+            f"What the regulator changes: {system} minus {against}")})
     return found
 
 @matplotlib.rc_context(plots.STYLE)
@@ -286,15 +349,19 @@ def weight_figures(study) -> list[dict]: # title, svg
         axes.plot(mean.index, mean, color=plots.HUES[0], marker="s")
         axes.plot(rows["alpha"], rows["value"], ".", color=plots.INK, alpha=.5, markersize=4)
         axes.set_xlabel("weight of L-CLIPScore")
-        found.append({"title": REWARD_HEADS[metric].replace(", %", ""), "svg": plots.inline_svg(figure, f"{metric} by the weight of L-CLIPScore")})
+        found.append({"title": REWARD_HEADS[metric].replace(", %", ""),
+                      "svg": plots.inline_svg(figure, f"{metric} by the weight of L-CLIPScore")})
     return found
 
 def verdict_panel(study) -> dict: # for the macro `bars`
     "In how many measures each contrast of the study is surely better or worse."
     contrasts = [*SR_CONTRASTS, *((row.name, BEGINNING) for row in STUDENT_ROWS if row.loss == "contrastive")]
-    counts = [(system, against, count_verdicts(study.differences, system, against)) for system, against in contrasts]
-    rows = [(f"{system} against {against}", c["more"], c["less"], against == BEGINNING) for system, against, c in counts]
-    return count_panel("Judging measures surely better or worse", "students", ("better →", "← worse"), rows, len(JUDGING))
+    counts = [(system, against, count_verdicts(study.differences, system, against))
+              for system, against in contrasts]
+    rows = [(f"{system} against {against}", c["more"], c["less"], against == BEGINNING)
+            for system, against, c in counts]
+    return count_panel("Judging measures surely better or worse", "students", ("better →", "← worse"), rows,
+                       len(JUDGING))
 
 # %% ../../nbs/pages/40_lclip.ipynb #9f283e53
 def compression_context(study) -> dict | None:
@@ -302,42 +369,54 @@ def compression_context(study) -> dict | None:
     if study is None: return None
     quality = [measure_table(study, title) for title in TABLE_MEASURES]
     size = study.meta["settings"]["size"]
-    return {"sizes": sizes_table(study), "quality": quality, "contrasts": contrast_table(study), "figures": regulator_figures(study),
-            "size": size, "seeds": study.meta["settings"]["seeds"]}
+    return {"sizes": sizes_table(study), "quality": quality, "contrasts": contrast_table(study),
+            "figures": regulator_figures(study), "size": size, "seeds": study.meta["settings"]["seeds"]}
 
 def reward_blocks(study) -> list[dict]: # picture, rows: of the macro `blocks`
     "Some pictures with what each captioner says of them."
     blocks = []
     for shown in study.examples:
         rgb = np.ascontiguousarray(np.moveaxis(shown["picture"], 0, -1))
-        said = [{"name": reward_name(name), "right": False, "segments": [{"text": text, "kind": ""}]} for name, text in shown["captions"].items()]
+        said = [{"name": reward_name(name), "right": False, "segments": [{"text": text, "kind": ""}]}
+                for name, text in shown["captions"].items()]
         blocks.append({"picture": plots.picture(rgb, "picture"), "rows": said, "graphs": []})
     return blocks
 
 REWARD_JUDGES = { # what run.json says -> sentence
-    "compression": "L-CLIPScore is that of the first half's L-CLIP of seed 0; its twin is the L-CLIP of seed 1.",
-    "own": "L-CLIPScore is that of the package's own student if that learned from this teacher, and otherwise of one that was distilled here "
+    "compression": "L-CLIPScore is that of the first half's L-CLIP of seed 0; its twin is the L-CLIP of "
+    "seed 1.",
+    "own": "L-CLIPScore is that of the package's own student if that learned from this teacher, and "
+    "otherwise of one that was distilled here "
            "as that was; its twin was distilled here with another seed."}
 
 def reward_context(run: Mapping, # content of run.json
                    study) -> dict | None:
     "Tables and figures of the study of rewards."
     if study is None: return None
-    return {"judges": REWARD_JUDGES[run.get("judges", "own")], "table": reward_table(study), "cross": cross_table(study), "figures": weight_figures(study), "blocks": reward_blocks(study)}
+    return {"judges": REWARD_JUDGES[run.get("judges", "own")], "table": reward_table(study),
+            "cross": cross_table(study), "figures": weight_figures(study), "blocks": reward_blocks(study)}
 
 COMPRESSION_LIMITS = (
-    "The students are small and the world is painted; of a large CLIP and of photographs this says how such a comparison comes out, not how it will.",
-    "The language of this world has few words, so factorizing the word table saves next to nothing here. What it costs at 49,408 words was not asked.",
-    "Intervals are drawn over scenes and say what other scenes would change. Two seeds show that another training gives other numbers; they cannot say how much.",
+    "The students are small and the world is painted; of a large CLIP and of photographs this says how such "
+    "a comparison comes out, not how it will.",
+    "The language of this world has few words, so factorizing the word table saves next to nothing here. "
+    "What it costs at 49,408 words was not asked.",
+    "Intervals are drawn over scenes and say what other scenes would change. Two seeds show that another "
+    "training gives other numbers; they cannot say how much.",
     "All rows take the same number of steps at the same learning rates. Another loss might like other ones.",
     "Times are of one machine, one thread, and whatever else ran on it.")
 REWARD_LIMITS = (
-    "Captioners are small and train briefly. A collapse that is not seen here may come later in a longer training.",
-    "True relations are counted by the world's own judge, which reads this world's sentences and no others. A relation counts as true if it holds between two things that fit the caption's words, colors included; of two red balls either will do.",
-    "The best of several mixtures is named and compared on the same pictures, so its lead is somewhat too large.",
-    "Self-preference is asked of one student, its twin of another seed, and their teacher: relatives, not strangers.")
-COMMON_LIMITS = (
-    "An interval that includes zero is no evidence of equality. Many intervals are shown, and of a hundred about five miss.",)
+    "Captioners are small and train briefly. A collapse that is not seen here may come later in a longer "
+    "training.",
+    "True relations are counted by the world's own judge, which reads this world's sentences and no others. "
+    "A relation counts as true if it holds between two things that fit the caption's words, colors included; "
+    "of two red balls either will do.",
+    "The best of several mixtures is named and compared on the same pictures, so its lead is somewhat too "
+    "large.",
+    "Self-preference is asked of one student, its twin of another seed, and their teacher: relatives, not "
+    "strangers.")
+COMMON_LIMITS = ("An interval that includes zero is no evidence of equality. Many intervals are shown, "
+                 "and of a hundred about five miss.",)
 
 def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
@@ -346,13 +425,18 @@ def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; 
         system, against = SR_CONTRASTS[1]
         counts = count_verdicts(compression.differences, system, against)
         small, large = (_row(compression.sizes, system=name)["parameters"] for name in ("WP+MD", TEACHER))
-        parts.append(f"L-CLIP has {100*small/large:.0f} % of its teacher's parameters, and the similarity regulator {regulator_verdict(counts)} it "
-                     f"(surely better in {counts['more']} and surely worse in {counts['less']} of {sum(counts.values())} measures)")
+        parts.append(f"L-CLIP has {100*small/large:.0f} % of its teacher's parameters, "
+                     f"and the similarity regulator {regulator_verdict(counts)} it "
+                     f"(surely better in {counts['more']} and surely worse in {counts['less']} of "
+                     f"{sum(counts.values())} measures)")
         panels.append(verdict_panel(compression))
     if rewards is not None:
-        rows = {row["system"]: collapse_verdict(row) for row in _contrasts(rewards.answers, "collapse", "repetition")}
+        rows = {row["system"]: collapse_verdict(row)
+                for row in _contrasts(rewards.answers, "collapse", "repetition")}
         told = {"yes, in all seeds": "collapse", "yes, but not in all seeds": "collapse in some seeds"}
-        if "l-clipscore" in rows: parts.append(f"captioners trained on it alone {told.get(rows['l-clipscore'], 'do not surely collapse')}")
+        if "l-clipscore" in rows:
+            parts.append("captioners trained on it alone "
+                         f"{told.get(rows['l-clipscore'], 'do not surely collapse')}")
     sentence = "; ".join(parts)
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
     return sentence, {"title": "What is sure", "panels": panels} if panels else None
@@ -362,21 +446,25 @@ def render_lclip(run: Mapping,              # content of run.json
                  rewards=None,              # RewardStudy
                  out: str | None = None,    # the run folder, for the command
                 ) -> str:                   # HTML
-    "The page as one self-contained text, the same for the same results; raises InputError where there is nothing to show."
-    if compression is None and rewards is None: raise InputError("neither part has results yet; run `invariant-metrics lclip study` first")
+    """The page as one self-contained text, the same for the same results; raises InputError where there is
+    nothing to show."""
+    if compression is None and rewards is None:
+        raise InputError("neither part has results yet; run `invariant-metrics lclip study` first")
     parts = {"compression": compression, "rewards": rewards}
-    limits = [*(COMPRESSION_LIMITS if compression else ()), *(REWARD_LIMITS if rewards else ()), *COMMON_LIMITS]
+    limits = [*(COMPRESSION_LIMITS if compression else ()), *(REWARD_LIMITS if rewards else ()),
+              *COMMON_LIMITS]
     frames = [study.results for study in parts.values() if study is not None]
     names = [name for frame in frames for name in dict.fromkeys(frame["metric"])]
-    signatures = {metric: text for frame in frames for metric, text in zip(frame["metric"], frame["signature"])}
+    signatures = {metric: text for frame in frames
+                  for metric, text in zip(frame["metric"], frame["signature"])}
     there = [name for name, study in parts.items() if study is not None]
     alone = {} if len(there) == len(parts) else {"parts": there}
     told = {**run, "settings": {**run["settings"], **alone}}
-    frame = page_frame(told, "L-CLIP: does a lighter CLIP judge as well, and what does it teach a captioner?", *lclip_message(compression, rewards),
-                       limits=limits, names=names, parts=there, settings=run_facts(run),
-                       signatures=signatures, terms="lclip", out=out)
-    return render_page("lclip.html.j2", frame=frame, answers=all_answers(compression, rewards), compression=compression_context(compression),
-                       rewards=reward_context(run, rewards))
+    frame = page_frame(told, "L-CLIP: does a lighter CLIP judge as well, and what does it teach a captioner?",
+                       *lclip_message(compression, rewards), limits=limits, names=names, parts=there,
+                       settings=run_facts(run), signatures=signatures, terms="lclip", out=out)
+    return render_page("lclip.html.j2", frame=frame, answers=all_answers(compression, rewards),
+                       compression=compression_context(compression), rewards=reward_context(run, rewards))
 
 def read_studies(folder: str | Path, # a run folder of `lclip study`
                 ) -> tuple:          # content of run.json; CompressionStudy or None; RewardStudy or None
@@ -386,11 +474,13 @@ def read_studies(folder: str | Path, # a run folder of `lclip study`
     if run is None or run["settings"].get("command") != "lclip study":
         raise InputError(f"{folder} is no run folder of `lclip study`; give its --out")
     compression, rewards = None, None
-    if (folder/"compression"/"compression.json").exists(): compression = CompressionStudy.load(folder/"compression")
+    if (folder/"compression"/"compression.json").exists():
+        compression = CompressionStudy.load(folder/"compression")
     if (folder/"rewards"/"rewards.json").exists():
         from invariant_metrics.lclip.reward_study import RewardStudy
         rewards = RewardStudy.load(folder/"rewards")
-    if compression is None and rewards is None: raise InputError(f"no part in {folder} is finished; run the same command again")
+    if compression is None and rewards is None:
+        raise InputError(f"no part in {folder} is finished; run the same command again")
     return run, compression, rewards
 
 def study_answers(folder: str | Path) -> list[dict]: # what, sentence
@@ -400,7 +490,8 @@ def study_answers(folder: str | Path) -> list[dict]: # what, sentence
 
 def write_lclip_page(folder: str | Path, # a run folder of `lclip study`
                     ) -> Path:           # the page, index.html in that folder
-    "Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no results."
+    """Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no
+    results."""
     text = render_lclip(*read_studies(folder), str(folder))
     page = Path(folder)/"index.html"
     with atomic_write(page) as path: path.write_text(text, encoding="utf-8")

@@ -34,7 +34,8 @@ def _plain(text: str) -> str: # as a spreadsheet may have it
 def _table_rows(table: Mapping) -> list[list[tuple[str, str]]]: # of each row: (text, interval) of each cell
     if not table["rows"] or not isinstance(table["rows"][0], Mapping):
         return [[(c["text"], c["interval"]) for c in row] for row in table["rows"]]
-    return [[(row["name"], ""), *((c["value"], c["interval"]) for c in row["cells"])] for row in table["rows"]]
+    return [[(row["name"], ""), *((c["value"], c["interval"]) for c in row["cells"])]
+            for row in table["rows"]]
 
 def csv_text(table: Mapping, # columns, rows: a plain table or a heat map of a page
             ) -> str:
@@ -45,8 +46,10 @@ def csv_text(table: Mapping, # columns, rows: a plain table or a heat map of a p
     wide = [any(row[k][1] for row in rows) for k in range(len(heads))]
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([_plain(x) for head, both in zip(heads, wide) for x in ([head, f"{head}, 95 % interval"] if both else [head])])
-    for row in rows: writer.writerow([_plain(x) for pair, both in zip(row, wide) for x in (pair if both else pair[:1])])
+    writer.writerow([_plain(x) for head, both in zip(heads, wide)
+                     for x in ([head, f"{head}, 95 % interval"] if both else [head])])
+    for row in rows:
+        writer.writerow([_plain(x) for pair, both in zip(row, wide) for x in (pair if both else pair[:1])])
     return out.getvalue()
 
 def csv_link(table: Mapping) -> str:
@@ -60,8 +63,8 @@ def file_name(title: str) -> str:
 # %% ../../nbs/pages/00_page.ipynb #71c9e1be
 @cache
 def _environment() -> Environment:
-    made = Environment(loader=PackageLoader("invariant_metrics", "assets"), autoescape=True, undefined=StrictUndefined,
-                       trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=PackageLoader("invariant_metrics", "assets"), autoescape=True,
+                       undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.globals.update(csv_link=csv_link, file_name=file_name)
     return made
 
@@ -72,8 +75,10 @@ def fill_template(template: str, # a file among the package's assets
     return _environment().get_template(template).render(**context)
 
 # %% ../../nbs/pages/00_page.ipynb #db58efdd
-_BESIDE = "img-src data: file: 'self'" # pictures of the disk the page lies on, or of the server that it comes from
-_HEADS = re.compile(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>|<details class="part" id="([^"]*)"[^>]*><summary><h3>(.*?)</h3>')
+# pictures of the disk the page lies on, or of the server that it comes from
+_BESIDE = "img-src data: file: 'self'"
+_HEADS = re.compile(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>|<details class="part" '
+                    r'id="([^"]*)"[^>]*><summary><h3>(.*?)</h3>')
 
 def _contents(html: str) -> str: # a list of links to sections and their parts
     lists: list[tuple[str, list[str]]] = []
@@ -85,18 +90,21 @@ def _contents(html: str) -> str: # a list of links to sections and their parts
 def _hash(script: str) -> str: # as a policy names it
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
-def render_page(template: str,                # of a page
-                scripts: Sequence[str] = (),  # files among the package's assets that it needs besides the page's own
-                beside: bool = False,         # it shows pictures that lie beside it
-                **context,
-               ) -> str:                      # HTML
+def render_page(
+    template: str,               # of a page
+    scripts: Sequence[str] = (), # files among the package's assets that it needs besides the page's own
+    beside: bool = False,        # it shows pictures that lie beside it
+    **context,
+) -> str: # HTML
     "A whole page: its policy names its scripts by their hashes, and its contents are its own headings."
     texts = [fill_template(name) for name in ("page.js", *scripts)]
     named = " ".join(f"'{_hash(text)}'" for text in texts)
     images = _BESIDE if beside else "img-src data:"
-    policy = f"default-src 'none'; {images}; style-src 'unsafe-inline'; script-src {named}; base-uri 'none'; form-action 'none'"
+    policy = (f"default-src 'none'; {images}; style-src 'unsafe-inline'; script-src {named}; "
+              "base-uri 'none'; form-action 'none'")
     mark = f"<!--contents {_hash(texts[0])}-->"
-    page = fill_template(template, **context, policy=policy, scripts=[Markup(text) for text in texts], contents=Markup(mark))
+    page = fill_template(template, **context, policy=policy, scripts=[Markup(text) for text in texts],
+                         contents=Markup(mark))
     return page.replace(mark, _contents(page), 1)
 
 
@@ -110,8 +118,8 @@ def count_panel(title: str,
     "Two counts per row as bars from a common zero."
     most = max([r[2] for r in rows], default=0)
     scale = 100 / max(of + most, 1)
-    bars = [{"name": name, "up": up, "down": down, "right": round(up * scale, 2), "left": round(down * scale, 2), "quiet": bool(quiet)}
-            for name, up, down, quiet in rows]
+    bars = [{"name": name, "up": up, "down": down, "right": round(up * scale, 2),
+             "left": round(down * scale, 2), "quiet": bool(quiet)} for name, up, down, quiet in rows]
     return {"title": title, "corner": corner, "words": words, "zero": round(most * scale, 2), "rows": bars}
 
 # %% ../../nbs/pages/00_page.ipynb #e16191f7
@@ -123,23 +131,29 @@ def _lines() -> list[list[str]]: # kind, name, text
 def glossary(names: Iterable[str],
              terms: str = "term", # "ranking": the words of a ranking
             ) -> list[tuple[str, str]]: # name, text
-    "The words of the package or of one of its rooms, then what the given names mean; a name that is not known is left out."
+    """The words of the package or of one of its rooms, then what the given names mean; a name that is not
+    known is left out."""
     known = {name: text for kind, name, text in _lines() if kind == terms}
     for name in dict.fromkeys(names):
-        text = next((text for kind, pattern, text in _lines() if kind == "name" and fnmatch(name, pattern)), None)
+        text = next((text for kind, pattern, text in _lines() if kind == "name" and fnmatch(name, pattern)),
+                    None)
         if text and name not in known: known[name] = text
     return list(known.items())
 
 # %% ../../nbs/pages/00_page.ipynb #2be6a4ca
 _USUAL = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", "base": "auto", "long": "cut",
-          "data": "scenes", "queries": "first-caption", "corpus": "auto", "summaries": ["mean"], "ties": "pessimistic",
+          "data": "scenes", "queries": "first-caption", "corpus": "auto", "summaries": ["mean"],
+          "ties": "pessimistic",
           "steps": ["rules", "attack", "cleaning"], "confidence": 0.95, "teacher": "embedded-clip",
           "generator": "diffusion", "judge": "embedded-clip"}
-_UNSAID = ("command", "task", "content", "version", "revision", "data_identity", "regions_identity") # no options of their own
+# no options of their own
+_UNSAID = ("command", "task", "content", "version", "revision", "data_identity", "regions_identity")
 _REPEATED = ("pred", "foils", "weights", "choice", "reader")
 
 def _words(value) -> list[str]: # what stands behind an option that may come several times
-    if isinstance(value, Mapping): return [f"{name}={said['weights'] if isinstance(said, Mapping) else said}" for name, said in value.items()]
+    if isinstance(value, Mapping):
+        return [f"{name}={said['weights'] if isinstance(said, Mapping) else said}"
+                for name, said in value.items()]
     return [str(one) for one in value]
 
 def run_command(settings: Mapping,      # of run.json
@@ -147,7 +161,8 @@ def run_command(settings: Mapping,      # of run.json
                ) -> str:
     "The command line that makes this run."
     command = settings.get("command", "study")
-    words = ["invariant-metrics", *command.split()] + ([] if command in ("rank", "lclip study", "imagine study") else [settings.get("task", "colorization")])
+    words = ["invariant-metrics", *command.split()] + ([]
+        if command in ("rank", "lclip study", "imagine study") else [settings.get("task", "colorization")])
     for name, value in {**settings, "out": out}.items():
         if name in _UNSAID or value in (None, False, "", [], (), {}) or value == _USUAL.get(name): continue
         option = "--" + name.replace("_", "-")
@@ -163,39 +178,55 @@ def cite_run(run: Mapping, title: str, out: str | None = None) -> str:
     settings, digest = run.get("settings", {}), run.get("digest", "unknown")
     version = run.get("versions", {}).get("invariant_metrics", settings.get("version", package_version()))
     said = f"invariant_metrics {version}, {title} Settings {digest}, seed {settings.get('seed', 0)}."
-    entry = f"@misc{{invariant_metrics_{digest},\n  title = {{invariant_metrics: {title}}},\n  note = {{version {version}, settings {digest}, " \
-            f"command: {run_command(settings, out)}}}\n}}"
+    entry = (f"@misc{{invariant_metrics_{digest},\n  title = {{invariant_metrics: {title}}},\n  note = "
+             f"{{version {version}, settings {digest}, " f"command: {run_command(settings, out)}}}\n}}")
     return f"{said}\n\n{entry}"
 
 # %% ../../nbs/pages/00_page.ipynb #236745bf
 def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
     "Settings, time, memory and versions."
     plain = lambda v: join_names(map(str, v)) if isinstance(v, (list, tuple)) else str(v)
-    given = {key: v for key, v in run.get("settings", {}).items() if v is not None and v is not False and v not in ("", [])}
+    given = {key: v for key, v in run.get("settings", {}).items()
+             if v is not None and v is not False and v not in ("", [])}
     facts = [(key.replace("_", " "), plain(v)) for key, v in given.items()]
     facts += [(f"time, {name}", f"{part['seconds']:.0f} s") for name, part in run.get("parts", {}).items()]
-    if run.get("peak_memory_bytes"): facts.append(("peak memory, all processes", f"{run['peak_memory_bytes'] / 1e9:.2f} GB"))
+    if run.get("peak_memory_bytes"):
+        facts.append(("peak memory, all processes", f"{run['peak_memory_bytes'] / 1e9:.2f} GB"))
     if run.get("cores"): facts.append(("cores of the machine", str(run["cores"])))
     return facts + [(f"version, {name}", v) for name, v in run.get("versions", {}).items()]
 
 # %% ../../nbs/pages/00_page.ipynb #814d7d63
-PART_FILES = {"probe": {"auc": "how often each violation is scored worse, with intervals", "profile": "accuracy, sensitivity, thresholds and exchange rates",
+PART_FILES = {"probe": {"auc": "how often each violation is scored worse, with "
+                        "intervals", "profile": "accuracy, sensitivity, thresholds and exchange rates",
                         "dose": "score against severity", "ledger": "what became of every item"},
-              "training": {"results": "every number of every model on test items", "improvements": "improvements over the baseline, three readings"},
-              "ranking": {"scores": "recall, MRR, median rank and failures of each model, with intervals", "failures": "a row per failure: pictures, rank, CA, NCS, CE, SD",
-                          "classes": "what went wrong in each failure", "matches": "matched pairs of concepts", "counts": "counts of common concepts",
-                          "sizes": "sizes of common concepts", "shares": "share of failures in each class, with intervals",
-                          "table": "averages over all failures", "comparison": "differences of models on the same queries",
-                          "rules": "what goes with what among the failures", "cleaning": "findings in the data",
-                          "attack-table4": "where ranks went after each change", "attack-table5": "scores after each change",
-                          "attack-moves": "how far vectors moved", "attack-contrast": "changes of the meaning against those that keep it"},
-              "compression": {"results": "every measure of every student and seed", "summary": "means over seeds with intervals and ranges",
-                              "differences": "contrasts of students, scene by scene", "sizes": "parameters, megabytes, milliseconds",
+              "training": {"results": "every number of every model on test items",
+                           "improvements": "improvements over the baseline, three readings"},
+              "ranking": {"scores": "recall, MRR, median rank and failures of each model, with intervals",
+                          "failures": "a row per failure: pictures, rank, CA, NCS, CE, SD",
+                          "classes": "what went wrong in each failure",
+                          "matches": "matched pairs of concepts", "counts": "counts of common concepts",
+                          "sizes": "sizes of common concepts",
+                          "shares": "share of failures in each class, with intervals",
+                          "table": "averages over all failures",
+                          "comparison": "differences of models on the same queries",
+                          "rules": "what goes with what among the failures",
+                          "cleaning": "findings in the data",
+                          "attack-table4": "where ranks went after each change",
+                          "attack-table5": "scores after each change",
+                          "attack-moves": "how far vectors moved",
+                          "attack-contrast": "changes of the meaning against those that keep it"},
+              "compression": {"results": "every measure of every student and seed",
+                              "summary": "means over seeds with intervals and ranges",
+                              "differences": "contrasts of students, scene by scene",
+                              "sizes": "parameters, megabytes, milliseconds",
                               "losses": "the losses of stage 2, step by step"},
-              "rewards": {"results": "every metric of every captioner and seed", "answers": "contrasts of captioners, picture by picture",
+              "rewards": {"results": "every metric of every captioner and seed",
+                          "answers": "contrasts of captioners, picture by picture",
                           "cross": "gain of each captioner as each judge sees it"},
-              "imagine": {"scores": "every caption with what each metric says of it", "auc": "how often violations score below paraphrases, with intervals",
-                          "gains": "comparisons of sums with their metric, and with the text encoder", "dose": "places of scores by false facts and by other words"}}
+              "imagine": {"scores": "every caption with what each metric says of it",
+                          "auc": "how often violations score below paraphrases, with intervals",
+                          "gains": "comparisons of sums with their metric, and with the text encoder",
+                          "dose": "places of scores by false facts and by other words"}}
 
 def page_frame(run: Mapping,               # content of run.json
                title: str,
@@ -216,6 +247,7 @@ def page_frame(run: Mapping,               # content of run.json
     lead = f"Scale {given.get('scale', 'default')}, {minutes:.1f} minutes. The command that made it:"
     notes = list(dict.fromkeys(str(note) for note in [*run.get("notes", ()), *notes]))
     tables = [(f"{part}/{name}.parquet", text) for part in parts for name, text in PART_FILES[part].items()]
-    return {"title": title, "sentence": sentence, "figure": figure, "notes": notes, "lead": lead, "command": run_command(given, out),
-            "limits": limits, "glossary": glossary(names, terms), "files": [*tables, ("run.json", "settings, versions and times")],
+    return {"title": title, "sentence": sentence, "figure": figure, "notes": notes, "lead": lead,
+            "command": run_command(given, out), "limits": limits, "glossary": glossary(names, terms),
+            "files": [*tables, ("run.json", "settings, versions and times")],
             "cite": cite_run(run, title, out), "settings": settings, "signatures": list(signatures.items())}

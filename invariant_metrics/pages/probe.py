@@ -22,7 +22,8 @@ from ..probe.task import ProbeResult
 from ..edits.colors import AXES
 from ..probe import tables
 from ..probe.profile import ALL_FAMILIES
-from ..probe.tables import LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary, join_names, reliable_metrics
+from ..probe.tables import (LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary,
+                                            join_names, reliable_metrics)
 from ..probe.tables import family_kinds, summarize_probe, valid_kinds
 from ..probe.figures import MATCHED_BELOW, QUANTITY_NAMES, profile_card, profile_heat
 from ..metrics.base import metrics, takes_encoder, weight_names
@@ -31,7 +32,8 @@ from .page import count_panel, page_frame, render_page, run_facts
 # %% ../../nbs/pages/10_probe.ipynb #869ce74e
 VIEWS = ("paired", "item", "set") # in the order of the page
 
-def split_profile(probe: ProbeResult) -> tuple[pd.DataFrame, pd.DataFrame]: # two profiles: of what is worse, of what stays right
+def split_profile(probe: ProbeResult,
+                 ) -> tuple[pd.DataFrame, pd.DataFrame]: # two profiles: of what is worse, of what stays right
     "The profile without the views that compare systems, split by what the families do."
     rows = probe.profile[probe.profile["view"].isin(VIEWS)]
     right = rows["family"].isin(valid_kinds(probe.ledger))
@@ -39,7 +41,8 @@ def split_profile(probe: ProbeResult) -> tuple[pd.DataFrame, pd.DataFrame]: # tw
 
 # %% ../../nbs/pages/10_probe.ipynb #fa664c39
 def _broken_pictures(probe: ProbeResult) -> dict: # not the one picture that captions are about
-    return {key: held for key, held in probe.examples.items() if held.dtype == np.uint8 and not key.endswith("/picture")}
+    return {key: held for key, held in probe.examples.items()
+            if held.dtype == np.uint8 and not key.endswith("/picture")}
 
 def _pictured(probe: ProbeResult) -> bool: return bool(_broken_pictures(probe))
 
@@ -53,22 +56,27 @@ def source_headline(probe: ProbeResult, source: str, task: str) -> list[tuple[st
     return summarize_probe(probe, task).sentences.get(source, [])
 
 # %% ../../nbs/pages/10_probe.ipynb #d6e3c3f2
-_THING = {"captioning": "caption", "translation": "translation", "summarization": "summary", "colorization": "coloring", "images": "picture"}
-_BESIDE = {"caption": "another right caption", "translation": "another right translation", "summary": "another right summary",
-           "coloring": "one that is merely different", "picture": "one that is merely different"}
-_EASY = {"paired": "notice when one thing in a {0} is broken", "item": "tell a broken {0} from {1}", "set": "tell sets of broken {0}s from sets of right ones"}
+_THING = {"captioning": "caption", "translation": "translation", "summarization": "summary",
+          "colorization": "coloring", "images": "picture"}
+_BESIDE = {"caption": "another right caption", "translation": "another right translation",
+           "summary": "another right summary", "coloring": "one that is merely different",
+           "picture": "one that is merely different"}
+_EASY = {"paired": "notice when one thing in a {0} is broken", "item": "tell a broken {0} from {1}",
+         "set": "tell sets of broken {0}s from sets of right ones"}
 _HARD = {"item": "beside {1}", "set": "over sets"}
 
 def who_of(names: list[str], of: int) -> str: # the subject of a sentence
     "`All 5 metrics`, `None of 5 metrics`, `Only a and b, of 5 metrics,`."
     if not names: return f"None of {of} metrics" if of > 1 else "No metric"
     if len(names) == of: return f"All {of} metrics" if of > 1 else names[0]
-    return f"Only {join_names(names)}, of {of} metrics," if len(names) < 3 else f"{len(names)} of {of} metrics"
+    return (f"Only {join_names(names)}, of {of} metrics," if len(names) < 3
+            else f"{len(names)} of {of} metrics")
 
 def _rest(names: list[str], of: int) -> str: # the same for a second clause
     if not names: return "none does" if of > 1 else "it does not"
     if len(names) == of: return "all do" if of > 1 else "it does as well"
-    return f"only {join_names(names)} {'does' if len(names) == 1 else 'do'}" if len(names) < 3 else f"{len(names)} do"
+    return (f"only {join_names(names)} {'does' if len(names) == 1 else 'do'}" if len(names) < 3
+            else f"{len(names)} do")
 
 def _views(summary: ProbeSummary) -> list[pd.DataFrame]: # counts of the first source, its two easiest views
     of = summary.counts[summary.counts["of"] > 0]
@@ -96,13 +104,15 @@ _PANEL = {"paired": "One edit apart", "item": "Beside {}", "set": "Over sets"}
 def metric_panel(counts: pd.DataFrame, # of one view, as `count_kinds`
                  title: str,
                 ) -> dict:             # as `count_panel`
-    "Kinds noticed and preferred: metrics, then in gray what is had by chance, by length and without the reference."
+    """Kinds noticed and preferred: metrics, then in gray what is had by chance, by length and without the
+    reference."""
     metrics = counts[~counts["known"]].head(SHOWN)
     aside = counts[counts["metric"].isin(("random", "length", "source-only"))]
     rows = [(r.metric, r.notices, r.prefers, False) for r in metrics.itertuples()]
     rows += [(f"{r.metric} (sentinel)", r.notices, r.prefers, True) for r in aside.itertuples()]
     of = int(counts["of"].max())
-    return count_panel(f"{title}: kinds of violation noticed, or preferred to what is right, of {of}", "metric", ("notices →", "← prefers"), rows, of)
+    return count_panel(f"{title}: kinds of violation noticed, or preferred to what is right, of {of}",
+                       "metric", ("notices →", "← prefers"), rows, of)
 
 def best_clause(counts: pd.DataFrame) -> str: # of one view
     "The metric that notices most, and what it costs."
@@ -110,7 +120,8 @@ def best_clause(counts: pd.DataFrame) -> str: # of one view
     prefers = f", {best['prefers']} preferred" if best["prefers"] else ""
     return f"{best['metric']} leads: {best['notices']} of {best['of']} kinds noticed{prefers}"
 
-def probe_figure(summary: ProbeSummary, task: str) -> dict | None: # title, panels; None where no metric has a verdict
+def probe_figure(summary: ProbeSummary, task: str,
+                ) -> dict | None: # title, panels; None where no metric has a verdict
     "The counts of the first source in its two easiest views."
     views = [v for v in _views(summary) if not v["known"].all()]
     if not views: return None
@@ -126,10 +137,12 @@ def probe_figure(summary: ProbeSummary, task: str) -> dict | None: # title, pane
 def count_table(counts: pd.DataFrame, source: str) -> dict: # title, columns, rows
     "All counts of a source, views below each other."
     rows = counts[counts["source"] == source]
-    body = [[plots.cell(r.metric), plots.cell(AXES[r.kind]), plots.cell(VIEW_NAMES[r.view]), *(plots.cell(str(v)) for v in (r.notices, r.prefers, r.undecided, r.of, r.too_few))]
+    body = [[plots.cell(r.metric), plots.cell(AXES[r.kind]), plots.cell(VIEW_NAMES[r.view]),
+             *(plots.cell(str(v)) for v in (r.notices, r.prefers, r.undecided, r.of, r.too_few))]
             for r in rows.itertuples()]
-    return {"title": f"{charts.source_title(source)}: kinds of violation noticed and preferred, of those with enough items",
-            "columns": ["metric", "axis", "view", "notices", "prefers", "undecided", "of", "too few items"], "rows": body}
+    return {"title": f"{charts.source_title(source)}: kinds of violation noticed and preferred, "
+            "of those with enough items", "columns": ["metric", "axis", "view", "notices", "prefers",
+                                                      "undecided", "of", "too few items"], "rows": body}
 
 # %% ../../nbs/pages/10_probe.ipynb #af43c664
 def families_as_rows(table: dict, # from `profile_heat` or `heat_table`
@@ -137,29 +150,37 @@ def families_as_rows(table: dict, # from `profile_heat` or `heat_table`
           ) -> dict:
     "A map with its families as rows where they are many."
     if len(table["columns"]) <= most: return table
-    rows = [{"name": f, "sentinel": False, "cells": [row["cells"][k] for row in table["rows"]]} for k, f in enumerate(table["columns"])]
+    rows = [{"name": f, "sentinel": False, "cells": [row["cells"][k] for row in table["rows"]]}
+            for k, f in enumerate(table["columns"])]
     for row, n in zip(rows, table["counts"]): row |= {"n": n} if n else {}
     quiet = [row["name"] for row in table["rows"] if row["sentinel"]]
-    return table | {"corner": "kind", "columns": [row["name"] for row in table["rows"]], "counts": [], "shares": [], "quiet": quiet, "dense": True, "rows": rows}
+    return table | {"corner": "kind", "columns": [row["name"] for row in table["rows"]], "counts": [],
+                    "shares": [], "quiet": quiet, "dense": True, "rows": rows}
 
-_AGAINST = {"paired": "{0} scored worse than the same item before the edit", "item": "{0} scored worse than {1} of the same item",
-            "set": "sets with {0} scored worse than sets with {1}"}
+_AGAINST = {"paired": "{0} scored worse than the same item before the edit", "item": "{0} scored worse "
+            "than {1} of the same item", "set": "sets with {0} scored worse than sets with {1}"}
 _WORSE = {"violation": "the violation", "less": "what says less", "form": "what says it worse"}
 
 def _titled(probe: ProbeResult, source: str, view: str, quantity: str, kind: str) -> str:
     said = _AGAINST[view].format(_WORSE[kind], OTHER[_pictured(probe)])
-    if quantity == "auc": said = QUANTITY_NAMES[quantity].replace("any violation", "any of " + _WORSE[kind] if kind != "violation" else "any violation")
+    if quantity == "auc":
+        said = QUANTITY_NAMES[quantity].replace("any violation",
+            "any of " + _WORSE[kind] if kind != "violation" else "any violation")
     axis = f" ({AXES[kind]})" if kind != "violation" else ""
     return f"{charts.source_title(source)}, {VIEW_NAMES[view]}{axis}: {said}"
 
-def _map(profile: pd.DataFrame, source: str, view: str, quantity: str, ledger: pd.DataFrame | None = None, **change) -> dict:
+def _map(profile: pd.DataFrame, source: str, view: str, quantity: str,
+         ledger: pd.DataFrame | None = None, **change) -> dict:
     table = profile_heat(profile, source, view, quantity, ledger)
     if any(table["shares"]): change["title"] += MATCHED_BELOW
-    for c in (c for row in table["rows"] for c in row["cells"] if c["interval"] == "–––"): c["interval"] = ""  # a mean has none
+    # a mean has none
+    for c in (c for row in table["rows"] for c in row["cells"] if c["interval"] == "–––"):
+        c["interval"] = ""
     return families_as_rows(table | change)
 
 def heat_maps(probe: ProbeResult, source: str) -> list[dict]: # accuracy, auc: a table each, or None
-    "A map of a source for each view and each kind of edits that was tried; by its AUCs where the view has no profile."
+    """A map of a source for each view and each kind of edits that was tried; by its AUCs where the view has
+    no profile."""
     names = {name: kind for kind, name in ALL_FAMILIES.items()}
     def of_kind(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
         kinds = frame["family"].map(family_kinds(probe.ledger) | names).fillna("violation")
@@ -167,9 +188,12 @@ def heat_maps(probe: ProbeResult, source: str) -> list[dict]: # accuracy, auc: a
     def of(view: str, kind: str) -> dict:
         bad, auc = (of_kind(frame, kind) for frame in (split_profile(probe)[0], probe.auc))
         titles = {q: _titled(probe, source, view, q, kind) for q in ("accuracy", "auc")}
-        if view in set(bad["view"]): return {q: _map(bad, source, view, q, probe.ledger, title=titles[q]) for q in titles}
-        return {"accuracy": None, "auc": families_as_rows(charts.heat_table(auc, source, view, title=titles["auc"], least=LEAST_ITEMS, ledger=probe.ledger))}
-    kinds = [kind for kind in AXES if any(len(of_kind(frame, kind)) for frame in (probe.auc, split_profile(probe)[0]))]
+        if view in set(bad["view"]):
+            return {q: _map(bad, source, view, q, probe.ledger, title=titles[q]) for q in titles}
+        return {"accuracy": None, "auc": families_as_rows(charts.heat_table(auc, source, view,
+            title=titles["auc"], least=LEAST_ITEMS, ledger=probe.ledger))}
+    kinds = [kind for kind in AXES
+             if any(len(of_kind(frame, kind)) for frame in (probe.auc, split_profile(probe)[0]))]
     return [of(view, kind) for view in source_views(probe, source) for kind in kinds]
 
 def right_map(probe: ProbeResult, source: str) -> dict | None: # None where there were none
@@ -177,31 +201,38 @@ def right_map(probe: ProbeResult, source: str) -> dict | None: # None where ther
     rows = split_profile(probe)[1]
     rows = rows[(rows["source"] == source) & (rows["view"] == "paired")]
     if not len(rows): return None
-    title = f"{charts.source_title(source)}, edits that leave it right: how often they are scored worse all the same"
+    title = (f"{charts.source_title(source)}, edits that leave it right: "
+             "how often they are scored worse all the same")
     table = _map(rows, source, "paired", "accuracy", title=title)
-    for c in (c for row in table["rows"] for c in row["cells"]): c["side"] = "down" if c["side"] == "up" else ""
+    for c in (c for row in table["rows"] for c in row["cells"]):
+        c["side"] = "down" if c["side"] == "up" else ""
     return _only_tried(table)
 
 def _only_tried(table: dict) -> dict: # without the column "all"
     keep = [k for k, name in enumerate(table["columns"]) if name not in ALL_FAMILIES.values()]
-    return table | {"columns": [table["columns"][k] for k in keep], "counts": [table["counts"][k] for k in keep], "shares": [],
-                    "rows": [row | {"cells": [row["cells"][k] for k in keep]} for row in table["rows"]]} if table["counts"] else table
+    return (table | {"columns": [table["columns"][k] for k in keep],
+                     "counts": [table["counts"][k] for k in keep], "shares": [],
+                     "rows": [row | {"cells": [row["cells"][k] for k in keep]} for row in table["rows"]]}
+            if table["counts"] else table)
 
 # %% ../../nbs/pages/10_probe.ipynb #ecada149
 def gap_tables(probe: ProbeResult, source: str) -> list[dict]: # title, columns, rows
     "What violations cost in units of the gap between two systems, a table per pair."
     of = probe.profile
-    of = of[(of["source"] == source) & ~of["view"].isin(VIEWS) & (of["level"] == "all") & ~of["family"].isin(ALL_FAMILIES.values()) & ~of["metric"].isin(SENTINELS)]
+    of = of[(of["source"] == source) & ~of["view"].isin(VIEWS) & (of["level"] == "all")
+            & ~of["family"].isin(ALL_FAMILIES.values()) & ~of["metric"].isin(SENTINELS)]
     tables = []
     for view, rows in of[of["exchange"].notna()].groupby("view", sort=False):
         cells = {(r["metric"], r["family"]): _rate(r) for r in rows.to_dict("records")}
         metrics, families = (list(dict.fromkeys(rows[name])) for name in ("metric", "family"))
         body = [[plots.cell(f), *(cells.get((m, f), plots.cell("–")) for m in metrics)] for f in families]
-        tables.append({"title": f"What a violation costs, in units of the gap {view}", "columns": ["kind", *metrics], "rows": body})
+        tables.append({"title": f"What a violation costs, in units of the gap {view}",
+                       "columns": ["kind", *metrics], "rows": body})
     return tables
 
 def _rate(row: Mapping) -> dict: # a cell
-    low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else plots.short(v) for v in (row["exchange_low"], row["exchange_high"]))
+    low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else plots.short(v)
+                 for v in (row["exchange_low"], row["exchange_high"]))
     return plots.cell("∞" if np.isinf(row["exchange"]) else plots.short(row["exchange"]), f"{low} – {high}")
 
 # %% ../../nbs/pages/10_probe.ipynb #2de50704
@@ -209,35 +240,41 @@ def profile_cards(probe: ProbeResult, source: str) -> list[dict]: # title, words
     "A card for each metric of a source, the best first and three of them open; none without a profile."
     bad = split_profile(probe)[0]
     views = [v for v in tables.VIEWS if v in set(bad.loc[bad["source"] == source, "view"])]
-    order = list(dict.fromkeys(row["name"] for v in views for row in profile_heat(bad, source, v)["rows"] if not row["sentinel"]))
+    order = list(dict.fromkeys(row["name"] for v in views for row in profile_heat(bad, source, v)["rows"]
+                               if not row["sentinel"]))
     kinds = family_kinds(probe.ledger)
     return [profile_card(bad, source, m, kinds) | {"open": k < 3} for k, m in enumerate(order)]
 
 def edit_blocks(examples: Mapping[str, np.ndarray], # "source/name" -> (k,) strings
            source: str, valid: set[str]) -> list[dict]: # blocks: rows, picture, graphs
     "Two texts as they were and after each edit, the changed words marked."
-    found = {key.removeprefix(f"{source}/"): held for key, held in examples.items() if key.startswith(f"{source}/") and held.dtype.kind == "U"}
+    found = {key.removeprefix(f"{source}/"): held for key, held in examples.items()
+             if key.startswith(f"{source}/") and held.dtype.kind == "U"}
     base, blocks, pictures = "base" if "base" in found else "valid", [], examples.get(f"{source}/picture", ())
     said = {"source": "source", "reference": "reference", base: "before the edit"}
     for k in range(min(2, min(map(len, found.values()), default=0))):
-        rows = [{"name": said[name], "segments": [texts.segment(str(found[name][k]))], "right": True} for name in said if name in found]
+        rows = [{"name": said[name], "segments": [texts.segment(str(found[name][k]))], "right": True}
+                for name in said if name in found]
         rows += [{"name": f"{name} (still right)" if name in valid else name, "right": name in valid,
                   "segments": _marked(str(found[base][k]), str(held[k]), name in valid)}
                  for name, held in found.items() if name not in said and (held[k] or name == "empty")]
-        blocks.append({"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures) else None, "graphs": []})
+        blocks.append({"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures)
+                       else None, "graphs": []})
     return blocks
 
 def _marked(before: str, after: str, right: bool) -> list[dict]: # segments
-    return [s | {"kind": "kept" if right and s["kind"] else s["kind"]} for s in texts.changed_words(before, after)]
+    return [s | {"kind": "kept" if right and s["kind"] else s["kind"]}
+            for s in texts.changed_words(before, after)]
 
-def _matched_in(probe: ProbeResult, source: str) -> tuple[str, str]: # the yardstick, and the unit of its levels
+# the yardstick, and the unit of its levels
+def _matched_in(probe: ProbeResult, source: str) -> tuple[str, str]:
     ciede = "matched:ciede2000" in str(probe.signatures.get(source, ""))
     return ("CIEDE2000", " ΔE") if ciede else ("PSNR", " dB")
 
 def picture_strips(probe: ProbeResult, source: str, task: str) -> list[dict]: # caption, rows of pictures
     "Pictures as they were and after each violation, at a middle severity."
-    how = f"all but the truth equally far from it in {_matched_in(probe, source)[0]}" if task == "colorization" else \
-        "the truth, a valid alternative, and each violation at a middle severity"
+    how = (f"all but the truth equally far from it in {_matched_in(probe, source)[0]}" if task
+           == "colorization" else "the truth, a valid alternative, and each violation at a middle severity")
     gone = "not reachable at this distance" if task == "colorization" else "does not apply here"
     strips = charts.example_strips(_broken_pictures(probe), [source], gone)
     return [s | {"caption": f"{charts.source_title(source)}: {how}."} for s in strips]
@@ -245,33 +282,42 @@ def picture_strips(probe: ProbeResult, source: str, task: str) -> list[dict]: # 
 # %% ../../nbs/pages/10_probe.ipynb #41b075a1
 def probe_limits(probe: ProbeResult, task: str) -> list[str]:
     "What the numbers of this probe do not say."
-    rows, unit = probe.profile if len(probe.profile) else probe.auc, "pictures" if _pictured(probe) else "texts"
+    rows = probe.profile if len(probe.profile) else probe.auc
+    unit = "pictures" if _pictured(probe) else "texts"
     most = rows.groupby("source", sort=False)["n_clusters"].max()
-    lines = [f"{charts.source_title(s)}: at most {n:.0f} independent {unit}; the intervals are drawn over them, and other {unit} may give other numbers."
-             for s, n in most.items()]
-    natural = "A valid alternative of a picture (moved, lit otherwise, recolored) is an assumption" if unit == "pictures" else \
-        "Another right answer is another reference somebody gave; where there is one only, natural variation is not seen"
+    lines = [f"{charts.source_title(s)}: at most {n:.0f} independent {unit}; the intervals are drawn over "
+             f"them, and other {unit} may give other numbers." for s, n in most.items()]
+    natural = ("A valid alternative of a picture (moved, lit otherwise, recolored) is an assumption"
+               if unit == "pictures" else "Another right answer is another reference somebody gave; "
+               "where there is one only, natural variation is not seen")
     return [*lines, f"{natural}.",
-            "Violations are made by rule, one kind at a time. What real systems get wrong is mixed, and there are other kinds.",
-            "What says less or says it worse is counted apart from what is false: nothing is averaged over the three.",
+            "Violations are made by rule, one kind at a time. What real systems get wrong is mixed, and "
+            "there are other kinds.",
+            "What says less or says it worse is counted apart from what is false: nothing is averaged over "
+            "the three.",
             "All kinds weigh alike in the sentences above, and whether people mind them alike was not asked.",
-            "An interval that includes ½ is no evidence that a metric is blind; with few items it may just be wide. "
+            "An interval that includes ½ is no evidence that a metric is blind; with few items it may just "
+            "be wide. "
             "Many intervals are shown, and of a hundred about five miss."]
 
 # %% ../../nbs/pages/10_probe.ipynb #52b77f47
 def scene_note(names: Sequence[str]) -> str: # invariants
     "What must be said where maps of painted scenes are drawn of somebody's photographs."
     are = "are" if len(names) > 1 else "is"
-    return f"{join_names(names).capitalize()} {are} read here by networks that were trained on painted scenes. On your photographs their maps have no valid " \
-           "labels: they are fixed functions of a picture, not its classes and distances. For labels that mean something give a public network, " \
-           "e.g. --weights segmentation=segformer --weights depth=midas."
+    return (f"{join_names(names).capitalize()} {are} read here by networks that were trained on painted "
+            "scenes. On your photographs their maps have no valid "
+            "labels: they are fixed functions of a picture, not its classes and distances. "
+            "For labels that mean something give a public network, "
+            "e.g. --weights segmentation=segformer --weights depth=midas.")
 
 # %% ../../nbs/pages/10_probe.ipynb #27801a61
 def encoder_note(names: Sequence[str]) -> str: # metrics
     "What must be said of metrics that look through the encoder of the package."
     one = len(names) == 1
-    return f"{join_names(names)} {'looks' if one else 'look'} through the embedded encoder, which was trained to tell colors apart and minds another color more than a " \
-           f"misplaced one. On another encoder {'its' if one else 'their'} verdicts can be the opposite: invariant-metrics probe encoder NAME says what an encoder responds to."
+    return (f"{join_names(names)} {'looks' if one else 'look'} through the embedded encoder, "
+            "which was trained to tell colors apart and minds another color more than a "
+            f"misplaced one. On another encoder {'its' if one else 'their'} verdicts can be the opposite: "
+            "invariant-metrics probe encoder NAME says what an encoder responds to.")
 
 def embedded_metrics(names: Iterable[str], settings: Mapping) -> list[str]: # settings: of the run
     "Which of the metrics look through the package's own image encoder, with the weights that ship."
@@ -286,26 +332,34 @@ def probe_notes(run: Mapping, probe: ProbeResult) -> list[str]:
     settings, asked = run.get("settings", {}), [*dict.fromkeys(probe.auc["metric"])]
     if settings.get("task") not in ("colorization", "images"): return []
     seen, chosen = embedded_metrics(asked, settings), settings.get("weights") or {}
-    painted = [n for n in ("segmentation", "depth") if any(f"violation-{n}" in m for m in asked) and n not in chosen]
-    return [*([encoder_note(seen)] if seen else []), *([scene_note(painted)] if painted and settings.get("target") else [])]
+    painted = [n for n in ("segmentation", "depth")
+               if any(f"violation-{n}" in m for m in asked) and n not in chosen]
+    return [*([encoder_note(seen)] if seen else []),
+            *([scene_note(painted)] if painted and settings.get("target") else [])]
 
 # %% ../../nbs/pages/10_probe.ipynb #665837ea
 def source_section(probe: ProbeResult, source: str, task: str) -> dict:
     "Everything one source shows."
     of = probe.ledger[probe.ledger["source"] == source]
-    unit, what = (_matched_in(probe, source)[1], "items matched at each distance, of those tried") if task == "colorization" else \
-        ("", "items on which each kind could be made, of those tried, by severity; the rest have nothing of the kind to break, "
-         "or the edit could not be proved")
+    unit, what = ((_matched_in(probe, source)[1], "items matched at each distance, of those tried")
+                  if task == "colorization" else ("", "items on which each kind could be made, of those "
+                                                  "tried, by severity; "
+                                                  "the rest have nothing of the kind to break, "
+                                                  "or the edit could not be proved"))
     answers = [{"what": what_, "sentence": said} for what_, said in source_headline(probe, source, task)]
-    return {"name": charts.source_title(source), "answers": answers, "counts": count_table(summarize_probe(probe, task).counts, source),
-            "maps": heat_maps(probe, source), "right": right_map(probe, source) if len(probe.profile) else None, "gaps": gap_tables(probe, source),
-            "cards": profile_cards(probe, source), "blocks": edit_blocks(probe.examples, source, valid_kinds(probe.ledger)), "strips": picture_strips(probe, source, task),
+    return {"name": charts.source_title(source), "answers": answers,
+            "counts": count_table(summarize_probe(probe, task).counts, source),
+            "maps": heat_maps(probe, source), "right": right_map(probe, source) if len(probe.profile)
+            else None, "gaps": gap_tables(probe, source),
+            "cards": profile_cards(probe, source), "blocks": edit_blocks(probe.examples, source,
+                valid_kinds(probe.ledger)), "strips": picture_strips(probe, source, task),
             "ledgers": [*charts.ledger_tables(of, unit, what), *charts.form_tables(of)]}
 
 def _facts(run: Mapping) -> list[tuple[str, str]]: # as `run_facts`
     settings = run.get("settings", {})
     content = {f"content, {name}": said for name, said in (settings.get("content") or {}).items()}
-    return run_facts({**run, "settings": {k: v for k, v in settings.items() if k not in ("content", "version")} | content})
+    return run_facts({**run, "settings": {k: v for k, v in settings.items()
+                                          if k not in ("content", "version")} | content})
 
 def render_probe(run: Mapping,        # content of run.json: settings, parts, versions
                  probe: ProbeResult,  # what the probe found
@@ -318,7 +372,9 @@ def render_probe(run: Mapping,        # content of run.json: settings, parts, ve
     seconds = [part["seconds"] for part in run.get("parts", {}).values()] or probe.seconds.values()
     timed = {**run, "parts": run.get("parts") or {"probe": {"seconds": sum(seconds)}}}
     title = f"Probe of {task}: which metric notices?" if task else "Probe: which metric notices?"
-    frame = page_frame(timed, title, probe_sentence(summary, task), probe_figure(summary, task), limits=probe_limits(probe, task),
-                       names=dict.fromkeys(probe.auc["metric"]), parts=["probe"], settings=_facts(run), signatures=probe.signatures, notes=probe_notes(run, probe), out=out)
-    return render_page("probe.html.j2", frame=frame, sources=[source_section(probe, s, task) for s in sources], several=len(sources) > 1,
-                       profiled=len(probe.profile) > 0)
+    frame = page_frame(timed, title, probe_sentence(summary, task), probe_figure(summary, task),
+                       limits=probe_limits(probe, task), names=dict.fromkeys(probe.auc["metric"]),
+                       parts=["probe"], settings=_facts(run), signatures=probe.signatures,
+                       notes=probe_notes(run, probe), out=out)
+    return render_page("probe.html.j2", frame=frame, sources=[source_section(probe, s, task)
+        for s in sources], several=len(sources) > 1, profiled=len(probe.profile) > 0)

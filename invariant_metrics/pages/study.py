@@ -24,7 +24,8 @@ from ..probe import figures as charts
 from ..study import figures as fig
 from ..study import text_figures as texts
 from ..study.improvement import LENGTH, SATURATION, UNTRAINED
-from ..probe.tables import LEAST_ITEMS, SENTINELS, count_kinds, join_names, reliable_metrics, rows_of_kind
+from ..probe.tables import (LEAST_ITEMS, SENTINELS, count_kinds, join_names, reliable_metrics,
+                                            rows_of_kind)
 from ..probe.task import ProbeResult
 from ..runs import read_run
 from ..study.search import StudyResult
@@ -51,7 +52,8 @@ def reliable_clause(counts: pd.DataFrame, # from `family_counts`
     return f"{join_names(names)} {verb} most kinds of violation without {spared}"
 
 def probe_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
-    "Which metrics are reliable in each source, picture by picture and over sets; for photographs with all counts."
+    """Which metrics are reliable in each source, picture by picture and over sets; for photographs with all
+    counts."""
     lines, views = [], (("item", "picture by picture"), ("set", "over sets of pictures"))
     for source in auc["source"].unique():
         rows = {how: charts.all_levels(auc, source, view) for view, how in views}
@@ -72,14 +74,16 @@ VIEWS = (("paired", "With the same wording and one edit apart,", "preferring an 
          ("set", "Over sets,", "preferring the set with edited texts"))
 
 def text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
-    "Which metrics are reliable in each view, what length alone sees, and which violations most metrics prefer."
+    """Which metrics are reliable in each view, what length alone sees, and which violations most metrics
+    prefer."""
     lines, task = [], auc["source"].iloc[0]
     for view, what, spared in VIEWS:
         rows = charts.all_levels(texts.single_edits(auc), task, view, "1", LEAST_ITEMS)
         counts = family_counts(rows)
         if not len(counts): continue
         each = ", ".join(f"{r.metric} {r.notices}/{r.prefers}" for r in counts.itertuples())
-        lines.append((what, f"{reliable_clause(counts, spared)}. Kinds noticed / preferred, of {counts['of'].max()}: {each}."))
+        lines.append((what, f"{reliable_clause(counts, spared)}. Kinds noticed / preferred, "
+                      f"of {counts['of'].max()}: {each}."))
         if view == "item": lines.append(variation_line(counts))
         if view == "paired": lines += [*length_lines(rows), *preference_lines(rows)]
     return lines
@@ -89,8 +93,8 @@ def variation_line(counts: pd.DataFrame) -> tuple[str, str]: # from `family_coun
     "How many metrics fail on most kinds, one reference given."
     fail = (counts["prefers"] > counts["of"] / 2).sum()
     verb = "dwarfs" if fail > len(counts) / 2 else "does not dwarf"
-    return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the edited reference better than "
-            "another right answer in most kinds.")
+    return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the "
+            "edited reference better than " "another right answer in most kinds.")
 
 def length_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where the sentinel was not measured
     "What counting words would have seen."
@@ -98,7 +102,8 @@ def length_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where t
     seen = rows[(rows["metric"] == "length") & (rows["verdict"] == "notices")]["family"]
     names = f": {join_names(seen)}" if len(seen) else ""
     there = (rows["metric"] == "length").any()
-    return [("Counting words alone", f"notices {len(seen)} of {rows['family'].nunique()} kinds{names}.")] if there else []
+    return ([("Counting words alone", f"notices {len(seen)} of {rows['family'].nunique()} kinds{names}.")]
+            if there else [])
 
 def preference_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no such kind
     "The kinds of violation that more than half of the metrics find better than what is right."
@@ -110,7 +115,8 @@ def preference_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing whe
 # %% ../../nbs/pages/20_study.ipynb #b3f49ce8
 def change_text(row: Mapping) -> str:
     "A metric's improvement with its interval."
-    return f"{row['metric']} {fig.gain(row['improvement'], row.get('unit', 'relative'))} {plots.percent_range(row['ci_low'], row['ci_high'])}"
+    return (f"{row['metric']} {fig.gain(row['improvement'], row.get('unit', 'relative'))} "
+            f"{plots.percent_range(row['ci_low'], row['ci_high'])}")
 
 PLAIN = ("psnr", "bleu", "bleu-4", "cider-d") # what the plain loss works on, or what papers print first
 
@@ -122,18 +128,22 @@ def split_defined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]: # those that 
 def largest_changes(rows: pd.DataFrame, count: int) -> list[Mapping]:
     "The largest changes of each unit; percent and points are never compared with each other."
     order = rows.assign(size=rows["improvement"].abs()).sort_values("size", ascending=False, kind="stable")
-    return [r for unit in ("relative", "points") for _, r in order[order["unit"] == unit].head(count).iterrows()]
+    return [r for unit in ("relative", "points")
+            for _, r in order[order["unit"] == unit].head(count).iterrows()]
 
 def change_counts(rows: pd.DataFrame, # of one system and reading
                   ) -> str:
-    "How many metrics improved or got worse by intervals that leave out zero, the farthest of each, and the plain ones."
+    """How many metrics improved or got worse by intervals that leave out zero, the farthest of each, and the
+    plain ones."""
     rows, undefined = split_defined(rows)
     better, worse = rows[rows["ci_low"] > 0], rows[rows["ci_high"] < 0]
     parts = [f"better in {len(better)} of {len(rows)} metrics", f"worse in {len(worse)}"]
     for k, found in enumerate((better, worse)):
-        if len(found): parts[k] += f", most in {join_names(change_text(r) for r in largest_changes(found, 1))}"
+        if len(found):
+            parts[k] += f", most in {join_names(change_text(r) for r in largest_changes(found, 1))}"
     if undefined: parts.append(f"{undefined} undefined")
-    return "; ".join([*parts, *(change_text(r) for _, r in rows[rows["metric"].isin(PLAIN)].iterrows())]) + "."
+    return "; ".join([*parts,
+                      *(change_text(r) for _, r in rows[rows["metric"].isin(PLAIN)].iterrows())]) + "."
 
 # %% ../../nbs/pages/20_study.ipynb #774a444b
 SET_METRICS = ("fd", "cmmd-embedded", "fbd", "fbd-4") # distances between sets that any run has
@@ -141,10 +151,12 @@ SET_METRICS = ("fd", "cmmd-embedded", "fbd", "fbd-4") # distances between sets t
 def set_distance_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where either kind is missing
     "Whether distances between sets moved more than PSNR, or BLEU."
     name = next((m for m in PLAIN if m in set(rows["metric"])), None)
-    sets, plain = (rows.loc[rows["metric"].isin(names), "improvement"].abs().median() for names in (SET_METRICS, (name,)))
+    sets, plain = (rows.loc[rows["metric"].isin(names), "improvement"].abs().median()
+                   for names in (SET_METRICS, (name,)))
     if not (np.isfinite(sets) and np.isfinite(plain)): return []
     called = {"psnr": "PSNR", "bleu": "BLEU", "bleu-4": "BLEU"}.get(name, name)
-    return [("Distances between sets move", f"{'more' if sets > plain else 'no more'} than {called}: by {100 * sets:.1f} % against "
+    return [("Distances between sets move", f"{'more' if sets > plain else 'no more'} than {called}: "
+             f"by {100 * sets:.1f} % against "
              f"{100 * plain:.1f} % (medians over systems and metrics, in either direction).")]
 
 MATCHED_IN = { # reading -> its beginning, and what a curve is matched in
@@ -153,47 +165,61 @@ MATCHED_IN = { # reading -> its beginning, and what a curve is matched in
     "at equal colorfulness": ("Against the baseline made as colorful", "at the same mean colorfulness"),
     "beyond length": ("Beyond what length alone reaches", "at the same mean length")}
 
-def beyond_lines(improvements: pd.DataFrame, reading: str = "beyond saturation") -> list[tuple[str, str]]: # nothing where it was not measured
+def beyond_lines(improvements: pd.DataFrame, reading: str = "beyond saturation",
+                ) -> list[tuple[str, str]]: # nothing where it was not measured
     "What is left beyond the curve of a trick, by intervals that leave out zero."
-    rows = improvements[(improvements["reading"] == reading) & ~improvements["system"].map(fig.is_control).astype(bool)]
+    rows = improvements[(improvements["reading"] == reading)
+                        & ~improvements["system"].map(fig.is_control).astype(bool)]
     if not len(rows): return []
     rows, undefined = split_defined(rows)
     gains, losses = rows[rows["ci_low"] > 0], rows[rows["ci_high"] < 0]
-    best = f", the largest {join_names(r['system'] + ' in ' + change_text(r) for r in largest_changes(gains, 3))}" if len(gains) else ""
+    best = (", the largest "
+            f"{join_names(r['system'] + ' in ' + change_text(r) for r in largest_changes(gains, 3))}"
+            if len(gains) else "")
     open_ = f"; {undefined} more are undefined" if undefined else ""
     what, matched = MATCHED_IN[reading]
-    return [(what, f"{matched}: of {len(rows)} differences {len(gains)} are "
-             f"gains{best}; {len(losses)} are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero{open_}.")]
+    return [(what, f"{matched}: of {len(rows)} differences {len(gains)} are " f"gains{best}; {len(losses)} "
+             f"are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero{open_}.")]
 
 def judge_lines(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no second judge
     "Whether a second judge confirms what the invariants themselves call an improvement; selected models."
-    rows = improvements[(improvements["reading"] == "selected") & ~improvements["system"].map(fig.is_control).astype(bool)]
+    rows = improvements[(improvements["reading"] == "selected")
+                        & ~improvements["system"].map(fig.is_control).astype(bool)]
     by = {(r["system"], r["metric"]): r for r in rows.to_dict("records")}
     pairs = [(r, by[s, f"{m}-judge"]) for (s, m), r in by.items() if (s, f"{m}-judge") in by]
     claims = [(own, judge) for own, judge in pairs if own["ci_low"] > 0]
     if not pairs: return []
-    each = "; ".join(f"{own['system']}, {change_text(own)}, judge {change_text(judge | {'metric': ''}).strip()}" for own, judge in claims)
-    return [("Before a second judge, trained on other scenes of the same generator:", f"of {len(claims)} improvements that an invariant sees in itself, "
-             f"{sum(judge['ci_low'] > 0 for _, judge in claims)} are confirmed{f' ({each})' if each else ''}.")]
+    each = "; ".join(f"{own['system']}, {change_text(own)}, "
+                     f"judge {change_text(judge | {'metric': ''}).strip()}" for own, judge in claims)
+    return [("Before a second judge, trained on other scenes of the same generator:",
+             f"of {len(claims)} improvements that an invariant sees in itself, "
+             f"{sum(judge['ci_low'] > 0 for _, judge in claims)} are "
+             f"confirmed{f' ({each})' if each else ''}.")]
 
 def exact_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where nothing is known exactly
     "What really changed in names, relations and colors, by the truth of our own world; selected models."
     rows, undefined = split_defined(rows[rows["metric"].isin(texts.EXACT_NAMES)])
     sure = rows[(rows["ci_low"] > 0) | (rows["ci_high"] < 0)]
-    each = join_names(f"{r['system']} in {change_text(r)}" for _, r in sure.iterrows()) if len(sure) else "none"
+    each = (join_names(f"{r['system']} in {change_text(r)}" for _, r in sure.iterrows()) if len(sure)
+            else "none")
     open_ = f"; {undefined} more are undefined" if undefined else ""
     if not len(rows) + undefined: return []
-    return [("What is exactly true or kept", f"changed, by intervals that leave out zero, in {len(sure)} of {len(rows)} cases: {each}{open_}.")]
+    return [("What is exactly true or kept", "changed, by intervals that leave out zero, "
+             f"in {len(sure)} of {len(rows)} cases: {each}{open_}.")]
 
 def training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
-    "One sentence per system, one on distances against PSNR or BLEU, and what exact measures, judges and curves say; selected models."
-    rows = improvements[(improvements["reading"] == "selected") & ~improvements["system"].map(fig.is_control).astype(bool)]
+    """One sentence per system, one on distances against PSNR or BLEU, and what exact measures, judges and
+    curves say; selected models."""
+    rows = improvements[(improvements["reading"] == "selected")
+                        & ~improvements["system"].map(fig.is_control).astype(bool)]
     name = lambda system: system.lstrip("+").replace("+", " and ")
-    systems = [(f"Training with {name(system)}:", change_counts(group)) for system, group in rows.groupby("system", sort=False)]
+    systems = [(f"Training with {name(system)}:", change_counts(group))
+               for system, group in rows.groupby("system", sort=False)]
     curves = [line for reading in MATCHED_IN for line in beyond_lines(improvements, reading)]
     return [*systems, *set_distance_lines(rows), *exact_lines(rows), *judge_lines(improvements), *curves]
 
-def control_lines(meta: Mapping) -> list[tuple[str, str]]: # of a study; nothing where it is older than its tricks
+def control_lines(meta: Mapping,
+                 ) -> list[tuple[str, str]]: # of a study; nothing where it is older than its tricks
     "Which columns no cheap trick moves, and whether the weights that were chosen are optima."
     safe = [("Which metric can be trusted:", " ".join(meta["safe"]))] if meta.get("safe") else []
     found = fig.optimum_lines(meta)
@@ -204,26 +230,32 @@ def first_counts(auc: pd.DataFrame, task: str) -> pd.DataFrame: # as `count_kind
     "Counts of the first source, one by one; of texts with one edit."
     source = auc["source"].iloc[0]
     text = task in texts.TEXT_TASKS
-    rows = charts.all_levels(texts.single_edits(auc) if text else auc, source, "item", "1" if text else "all", LEAST_ITEMS if text else 0)
+    rows = charts.all_levels(texts.single_edits(auc) if text else auc, source, "item", "1" if text else "all",
+                             LEAST_ITEMS if text else 0)
     return count_kinds(rows[["metric", "verdict"]], NOT_JUDGED)
 
 def change_rows(improvements: pd.DataFrame) -> pd.DataFrame: # system, better, worse, of, control
-    "In how many metrics each system is better or worse than the baseline by intervals that leave out zero; selected models."
+    """In how many metrics each system is better or worse than the baseline by intervals that leave out zero;
+    selected models."""
     rows, _ = split_defined(improvements[improvements["reading"] == "selected"])
-    found = [{"system": s, "better": int((part["ci_low"] > 0).sum()), "worse": int((part["ci_high"] < 0).sum()), "of": len(part), "control": fig.is_control(s)}
+    found = [{"system": s, "better": int((part["ci_low"] > 0).sum()),
+              "worse": int((part["ci_high"] < 0).sum()), "of": len(part), "control": fig.is_control(s)}
              for s, part in ((s, rows[rows["system"] == s]) for s in fig.in_order(rows["system"]))]
     return pd.DataFrame(found, columns=["system", "better", "worse", "of", "control"])
 
-def change_table(improvements: pd.DataFrame) -> dict | None: # title, columns, rows; None where nothing was selected
+def change_table(improvements: pd.DataFrame,
+                ) -> dict | None: # title, columns, rows; None where nothing was selected
     "The same as a table."
     rows = change_rows(improvements)
     if not len(rows): return None
-    body = [[plots.cell(fig.breakable_name(r.system) + (" (control)" if r.control else "")), *(plots.cell(str(v)) for v in (r.better, r.worse, r.of))]
-            for r in rows.itertuples()]
-    return {"title": "Metrics in which the selected model of each system is better or worse than the baseline", "columns": ["system", "better", "worse", "of"], "rows": body}
+    body = [[plots.cell(fig.breakable_name(r.system) + (" (control)" if r.control else "")),
+             *(plots.cell(str(v)) for v in (r.better, r.worse, r.of))] for r in rows.itertuples()]
+    return {"title": "Metrics in which the selected model of each system is better or "
+            "worse than the baseline", "columns": ["system", "better", "worse", "of"], "rows": body}
 
 # %% ../../nbs/pages/20_study.ipynb #e01b07ae
-_TELLS = {"colorization": "a broken coloring from one that is merely different", "translation": "a wrong translation from another right one",
+_TELLS = {"colorization": "a broken coloring from one that is merely different",
+          "translation": "a wrong translation from another right one",
           "captioning": "a wrong caption from another right one"}
 
 def _probe_message(auc: pd.DataFrame, task: str) -> tuple[str, str, dict | None]: # sentence, title, panel
@@ -233,7 +265,8 @@ def _probe_message(auc: pd.DataFrame, task: str) -> tuple[str, str, dict | None]
     names = reliable_metrics(judged)
     verb = "tell" if len(names) > 1 else "tells"
     title = f"One by one on {charts.SOURCE_NAMES.get(auc['source'].iloc[0], auc['source'].iloc[0])}"
-    return f"{who_of(names, len(judged))} reliably {verb} {_TELLS[task]}", best_clause(judged), metric_panel(counts, title)
+    return (f"{who_of(names, len(judged))} reliably {verb} {_TELLS[task]}", best_clause(judged),
+            metric_panel(counts, title))
 
 def _training_message(improvements: pd.DataFrame) -> tuple[str, str, dict | None]: # sentence, title, panel
     rows = change_rows(improvements)
@@ -241,16 +274,23 @@ def _training_message(improvements: pd.DataFrame) -> tuple[str, str, dict | None
     if not len(own): return "", "", None
     gained, had = (part["better"].sum() / max(part["of"].sum(), 1) for part in (own, controls))
     said = f"training with invariants improved {own['better'].sum()} of {own['of'].sum()} measurements"
-    if len(controls): said = "training with invariants gained no more than its controls" if gained <= had else \
-        f"training with invariants improved {100 * gained:.0f} % of the measurements, its controls {100 * had:.0f} %"
+    if len(controls):
+        said = ("training with invariants gained no more than its controls" if gained <= had
+                else f"training with invariants improved {100 * gained:.0f} % of the measurements, "
+                f"its controls {100 * had:.0f} %")
     best = own.loc[(own["better"] - own["worse"]).idxmax()]
     most = controls["better"].max() if len(controls) else 0
-    title = f"{best['system']} gains most: better in {best['better']} of {best['of']} metrics" + (f", a control in {most}" if len(controls) else "")
-    marks = [(r.system + (" (control)" if r.control else ""), r.better, r.worse, r.control) for r in rows.itertuples()]
-    panel = count_panel("Trained systems, selected models: metrics better or worse than the baseline", "system", ("better →", "← worse"), marks, int(rows["of"].max()))
+    title = (f"{best['system']} gains most: better in {best['better']} of {best['of']} metrics"
+             + (f", a control in {most}" if len(controls) else ""))
+    marks = [(r.system + (" (control)" if r.control else ""), r.better, r.worse, r.control)
+             for r in rows.itertuples()]
+    panel = count_panel("Trained systems, selected models: metrics better or worse than the baseline",
+                        "system", ("better →", "← worse"), marks, int(rows["of"].max()))
     return said, title, panel
 
-def study_message(probe: ProbeResult | None, training: StudyResult | None, task: str) -> tuple[str, dict | None]: # sentence; title and panels
+def study_message(
+    probe: ProbeResult | None, training: StudyResult | None, task: str
+) -> tuple[str, dict | None]: # sentence; title and panels
     "The answer in plain words, and the figure that shows it."
     parts = [_probe_message(rows_of_kind(probe.auc, probe.ledger), task)] if probe else []
     parts += [_training_message(training.improvements)] if training else []
@@ -261,14 +301,18 @@ def study_message(probe: ProbeResult | None, training: StudyResult | None, task:
 
 # %% ../../nbs/pages/20_study.ipynb #a0ef757f
 _PROBE_LIMITS = {
-    "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, and nobody has asked whether "
-                     "a thing like that exists. On scenes the allowed colors are known and nothing is assumed.",
+    "colorization": ["A valid recoloring of a photograph is an assumption: whole regions get another color, "
+                     "and nobody has asked whether "
+                     "a thing like that exists. On scenes the allowed colors are known and nothing is "
+                     "assumed.",
                      "Violations are made by hand, one kind at a time. Networks mix them, and make others."],
-    "translation": ["The sentences come from a grammar of a thousand words. Its right answers differ in word order and synonyms; people "
+    "translation": ["The sentences come from a grammar of a thousand words. Its right answers differ in word "
+                    "order and synonyms; people "
                     "vary more, and a metric that does well here may do worse on them.",
                     "Every metric sees one reference. With several, natural variation would hide less.",
                     "Violations are made by rule, one kind at a time. Networks mix them, and make others."],
-    "captioning": ["The captions come from a grammar, about painted scenes of twelve kinds of things. People say other things of a "
+    "captioning": ["The captions come from a grammar, about painted scenes of twelve kinds of things. People "
+                   "say other things of a "
                    "picture, and in more ways.",
                    "Every metric sees one reference. With several, natural variation would hide less.",
                    "Violations are made by rule, one kind at a time. Networks mix them, and make others."]}
@@ -279,11 +323,13 @@ _DATA = {"colorization": ("small procedural scenes", "tiles of the given photogr
          "captioning": ("small procedural scenes", "the given pictures", "captioner")}
 _ITEMS = {"translation": "sentences", "captioning": "scenes with captions"}
 
-def _foreign_lines(task: str, weights: Mapping, encoder: str | None) -> list[str]: # of data that the package's networks were not trained on
+# of data that the package's networks were not trained on
+def _foreign_lines(task: str, weights: Mapping, encoder: str | None) -> list[str]:
     named = [name for name in ("segmentation", "depth") if name not in weights]
     if task == "colorization" and named: return [scene_note(named)]
     if task == "captioning" and encoder is None:
-        return ["The captioner sees your pictures through the package's encoder, which was trained on painted scenes; --encoder names another."]
+        return ["The captioner sees your pictures through the package's encoder, "
+                "which was trained on painted scenes; --encoder names another."]
     return []
 
 def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: str = "colorization",
@@ -296,7 +342,8 @@ def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: 
     if probe is not None:
         clusters = probe.auc.groupby("source", sort=False)["n_clusters"].max().drop("scenes", errors="ignore")
         items = _ITEMS.get(task, "pictures")
-        lines += [f"On {charts.SOURCE_NAMES.get(s, s)} there are {n} independent {items}; the intervals are drawn over them, and other {items} "
+        lines += [f"On {charts.SOURCE_NAMES.get(s, s)} there are {n} independent {items}; the intervals are "
+                  f"drawn over them, and other {items} "
                   "may give other numbers." for s, n in clusters.items()]
         lines += [*_PROBE_LIMITS[task], "Whether people would agree with any of these metrics was not asked."]
         if task in texts.TEXT_TASKS and data is not None:
@@ -305,22 +352,28 @@ def study_limits(probe: ProbeResult | None, training: StudyResult | None, task: 
     if training is not None:
         ours, own, model = _DATA[task]
         here = training.results["dataset"].str.startswith(("scenes", "bilingual")).all()
-        lines += [f"Training was done on {ours if here else own} with small networks. It says how such a study comes out under controls, "
-                  f"not what a full-size {model} would gain.",
-                  "Improvements are read at the alphas and seeds that were run; those not tried may do better or worse."]
-    return lines + ["An interval that includes the neutral value is no evidence of equality; with few pictures or texts it may just be wide. "
+        lines += [f"Training was done on {ours if here else own} with small networks. "
+                  "It says how such a study comes out under controls, "
+                  f"not what a full-size {model} would gain.", "Improvements are read at the alphas and "
+                  "seeds that were run; those not tried may do better or worse."]
+    return lines + ["An interval that includes the neutral value is no evidence of equality; "
+                    "with few pictures or texts it may just be wide. "
                     "Many intervals are shown, and of a hundred about five miss."]
 
 # %% ../../nbs/pages/20_study.ipynb #69a39313
 def probe_context(probe: ProbeResult) -> dict:
     "Tables, examples and figures of the probe."
     sources = list(probe.auc["source"].unique())
-    tables = [charts.heat_table(probe.auc, s, view, ledger=probe.ledger) for view in ("item", "set") for s in sources if len(charts.all_levels(probe.auc, s, view))]
-    return {"tables": tables, "examples": charts.example_strips(probe.examples, sources), "legend": charts.line_keys(charts.family_looks(probe.dose.loc[probe.dose["source"] == sources[0], "family"])),
-            "dose": charts.dose_figures(probe.dose, sources[0]), "dose_source": charts.SOURCE_NAMES.get(sources[0], sources[0]),
+    tables = [charts.heat_table(probe.auc, s, view, ledger=probe.ledger) for view in ("item", "set")
+              for s in sources if len(charts.all_levels(probe.auc, s, view))]
+    return {"tables": tables, "examples": charts.example_strips(probe.examples, sources),
+            "legend": charts.line_keys(charts.family_looks(probe.dose.loc[probe.dose["source"] == sources[0],
+        "family"])), "dose": charts.dose_figures(probe.dose, sources[0]),
+            "dose_source": charts.SOURCE_NAMES.get(sources[0], sources[0]),
             "ledgers": charts.ledger_tables(probe.ledger)}
 
-_PUSHED = {SATURATION: "saturation changed", LENGTH: "end of sentence earlier or later"} # how the baseline is pushed
+# how the baseline is pushed
+_PUSHED = {SATURATION: "saturation changed", LENGTH: "end of sentence earlier or later"}
 
 def training_context(training: StudyResult, task: str) -> dict:
     "Tables, texts or panels, and figures of the training."
@@ -333,24 +386,34 @@ def training_context(training: StudyResult, task: str) -> dict:
     pushed_look = {f"baseline, {_PUSHED[trick]}": {"color": plots.INK, "marker": ".", "ls": "--"}}
     shares = set(rows.loc[fig.with_units(rows)["unit"] == "points", "metric"])
     tricks = [f"{name} ({what})" for name, what in UNTRAINED.items() if name in set(results["system"])]
-    further = [{"reading": reading, "matched": MATCHED_IN[reading][1], "figures": fig.sensitivity_figures(rows, reading)}
-               for reading in ("beyond desaturation", "at equal colorfulness") if (rows["reading"] == reading).any()]
-    shown = {"sensitivity": fig.sensitivity_figures(rows, "best"), "beyond": fig.sensitivity_figures(rows, f"beyond {trick}"),
-             "further": further, "safe": fig.safe_table_rows(training.safe, shares), "safe_lines": meta.get("safe", ()),
-             "chance": fig.chance_rows(training.chance), "pulls": fig.pull_lines(meta), "tricks": join_names(tricks) if tricks else "",
+    further = [{"reading": reading, "matched": MATCHED_IN[reading][1],
+                "figures": fig.sensitivity_figures(rows, reading)}
+               for reading in ("beyond desaturation", "at equal colorfulness")
+               if (rows["reading"] == reading).any()]
+    shown = {"sensitivity": fig.sensitivity_figures(rows, "best"),
+             "beyond": fig.sensitivity_figures(rows, f"beyond {trick}"),
+             "further": further, "safe": fig.safe_table_rows(training.safe, shares),
+             "safe_lines": meta.get("safe", ()),
+             "chance": fig.chance_rows(training.chance), "pulls": fig.pull_lines(meta),
+             "tricks": join_names(tricks) if tricks else "",
              "null": fig.null_figures(results, trick, *order) if pushed else [],
-             "legend": charts.line_keys({s: fig.system_look(k) for k, s in enumerate(systems)} | pushed_look), "changes": change_table(rows), "steps": fig.step_lines(meta),
+             "legend": charts.line_keys({s: fig.system_look(k) for k, s in enumerate(systems)} | pushed_look),
+             "changes": change_table(rows), "steps": fig.step_lines(meta),
              "tradeoff": tradeoff_figures(results), "tradeoff_keys": tradeoff_legend(results),
-             "select": meta.get("select", "one metric"), "size": meta.get("size", {}), "seeds": int(results["seed"].nunique())}
+             "select": meta.get("select", "one metric"), "size": meta.get("size", {}),
+             "seeds": int(results["seed"].nunique())}
     if text: return shown | texts.text_training_parts(training, task)
     table = fig.results_table_rows(results[results["system"] != SATURATION], meta.get("chosen", {}))
-    return shown | {"table": table, "judges": fig.judge_table(rows), "panels": fig.panel_strips(training.panels),
+    return shown | {"table": table, "judges": fig.judge_table(rows),
+                    "panels": fig.panel_strips(training.panels),
                     "maps": join_names(fig.panel_maps(training.panels))}
 
-def page_contexts(probe: ProbeResult | None, training: StudyResult | None, task: str) -> dict: # probe, training
+def page_contexts(probe: ProbeResult | None, training: StudyResult | None, task: str,
+                 ) -> dict: # probe, training
     "Both parts for the template."
     of_probe = texts.text_probe_context if task in texts.TEXT_TASKS else probe_context
-    return {"probe": of_probe(probe) if probe else None, "training": training_context(training, task) if training else None}
+    return {"probe": of_probe(probe) if probe else None,
+            "training": training_context(training, task) if training else None}
 
 # %% ../../nbs/pages/20_study.ipynb #55c1e6bf
 def render_study(run: Mapping,                      # content of run.json: settings, parts, versions
@@ -358,39 +421,50 @@ def render_study(run: Mapping,                      # content of run.json: setti
                  training: StudyResult | None=None, # what the training found
                  out: str | None=None,              # the run folder, for the command
                 ) -> str:                           # HTML
-    "The page of a run as one self-contained text, the same for the same results; raises InputError when there is nothing to show."
+    """The page of a run as one self-contained text, the same for the same results; raises InputError when
+    there is nothing to show."""
     if probe is None and training is None:
-        raise InputError("neither probe nor training has results in this run; pages are those of `study`, `probe`, `rank` and `lclip study`")
+        raise InputError("neither probe nor training has results in this run; pages are those of `study`, "
+                         "`probe`, `rank` and `lclip study`")
     settings = run.get("settings", {})
     task = settings.get("task", "colorization")
     text = task in texts.TEXT_TASKS
     wrong = rows_of_kind(probe.auc, probe.ledger) if probe else None
     headline = (text_headline if text else probe_headline)(wrong) if probe else []
     if training:
-        training = replace(training, results=fig.without_draws(training.results), improvements=fig.without_draws(training.improvements))
+        training = replace(training, results=fig.without_draws(training.results),
+                           improvements=fig.without_draws(training.improvements))
         headline += [*control_lines(training.meta), *training_headline(training.improvements)]
-    signatures = {f"probe on {charts.SOURCE_NAMES.get(s, s)}": said for s, said in probe.signatures.items()} if probe else {}
+    signatures = ({f"probe on {charts.SOURCE_NAMES.get(s, s)}": said for s, said in probe.signatures.items()}
+                  if probe else {})
     if training: signatures |= dict(zip(training.results["metric"], training.results["signature"]))
-    names = [*(probe.auc["metric"] if probe else ()), *(training.results["metric"] if training else ()), *(training.results["system"] if training else ())]
+    names = [*(probe.auc["metric"] if probe else ()), *(training.results["metric"] if training else ()),
+             *(training.results["system"] if training else ())]
     parts = [name for name, part in (("probe", probe), ("training", training)) if part is not None]
-    notes = _foreign_lines(task, settings.get("weights") or {}, settings.get("encoder")) if settings.get("data") else []
-    frame = page_frame(run, f"Study of {task}: which metric notices a broken invariant?", *study_message(probe, training, task),
-                       limits=study_limits(probe, training, task, settings.get("data"), settings.get("weights"), settings.get("encoder")), notes=notes, names=names, parts=parts,
-                       settings=run_facts(run), signatures=signatures, out=out)
-    return render_page("study.html.j2", frame=frame, text=text, headline=[{"what": what, "sentence": sentence} for what, sentence in headline],
+    notes = (_foreign_lines(task, settings.get("weights") or {}, settings.get("encoder"))
+             if settings.get("data") else [])
+    frame = page_frame(run, f"Study of {task}: which metric notices a broken invariant?",
+                       *study_message(probe, training, task), limits=study_limits(probe, training, task,
+        settings.get("data"), settings.get("weights"), settings.get("encoder")), notes=notes, names=names,
+                       parts=parts, settings=run_facts(run), signatures=signatures, out=out)
+    return render_page("study.html.j2", frame=frame, text=text,
+                       headline=[{"what": what, "sentence": sentence} for what, sentence in headline],
                        **page_contexts(probe, training, task))
 
 # %% ../../nbs/pages/20_study.ipynb #7857bf39
 def write_report(folder: str | Path, # a run folder
                  ) -> Path:           # the page, index.html in that folder
-    "Write the page of a run folder, atomically; raises InputError when it is no run folder or holds no results."
+    """Write the page of a run folder, atomically; raises InputError when it is no run folder or holds no
+    results."""
     folder = Path(folder)
     run = read_run(folder)
-    if run is None: raise InputError(f"{folder} is no run folder (no run.json); give the --out of a study or a probe")
+    if run is None:
+        raise InputError(f"{folder} is no run folder (no run.json); give the --out of a study or a probe")
     probe = ProbeResult.load(folder/"probe") if (folder/"probe"/"probe.json").exists() else None
     training = StudyResult.load(folder/"training") if (folder/"training"/"study.json").exists() else None
     asked = run["settings"].get("command") == "probe"
-    if asked and probe is None: raise InputError(f"the probe in {folder} has no results yet; let it finish first")
+    if asked and probe is None:
+        raise InputError(f"the probe in {folder} has no results yet; let it finish first")
     text = render_probe(run, probe, str(folder)) if asked else render_study(run, probe, training, str(folder))
     with atomic_write(folder/"index.html") as path: path.write_text(text, encoding="utf-8")
     return folder/"index.html"

@@ -28,9 +28,12 @@ def latin_plan(inputs: int,      # I
 def name_list(given: "int | Sequence", # how many, or their names
           what: str,               # for messages and for invented names
          ) -> list[str]:
-    "Names, invented where only their number is given; raises InputError where there are none or one comes twice."
-    if isinstance(given, str): raise InputError(f"{what}: give a number or a list of names, not the text {given!r}")
-    if isinstance(given, (int, np.integer)): given = [f"{what}-{k + 1:0{len(str(given))}d}" for k in range(given)]
+    """Names, invented where only their number is given; raises InputError where there are none or one comes
+    twice."""
+    if isinstance(given, str):
+        raise InputError(f"{what}: give a number or a list of names, not the text {given!r}")
+    if isinstance(given, (int, np.integer)):
+        given = [f"{what}-{k + 1:0{len(str(given))}d}" for k in range(given)]
     names = [str(name) for name in given]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice: raise InputError(f"{what}: {few(twice)} named twice; names must differ")
@@ -39,36 +42,45 @@ def name_list(given: "int | Sequence", # how many, or their names
 
 def _check_request(inputs: list[str], each: int, real: list[str], real_each: int) -> None:
     if not 1 <= each <= len(inputs):
-        raise InputError(f"per_evaluator is {each}, but an evaluator can see each of the {len(inputs)} inputs once only; "
-                         f"ask for 1 to {len(inputs)}, or add inputs")
-    if not 0 <= real_each <= len(real): raise InputError(f"{real_each} real pictures for each evaluator, but there are {len(real)}")
+        raise InputError(f"per_evaluator is {each}, but an evaluator can see each of the "
+                         f"{len(inputs)} inputs once only; " f"ask for 1 to {len(inputs)}, or add inputs")
+    if not 0 <= real_each <= len(real):
+        raise InputError(f"{real_each} real pictures for each evaluator, but there are {len(real)}")
     shared = sorted(set(real) & set(inputs))
-    if shared: raise InputError(f"real pictures must not show the inputs, but {few(shared)} are both; use real pictures of other places")
+    if shared:
+        raise InputError(f"real pictures must not show the inputs, but {few(shared)} are both; "
+                         "use real pictures of other places")
 
 # %% ../../nbs/people/130_assign.ipynb #017138f6
 def _shuffled(names: list[str], seed: int, what: str) -> np.ndarray:
     return np.array(names, dtype=object)[rng(seed, "assign", what).permutation(len(names))]
 
-def assign(inputs: "int | Sequence[str]",      # how many, or their names
-           styles: "int | Sequence[str]",
-           evaluators: "int | Sequence[str]",
-           per_evaluator: int,                 # generated pictures for each, at most as many as inputs
-           seed: int = 0,
-           real: "int | Sequence[str]" = 0,    # real pictures: how many, or their names
-           real_each: int | None = None,       # of them for each evaluator; None: as many as generated ones, or all there are
-          ) -> pd.DataFrame:                   # evaluator, position, item, input, style, real
+def assign(
+    inputs: "int | Sequence[str]",   # how many, or their names
+    styles: "int | Sequence[str]",
+    evaluators: "int | Sequence[str]",
+    per_evaluator: int,              # generated pictures for each, at most as many as inputs
+    seed: int = 0,
+    real: "int | Sequence[str]" = 0, # real pictures: how many, or their names
+    # of them for each evaluator; None: as many as generated ones, or all there are
+    real_each: int | None = None,
+) -> pd.DataFrame: # evaluator, position, item, input, style, real
     "Who sees what in which order, balanced; raises InputError on an impossible request (Zhou et al. 2020)."
-    inputs, styles, evaluators = name_list(inputs, "input"), name_list(styles, "style"), name_list(evaluators, "evaluator")
+    inputs = name_list(inputs, "input")
+    styles = name_list(styles, "style")
+    evaluators = name_list(evaluators, "evaluator")
     real = [] if isinstance(real, (int, np.integer)) and real == 0 else name_list(real, "photo")
     real_each = min(len(real), per_evaluator) if real_each is None else real_each
     _check_request(inputs, per_evaluator, real, real_each)
     i, s = latin_plan(len(inputs), len(styles), len(evaluators), per_evaluator)
     i, s = _shuffled(inputs, seed, "inputs")[i], _shuffled(styles, seed, "styles")[s]
     photo = np.arange(len(evaluators) * real_each).reshape(len(evaluators), -1) % max(len(real), 1)
-    photo = _shuffled(real, seed, "real")[photo] if real_each else np.empty((len(evaluators), 0), dtype=object)
+    photo = (_shuffled(real, seed, "real")[photo] if real_each
+             else np.empty((len(evaluators), 0), dtype=object))
     rows = []
     for e, name in enumerate(_shuffled(evaluators, seed, "evaluators")):
-        seen = [(f"{b}/{a}", a, b, False) for a, b in zip(i[e], s[e])] + [(f"real/{p}", "", "", True) for p in photo[e]]
+        seen = [(f"{b}/{a}", a, b, False) for a, b in zip(i[e], s[e])] + [(f"real/{p}", "", "", True)
+            for p in photo[e]]
         order = rng(seed, "assign", "order", name).permutation(len(seen))
         rows += [(name, k, *seen[at]) for k, at in enumerate(order)]
     frame = pd.DataFrame(rows, columns=["evaluator", "position", "item", "input", "style", "real"])
@@ -78,29 +90,32 @@ def assign(inputs: "int | Sequence[str]",      # how many, or their names
 def evaluators_needed(inputs: int, styles: int, per_evaluator: int,
                       labels: int = 1, # wanted for every picture, at least
                      ) -> int:
-    "How many evaluators give every (input, style) pair that many labels; raises InputError on an impossible request."
+    """How many evaluators give every (input, style) pair that many labels; raises InputError on an impossible
+    request."""
     _check_request([""] * inputs, per_evaluator, [], 0)
     return -(-labels * inputs * styles // per_evaluator)
 
 # %% ../../nbs/people/130_assign.ipynb #038673f1
 def _uneven(counts: pd.Series, what: str) -> None:
     if counts.max() - counts.min() <= 1: return
-    raise InputError(f"assignment: {what} {counts.idxmax()} is seen {counts.max()} times and {counts.idxmin()} {counts.min()} times; "
-                     "they may differ by one")
+    raise InputError(f"assignment: {what} {counts.idxmax()} is seen {counts.max()} times and "
+                     f"{counts.idxmin()} {counts.min()} times; " "they may differ by one")
 
 def _check_raters(frame: pd.DataFrame, made: pd.DataFrame) -> None:
     twice = frame[frame.duplicated(["evaluator", "item"])]
-    if len(twice): raise InputError(f"assignment: {twice.iloc[0]['evaluator']} sees {twice.iloc[0]['item']} twice")
+    if len(twice):
+        raise InputError(f"assignment: {twice.iloc[0]['evaluator']} sees {twice.iloc[0]['item']} twice")
     again = made[made.duplicated(["evaluator", "input"])]
     if len(again):
         who, what = again.iloc[0][["evaluator", "input"]]
         styles = made.loc[(made["evaluator"] == who) & (made["input"] == what), "style"]
         raise InputError(f"assignment: {who} sees input {what} in {len(styles)} styles: {few(list(styles))}")
     wrong = frame.groupby("evaluator")["position"].agg(lambda p: sorted(p) != list(range(len(p))))
-    if wrong.any(): raise InputError(f"assignment: positions of {wrong.idxmax()} are not 0, 1, 2, … without gaps")
+    if wrong.any():
+        raise InputError(f"assignment: positions of {wrong.idxmax()} are not 0, 1, 2, … without gaps")
 
-def check_assignment(frame: pd.DataFrame,   # as `assign` makes it
-                     balance: bool = True,  # also ask that styles, pairs and evaluators are equally often there
+def check_assignment(frame: pd.DataFrame, # as `assign` makes it
+                     balance: bool = True # also ask that styles, pairs and evaluators are equally often there
                     ) -> None:
     "Raises InputError naming the first violation; says nothing where the plan is right."
     missing = [c for c in ("evaluator", "position", "item", "input", "style", "real") if c not in frame]
@@ -109,7 +124,8 @@ def check_assignment(frame: pd.DataFrame,   # as `assign` makes it
     if made.empty: raise InputError("assignment: it shows no generated picture")
     _check_raters(frame, made)
     if not balance: return
-    _uneven(made.groupby("evaluator").size().reindex(frame["evaluator"].unique(), fill_value=0), "by generated pictures, evaluator")
+    _uneven(made.groupby("evaluator").size().reindex(frame["evaluator"].unique(), fill_value=0),
+            "by generated pictures, evaluator")
     _uneven(made.groupby("style").size(), "style")
     grid = pd.MultiIndex.from_product([made["input"].unique(), made["style"].unique()])
     pairs = made.groupby(["input", "style"]).size().reindex(grid, fill_value=0)
@@ -121,10 +137,12 @@ def spread_items(items: "int | Sequence[str]",  # how many, or their names
                  per_item: int,                 # raters for each item
                  seed: int = 0,
                 ) -> pd.DataFrame:              # evaluator, position, item
-    "Each item to `per_item` raters, loads equal within one, everybody's items in random order; raises InputError."
+    """Each item to `per_item` raters, loads equal within one, everybody's items in random order; raises
+    InputError."""
     items, raters = name_list(items, "item"), name_list(raters, "rater")
     if not 1 <= per_item <= len(raters):
-        raise InputError(f"per_item is {per_item}, but there are {len(raters)} raters; ask for 1 to {len(raters)}")
+        raise InputError(f"per_item is {per_item}, but there are {len(raters)} raters; "
+                         f"ask for 1 to {len(raters)}")
     generator, load, rows = rng(seed, "spread"), np.zeros(len(raters), dtype=int), []
     for at in generator.permutation(len(items)):
         chosen = np.lexsort([generator.random(len(raters)), load])[:per_item]

@@ -28,13 +28,17 @@ def split_halves(units: np.ndarray, # (n,) labels; a unit stays in one half
     codes = dense_codes(units)
     count = int(codes.max()) + 1
     if count < 4:
-        raise InputError(f"{count} independent groups or items are too few to fit on one half and judge on the other; at least 4 are needed")
+        raise InputError(f"{count} independent groups or items are too few to fit on one half and judge on "
+                         "the other; at least 4 are needed")
     return (rng(seed, "halves").permutation(count) % 2)[codes]
 
 # %% ../../nbs/people/020_calibrated.ipynb #8aafbf9c
 SWEPT = 500_000 # pairs in a sweep; of more, a random sample is swept
 
-def _pair_list(groups: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # i, j, weight of each pair
+# i, j, weight of each pair
+def _pair_list(
+    groups: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     parts, counts = [], np.bincount(dense_codes(groups))
     if len(counts) == 1 and len(groups)*(len(groups) - 1)//2 > SWEPT:
         i, j = generator.integers(len(groups), size=(2, SWEPT))
@@ -42,15 +46,18 @@ def _pair_list(groups: np.ndarray, generator: np.random.Generator) -> tuple[np.n
     for _, members in group_batches(groups):
         if members.shape[1] < 2: continue
         a, b = np.triu_indices(members.shape[1], 1)
-        parts.append((members[:, a].ravel(), members[:, b].ravel(), np.full(members.shape[0]*len(a), 1/len(a))))
+        parts.append((members[:, a].ravel(), members[:, b].ravel(),
+                      np.full(members.shape[0]*len(a), 1/len(a))))
     if not parts: raise InputError("no two scores belong together; a calibration of ties needs pairs")
     return tuple(np.concatenate(p) for p in zip(*parts))
 
-def best_epsilon(x: np.ndarray, y: np.ndarray,      # (n,) people, metric
-                 groups: np.ndarray | None = None,  # (n,) pairs are formed within a group, and each group counts alike
-                 seed: int = 0,                     # of the sample of pairs where there are too many
-                ) -> tuple[float, float]:           # ε, the accuracy it has on these data
-    "The ε up to which the metric's differences are best called ties, by a sweep over all of them (Deutsch, Foster and Freitag 2023)."
+def best_epsilon(
+    x: np.ndarray, y: np.ndarray,     # (n,) people, metric
+    groups: np.ndarray | None = None, # (n,) pairs are formed within a group, and each group counts alike
+    seed: int = 0,                    # of the sample of pairs where there are too many
+) -> tuple[float, float]: # ε, the accuracy it has on these data
+    """The ε up to which the metric's differences are best called ties, by a sweep over all of them (Deutsch,
+    Foster and Freitag 2023)."""
     i, j, w = _pair_list(np.zeros(len(x)) if groups is None else groups, rng(seed, "pairs"))
     dx, dy = x[i] - x[j], y[i] - y[j]
     order = np.argsort(np.abs(dy), kind="stable")
@@ -61,7 +68,8 @@ def best_epsilon(x: np.ndarray, y: np.ndarray,      # (n,) people, metric
     right[size[1:] == size[:-1]] = -np.inf # equal differences are ties together
     best = int(np.argmax(right))
     above = size[best + 1]
-    return float((size[best] + above)/2 if np.isfinite(above) else size[best]*(1 + 1e-9)), float(right[best]/w.sum())
+    return (float((size[best] + above)/2 if np.isfinite(above) else size[best]*(1 + 1e-9)),
+            float(right[best]/w.sum()))
 
 # %% ../../nbs/people/020_calibrated.ipynb #3bbdf58e
 @dataclass(frozen=True)
@@ -89,20 +97,25 @@ def accuracy_chance(x: np.ndarray, groups: np.ndarray | None = None) -> float:
     return max(t, (1 - t)/2)
 
 # %% ../../nbs/people/020_calibrated.ipynb #53842a75
-def calibrated_accuracy(x: Sequence[float], y: Sequence[float],  # (n,) people, metric
-                        groups: Sequence | None = None,          # (n,) pairs are formed within a group and averaged; None: among all rows
-                        clusters: Sequence | None = None,        # (n,) without groups: rows that stay in one half
-                        seed: int = 0,                           # of the halves
-                       ) -> CalibratedAccuracy:
-    "Accuracy over pairs with ties called by a cross-fitted ε; raises InputError on constant, missing or fewer than four scores."
+def calibrated_accuracy(
+    x: Sequence[float], y: Sequence[float], # (n,) people, metric
+    groups: Sequence | None = None, # (n,) pairs are formed within a group and averaged; None: among all rows
+    clusters: Sequence | None = None,       # (n,) without groups: rows that stay in one half
+    seed: int = 0,                          # of the halves
+) -> CalibratedAccuracy:
+    """Accuracy over pairs with ties called by a cross-fitted ε; raises InputError on constant, missing or
+    fewer than four scores."""
     x, y = check_scores(x, y)
     groups = None if groups is None else np.asarray(groups)
-    half = split_halves(groups if groups is not None else np.arange(len(x)) if clusters is None else np.asarray(clusters), seed)
+    half = split_halves(groups if groups is not None else np.arange(len(x)) if clusters is None
+                        else np.asarray(clusters), seed)
     within = lambda h: (x[half == h], y[half == h], None if groups is None else groups[half == h], seed)
-    eps, optimistic = (best_epsilon(*within(1))[0], best_epsilon(*within(0))[0]), best_epsilon(x, y, groups, seed)[1]
+    eps = (best_epsilon(*within(1))[0], best_epsilon(*within(0))[0])
+    optimistic = best_epsilon(x, y, groups, seed)[1]
     chance = accuracy_chance(x, groups)
     if groups is None:
-        return CalibratedAccuracy(float(accuracy_halves(x, y, half, eps, None, None)[0]), chance, optimistic, eps, half)
+        return CalibratedAccuracy(float(accuracy_halves(x, y, half, eps, None, None)[0]), chance, optimistic,
+                                  eps, half)
     first = np.unique(groups, return_index=True)[1]
     each = pair_accuracy(grouped_counts(x, y, groups, eps=np.asarray(eps)[half[first]]))[:, 0]
     return CalibratedAccuracy(float(np.nanmean(each)), chance, optimistic, eps, half, each)
@@ -119,13 +132,15 @@ def logistic(y: np.ndarray, b: Sequence[float]) -> np.ndarray:
     return b[1] + (b[0] - b[1])*expit((y - b[2])/b[3])
 
 def fit_logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray: # (4,) b1, b2, b3, b4 with b4 > 0
-    "The logistic curve from metric y to people x with the smallest squared error; b1 < b2 where the metric points the wrong way."
+    """The logistic curve from metric y to people x with the smallest squared error; b1 < b2 where the metric
+    points the wrong way."""
     m, s = np.median(y), y.std()
     up = np.corrcoef(x, y)[0, 1] >= 0
     high, low = np.quantile(x, [0.95, 0.05])
     start = [high, low, 0.0, 0.0] if up else [low, high, 0.0, 0.0]
     curve = lambda b: logistic((y - m)/s, [b[0], b[1], b[2], np.exp(b[3])])
-    b = least_squares(lambda b: curve(b) - x, start, bounds=([-np.inf]*2 + [-5, -4], [np.inf]*2 + [5, 4]), x_scale=[x.std(), x.std(), 1, 1]).x
+    b = least_squares(lambda b: curve(b) - x, start, bounds=([-np.inf]*2 + [-5, -4], [np.inf]*2 + [5, 4]),
+                      x_scale=[x.std(), x.std(), 1, 1]).x
     return np.array([b[0], b[1], m + s*b[2], s*np.exp(b[3])])
 
 # %% ../../nbs/people/020_calibrated.ipynb #936ce163
@@ -138,25 +153,29 @@ class LogisticFit:
     half: np.ndarray    # (n,) 0 or 1
     curves: tuple[np.ndarray, np.ndarray] # used for the first half, for the second
 
-def orient_fit(curve: np.ndarray, y: np.ndarray) -> np.ndarray: # fitted scores, pointing the way the metric points
+def orient_fit(curve: np.ndarray, y: np.ndarray,
+              ) -> np.ndarray: # fitted scores, pointing the way the metric points
     return logistic(y, curve)*(1.0 if curve[0] >= curve[1] else -1.0)
 
 def logistic_pearson(x: Sequence[float], y: Sequence[float],   # (n,) people, metric
                      clusters: Sequence | None = None,         # (n,) rows that stay in one half
                     ) -> LogisticFit:
-    "Pearson after a cross-fitted logistic curve; a metric that points the wrong way stays negative. Raises InputError as `pearson`."
+    """Pearson after a cross-fitted logistic curve; a metric that points the wrong way stays negative. Raises
+    InputError as `pearson`."""
     x, y = check_scores(x, y, 8)
     half = split_halves(np.arange(len(x)) if clusters is None else np.asarray(clusters))
     for h in (0, 1): check_scores(x[half == h], y[half == h], 2)
     curves = tuple(fit_logistic(x[half != h], y[half != h]) for h in (0, 1))
     value = fitted_many(x, y, half, curves, np.ones((1, len(x))), None)[0]
     same = orient_fit(fit_logistic(x, y), y)
-    return LogisticFit(require_defined(value, "Pearson's r after the fit"), pearson(x, y), pearson(x, same) if np.ptp(same) else 0.0, half, curves)
+    return LogisticFit(require_defined(value, "Pearson's r after the fit"), pearson(x, y),
+                       pearson(x, same) if np.ptp(same) else 0.0, half, curves)
 
 def fitted_many(x, y, half, curves, W, rows) -> np.ndarray: # (R,)
     own = np.arange(len(x)) if rows is None else np.asarray(rows)
     each = []
     for h in (0, 1):
         z = orient_fit(curves[h], y[half == h])
-        each.append(np.zeros(len(W)) if np.ptp(z) == 0 else pearson_many(x[half == h], z[None], W, own[half == h])[0])
+        each.append(np.zeros(len(W)) if np.ptp(z) == 0
+                    else pearson_many(x[half == h], z[None], W, own[half == h])[0])
     return np.mean(each, 0)

@@ -23,34 +23,43 @@ def check_scores(x: Sequence[float], y: Sequence[float], # people, metric
            ) -> tuple[np.ndarray, np.ndarray]:      # (n,) floats
     "Both as arrays; raises InputError where they differ in length, are too few, not finite, or constant."
     x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.ndim != 1 or x.shape != y.shape: raise InputError(f"{x.shape} human scores and {y.shape} metric scores; give one of each per item")
-    if len(x) < least: raise InputError(f"{len(x)} items are too few to speak of agreement; at least {least} are needed")
+    if x.ndim != 1 or x.shape != y.shape:
+        raise InputError(f"{x.shape} human scores and {y.shape} metric scores; give one of each per item")
+    if len(x) < least:
+        raise InputError(f"{len(x)} items are too few to speak of agreement; at least {least} are needed")
     for what, values in (("human", x), ("metric", y)):
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
-            raise InputError(f"{len(bad)} of {len(x)} {what} scores are missing or not finite, first in row {bad[0]}; mend or leave out these items")
-        if np.abs(values).max() > LARGEST: raise InputError(f"{what} scores of size {np.abs(values).max():.3g}: squares of such numbers overflow; divide all of them")
-        if np.ptp(values) < 1/LARGEST: raise InputError(f"all {len(x)} {what} scores are {values[0]:g}; a constant column has no agreement with anything")
+            raise InputError(f"{len(bad)} of {len(x)} {what} scores are missing or not finite, "
+                             f"first in row {bad[0]}; mend or leave out these items")
+        if np.abs(values).max() > LARGEST:
+            raise InputError(f"{what} scores of size {np.abs(values).max():.3g}: "
+                             "squares of such numbers overflow; divide all of them")
+        if np.ptp(values) < 1/LARGEST:
+            raise InputError(f"all {len(x)} {what} scores are {values[0]:g}; "
+                             "a constant column has no agreement with anything")
     return x, y
 
 def require_defined(value, what: str) -> float: # of one sample
-    if not np.isfinite(value): raise InputError(f"{what} is not defined here: the weights leave one score or only ties")
+    if not np.isfinite(value):
+        raise InputError(f"{what} is not defined here: the weights leave one score or only ties")
     return float(value)
 
 def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray: # NaN where there is nothing to divide by
     with np.errstate(invalid="ignore", divide="ignore"): return np.where(b > 0, a/b, np.nan)
 
 # %% ../../nbs/people/010_correlation.ipynb #41b1b6f3
-def pearson_many(x: np.ndarray, Y: np.ndarray,     # (n,) people, (M, n) metrics
-                 W: np.ndarray,                    # (R, C) multiplicities
-                 rows: np.ndarray | None = None,   # (n,) column of W that each row follows; None: row i column i
-                ) -> np.ndarray:                   # (M, R), NaN where a replicate is constant
+def pearson_many(x: np.ndarray, Y: np.ndarray, # (n,) people, (M, n) metrics
+                 W: np.ndarray,                # (R, C) multiplicities
+                 rows: np.ndarray | None = None # (n,) column of W that each row follows; None: row i column i
+                ) -> np.ndarray: # (M, R), NaN where a replicate is constant
     "Pearson's correlation of every metric in every replicate."
     scale = lambda v: (v - v.mean(-1, keepdims=True))/v.std(-1, keepdims=True)
     x, Y, M, out = scale(x), scale(np.asarray(Y, float)), len(Y), np.empty((len(Y), len(W)))
     sums = np.concatenate([[np.ones(len(x)), x, x*x], Y, Y*Y, x*Y]).T
     for part, V in weight_parts(W, len(x), rows):
-        held = sums if rows is None else csr_matrix((np.ones(len(x)), (rows, np.arange(len(x)))), shape=(len(V), len(x))) @ sums
+        held = (sums if rows is None
+                else csr_matrix((np.ones(len(x)), (rows, np.arange(len(x)))), shape=(len(V), len(x))) @ sums)
         n, sx, sxx, *rest = (V.T @ held).T
         sy, syy, sxy = np.reshape(rest, (3, M, -1))
         spread = (sxx - sx**2/n)*(syy - sy**2/n)
@@ -62,17 +71,20 @@ def pearson(x: Sequence[float], y: Sequence[float],    # (n,) people, metric
            ) -> float:
     "Pearson's correlation; raises InputError on constant, missing or fewer than four scores."
     x, y = check_scores(x, y)
-    return require_defined(pearson_many(x, y[None], np.ones((1, len(x))) if weights is None else np.asarray(weights)[None], None)[0, 0], "Pearson's r")
+    return require_defined(pearson_many(x, y[None], np.ones((1, len(x))) if weights is None
+                                        else np.asarray(weights)[None], None)[0, 0], "Pearson's r")
 
 
 # %% ../../nbs/people/010_correlation.ipynb #dbdf1fc4
-def _balance(T: np.ndarray) -> np.ndarray: # (k, R) weights of sorted values -> weight below minus weight above
+# (k, R) weights of sorted values -> weight below minus weight above
+def _balance(T: np.ndarray) -> np.ndarray:
     return 2*np.cumsum(T, 0) - T - T.sum(0)
 
-def spearman_many(x: np.ndarray, Y: np.ndarray,    # (n,) people, (M, n) metrics
-                  W: np.ndarray,                   # (R, C) multiplicities
-                  rows: np.ndarray | None = None,  # (n,) column of W that each row follows; None: row i column i
-                 ) -> np.ndarray:                  # (M, R), NaN where a replicate is constant
+def spearman_many(
+    x: np.ndarray, Y: np.ndarray,   # (n,) people, (M, n) metrics
+    W: np.ndarray,                  # (R, C) multiplicities
+    rows: np.ndarray | None = None, # (n,) column of W that each row follows; None: row i column i
+) -> np.ndarray: # (M, R), NaN where a replicate is constant
     "Spearman's correlation of every metric in every replicate."
     out, x = np.empty((len(Y), len(W))), dense_codes(x)
     own = np.arange(len(x)) if rows is None else np.asarray(rows)
@@ -86,32 +98,38 @@ def spearman_many(x: np.ndarray, Y: np.ndarray,    # (n,) people, (M, n) metrics
                 X, T, Z = (tally_ @ V[:, start:start + 128] for tally_ in of)
                 a, b = _balance(X), _balance(T)
                 both = np.einsum("ir,ir->r", Z*a[cx], b[cy])
-                out[m, part][start:start + 128] = ratio(both, np.sqrt(np.einsum("ir,ir->r", X*a, a)*np.einsum("ir,ir->r", T*b, b)))
+                out[m, part][start:start + 128] = ratio(both,
+                    np.sqrt(np.einsum("ir,ir->r", X*a, a)*np.einsum("ir,ir->r", T*b, b)))
     return out
 
 def spearman(x: Sequence[float], y: Sequence[float],    # (n,) people, metric
              weights: Sequence[float] | None = None,    # (n,) multiplicities
             ) -> float:
-    "Spearman's correlation, ties with their middle rank; raises InputError on constant, missing or fewer than four scores."
+    """Spearman's correlation, ties with their middle rank; raises InputError on constant, missing or fewer
+    than four scores."""
     x, y = check_scores(x, y)
-    return require_defined(spearman_many(x, y[None], np.ones((1, len(x))) if weights is None else np.asarray(weights)[None], None)[0, 0], "Spearman's rho")
+    return require_defined(spearman_many(x, y[None], np.ones((1, len(x))) if weights is None
+                                         else np.asarray(weights)[None], None)[0, 0], "Spearman's rho")
 
 # %% ../../nbs/people/010_correlation.ipynb #9ced40a0
 def _to_one(v: np.ndarray) -> np.ndarray: # (G, n): the largest size in each group is 1
     most = np.abs(v).max(1, keepdims=True)
     return v/np.where(most > 0, most, 1)
 
-def correlation_groups(x: np.ndarray, y: np.ndarray,  # (n,) people, metric
-                       groups: np.ndarray,            # (n,) labels
-                       W: np.ndarray | None = None,   # (R, n) multiplicities of rows
-                       ranks: bool = False,           # Spearman instead of Pearson
-                      ) -> np.ndarray:                # (G, R) in the order of the labels, NaN without variation; R = 1 without weights
+def correlation_groups(
+    x: np.ndarray, y: np.ndarray, # (n,) people, metric
+    groups: np.ndarray,           # (n,) labels
+    W: np.ndarray | None = None,  # (R, n) multiplicities of rows
+    ranks: bool = False,          # Spearman instead of Pearson
+) -> np.ndarray: # (G, R) in the order of the labels, NaN without variation; R = 1 without weights
     "The correlation within each group."
     out = np.empty((len(np.unique(groups)), 1 if W is None else len(W)))
     for which, members in group_batches(groups):
         w = batch_weights(W, members)
         if ranks: a, b = (pair_signs(v[members]) @ w for v in (x, y))
-        else: a, b = (v - ratio((v*w).sum(1, keepdims=True), w.sum(1, keepdims=True)) for v in (_to_one(u[members])[..., None] for u in (x, y)))
+        else:
+            a, b = (v - ratio((v*w).sum(1, keepdims=True), w.sum(1, keepdims=True))
+                    for v in (_to_one(u[members])[..., None] for u in (x, y)))
         mean = lambda u, v: np.einsum("gir,gir,gir->gr", w, u, v)
         aa, bb = mean(a, a), mean(b, b)
         out[which] = ratio(mean(a, b), np.sqrt(aa*bb*((aa > 1e-24) & (bb > 1e-24))))

@@ -45,7 +45,8 @@ def check_generalize(table: ScoreTable, generalize: str) -> None: # of GENERALIZ
         count = table.counts[drawn]
         if generalize not in (word, "both") or count >= 4: continue
         other = ", or generalize='items'" if word == "systems" else ""
-        raise InputError(f"{count} independent {word} are too few to speak of new {word}; at least 4 are needed{other}")
+        raise InputError(f"{count} independent {word} are too few to speak of new {word}; "
+                         f"at least 4 are needed{other}")
 
 # %% ../../nbs/people/050_draws.ipynb #c23dd475
 def _why_undefined(table: ScoreTable, statistic: Agreement, unit: str) -> str:
@@ -62,7 +63,8 @@ def draw_replicates(table: ScoreTable, statistic: str | Agreement,
                     unit: str,       # of UNITS
                     generalize: str, # of GENERALIZATIONS
                     reps: int = 1000, seed: int = 0) -> Draws:
-    "The statistic of every metric in each draw; raises InputError on too little to draw from or an undefined statistic."
+    """The statistic of every metric in each draw; raises InputError on too little to draw from or an
+    undefined statistic."""
     check_generalize(table, generalize)
     if reps < 10: raise InputError(f"{reps} draws are too few for an interval; take 1000, or 10 at least")
     statistic = agreement_named(statistic)
@@ -81,12 +83,14 @@ def draw_replicates(table: ScoreTable, statistic: str | Agreement,
     full = replicate_statistic(table, statistic, unit)[:, 0]
     lost = np.array(table.names)[~np.isfinite(full)]
     if len(lost):
-        raise InputError(f"{statistic.name} over unit {unit} is undefined for {few(lost)}: {_why_undefined(table, statistic, unit)}")
+        raise InputError(f"{statistic.name} over unit {unit} is undefined for {few(lost)}: "
+                         f"{_why_undefined(table, statistic, unit)}")
     return Draws(full, parts, without, counts, chance_level(statistic, table, unit))
 
 # %% ../../nbs/people/050_draws.ipynb #277e1b7c
 FISHER = ("pearson", "spearman", "logistic_pearson")        # statistics that are compared as artanh
-SHARES = ("accuracy", "soft_accuracy", "two_afc", "choice", "forced_choice") # between 0 and 1; all others between -1 and 1
+# between 0 and 1; all others between -1 and 1
+SHARES = ("accuracy", "soft_accuracy", "two_afc", "choice", "forced_choice")
 
 def straighten(statistic: Agreement, values: np.ndarray) -> np.ndarray: # (...) -> (...)
     "The values on the scale on which they are compared: artanh for correlations, as they are otherwise."
@@ -116,13 +120,15 @@ def _variance(replicates: np.ndarray, side: str) -> np.ndarray: # (K, R) of K co
 
 def _jackknife(without: np.ndarray) -> np.ndarray: # (K, S) -> (K,) variances
     if not np.isfinite(without).all():
-        raise InputError("without one of the systems only ties are left; there are too few systems or too many ties")
+        raise InputError("without one of the systems only ties are left; "
+                         "there are too few systems or too many ties")
     return without.var(1)*(without.shape[1] - 1)
 
 def find_unmoved(draws: Draws, statistic: Agreement,
                  contrasts: np.ndarray | None = None, # (K, M); None: the metrics themselves
                 ) -> np.ndarray:                      # (K,) bool
-    "Which values did not change in any draw of the side that decides: their standard error is unknown, not 0."
+    """Which values did not change in any draw of the side that decides: their standard error is unknown, not
+    0."""
     C = np.eye(len(draws.full)) if contrasts is None else contrasts
     if draws.side == "systems": variance = _jackknife(C @ straighten(statistic, draws.without))
     else: variance = _variance(C @ straighten(statistic, draws.parts["items"]), "items")
@@ -151,7 +157,8 @@ def _least_error(draws: Draws, statistic: Agreement,
     if draws.side == "items": return np.where(away > STILL, away/t, far)
     return far if larger is None else np.maximum(larger, away/t)
 
-def _both_sides(seen: dict, variance: dict, df: dict) -> tuple[np.ndarray, np.ndarray]: # (K,) errors, degrees of freedom
+# (K,) errors, degrees of freedom
+def _both_sides(seen: dict, variance: dict, df: dict) -> tuple[np.ndarray, np.ndarray]:
     total = sum(variance.values())
     excess = np.maximum(seen["both"] - seen["items"] - seen["systems"], 0) if "both" in seen else 0.0
     joint = np.maximum(total - excess, np.maximum(variance["items"], variance["systems"]))
@@ -161,7 +168,8 @@ def _both_sides(seen: dict, variance: dict, df: dict) -> tuple[np.ndarray, np.nd
 def standard_errors(draws: Draws, statistic: Agreement,
                     contrasts: np.ndarray | None = None, # (K, M); None: the metrics themselves
                    ) -> Estimates:
-    "What the draws say about metrics or differences of metrics; raises InputError if most draws are undefined."
+    """What the draws say about metrics or differences of metrics; raises InputError if most draws are
+    undefined."""
     C = np.eye(len(draws.full)) if contrasts is None else contrasts
     # (K,) each
     seen = {side: _variance(C @ straighten(statistic, part), side) for side, part in draws.parts.items()}

@@ -31,17 +31,27 @@ CLAIMS = {"violation": "Whenever the base is right, the edited text is false.",
           "less": "Whenever the base is right, the edited text is right too, and says less.",
           "form": "The edited text says the same as the base, in worse form.",
           "valid": "Whenever the base is right, the edited text is as right."}
-WRONG, BAD, NEITHER = "the label is wrong", "bad English", "neither: the label is right and the English is good"
-READING = {"title": "Reading edits", "question": "Is the label right, and is the edited text good English?", "source": "Base, taken to be right",
+WRONG = "the label is wrong"
+BAD = "bad English"
+NEITHER = "neither: the label is right and the English is good"
+READING = {"title": "Reading edits", "question": "Is the label right, and is the edited text good "
+           "English?", "source": "Base, taken to be right",
            "output": "Edited text", "references": "What the label claims", "none": NEITHER,
-           "instructions": "Each question shows a text, the same text after an edit, and what the edit's label claims. Tick \u201cthe label is wrong\u201d "
-                           "if the claim does not hold. Tick \u201cbad English\u201d if the edit has made the text ungrammatical or nonsense; a base that is "
-                           "no good English itself is no reason to. Both can be ticked. If neither is the case, tick the last box."}
+           "instructions": "Each question shows a text, the same text after an edit, and what the edit's "
+           "label claims. Tick \u201cthe label is wrong\u201d "
+                           "if the claim does not hold. Tick \u201cbad English\u201d if the edit has made "
+                           "the text ungrammatical or nonsense; a base that is "
+                           "no good English itself is no reason to. Both can be ticked. If neither is the "
+                           "case, tick the last box."}
 
 def edits_signature() -> str:
-    "What the edits are made of, in twelve letters: their code and the tables of words; readings of other edits count as old."
-    rooms = [importlib.import_module(f"invariant_metrics.{name}") for name in ("edits.words", "edits.word_lists", "edits.word_families", "invariants.caption_words")]
-    code = [line for room in rooms for line in Path(room.__file__).read_text(encoding="utf-8").splitlines() if not line.startswith("# %%")]
+    """What the edits are made of, in twelve letters: their code and the tables of words; readings of other
+    edits count as old."""
+    rooms = [importlib.import_module(f"invariant_metrics.{name}")
+             for name in ("edits.words", "edits.word_lists", "edits.word_families",
+                          "invariants.caption_words")]
+    code = [line for room in rooms for line in Path(room.__file__).read_text(encoding="utf-8").splitlines()
+            if not line.startswith("# %%")]
     tables = [path.read_text(encoding="utf-8") for path in sorted((assets_folder()/"words").glob("*.tsv"))]
     return digest([code, tables])[:12]
 
@@ -56,89 +66,110 @@ def edit_sample(task: str, target,                      # references, as `probe`
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     for name in families or ():
         if name not in word_edits: raise unknown("edit", name, word_edits.names())
-    refs, names = load_references(target), list(families or [n for n in edits_of(task) if n not in ENDS_OF_SCALE])
+    refs = load_references(target)
+    names = list(families or [n for n in edits_of(task) if n not in ENDS_OF_SCALE])
     held = None if source is None else load_texts(source, "source", alone=True)
     made_from = None if held is None else dict(zip(held.names, held.items))
-    if made_from is not None and (lost := [n for n in refs.names if n not in made_from]): raise InputError(f"{len(lost)} references have no source: {few(lost)}")
-    cases = text_cases(refs.items, None if made_from is None else [made_from[n] for n in refs.names], seed=seed)
+    if made_from is not None and (lost := [n for n in refs.names if n not in made_from]):
+        raise InputError(f"{len(lost)} references have no source: {few(lost)}")
+    cases = text_cases(refs.items, None if made_from is None else [made_from[n] for n in refs.names],
+                       seed=seed)
     rows = []
     for name in names:
         found = 0
         for i in rng(seed, "sample", name).permutation(len(cases)):
             edit = word_edits[name](cases[i], 1, rng(seed, "sheet", name, int(i)))
             if edit is None or not edit.proved: continue
-            rows.append({"family": name, "kind": word_edits[name].kind_in(task), "item": refs.names[i], "base": cases[i].text, "edited": edit.text})
+            rows.append({"family": name, "kind": word_edits[name].kind_in(task), "item": refs.names[i],
+                         "base": cases[i].text, "edited": edit.text})
             found += 1
             if found == sample: break
-        if families and not found: raise InputError(f"{name} applies to none of the {len(cases)} texts; leave it out")
+        if families and not found:
+            raise InputError(f"{name} applies to none of the {len(cases)} texts; leave it out")
     if not rows: raise InputError(f"no edit applies to any of the {len(cases)} texts")
     return pd.DataFrame(rows)
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #2bcf976e
 def _unchanged(rows: pd.DataFrame, checks: int) -> list[dict]: # questions with a known answer
     texts = rows.drop_duplicates("base").iloc[:checks]
-    return [{"item": f"check {k + 1}", "system": "check", "source": r.base, "output": r.base, "references": [CLAIMS["violation"]], "answer": WRONG,
-             "why": "Nothing was changed, so the text is as right as before."} for k, r in enumerate(texts.itertuples())]
+    return [{"item": f"check {k + 1}", "system": "check", "source": r.base, "output": r.base,
+             "references": [CLAIMS["violation"]], "answer": WRONG, "why": "Nothing was changed, "
+             "so the text is as right as before."} for k, r in enumerate(texts.itertuples())]
 
-def edit_sheet(task: str, target, out: str | Path,     # the page; its key goes to `<out>.key.json`
+def edit_sheet(task: str, target, out: str | Path, # the page; its key goes to `<out>.key.json`
                *, source=None, families: Sequence[str] | None = None, sample: int = 60,
-               evaluators: int = 10,                   # plans in the page; a reader takes one
-               per_evaluator: int = 300,               # questions for each, at most
-               checks: int = 6,                        # questions with a known answer, two of them in the tutorial
+               evaluators: int = 10,               # plans in the page; a reader takes one
+               per_evaluator: int = 300,           # questions for each, at most
+               checks: int = 6, # questions with a known answer, two of them in the tutorial
                seed: int = 0) -> LabelPage:
     "A page on which people read edits; raises InputError as `edit_sample` and `collect`."
     rows = edit_sample(task, target, source, families, sample, seed)
-    asked = [{"item": f"{r.family} {k}", "system": r.family, "source": r.base, "output": r.edited, "references": [CLAIMS[r.kind]]}
-             for k, r in enumerate(rows.itertuples(), 1)]
-    made = collect([*asked, *_unchanged(rows, checks)], "failures", out, {WRONG: "", BAD: ""}, evaluators, min(per_evaluator, len(asked)),
-                   tutorial=min(2, checks), words=READING, seed=seed)
+    asked = [{"item": f"{r.family} {k}", "system": r.family, "source": r.base, "output": r.edited,
+              "references": [CLAIMS[r.kind]]} for k, r in enumerate(rows.itertuples(), 1)]
+    made = collect([*asked, *_unchanged(rows, checks)], "failures", out, {WRONG: "", BAD: ""}, evaluators,
+                   min(per_evaluator, len(asked)), tutorial=min(2, checks), words=READING, seed=seed)
     key = label_key(made.path)
-    key["edits"] = {"task": task, "signature": edits_signature(), "kinds": dict(zip(rows["family"], rows["kind"]))}
-    with atomic_write(made.key) as path: path.write_text(json.dumps(key, ensure_ascii=False, indent=1), encoding="utf-8")
+    key["edits"] = {"task": task, "signature": edits_signature(),
+                    "kinds": dict(zip(rows["family"], rows["kind"]))}
+    with atomic_write(made.key) as path:
+        path.write_text(json.dumps(key, ensure_ascii=False, indent=1), encoding="utf-8")
     return made
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #5eb6ae4b
-CARD = ("family", "task", "kind", "edits", "readers", "wrong", "wrong_low", "wrong_high", "bad", "bad_low", "bad_high", "signature")
+CARD = ("family", "task", "kind", "edits", "readers", "wrong", "wrong_low", "wrong_high", "bad", "bad_low",
+        "bad_high", "signature")
 STORED = "edit-readings.csv"
 
 def edit_readings(answers,                     # files that readers have saved, or a folder of them
                   page=None,                   # the page or its key; None: the key beside the answers
                   out: str | Path | None = None, # folder of readings, to which these are added
                  ) -> tuple[pd.DataFrame, tuple[str, ...]]: # a row for each family that was read: CARD; notes
-    "The share of wrong labels and of bad English of each family; raises InputError on answers of another page."
+    """The share of wrong labels and of bad English of each family; raises InputError on answers of another
+    page."""
     labels = read_labels(answers, page)
-    if "edits" not in labels.key: raise InputError(f"page {labels.key['page']} is no sheet of edits; `agree labels` reads it")
+    if "edits" not in labels.key:
+        raise InputError(f"page {labels.key['page']} is no sheet of edits; `agree labels` reads it")
     about, frame = labels.key["edits"], labels.frame[labels.frame["system"] != "check"]
-    said = frame.pivot_table(index=["system", "code", "rater"], columns="aspect", values="score").groupby(["system", "code"]).mean()
+    said = frame.pivot_table(index=["system", "code", "rater"], columns="aspect",
+                             values="score").groupby(["system", "code"]).mean()
     rows = []
     for family in [f for f in about["kinds"] if f in said.index.get_level_values(0)]:
         own = said.loc[family]
         row = {"family": family, "task": about["task"], "kind": about["kinds"][family], "edits": len(own),
                "readers": frame.loc[frame["system"] == family, "rater"].nunique()}
-        for name, box in (("wrong", WRONG), ("bad", BAD)): row |= dict(zip((name, f"{name}_low", f"{name}_high"), wilson(float(own[box].mean()), len(own))))
+        for name, box in (("wrong", WRONG), ("bad", BAD)):
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), wilson(float(own[box].mean()), len(own))))
         rows.append(row | {"signature": about["signature"]})
     found = pd.DataFrame(rows, columns=list(CARD))
     if out is not None: _store(found, Path(out))
     return found, labels.notes
 
-def _store(found: pd.DataFrame, folder: Path) -> None: # beside what is there of other families; a family that was read again is replaced
+# beside what is there of other families; a family that was read again is replaced
+def _store(found: pd.DataFrame, folder: Path) -> None:
     before = stored_readings(folder) if (folder/STORED).is_file() else found[:0]
     again = before.set_index(["family", "task"]).index.isin(found.set_index(["family", "task"]).index)
-    with atomic_write(folder/STORED) as path: pd.concat([before[~again], found], ignore_index=True).to_csv(path, index=False, float_format="%.4g")
+    with atomic_write(folder/STORED) as path:
+        pd.concat([before[~again], found], ignore_index=True).to_csv(path, index=False, float_format="%.4g")
 
 def stored_readings(folder: str | Path | None = None) -> pd.DataFrame: # CARD
-    "Readings in a folder, or those that come with the package; raises InputError where there are none or the table is another."
+    """Readings in a folder, or those that come with the package; raises InputError where there are none or
+    the table is another."""
     path = Path(folder or assets_folder())/STORED
-    if not path.is_file(): raise InputError(f"{path.parent} holds no readings; `probe edits TASK --answers FILES --out {path.parent}` writes them")
+    if not path.is_file():
+        raise InputError(f"{path.parent} holds no readings; `probe edits TASK --answers FILES --out "
+                         f"{path.parent}` writes them")
     table = load_table(path)
-    if tuple(table.columns) != CARD: raise InputError(f"{path} is no table of readings; its columns are {few(list(table.columns), 12)}")
+    if tuple(table.columns) != CARD:
+        raise InputError(f"{path} is no table of readings; its columns are {few(list(table.columns), 12)}")
     texts = ("family", "task", "kind", "signature")
-    return table.astype({c: float for c in CARD if c not in texts}).astype({"edits": int, "readers": int}).reset_index(drop=True)
+    return table.astype({c: float for c in CARD if c not in texts}).astype({"edits": int,
+        "readers": int}).reset_index(drop=True)
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #3e6d617f
 UNREAD, OLD = "not yet read by people", "read before the edits were changed"
 
-def _share(value: float, low: float, high: float) -> str: return f"{100*value:.0f} % ({100*low:.0f}–{100*high:.0f})"
+def _share(value: float, low: float, high: float) -> str:
+    return f"{100*value:.0f} % ({100*low:.0f}–{100*high:.0f})"
 
 def edit_cards(task: str,
                readings: str | Path | None = None, # folder; None: those of the package
@@ -149,10 +180,12 @@ def edit_cards(task: str,
     known, now, rows = known[known["task"] == task].set_index("family"), edits_signature(), []
     for name in edits_of(task):
         edit = word_edits[name]
-        row = {"family": name, "kind": edit.kind_in(task), "severity": edit.severity, "levels": edit.steps, "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": UNREAD}
+        row = {"family": name, "kind": edit.kind_in(task), "severity": edit.severity, "levels": edit.steps,
+               "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": UNREAD}
         if name in known.index:
             r = known.loc[name]
-            row |= {"wrong_labels": _share(r.wrong, r.wrong_low, r.wrong_high), "bad_english": _share(r.bad, r.bad_low, r.bad_high),
-                    "read": f"{r.edits} edits, read by {r.readers}" + ("" if r.signature == now else f"; {OLD}")}
+            row |= {"wrong_labels": _share(r.wrong, r.wrong_low, r.wrong_high),
+                    "bad_english": _share(r.bad, r.bad_low, r.bad_high), "read": f"{r.edits} edits, "
+                    f"read by {r.readers}" + ("" if r.signature == now else f"; {OLD}")}
         rows.append(row)
     return pd.DataFrame(rows)

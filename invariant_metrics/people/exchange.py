@@ -23,19 +23,22 @@ def _standardized(table: ScoreTable, a: str, b: str, statistic: Agreement) -> np
     if statistic.form != "choices": pair = pair - pair.mean(1, keepdims=True)
     return pair/np.sqrt((pair**2).mean(1, keepdims=True))
 
-def swap_test(table: ScoreTable,
-              a: str, b: str,             # two of its metrics
-              statistic: str | Agreement = "pearson",
-              unit: str = "item",
-              exchange: str = "system",   # what is exchanged as a whole: a "cell", an "item" (its group), a "system"
-              *, reps: int = 999, seed: int = 0,
-             ) -> float:                  # in [1/(reps + 1), 1]
-    "P-value of the hypothesis that two metrics are exchangeable; raises InputError on unknown names or an undefined statistic."
+def swap_test(
+    table: ScoreTable,
+    a: str, b: str,           # two of its metrics
+    statistic: str | Agreement = "pearson",
+    unit: str = "item",
+    exchange: str = "system", # what is exchanged as a whole: a "cell", an "item" (its group), a "system"
+    *, reps: int = 999, seed: int = 0,
+) -> float: # in [1/(reps + 1), 1]
+    """P-value of the hypothesis that two metrics are exchangeable; raises InputError on unknown names or an
+    undefined statistic."""
     if exchange not in EXCHANGES: raise unknown("exchange", exchange, EXCHANGES)
     for name in (a, b):
         if name not in table.names: raise unknown("metric", name, table.names)
     if unit == "system" and table.corpus:
-        raise InputError("scores of outputs are exchanged, and corpus values are made of more than those; give a table of means")
+        raise InputError("scores of outputs are exchanged, and corpus values are made of more than "
+                         "those; give a table of means")
     statistic = agreement_named(statistic)
     pair = _standardized(table, a, b, statistic)
     # (N,) exchanged together
@@ -55,7 +58,8 @@ def swap_test(table: ScoreTable,
         gaps.append(np.abs(values[:len(block)] - values[len(block):]))
     seen, *others = np.concatenate(gaps)
     if not np.isfinite(seen):
-        raise InputError(f"{statistic.name} over unit {unit} is undefined for {a} or {b}; there is no difference to test")
+        raise InputError(f"{statistic.name} over unit {unit} is undefined for {a} or {b}; "
+                         "there is no difference to test")
     extreme = ~(np.array(others) < seen - 1e-12)
     return float((1 + extreme.sum())/(reps + 1))
 
@@ -64,7 +68,8 @@ def williams(r12: float, r13: float, # of the human scores with each metric
              r23: float,             # of the two metrics
              n: int,                 # independent rows
             ) -> tuple[float, float]: # t with n − 3 degrees of freedom, two-sided p
-    "Williams' test of two dependent Pearson correlations (Williams 1959, Steiger 1980); raises InputError on impossible ones."
+    """Williams' test of two dependent Pearson correlations (Williams 1959, Steiger 1980); raises InputError
+    on impossible ones."""
     if n < 4: raise InputError(f"{n} rows are too few for Williams' test; at least 4 are needed")
     determinant = 1 - r12**2 - r13**2 - r23**2 + 2*r12*r13*r23
     if max(map(abs, (r12, r13, r23))) > 1 or determinant < -1e-12:

@@ -17,7 +17,8 @@ def forest(table: pd.DataFrame,    # rows of one statistic, unit and population
            ceiling: pd.DataFrame | None = None,  # of the same, for the line
            ax=None,
           ):                       # the axes
-    "Metrics with intervals, the ceiling as a line, chance as a dotted one; raises InputError on rows of several kinds."
+    """Metrics with intervals, the ceiling as a line, chance as a dotted one; raises InputError on rows of
+    several kinds."""
     import matplotlib.pyplot as plt
     kinds = table[["statistic", "unit", "generalize"]].drop_duplicates()
     if len(kinds) != 1:

@@ -42,14 +42,16 @@ def save_frames(result,             # a dataclass with frames, a signature and n
     except InputError as error:
         if not found and folder.is_dir() and not any(folder.iterdir()): folder.rmdir()
         reason = getattr(error.__cause__, "strerror", None) or error
-        raise InputError(f"cannot write the result into {folder}: {reason}; nothing of it was written") from error
+        raise InputError(f"cannot write the result into {folder}: {reason}; "
+                         "nothing of it was written") from error
     return folder
 
 
 # %% ../../nbs/people/110_human.ipynb #2e791fd4
 TABLE = ["metric", "statistic", "unit", "generalize", "value", "ci_low", "ci_high", "p", "chance", "turned",
          "n_rows", "n_items", "n_systems", "n_groups", "signature"]
-COMPARED = ["statistic", "unit", "generalize", "metric_a", "metric_b", "difference", "ci_low", "ci_high", "p", "p_holm", "p_bh"]
+COMPARED = ["statistic", "unit", "generalize", "metric_a", "metric_b", "difference", "ci_low", "ci_high", "p",
+            "p_holm", "p_bh"]
 RANKS = ["statistic", "unit", "generalize", "rank", "metric", "letters"]
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,8 @@ class AgreeResult:
     "How well metrics agree with people, how they compare, and what people among themselves reach."
     table: pd.DataFrame        # TABLE: a row for each metric and statistic
     comparisons: pd.DataFrame  # COMPARED: a row for each pair of metrics
-    ranks: pd.DataFrame        # RANKS: best first; two metrics share a letter exactly if they do not differ significantly
+    # RANKS: best first; two metrics share a letter exactly if they do not differ significantly
+    ranks: pd.DataFrame
     ceiling: pd.DataFrame      # CEILING: what people reach among themselves; empty if there is one rater
     ledger: pd.DataFrame       # metric, direction, turned, scores, signature
     signature: str
@@ -78,8 +81,8 @@ class AgreeResult:
         return cls(**frames, signature=stored["signature"], notes=tuple(stored["notes"]))
 
 # %% ../../nbs/people/110_human.ipynb #94a2a3e5
-STATISTICS = {"item": ("pearson", "spearman", "tau_c"), "within-item": ("tau_b", "accuracy"), "system": ("pearson", "tau_b"),
-              "choice": ("choice", "two_afc")}
+STATISTICS = {"item": ("pearson", "spearman", "tau_c"), "within-item": ("tau_b", "accuracy"),
+              "system": ("pearson", "tau_b"), "choice": ("choice", "two_afc")}
 
 def named_statistics(names: str | Sequence[str], # empty: the usual ones of the unit
                      unit: str) -> list[Agreement]:
@@ -100,7 +103,8 @@ class AgreeRows:
     ranks: list[dict]
     notes: tuple[str, ...]
 
-def _metric_rows(found: MetricAgreement, judged: JudgedScores, head: dict, counts: dict, signature: Signature) -> list[dict]:
+def _metric_rows(found: MetricAgreement, judged: JudgedScores, head: dict, counts: dict,
+                 signature: Signature) -> list[dict]:
     items = counts["items"] if judged.items is None else judged.items
     systems = counts["systems"] if counts["systems"] > 1 else 0
     n = dict(n_rows=counts["rows"], n_items=items, n_systems=systems, n_groups=counts["groups"])
@@ -108,8 +112,8 @@ def _metric_rows(found: MetricAgreement, judged: JudgedScores, head: dict, count
     for metric, value, ci, p in zip(found.names, found.value, found.ci, found.p):
         scores = digest(judged.scores.signatures[metric])
         own = signature.extended(unit=head["unit"], statistic=head["statistic"], metric=metric, scores=scores)
-        rows.append(dict(metric=metric, **head, value=value, ci_low=ci.low, ci_high=ci.high, p=p, chance=found.chance,
-                         turned=metric in judged.scores.turned, **n, signature=str(own)))
+        rows.append(dict(metric=metric, **head, value=value, ci_low=ci.low, ci_high=ci.high, p=p,
+                         chance=found.chance, turned=metric in judged.scores.turned, **n, signature=str(own)))
     return rows
 
 def agree_rows(judged: JudgedScores,
@@ -117,13 +121,17 @@ def agree_rows(judged: JudgedScores,
                design: AgreementDesign, # the statistic, and how it is tested
                signature: Signature,    # of the whole result
               ) -> AgreeRows:
-    "Agreement and comparisons of all metrics; raises InputError if the statistic is undefined or the draws are too few."
-    table, head = judged.views[view], dict(statistic=design.statistic.name, unit=view, generalize=design.generalize)
+    """Agreement and comparisons of all metrics; raises InputError if the statistic is undefined or the draws
+    are too few."""
+    table = judged.views[view]
+    head = dict(statistic=design.statistic.name, unit=view, generalize=design.generalize)
     league = compare_metrics(table, design)
     rows = _metric_rows(league.agreed, judged, head, table.counts, signature)
-    pairs = league.frame.rename(columns={"a": "metric_a", "b": "metric_b", "low": "ci_low", "high": "ci_high"})
+    pairs = league.frame.rename(columns={"a": "metric_a", "b": "metric_b", "low": "ci_low",
+                                         "high": "ci_high"})
     pairs = pairs.assign(**head)[COMPARED].to_dict("records")
-    ranks = [dict(**head, rank=k, metric=metric, letters=found) for k, (metric, found) in enumerate(league.letters.items(), 1)]
+    ranks = [dict(**head, rank=k, metric=metric, letters=found)
+             for k, (metric, found) in enumerate(league.letters.items(), 1)]
     return AgreeRows(rows, pairs, ranks, league.agreed.notes)
 
 # %% ../../nbs/people/110_human.ipynb #ab723071
@@ -144,14 +152,17 @@ def wrong_way_notes(rows: Sequence[dict],     # of TABLE
 # %% ../../nbs/people/110_human.ipynb #af131298
 def metric_ledger(judged: JudgedScores) -> pd.DataFrame: # metric, direction, turned, scores, signature
     "What was done with every metric."
-    words, scores = {True: "higher is better", False: "lower is better", None: "not known, taken as higher"}, judged.scores
+    words = {True: "higher is better", False: "lower is better", None: "not known, taken as higher"}
+    scores = judged.scores
     counts = scores.table.groupby("metric").size()
-    rows = [(name, words[better] + scores.decided.get(name, ""), name in scores.turned, int(counts[name]), scores.signatures[name])
-            for name, better in scores.higher.items()]
+    rows = [(name, words[better] + scores.decided.get(name, ""), name in scores.turned, int(counts[name]),
+             scores.signatures[name]) for name, better in scores.higher.items()]
     return pd.DataFrame(rows, columns=["metric", "direction", "turned", "scores", "signature"])
 
 # %% ../../nbs/people/110_human.ipynb #33784076
-def _all_rows(judged: JudgedScores, designs: Sequence[AgreementDesign], signature: Signature) -> tuple[list[AgreeRows], list[str]]:
+def _all_rows(
+    judged: JudgedScores, designs: Sequence[AgreementDesign], signature: Signature
+) -> tuple[list[AgreeRows], list[str]]:
     parts, notes = [], []
     for design in designs:
         for view, table in judged.views.items():
@@ -165,21 +176,23 @@ def _all_rows(judged: JudgedScores, designs: Sequence[AgreementDesign], signatur
     return parts, notes
 
 @checked_arguments
-def agree(judgments,                       # what `load_judgments` takes, Judgments, or Choices
-          metrics=None,                    # a table (file or frame), names of metrics; None: scores that came with the data
-          unit: str = "item",              # all outputs together; "system": systems after averaging; "within-item": averaged
-          statistics: Sequence[str] = (),  # of AGREEMENTS; empty: the usual ones of the unit
-          generalize: str = "items",       # intervals and tests are for new "items", "systems", or "both"
-          *, ratings: str = "mean",        # a row is an output with its mean rating; "each": a row is a rating
-          pool: str | None = None,         # over systems, "corpus": the value of all items, e.g. BLEU; "mean"; None: corpus if there is one
-          lower: Sequence[str] = (),       # metrics of which less is better, whatever a card says
-          higher: Sequence[str] = (),      # metrics of which more is better, whatever a card says
-          intersect: bool = False,         # use the outputs that both sides have
-          reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
-          weights=None,                    # of metrics that are run: {name: weights}, see `WeightChoice`
-          encoder=None, layer: str | None = None,  # of metrics that are run, for those that take them, as in `score`
-          metric_options: Mapping | None = None,   # the same, e.g. {"long": "split"}
-         ) -> AgreeResult:
+def agree(
+    judgments,                             # what `load_judgments` takes, Judgments, or Choices
+    metrics=None, # a table (file or frame), names of metrics; None: scores that came with the data
+    unit: str = "item", # all outputs together; "system": systems after averaging; "within-item": averaged
+    statistics: Sequence[str] = (),        # of AGREEMENTS; empty: the usual ones of the unit
+    generalize: str = "items",             # intervals and tests are for new "items", "systems", or "both"
+    *, ratings: str = "mean", # a row is an output with its mean rating; "each": a row is a rating
+    # over systems, "corpus": the value of all items, e.g. BLEU; "mean"; None: corpus if there is one
+    pool: str | None = None,
+    lower: Sequence[str] = (),             # metrics of which less is better, whatever a card says
+    higher: Sequence[str] = (),            # metrics of which more is better, whatever a card says
+    intersect: bool = False,               # use the outputs that both sides have
+    reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
+    weights=None,                          # of metrics that are run: {name: weights}, see `WeightChoice`
+    encoder=None, layer: str | None = None, # of metrics that are run, for those that take them, as in `score`
+    metric_options: Mapping | None = None, # the same, e.g. {"long": "split"}
+) -> AgreeResult:
     "How well metrics agree with people; raises InputError, in one line, if data do not fit or are too few."
     check_range("reps", reps, 2, 10**6)
     check_level(confidence)
@@ -187,10 +200,12 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
     unit = judged_unit(judgments, unit)
     statistics = named_statistics(statistics, unit)
     for_metrics = {**(metric_options or {}), "encoder": encoder, "layer": layer}
-    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device, weights, for_metrics)
+    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device, weights,
+                          for_metrics)
     options = dict(reps=reps, seed=seed, confidence=confidence)
-    signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit, ratings=None if judged.votes is not None else ratings,
-                             pool=judged.pool, generalize=generalize, **options)
+    signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit,
+                             ratings=None if judged.votes is not None else ratings, pool=judged.pool,
+                             generalize=generalize, **options)
     designs = [AgreementDesign(statistic, judged.unit, generalize, **options) for statistic in statistics]
     ceiling, reasons = [], []
     if judged.panel is not None: ceiling, reasons = panel_ceilings(judged.panel, statistics, ratings, options)
@@ -198,9 +213,14 @@ def agree(judgments,                       # what `load_judgments` takes, Judgme
     parts, skipped = _all_rows(judged, designs, signature)
     def rows(key): return [row for part in parts for row in getattr(part, key)]
     table = rows("table")
-    tests = [design.statistic.name for design in designs if design.statistic.form == "matrix" and judged.pool == "corpus"]
-    if tests: reasons = [*reasons, f"{few(tests)} tests systems by scores of items; corpus values have no part in it"]
+    tests = [design.statistic.name for design in designs
+             if design.statistic.form == "matrix" and judged.pool == "corpus"]
+    if tests:
+        reasons = [*reasons,
+                   f"{few(tests)} tests systems by scores of items; corpus values have no part in it"]
     notes = (*judged.notes, *skipped, *reasons, *wrong_way_notes(table, judged), *rows("notes"))
-    return AgreeResult(pd.DataFrame(table, columns=TABLE), pd.DataFrame(rows("comparisons"), columns=COMPARED),
-                       pd.DataFrame(rows("ranks"), columns=RANKS), pd.DataFrame(ceiling, columns=CEILING).astype({"limit": float}),
-                       metric_ledger(judged), str(signature), tuple(dict.fromkeys(notes)))
+    return AgreeResult(pd.DataFrame(table, columns=TABLE),
+                       pd.DataFrame(rows("comparisons"), columns=COMPARED),
+                       pd.DataFrame(rows("ranks"), columns=RANKS), pd.DataFrame(ceiling,
+        columns=CEILING).astype({"limit": float}), metric_ledger(judged), str(signature),
+                       tuple(dict.fromkeys(notes)))

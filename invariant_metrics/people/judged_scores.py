@@ -23,16 +23,18 @@ from .score_table import UNITS, CorpusRows, ScoreTable, score_table
 # %% ../../nbs/people/100_judged_scores.ipynb #d7eb92b8
 @dataclass(frozen=True, eq=False)
 class JudgedScores:
-    "People and metrics on the same rows, higher is better: checked once, trusted by everything that computes."
+    """People and metrics on the same rows, higher is better: checked once, trusted by everything that
+    computes."""
     name: str                             # of the judgments
     unit: str                             # of UNITS: what statistics run over
-    views: dict[str, ScoreTable | str]    # what is shown -> its table, or why there is none; the first one has a table
-    scores: MetricScores                  # directions and signatures of the metrics
-    people: pd.DataFrame                  # the human side of all rows
-    items: int | None                     # that people judged, 0 if they judged whole systems; None: those of each view
-    panel: Panel | None = None            # of ratings, if people rated outputs several times
-    votes: pd.DataFrame | None = None     # of choices: votes_first, votes, group
-    pool: str | None = None               # of POOLS, if it makes a difference: how items become the value of a system
+    # what is shown -> its table, or why there is none; the first one has a table
+    views: dict[str, ScoreTable | str]
+    scores: MetricScores              # directions and signatures of the metrics
+    people: pd.DataFrame              # the human side of all rows
+    items: int | None # that people judged, 0 if they judged whole systems; None: those of each view
+    panel: Panel | None = None        # of ratings, if people rated outputs several times
+    votes: pd.DataFrame | None = None # of choices: votes_first, votes, group
+    pool: str | None = None # of POOLS, if it makes a difference: how items become the value of a system
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,7 +51,8 @@ def shared_outputs(wide: pd.DataFrame,     # a row for each item and system, a c
                    intersect: bool,        # keep what all have
                    where: str,             # for messages
                   ) -> tuple[pd.MultiIndex, tuple[str, ...]]: # what people and all metrics have, notes
-    "The outputs that both sides have; raises InputError, listing the others, unless `intersect` allows to leave them out."
+    """The outputs that both sides have; raises InputError, listing the others, unless `intersect` allows to
+    leave them out."""
     judged = wide.reindex(keys)
     kept = judged.index[judged.notna().all(axis=1)]
     extra = wide.index.difference(keys)
@@ -67,7 +70,9 @@ def shared_outputs(wide: pd.DataFrame,     # a row for each item and system, a c
     return kept, (f"{what}; the {len(kept)} that all have are used",)
 
 # %% ../../nbs/people/100_judged_scores.ipynb #d2a76a44
-def _same_items(wide: pd.DataFrame, systems: set, intersect: bool, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _same_items(
+    wide: pd.DataFrame, systems: set, intersect: bool, where: str
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
     # the rows of items that all metrics have for all systems, notes
     item, system = wide.index.get_level_values("item"), wide.index.get_level_values("system")
     single = wide[item != ""].notna().any() # metrics with scores of items
@@ -80,21 +85,26 @@ def _same_items(wide: pd.DataFrame, systems: set, intersect: bool, where: str) -
     table = wide.loc[rows, single].reindex(every)
     gone = {m: every[table[m].isna()] for m in table if table[m].isna().any()}
     if not gone: return wide, ()
-    lacks = "; ".join(f"{m} lacks {len(keys)} of {len(every)} outputs ({_listing(keys)})" for m, keys in gone.items())
+    lacks = "; ".join(f"{m} lacks {len(keys)} of {len(every)} outputs ({_listing(keys)})"
+                      for m, keys in gone.items())
     left = every.levels[0].difference(pd.Index([i for keys in gone.values() for i, _ in keys]))
     what = f"systems were not measured on the same items: {lacks}"
     if not len(left):
-        raise InputError(f"{where}: {what}; no item is left that all have; mend the table or give one value for each system")
+        raise InputError(f"{where}: {what}; no item is left that all have; "
+                         "mend the table or give one value for each system")
     if not intersect:
-        raise InputError(f"{where}: {what}; intersect=True (--intersect) keeps the {len(left)} items that all have")
+        raise InputError(f"{where}: {what}; intersect=True (--intersect) "
+                         f"keeps the {len(left)} items that all have")
     return wide[item.isin(["", *left])], (f"{what}; the {len(left)} items that all have are used",)
 
-def system_means(human: pd.DataFrame, # item, system, group, score
-                 wide: pd.DataFrame,  # a row for each item and system, a column for each metric
-                 intersect: bool, where: str,
-                 corpus: Callable | None = None, # outputs -> corpus values of systems, which replace means
-                ) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # the same two with a row for each system, notes
-    "Values of systems by people and metrics over the same items; raises InputError, listing them, if they are not the same."
+def system_means(
+    human: pd.DataFrame,            # item, system, group, score
+    wide: pd.DataFrame,             # a row for each item and system, a column for each metric
+    intersect: bool, where: str,
+    corpus: Callable | None = None, # outputs -> corpus values of systems, which replace means
+) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # the same two with a row for each system, notes
+    """Values of systems by people and metrics over the same items; raises InputError, listing them, if they
+    are not the same."""
     notes = ()
     if (human["item"] == "").all(): wide, notes = _same_items(wide, set(human["system"]), intersect, where)
     elif (wide.index.get_level_values("item") != "").any():
@@ -110,7 +120,8 @@ def system_means(human: pd.DataFrame, # item, system, group, score
 
 # %% ../../nbs/people/100_judged_scores.ipynb #98c72c96
 RATINGS = ("mean", "each")
-POOLS = ("corpus", "mean") # what the items of a system are to a metric that has a value of its own for all of them
+# what the items of a system are to a metric that has a value of its own for all of them
+POOLS = ("corpus", "mean")
 
 def human_rows(judgments: Judgments, ratings: str) -> pd.DataFrame: # item, system, group, score
     "A row for each output with its mean rating, or a row for each rating; raises InputError on another word."
@@ -127,13 +138,16 @@ class SharedRows:
     values: pd.DataFrame   # a column for each metric, in the same order
     items: int             # that people judged; 0 if they judged whole systems
     notes: tuple[str, ...]
-    corpus: Mapping[str, CorpusRows] = field(default_factory=dict) # of metrics whose value of a system is no mean of items
+    # of metrics whose value of a system is no mean of items
+    corpus: Mapping[str, CorpusRows] = field(default_factory=dict)
 
 def _pool_note(own: Sequence[str], others: int, pool: str) -> str: # own: metrics with corpus values
     if pool == "mean":
-        return f"systems are compared by means of items; pool='corpus' (--pool corpus) takes the corpus values of {few(list(own))}"
+        return ("systems are compared by means of items; pool='corpus' (--pool corpus) "
+                f"takes the corpus values of {few(list(own))}")
     rest = ", by means of items of the others" if others else ""
-    return f"systems are compared by the corpus values of {few(list(own))}{rest}; pool='mean' (--pool mean) takes means of items"
+    return (f"systems are compared by the corpus values of {few(list(own))}{rest}; "
+            "pool='mean' (--pool mean) takes means of items")
 
 def share_rows(judgments: Judgments, scores: MetricScores,
                unit: str = "item",
@@ -152,7 +166,8 @@ def share_rows(judgments: Judgments, scores: MetricScores,
     own, notes = scores.corpus if unit == "system" else {}, []
     used = own if pool == "corpus" else {}
     if whole:
-        human, wide, left_out = system_means(human, wide, intersect, where, scores.corpus_values if used else None)
+        human, wide, left_out = system_means(human, wide, intersect, where,
+                                             scores.corpus_values if used else None)
         notes += left_out
     if own: notes.append(_pool_note(list(own), len(scores.higher) - len(own), pool))
     elif whole: notes.append("systems are compared by their means")
@@ -162,7 +177,8 @@ def share_rows(judgments: Judgments, scores: MetricScores,
     keys = pd.MultiIndex.from_frame(human[["item", "system"]])
     values = wide.reindex(keys).reset_index(drop=True)
     signs = pd.Series({name: -1.0 if name in scores.turned else 1.0 for name in scores.higher})
-    corpus = {} if whole else {name: rows.take(scores.outputs.get_indexer(keys), signs[name]) for name, rows in used.items()}
+    corpus = ({} if whole else {name: rows.take(scores.outputs.get_indexer(keys), signs[name])
+                                for name, rows in used.items()})
     if not judgments.higher_is_better:
         human = human.assign(score=-human["score"])
         notes.append("human scores are turned: less was better")
@@ -181,7 +197,8 @@ def rows_table(both: SharedRows, unit: str, ratings: str = "mean") -> ScoreTable
                              "use ratings='mean' or unit='item'")
         item = pd.Series(np.arange(len(human))) # the group keeps the ratings of an item together
     if unit == "within-item" and item.is_unique:
-        raise InputError("every item was judged once, so there is nothing to compare within items; use unit='item'")
+        raise InputError("every item was judged once, so there is nothing to compare "
+                         "within items; use unit='item'")
     table = score_table(human["score"].to_numpy(), both.values.to_numpy().T, item=item.to_numpy(),
                         system=human["system"].to_numpy() if systems else None,
                         group=human["group"].to_numpy(), names=tuple(both.values))
@@ -191,7 +208,8 @@ def rows_table(both: SharedRows, unit: str, ratings: str = "mean") -> ScoreTable
 def choice_outputs(choices: Choices) -> Judgments:
     "Both candidates of every pair as outputs of the systems `first` and `second`, for metrics to run on."
     def side(name):
-        return choices.table[["item", name, "references"]].rename(columns={name: "output"}).assign(system=name)
+        return choices.table[["item", name, "references"]].rename(columns={name: "output"}).assign(
+            system=name)
     both = pd.concat([side("first"), side("second")])
     return Judgments(choices.name, both[["item", "system"]].assign(score=0.0), outputs=both)
 
@@ -211,7 +229,8 @@ def _kinds(pairs: pd.DataFrame) -> dict[str, np.ndarray]: # view -> (N,) bool
 def choice_views(pairs: pd.DataFrame,  # as in Choices
                  leads: pd.DataFrame,  # (N, M) first minus second, higher is better
                 ) -> dict[str, ScoreTable | str]:
-    "A table for all pairs and for each kind, or why there is none; raises InputError if there is none for all pairs."
+    """A table for all pairs and for each kind, or why there is none; raises InputError if there is none for
+    all pairs."""
     flip, share = _flipped(pairs), (pairs["votes_first"]/pairs["votes"]).to_numpy()
     share = np.where(flip, 1 - share, share)           # (N,)
     lead = np.where(flip[:, None], -leads, leads)      # (N, M)
@@ -227,7 +246,8 @@ def choice_views(pairs: pd.DataFrame,  # as in Choices
 def judged_unit(judgments: Judgments | Choices,
                 unit: str, # of UNITS; "item" also means "choice" if these are choices
                ) -> str:   # of UNITS
-    "What statistics run over; raises InputError on unknown units and on those that the judgments do not have."
+    """What statistics run over; raises InputError on unknown units and on those that the judgments do not
+    have."""
     if isinstance(judgments, Choices):
         if unit in ("item", "choice"): return "choice"
         raise InputError(f"{judgments.name} holds choices between two; their unit is 'choice', not {unit!r}")
@@ -243,32 +263,39 @@ def _judge_choices(choices: Choices, scores: MetricScores, intersect: bool) -> J
     kept, notes = shared_outputs(wide, keys, intersect, choices.name)
     halves = pd.Series(1, kept).groupby(level=0).size() # item -> 1 or 2
     pairs = choices.table[choices.table["item"].map(halves).eq(2)].reset_index(drop=True)
-    first, second = (wide.loc[[(item, side) for item in pairs["item"]]].to_numpy() for side in ("first", "second"))
+    first, second = (wide.loc[[(item, side) for item in pairs["item"]]].to_numpy()
+                     for side in ("first", "second"))
     signs = [-1.0 if name in scores.turned else 1.0 for name in wide]
     leads = pd.DataFrame(first - second, columns=list(wide))*signs
-    return JudgedScores(choices.name, "choice", choice_views(pairs, leads), scores, pairs, None, votes=pairs, notes=notes)
+    return JudgedScores(choices.name, "choice", choice_views(pairs, leads), scores, pairs, None, votes=pairs,
+                        notes=notes)
 
 def _used_pool(pool: str | None, unit: str, scores: MetricScores) -> str | None:
     if pool not in (None, *POOLS): raise unknown("way to pool items", pool, POOLS)
     if pool and unit != "system":
-        raise InputError(f"pool={pool!r} (--pool) says how items become the value of a system; it has no effect over unit {unit!r}")
+        raise InputError(f"pool={pool!r} (--pool) says how items become the value of a system; "
+                         f"it has no effect over unit {unit!r}")
     if pool == "corpus" and not scores.corpus:
-        raise InputError("none of these metrics has a corpus value, for a table holds scores of items; run them by name, e.g. bleu")
+        raise InputError("none of these metrics has a corpus value, for a table holds scores of items; "
+                         "run them by name, e.g. bleu")
     return pool or "corpus" if unit == "system" and scores.corpus else None
 
-def judge_scores(judgments: Judgments | Choices,
-                 metrics=None,                # as for `metric_scores`
-                 unit: str = "item",          # of UNITS
-                 ratings: str = "mean",       # a row is an output with its mean rating; "each": a row is a rating
-                 pool: str | None = None,     # of POOLS, over systems; None: corpus values of metrics that have them, e.g. BLEU
-                 lower: Sequence[str] = (),   # metrics of which less is better, whatever a card says
-                 higher: Sequence[str] = (),  # metrics of which more is better, whatever a card says
-                 intersect: bool = False,     # use the outputs that both sides have
-                 device: str | None = None,   # where networks run
-                 weights=None,                # of metrics that are run: {name: weights}, see `WeightChoice`
-                 options: Mapping = {},       # of metrics that are run, as in `metric_makers`
-                ) -> JudgedScores:
-    "People and metrics on the same rows, turned and checked; raises InputError, in one line, if they do not fit."
+def judge_scores(
+    judgments: Judgments | Choices,
+    metrics=None,               # as for `metric_scores`
+    unit: str = "item",         # of UNITS
+    ratings: str = "mean",      # a row is an output with its mean rating; "each": a row is a rating
+    # of POOLS, over systems; None: corpus values of metrics that have them, e.g. BLEU
+    pool: str | None = None,
+    lower: Sequence[str] = (),  # metrics of which less is better, whatever a card says
+    higher: Sequence[str] = (), # metrics of which more is better, whatever a card says
+    intersect: bool = False,    # use the outputs that both sides have
+    device: str | None = None,  # where networks run
+    weights=None,               # of metrics that are run: {name: weights}, see `WeightChoice`
+    options: Mapping = {},      # of metrics that are run, as in `metric_makers`
+) -> JudgedScores:
+    """People and metrics on the same rows, turned and checked; raises InputError, in one line, if they do not
+    fit."""
     unit = judged_unit(judgments, unit)
     choices = isinstance(judgments, Choices)
     outputs = choice_outputs(judgments) if choices else judgments
@@ -281,6 +308,7 @@ def judge_scores(judgments: Judgments | Choices,
         return replace(judged, notes=(*before, *judged.notes))
     both = share_rows(judgments, scores, unit, ratings, intersect, pool or "corpus")
     table = rows_table(both, unit, ratings)
-    panel = rating_panel(judgments.scores, judgments.higher_is_better, both.human, both.values) if unit == "item" else None
+    panel = (rating_panel(judgments.scores, judgments.higher_is_better, both.human, both.values)
+             if unit == "item" else None)
     return JudgedScores(judgments.name, unit, {unit: table}, scores, both.human, both.items, panel, pool=pool,
                         notes=(*before, *both.notes))

@@ -36,27 +36,30 @@ from .assign import assign, check_assignment
 # %% ../../nbs/people/140_labeling.ipynb #aaa6aa42
 SCHEMA = 1
 MOST_PLANS = 1000 # of a page
-TASKS = {"realism": "Is this real or generated?", "likert": "How good is this?", "choice": "Which one is better?",
-         "failures": "What did the output get wrong?"}
+TASKS = {"realism": "Is this real or generated?", "likert": "How good is this?",
+         "choice": "Which one is better?", "failures": "What did the output get wrong?"}
 BINARY = {"realism": ("real", "generated"), "choice": ("first", "second")}
 FAILURES = ("object class", "object color", "object enumeration", "action", "size", "details")
 RATING, RATINGS = "rating", tuple(map(str, range(1, 11))) # the further question of failures, and its answers
-WORDS = {"title": "Judging items", "question": "", "instructions": "", "source": "Source", "output": "Output", "references": "References",
-         "low": "very bad", "high": "very good", "none": "none of these: a successful alternative"}
+WORDS = {"title": "Judging items", "question": "", "instructions": "", "source": "Source", "output": "Output",
+         "references": "References", "low": "very bad", "high": "very good",
+         "none": "none of these: a successful alternative"}
 
 # %% ../../nbs/people/140_labeling.ipynb #3303d9c1
 SHOWN = ("source", "output", "first", "second")
-FIELDS = ("item", "system", "input", "part", "real", "answer", "why", "first_system", "second_system", "references", "reference_image",
-          *SHOWN, *(f"{name}_image" for name in SHOWN))
+FIELDS = ("item", "system", "input", "part", "real", "answer", "why", "first_system", "second_system",
+          "references", "reference_image", *SHOWN, *(f"{name}_image" for name in SHOWN))
 
 def _pictures(folder: Path, **same) -> list[dict]:
-    return [{"item": f.relative_to(folder).with_suffix("").as_posix(), "output_image": f, **same} for f in image_paths(folder)]
+    return [{"item": f.relative_to(folder).with_suffix("").as_posix(), "output_image": f, **same}
+            for f in image_paths(folder)]
 
 def _folder(path: Path) -> list[dict]: # real/ and generated/, or a folder for each system, or pictures
     below = sorted(d for d in path.iterdir() if d.is_dir() and not d.name.startswith("."))
     if {d.name for d in below} == {"real", "generated"}:
         real = _pictures(path/"real", real=1)
-        return [{**r, "input": f"real/{r['item']}"} for r in real] + [{**r, "real": 0} for r in _folder(path/"generated")]
+        return [{**r, "input": f"real/{r['item']}"} for r in real] + [{**r, "real": 0}
+            for r in _folder(path/"generated")]
     return [row for d in below for row in _pictures(d, system=d.name)] if below else _pictures(path)
 
 # %% ../../nbs/people/140_labeling.ipynb #3e83888f
@@ -76,29 +79,37 @@ def accepted_answers(answer, task: str,    # as written in the table
     if task in BINARY: found, known = [listed(answer)], BINARY[task]
     elif task == "likert":
         each = answer if isinstance(answer, Mapping) else dict.fromkeys(aspects, answer)
-        if set(each) != set(aspects): raise InputError(f"{where}: the answer must have an entry for each aspect: {few(list(aspects))}")
+        if set(each) != set(aspects):
+            raise InputError(f"{where}: the answer must have an entry for each aspect: {few(list(aspects))}")
         found, known = [listed(each[a]) for a in aspects], ("1", "2", "3", "4", "5")
     else:
         ticked = listed(answer)
         classes = [a for a in aspects if a != RATING]
-        if (lost := sorted(set(ticked) - set(classes))): raise InputError(f"{where}: {lost[0]!r} is no class; known: {few(classes, 9)}")
-        found, known = [[*RATINGS] if a == RATING else ["1" if a in ticked else "0"] for a in aspects], ("0", *RATINGS)
+        if (lost := sorted(set(ticked) - set(classes))):
+            raise InputError(f"{where}: {lost[0]!r} is no class; known: {few(classes, 9)}")
+        found = [[*RATINGS] if a == RATING else ["1" if a in ticked else "0"] for a in aspects]
+        known = ("0", *RATINGS)
     bad = [v for one in found for v in one if v not in known]
-    if bad or not all(found): raise InputError(f"{where}: the known answer {answer!r} is not one of {', '.join(known)}")
+    if bad or not all(found):
+        raise InputError(f"{where}: the known answer {answer!r} is not one of {', '.join(known)}")
     return found
 
 # %% ../../nbs/people/140_labeling.ipynb #7d2c61c8
 def _side(row: dict, name: str, base: Path) -> dict: # {"text": …, "image": …}, as far as they are there
     image = row.get(f"{name}_image")
     if isinstance(image, str): image = base/image
-    return {k: v for k, v in (("text", None if name not in row else str(row[name])), ("image", image)) if v is not None}
+    return {k: v for k, v in (("text", None if name not in row else str(row[name])), ("image", image))
+            if v is not None}
 
 def _cells(row, where: str) -> dict: # those that are filled; an empty text is shown where it may be an output
-    if not isinstance(row, Mapping): raise InputError(f"{where}: expected an object with an item, not {type(row).__name__}")
-    full = {k: v for k, v in row.items() if not (v is None or isinstance(v, float) and np.isnan(v) or isinstance(v, str) and v == "")}
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where}: expected an object with an item, not {type(row).__name__}")
+    full = {k: v for k, v in row.items()
+            if not (v is None or isinstance(v, float) and np.isnan(v) or isinstance(v, str) and v == "")}
     if "image" in full: full["output_image"] = full.pop("image")
     pair = [n for n in ("first", "second") if n in full or f"{n}_image" in full]
-    empty = [n for n in (("first", "second") if pair else ("output",)) if row.get(n) == "" and f"{n}_image" not in full]
+    empty = [n for n in (("first", "second") if pair else ("output",))
+             if row.get(n) == "" and f"{n}_image" not in full]
     return {**full, **dict.fromkeys(empty, "")}
 
 # %% ../../nbs/people/140_labeling.ipynb #7d615df8
@@ -107,30 +118,43 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
     if "item" not in row: raise InputError(f"{where}: no item; each row needs a name in the column item")
     parts = {name: _side(row, name, base) for name in SHOWN if name in row or f"{name}_image" in row}
     needed = ("first", "second") if task == "choice" and "output" not in parts else ("output",)
-    if lost := [n for n in needed if n not in parts]: raise InputError(f"{where} ({row['item']}): nothing to show; give {lost[0]} or {lost[0]}_image")
+    if lost := [n for n in needed if n not in parts]:
+        raise InputError(f"{where} ({row['item']}): nothing to show; give {lost[0]} or {lost[0]}_image")
     references = row.get("references", "")
-    references = [{"text": r} for r in reference_texts(references if np.iterable(references) else str(references))]
+    references = [{"text": r}
+                  for r in reference_texts(references if np.iterable(references) else str(references))]
     if "reference_image" in row: references.insert(0, _side(row, "reference", base))
-    entry = {k: str(row.get(k, "")) for k in ("item", "system", "part", "why", "first_system", "second_system")}
-    entry |= {"input": str(row.get("input", row["item"])), "real": False, "parts": parts, "references": references}
+    entry = {k: str(row.get(k, ""))
+             for k in ("item", "system", "part", "why", "first_system", "second_system")}
+    entry |= {"input": str(row.get("input", row["item"])), "real": False, "parts": parts,
+              "references": references}
     if task == "realism":
-        if str(row.get("real", "")) not in ("0", "1", "True", "False"): raise InputError(f"{where} ({row['item']}): real must be 1 or 0")
+        if str(row.get("real", "")) not in ("0", "1", "True", "False"):
+            raise InputError(f"{where} ({row['item']}): real must be 1 or 0")
         entry["real"] = str(row["real"]) in ("1", "True")
         row.setdefault("answer", BINARY["realism"][0 if entry["real"] else 1])
-    entry["known"] = accepted_answers(row["answer"], task, aspects, f"{where} ({row['item']})") if "answer" in row else None
-    if entry["part"] not in ("", "main", "tutorial", "attention"): raise InputError(f"{where}: part must be main, tutorial or attention, not {entry['part']!r}")
-    if entry["part"] in ("tutorial", "attention") and entry["known"] is None: raise InputError(f"{where} ({entry['item']}): part {entry['part']} needs an answer")
+    entry["known"] = (accepted_answers(row["answer"], task, aspects, f"{where} ({row['item']})")
+                      if "answer" in row else None)
+    if entry["part"] not in ("", "main", "tutorial", "attention"):
+        raise InputError(f"{where}: part must be main, tutorial or attention, not {entry['part']!r}")
+    if entry["part"] in ("tutorial", "attention") and entry["known"] is None:
+        raise InputError(f"{where} ({entry['item']}): part {entry['part']} needs an answer")
     return entry
 
 # %% ../../nbs/people/140_labeling.ipynb #71f0c5b7
-def _paired(entries: list[dict]) -> list[dict]: # outputs of one item, two at a time; what is a pair already stays
+# outputs of one item, two at a time; what is a pair already stays
+def _paired(entries: list[dict]) -> list[dict]:
     out, groups = [], {}
     for e in entries: (out if "first" in e["parts"] else groups.setdefault(e["item"], [])).append(e)
     for item, group in groups.items():
-        if len(group) < 2: raise InputError(f"item {item} has one output only ({group[0]['system'] or 'no system'}); a choice needs two")
+        if len(group) < 2:
+            raise InputError(f"item {item} has one output only "
+                             f"({group[0]['system'] or 'no system'}); a choice needs two")
         for a, b in combinations(group, 2):
-            parts = {k: v for k, v in a["parts"].items() if k == "source"} | {"first": a["parts"]["output"], "second": b["parts"]["output"]}
-            out.append({**a, "system": "", "first_system": a["system"], "second_system": b["system"], "parts": parts})
+            parts = {k: v for k, v in a["parts"].items() if k == "source"} | {"first": a["parts"]["output"],
+                "second": b["parts"]["output"]}
+            out.append({**a, "system": "", "first_system": a["system"], "second_system": b["system"],
+                        "parts": parts})
     return out
 
 # %% ../../nbs/people/140_labeling.ipynb #38dcdb00
@@ -151,41 +175,53 @@ def label_entries(items,                 # folder, table, frame or list of dicts
     if not rows: raise InputError(f"{where}: no items; it is empty")
     entries = [_entry(row, task, aspects, base, f"{where}, row {i}") for i, row in enumerate(rows, 1)]
     if task == "choice": entries = _paired(entries)
-    if task == "realism" and len({e["real"] for e in entries}) < 2: raise InputError(f"{where}: realism needs both real and generated items (column real, or folders)")
+    if task == "realism" and len({e["real"] for e in entries}) < 2:
+        raise InputError(f"{where}: realism needs both real and generated items (column real, or folders)")
     twice = [k for k, n in Counter((e["item"], style_of(e), e["real"]) for e in entries).items() if n > 1]
-    if twice: raise InputError(f"{where}: {len(twice)} items come twice for one system: {few([f'{i} {s}'.strip() for i, s, _ in twice])}")
+    if twice:
+        raise InputError(f"{where}: {len(twice)} items come twice for one system: "
+                         f"{few([f'{i} {s}'.strip() for i, s, _ in twice])}")
     unused = sorted({str(k) for row in rows for k in row} - set(FIELDS) - {"image"})
     return entries, [f"columns that are not used: {few(unused)}"] if unused else []
 
 # %% ../../nbs/people/140_labeling.ipynb #1367f7bd
 def _drawn(entries: list[dict], tutorial: int, attention: int, seed: int) -> list[str]: # notes; realism
-    if tutorial % 2 or attention % 2: raise InputError("tutorial and attention must be even: half of them real, half generated")
+    if tutorial % 2 or attention % 2:
+        raise InputError("tutorial and attention must be even: half of them real, half generated")
     taken = set()
     for real in (True, False):
         free = [e for e in entries if not e["part"] and e["real"] == real and e["input"] not in taken]
         free = [free[i] for i in rng(seed, "parts", real).permutation(len(free))]
         single = list({e["input"]: e for e in free}.values())
         n = (tutorial + attention) // 2
-        if len(single) <= n: raise InputError(f"{len(single)} {'real' if real else 'generated'} inputs are too few for {n} tutorial and attention questions of them")
+        if len(single) <= n:
+            raise InputError(f"{len(single)} {'real' if real else 'generated'} inputs are too few for {n} "
+                             "tutorial and attention questions of them")
         for k, e in enumerate(single[:n]): e["part"] = "tutorial" if k < tutorial // 2 else "attention"
         taken |= {e["input"] for e in single[:n]}
     left = [e for e in entries if not e["part"] and e["input"] in taken]
     for e in left: e["part"] = "left out"
-    return [f"{len(left)} items are left out: their inputs are shown in the tutorial or as attention questions"] if left else []
+    return ([f"{len(left)} items are left out: their inputs are shown in the tutorial "
+             "or as attention questions"] if left else [])
 
 # %% ../../nbs/people/140_labeling.ipynb #981f94a4
 def give_parts(entries: list[dict], task: str, tutorial: int, attention: int, seed: int) -> list[str]: # notes
-    "Say of each entry whether it is tutorial, attention or main (in place); raises InputError where none is left to be judged."
+    """Say of each entry whether it is tutorial, attention or main (in place); raises InputError where none is
+    left to be judged."""
     if task == "realism": notes = _drawn(entries, tutorial, attention, seed)
     else:
-        if attention: raise InputError("attention questions are drawn for realism only; elsewhere rows with an answer are attention questions")
+        if attention:
+            raise InputError("attention questions are drawn for realism only; elsewhere rows with an answer "
+                             "are attention questions")
         notes, free = [], [e for e in entries if e["known"] and not e["part"]]
         if any(e["part"] == "tutorial" for e in entries): tutorial = 0 # they are named already
         for k, e in enumerate(free): e["part"] = "tutorial" if k < tutorial else "attention"
     for e in entries: e["part"] = e["part"] or "main"
     count = Counter(e["part"] for e in entries)
-    if not count["main"]: raise InputError("no item is left to be judged; all of them are tutorial or attention questions")
-    if not count["tutorial"] + count["attention"]: notes.append("no question has a known answer: raters can be filtered by their times only")
+    if not count["main"]:
+        raise InputError("no item is left to be judged; all of them are tutorial or attention questions")
+    if not count["tutorial"] + count["attention"]:
+        notes.append("no question has a known answer: raters can be filtered by their times only")
     return notes
 
 # %% ../../nbs/people/140_labeling.ipynb #4c925628
@@ -213,35 +249,43 @@ def deal_questions(entries: Sequence[dict],     # with codes
     reals, alone = each if real else 0, len({e["input"] for e in real} - set(inputs)) == len(real)
     if len(made) == len(inputs) * len(styles) and alone:
         code = {(e["input"], style_of(e)): e["code"] for e in made}
-        plan = assign(inputs, styles, evaluators, each, seed, real=[e["code"] for e in real] or 0, real_each=reals)
+        plan = assign(inputs, styles, evaluators, each, seed, real=[e["code"] for e in real] or 0,
+                      real_each=reals)
         check_assignment(plan)
-        plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style] for r in plan.itertuples()]
+        plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style]
+                        for r in plan.itertuples()]
         return {str(e): list(group["code"]) for e, group in plan.groupby("evaluator", sort=False)}
     hands = [_dealt(part, evaluators, n, seed) for part, n in ((made, each), (real, reals)) if n]
     held = {e: [entry["code"] for hand in hands for entry in hand[e]] for e in evaluators}
     return {e: [codes[i] for i in rng(seed, "dealt", e).permutation(len(codes))] for e, codes in held.items()}
 
 # %% ../../nbs/people/140_labeling.ipynb #06b8889a
-def _mixed(plan: dict[str, list[str]], hidden: Sequence[str], seed: int) -> dict[str, list[str]]: # attention questions among the others, never the first
+# attention questions among the others, never the first
+def _mixed(plan: dict[str, list[str]], hidden: Sequence[str], seed: int) -> dict[str, list[str]]:
     out = {}
     for e, codes in plan.items():
         generator, row = rng(seed, "hidden", e), list(codes)
-        for code in generator.permutation(list(hidden)): row.insert(int(generator.integers(1, len(row) + 1)), str(code))
+        for code in generator.permutation(list(hidden)):
+            row.insert(int(generator.integers(1, len(row) + 1)), str(code))
         out[e] = row
     return out
 
 # %% ../../nbs/people/140_labeling.ipynb #4eb442c0
-def _data_uri(image, side: int | None, quality: int | None) -> tuple[str, tuple[int, int]]: # picture, its size before shrinking
-    pixels = read_photo(image)[0] if isinstance(image, (str, Path)) else (as_images(image[None])[0].movedim(0, -1) * 255).round().byte().numpy()
+# picture, its size before shrinking
+def _data_uri(image, side: int | None, quality: int | None) -> tuple[str, tuple[int, int]]:
+    pixels = (read_photo(image)[0] if isinstance(image, (str, Path))
+              else (as_images(image[None])[0].movedim(0, -1) * 255).round().byte().numpy())
     picture = Image.fromarray(pixels)
     size, held = picture.size, io.BytesIO()
     if side: picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     if quality: picture.save(held, "JPEG", quality=quality, subsampling=0)
     else: picture.save(held, "PNG", optimize=True)
-    return f"data:image/{'jpeg' if quality else 'png'};base64,{base64.b64encode(held.getvalue()).decode()}", size
+    return (f"data:image/{'jpeg' if quality else 'png'};base64,{base64.b64encode(held.getvalue()).decode()}",
+            size)
 
 # %% ../../nbs/people/140_labeling.ipynb #d9475bd3
-def _embedded(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]: # what each shows, pictures, sizes of outputs
+# what each shows, pictures, sizes of outputs
+def _embedded(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]:
     pictures, known, sizes = {}, {}, {}
     def of(part: dict) -> dict:
         out = {"text": part["text"]} if "text" in part else {}
@@ -251,21 +295,29 @@ def _embedded(entries: Sequence[dict], side: int | None, quality: int | None) ->
         return {**out, "image": pictures.setdefault(known[key][0], len(pictures))}
     items = {}
     for e in progress(entries, desc="pictures and texts", delay=2):
-        items[e["code"]] = {name: of(part) for name, part in e["parts"].items()} | ({"references": [of(r) for r in e["references"]]} if e["references"] else {})
+        items[e["code"]] = ({name: of(part) for name, part in e["parts"].items()}
+                            | ({"references": [of(r) for r in e["references"]]} if e["references"] else {}))
         image = e["parts"].get("output", {}).get("image")
-        if image is not None: sizes.setdefault(e["real"], set()).add(known[str(image) if isinstance(image, (str, Path)) else id(image)][1])
+        if image is not None:
+            sizes.setdefault(e["real"],
+                             set()).add(known[str(image) if isinstance(image, (str, Path)) else id(image)][1])
     return items, list(pictures), sizes
 
 # %% ../../nbs/people/140_labeling.ipynb #19b14ee6
 def html_page(payload: Mapping, title: str) -> str:
-    "The page of a payload: its one style and one script are named by their hashes, and nothing else may run or load."
-    source = files("invariant_metrics").joinpath("assets/labeling.html").read_text(encoding="utf-8").replace("\r\n", "\n")
-    named = {kind: base64.b64encode(hashlib.sha256(re.search(f"<{kind}>(.*?)</{kind}>", source, re.DOTALL)[1].encode()).digest()).decode()
-             for kind in ("style", "script")}
-    policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{named['style']}'; script-src 'sha256-{named['script']}'; "
-              "base-uri 'none'; form-action 'none'")
-    data = json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(source.replace("{{ data }}", "{{ data|safe }}"))
+    """The page of a payload: its one style and one script are named by their hashes, and nothing else may run
+    or load."""
+    source = files("invariant_metrics").joinpath("assets/labeling.html").read_text(encoding="utf-8").replace(
+        "\r\n", "\n")
+    named = {kind: base64.b64encode(hashlib.sha256(re.search(f"<{kind}>(.*?)</{kind}>", source,
+        re.DOTALL)[1].encode()).digest()).decode() for kind in ("style", "script")}
+    policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{named['style']}'; "
+              f"script-src 'sha256-{named['script']}'; " "base-uri 'none'; form-action 'none'")
+    data = json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028",
+        "\\u2028").replace("\u2029", "\\u2029")
+    template = Environment(autoescape=True, undefined=StrictUndefined,
+                           keep_trailing_newline=True).from_string(source.replace("{{ data }}",
+        "{{ data|safe }}"))
     return template.render(policy=policy, title=title, data=data)
 
 # %% ../../nbs/people/140_labeling.ipynb #4221a6d4
@@ -275,25 +327,35 @@ class LabelPage:
     path: Path                # for the raters
     key: Path                 # for you; not for the raters
     digest: str               # of the page's content
-    counts: Mapping[str, int] # main, tutorial, attention, evaluators, questions of one evaluator, labels of an item at least
+    # main, tutorial, attention, evaluators, questions of one evaluator, labels of an item at least
+    counts: Mapping[str, int]
     notes: tuple[str, ...]    # what should be known before it is handed out
 
     def __str__(self) -> str:
         c, size = self.counts, self.path.stat().st_size / 1e6
-        lines = [f"{self.path} ({size:.1f} MB, page {self.digest}): {c['main']} items for {c['evaluators']} evaluators, {c['each']} questions each "
-                 f"after {c['tutorial']} of the tutorial, {c['attention']} of them with hidden known answers; {c['labels']} labels for each item at least",
-                 f"{self.key}: the key; keep it, and do not hand it out", *self.notes]
+        lines = [f"{self.path} ({size:.1f} MB, page {self.digest}): {c['main']} items for {c['evaluators']} "
+                 f"evaluators, {c['each']} questions each " f"after {c['tutorial']} of the tutorial, "
+                 f"{c['attention']} of them with hidden known answers; {c['labels']} labels for each item "
+                 "at least", f"{self.key}: the key; keep it, and do not hand it out", *self.notes]
         return "\n".join(lines)
 
 # %% ../../nbs/people/140_labeling.ipynb #a1797dd0
-def _aspects(task: str, aspects, none: str, rating: str | None = None) -> list[list[str]]: # name and explanation
-    if rating and task != "failures": raise InputError(f"a rating is a further question of failures; {task} has none")
-    if task in BINARY and aspects: raise InputError(f"aspects (--aspect) are rated with likert and ticked with failures; {task} has one question")
+# name and explanation
+def _aspects(task: str, aspects, none: str, rating: str | None = None) -> list[list[str]]:
+    if rating and task != "failures":
+        raise InputError(f"a rating is a further question of failures; {task} has none")
+    if task in BINARY and aspects:
+        raise InputError("aspects (--aspect) are rated with likert and ticked with failures; "
+                         f"{task} has one question")
     if task in BINARY: return [["", ""]]
     given = aspects or (FAILURES if task == "failures" else ())
-    pairs = [[str(k), str(v)] for k, v in given.items()] if isinstance(given, Mapping) else [[str(a), ""] for a in given]
-    if not pairs: raise InputError("likert needs the aspects to be rated, e.g. aspects=['fluency', 'grammar', 'factual consistency']")
-    if task == "failures" and RATING in [a for a, _ in pairs]: raise InputError(f"no class is called {RATING!r}; ask for it with rating (--rating)")
+    pairs = ([[str(k), str(v)] for k, v in given.items()] if isinstance(given, Mapping)
+             else [[str(a), ""] for a in given])
+    if not pairs:
+        raise InputError("likert needs the aspects to be rated, e.g. aspects=['fluency', "
+                         "'grammar', 'factual consistency']")
+    if task == "failures" and RATING in [a for a, _ in pairs]:
+        raise InputError(f"no class is called {RATING!r}; ask for it with rating (--rating)")
     pairs += [[none, ""]] if task == "failures" else []
     pairs += [[RATING, str(rating)]] if rating else []
     names = [a for a, _ in pairs]
@@ -308,54 +370,72 @@ def _wording(words: Mapping[str, str] | None, task: str) -> dict[str, str]:
     return {**WORDS, "question": TASKS[task], **{k: str(v) for k, v in words.items()}}
 
 # %% ../../nbs/people/140_labeling.ipynb #d50cf993
-def _planned(entries: list[dict], evaluators: int, per_evaluator: int, seed: int) -> tuple[dict, int, list[str]]: # codes of each, labels of an item at least, notes
+# codes of each, labels of an item at least, notes
+def _planned(
+    entries: list[dict], evaluators: int, per_evaluator: int, seed: int
+) -> tuple[dict, int, list[str]]:
     for k, i in enumerate(rng(seed, "codes").permutation(len(entries)), 1): entries[i]["code"] = f"q{k:04d}"
     main = [e for e in entries if e["part"] == "main"]
     plan = deal_questions(main, [str(k + 1) for k in range(evaluators)], per_evaluator, seed)
     counts = Counter(code for row in plan.values() for code in row)
     lost = sum(not counts[e["code"]] for e in main)
     notes = [f"{lost} items are seen by nobody; ask for more evaluators or questions"] if lost else []
-    return _mixed(plan, [e["code"] for e in entries if e["part"] == "attention"], seed), min(counts[e["code"]] for e in main), notes
+    return (_mixed(plan, [e["code"] for e in entries if e["part"] == "attention"], seed),
+            min(counts[e["code"]] for e in main), notes)
 
 # %% ../../nbs/people/140_labeling.ipynb #88525191
 def _key_entry(e: dict) -> dict: # what the reader has to know about a question
     texts = {name: part["text"] for name, part in e["parts"].items() if "text" in part}
-    images = {name: part["image"].as_posix() for name, part in e["parts"].items() if isinstance(part.get("image"), Path)}
-    kept = {k: e[k] for k in ("item", "system", "input", "part", "real", "known", "first_system", "second_system")}
-    return {**kept, "texts": texts, "images": images, "references": [r["text"] for r in e["references"] if "text" in r]}
+    images = {name: part["image"].as_posix() for name, part in e["parts"].items()
+              if isinstance(part.get("image"), Path)}
+    kept = {k: e[k]
+            for k in ("item", "system", "input", "part", "real", "known", "first_system", "second_system")}
+    return {**kept, "texts": texts, "images": images,
+            "references": [r["text"] for r in e["references"] if "text" in r]}
 
-def _written(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int, notes: list[str]) -> LabelPage:
+def _written(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int,
+             notes: list[str]) -> LabelPage:
     payload["digest"] = digest(payload)
-    key = {"schema": SCHEMA, "page": payload["digest"], "version": package_version(), **{k: payload[k] for k in ("task", "words", "tutorial", "evaluators")},
-           "aspects": [a for a, _ in payload["aspects"]], **filters, "entries": {e["code"]: _key_entry(e) for e in entries}}
+    key = {"schema": SCHEMA, "page": payload["digest"], "version": package_version(),
+           **{k: payload[k] for k in ("task", "words", "tutorial", "evaluators")},
+           "aspects": [a for a, _ in payload["aspects"]], **filters,
+           "entries": {e["code"]: _key_entry(e) for e in entries}}
     beside = out.with_name(out.name + ".key.json")
     with atomic_write(out) as path: path.write_bytes(html_page(payload, payload["words"]["title"]).encode())
-    with atomic_write(beside) as path: path.write_text(json.dumps(key, ensure_ascii=False, indent=1), encoding="utf-8")
+    with atomic_write(beside) as path:
+        path.write_text(json.dumps(key, ensure_ascii=False, indent=1), encoding="utf-8")
     part = Counter(e["part"] for e in entries)
-    counts = {**{k: part[k] for k in ("main", "tutorial", "attention")}, "evaluators": len(payload["evaluators"]),
-              "each": max(map(len, payload["evaluators"].values())), "labels": labels}
+    counts = {**{k: part[k] for k in ("main", "tutorial", "attention")},
+              "evaluators": len(payload["evaluators"]), "each": max(map(len, payload["evaluators"].values())),
+              "labels": labels}
     return LabelPage(out, beside, payload["digest"], counts, tuple(notes))
 
 # %% ../../nbs/people/140_labeling.ipynb #72faae6c
-def collect(items,                       # folder of pictures, table (.csv .tsv .jsonl .json), frame, or list of dicts
-            task: str,                   # realism, likert, choice or failures
-            out: str | Path,             # the page; its key goes to `<out>.key.json`
-            aspects=None,                # likert: names, or name -> explanation; failures: classes
-            evaluators: int = 10,        # plans in the page, numbered from 1; raters pick one, or come by `page.html#e=3`
-            per_evaluator: int = 50,     # questions of the main part, at most one for each input
-            tutorial: int = 4,           # questions with feedback at the beginning, at most
-            attention: int = 0,          # realism: hidden questions with known answers; elsewhere all further rows with an answer
-            side: int | None = None,     # pixels: pictures are shrunk to this longer side
-            quality: int | None = None,  # 1-95: JPEG for all pictures; None: PNG
-            words: Mapping | None = None, # title, question, instructions and others of WORDS
-            least_right: float = 0.65,   # the filter, written into the key: share of known answers a rater must get right,
-            least_seconds: float = 1.0,  # and median seconds a question must take
-            seed: int = 0,
-            rating: str | None = None,   # failures: a further question, answered from 1 to 10
-           ) -> LabelPage:
-    "Write the labeling page and its key; raises InputError on items that make no question and plans that cannot be."
+def collect(
+    items, # folder of pictures, table (.csv .tsv .jsonl .json), frame, or list of dicts
+    task: str,                    # realism, likert, choice or failures
+    out: str | Path,              # the page; its key goes to `<out>.key.json`
+    aspects=None,                 # likert: names, or name -> explanation; failures: classes
+    evaluators: int = 10, # plans in the page, numbered from 1; raters pick one, or come by `page.html#e=3`
+    per_evaluator: int = 50,      # questions of the main part, at most one for each input
+    tutorial: int = 4,            # questions with feedback at the beginning, at most
+    # realism: hidden questions with known answers; elsewhere all further rows with an answer
+    attention: int = 0,
+    side: int | None = None,      # pixels: pictures are shrunk to this longer side
+    quality: int | None = None,   # 1-95: JPEG for all pictures; None: PNG
+    words: Mapping | None = None, # title, question, instructions and others of WORDS
+    # the filter, written into the key: share of known answers a rater must get right,
+    least_right: float = 0.65,
+    least_seconds: float = 1.0,   # and median seconds a question must take
+    seed: int = 0,
+    rating: str | None = None,    # failures: a further question, answered from 1 to 10
+) -> LabelPage:
+    """Write the labeling page and its key; raises InputError on items that make no question and plans that
+    cannot be."""
     if task not in TASKS: raise unknown("task", task, TASKS)
-    if not 1 <= evaluators <= MOST_PLANS: raise InputError(f"{evaluators} evaluators; a page holds 1 to {MOST_PLANS} plans, and several raters may take one")
+    if not 1 <= evaluators <= MOST_PLANS:
+        raise InputError(f"{evaluators} evaluators; a page holds 1 to {MOST_PLANS} plans, "
+                         "and several raters may take one")
     if per_evaluator < 1: raise InputError("per_evaluator must be 1 or more")
     words = _wording(words, task)
     named = _aspects(task, aspects, words["none"], rating)
@@ -364,8 +444,11 @@ def collect(items,                       # folder of pictures, table (.csv .tsv 
     entries = [e for e in entries if e["part"] != "left out"]
     plan, labels, said = _planned(entries, evaluators, per_evaluator, seed)
     shown, pictures, sizes = _embedded(sorted(entries, key=lambda e: e["code"]), side, quality)
-    if len(sizes) == 2 and sizes[True] != sizes[False]: said.append("real and generated pictures differ in size, which may give them away")
+    if len(sizes) == 2 and sizes[True] != sizes[False]:
+        said.append("real and generated pictures differ in size, which may give them away")
     guide = {e["code"]: e for e in entries if e["part"] == "tutorial"}
-    payload = {"schema": SCHEMA, "task": task, "words": words, "aspects": named, "items": shown, "images": pictures, "tutorial": list(guide),
-               "known": {c: e["known"] for c, e in guide.items()}, "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
-    return _written(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds, "seed": seed}, labels, [*notes, *said])
+    payload = {"schema": SCHEMA, "task": task, "words": words, "aspects": named, "items": shown,
+               "images": pictures, "tutorial": list(guide), "known": {c: e["known"]
+        for c, e in guide.items()}, "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
+    return _written(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
+                                                  "seed": seed}, labels, [*notes, *said])

@@ -22,10 +22,12 @@ from ..stats import normal, student, wilson
 from .labeling import BINARY, RATING, RATINGS, SCHEMA
 
 # %% ../../nbs/people/150_labels.ipynb #54cd863e
-COLUMNS = ("schema", "page", "evaluator", "rater", "item", "position", "task", "aspect", "answer", "side_a", "seconds", "shown")
+COLUMNS = ("schema", "page", "evaluator", "rater", "item", "position", "task", "aspect", "answer", "side_a",
+           "seconds", "shown")
 _TYPED = ("rater", "aspect") # what people wrote; all else is the page's own
 
-def _safe_cells(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame: # no cell of these columns is a formula
+# no cell of these columns is a formula
+def _safe_cells(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return frame.assign(**{c: [safe_cell(v) for v in frame[c]] for c in columns})
 
 # %% ../../nbs/people/150_labels.ipynb #8bfc2f5d
@@ -34,9 +36,11 @@ def label_key(page) -> dict: # page or key
     path = Path(page)
     path = path if path.name.endswith(".key.json") else path.with_name(path.name + ".key.json")
     try: key = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error: raise InputError(f"no key at {path}; `collect` wrote it next to the page") from error
+    except FileNotFoundError as error:
+        raise InputError(f"no key at {path}; `collect` wrote it next to the page") from error
     except ValueError as error: raise InputError(f"{path} is not a key: {error}") from error
-    if not isinstance(key, dict) or key.get("schema") != SCHEMA: raise InputError(f"{path} is not a key of schema {SCHEMA}")
+    if not isinstance(key, dict) or key.get("schema") != SCHEMA:
+        raise InputError(f"{path} is not a key of schema {SCHEMA}")
     return key
 
 def _answer_files(paths) -> list[Path]:
@@ -48,74 +52,98 @@ def _answer_files(paths) -> list[Path]:
 def is_answers(place: str | Path, # a file, or a folder of files
               ) -> bool:
     "Whether a labeling page has written this, told from the header."
-    files = sorted(Path(place).glob("*.csv")) if Path(place).is_dir() else [Path(place)] if Path(place).suffix == ".csv" and Path(place).is_file() else []
+    files = (sorted(Path(place).glob("*.csv")) if Path(place).is_dir() else [Path(place)]
+             if Path(place).suffix == ".csv" and Path(place).is_file() else [])
     if not files: return False
     with open(files[0], encoding="utf-8-sig", errors="replace") as file: header = file.readline()
-    return {"schema", "page", "evaluator", "rater"} <= {c.strip().strip('"') for c in re.split("[,;\t]", header)}
+    return {"schema", "page", "evaluator",
+            "rater"} <= {c.strip().strip('"') for c in re.split("[,;\t]", header)}
 
 # %% ../../nbs/people/150_labels.ipynb #6797c1b4
 def _read_answers(path: Path) -> pd.DataFrame:
     frame = load_table(path)
-    if lost := [c for c in COLUMNS if c not in frame]: raise InputError(f"{path}: not a file of answers; no column {few(lost, 12)}")
+    if lost := [c for c in COLUMNS if c not in frame]:
+        raise InputError(f"{path}: not a file of answers; no column {few(lost, 12)}")
     frame = frame[list(COLUMNS)]
     frame = frame.assign(**{c: [plain_cell(v) for v in frame[c]] for c in _TYPED})
-    if set(frame["schema"]) - {str(SCHEMA)}: raise InputError(f"{path} has schema {few(sorted(set(frame['schema'])))}, this package reads {SCHEMA}")
+    if set(frame["schema"]) - {str(SCHEMA)}:
+        raise InputError(f"{path} has schema {few(sorted(set(frame['schema'])))}, "
+                         f"this package reads {SCHEMA}")
     return frame.assign(file=path.name)
 
 # %% ../../nbs/people/150_labels.ipynb #b58a477c
-def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list[str]]: # without repeated rows, notes
+# without repeated rows, notes
+def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list[str]]:
     "Raises InputError on what the page of this key cannot have asked or got."
-    allowed = {"likert": [*"12345"], "failures": ["0", "1"], **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
+    allowed = {"likert": [*"12345"], "failures": ["0", "1"],
+               **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
     given = {e: {*key["tutorial"], *row} for e, row in key["evaluators"].items()}
     rated = (frame["aspect"] == RATING) & (key["task"] == "failures")
-    tests = {f"is of another page than {key['page']}": frame["page"] != key["page"], "is of another task": frame["task"] != key["task"],
-             "is not in the page for this evaluator": [item not in given.get(e, ()) for e, item in zip(frame["evaluator"], frame["item"])],
+    tests = {"is of another page than "
+             f"{key['page']}": frame["page"] != key["page"],
+             "is of another task": frame["task"] != key["task"],
+             "is not in the page for this "
+             "evaluator": [item not in given.get(e, ())
+                           for e, item in zip(frame["evaluator"], frame["item"])],
              "has an aspect that the page does not ask": ~frame["aspect"].isin(key["aspects"]),
-             f"has an answer that is not one of {', '.join(allowed)}": ~frame["answer"].isin(allowed) & ~rated,
+             f"has an answer that is not one of {', '.join(allowed)}": ~frame["answer"].isin(allowed)
+             & ~rated,
              "has a rating that is no whole number from 1 to 10": ~frame["answer"].isin(RATINGS) & rated,
              "has no name of a rater": frame["rater"] == "",
              "has seconds that are no number": ~np.isfinite(pd.to_numeric(frame["seconds"], errors="coerce")),
-             "has a position that is no place in a row": ~pd.to_numeric(frame["position"], errors="coerce").isin(range(len(key["entries"])))}
+             "has a position that is no place "
+             "in a row": ~pd.to_numeric(frame["position"], errors="coerce").isin(range(len(key["entries"])))}
     for what, wrong in tests.items():
         if not np.any(wrong): continue
         row = frame[np.asarray(wrong, dtype=bool)].iloc[0]
-        raise InputError(f"{row['file']}: {row['item']} ({row['rater'] or 'no name'}, evaluator {row['evaluator']}) {what} ({np.sum(wrong)} rows like this)")
+        raise InputError(f"{row['file']}: {row['item']} ({row['rater'] or 'no name'}, "
+                         f"evaluator {row['evaluator']}) {what} ({np.sum(wrong)} rows like this)")
     who = ["rater", "item", "aspect"]
     once = frame.drop_duplicates([*who, "answer"], keep="last")
     clash = once[once.duplicated(who, keep=False)]
     if len(clash):
         row = clash.iloc[0]
-        raise InputError(f"{row['rater']} answered {row['item']} in two ways, in {few(sorted(set(clash['file'])))}; leave out the file "
+        raise InputError(f"{row['rater']} answered {row['item']} in two ways, "
+                         f"in {few(sorted(set(clash['file'])))}; leave out the file "
                          "that does not count, or give two raters of one name two names")
-    return once, [f"{len(frame) - len(once)} rows came twice with the same answer"] if len(once) < len(frame) else []
+    return (once, [f"{len(frame) - len(once)} rows came twice with the same answer"] if len(once) < len(frame)
+            else [])
 
 # %% ../../nbs/people/150_labels.ipynb #03eb7036
 def _known_answers(frame: pd.DataFrame, key: dict) -> pd.DataFrame: # rater, item, part, right
     at = {a: k for k, a in enumerate(key["aspects"])}
-    frame = frame[[key["entries"][c]["known"] is not None and key["entries"][c]["part"] != "main" for c in frame["item"]]]
-    right = [a in key["entries"][c]["known"][at[aspect]] for c, aspect, a in zip(frame["item"], frame["aspect"], frame["answer"])]
-    frame = frame.assign(right=np.array(right, dtype=bool), part=[key["entries"][c]["part"] for c in frame["item"]])
+    frame = frame[[key["entries"][c]["known"] is not None and key["entries"][c]["part"] != "main"
+                   for c in frame["item"]]]
+    right = [a in key["entries"][c]["known"][at[aspect]]
+             for c, aspect, a in zip(frame["item"], frame["aspect"], frame["answer"])]
+    frame = frame.assign(right=np.array(right, dtype=bool),
+                         part=[key["entries"][c]["part"] for c in frame["item"]])
     return frame.groupby(["rater", "item", "part"], as_index=False)["right"].all()
 
 # %% ../../nbs/people/150_labels.ipynb #79ac975e
-def filter_raters(frame: pd.DataFrame,  # answers, with a column part
-                  known: pd.DataFrame,  # rater, item, part, right
+def filter_raters(frame: pd.DataFrame, # answers, with a column part
+                  known: pd.DataFrame, # rater, item, part, right
                   key: dict,
                   least_right: float,
-                  least_seconds: float,
-                 ) -> pd.DataFrame:     # rater, evaluator, answered, assigned, known, right, seconds, kept, why
+                  least_seconds: float
+                 ) -> pd.DataFrame: # rater, evaluator, answered, assigned, known, right, seconds, kept, why
     "One row for each rater: what the filter looks at, and whether it keeps the rater."
-    rows, part = [], "attention" if any(e["part"] == "attention" for e in key["entries"].values()) else "tutorial"
+    rows = []
+    part = "attention" if any(e["part"] == "attention" for e in key["entries"].values()) else "tutorial"
     for rater, own in frame.groupby("rater", sort=True):
         mine, main = known[(known["rater"] == rater) & (known["part"] == part)], own[own["part"] == "main"]
         who = sorted(set(own["evaluator"]))
         assigned = len({(e, c) for e in who for c in (*key["tutorial"], *key["evaluators"][e])})
-        share, seconds = mine["right"].mean() if len(mine) else np.nan, main.drop_duplicates("item")["seconds"].median()
-        why = [f"{share:.0%} of {len(mine)} known answers right, {least_right:.0%} asked"] if share < least_right else []
-        why += [f"{seconds:.2g} s for the median question, {least_seconds:.2g} s asked"] if seconds < least_seconds else []
+        share = mine["right"].mean() if len(mine) else np.nan
+        seconds = main.drop_duplicates("item")["seconds"].median()
+        why = ([f"{share:.0%} of {len(mine)} known answers right, {least_right:.0%} asked"]
+               if share < least_right else [])
+        why += ([f"{seconds:.2g} s for the median question, {least_seconds:.2g} s asked"]
+                if seconds < least_seconds else [])
         why += [] if len(main) else ["no question of the main part answered"]
-        rows.append(dict(rater=rater, evaluator=",".join(who), answered=len(own.drop_duplicates(["evaluator", "item"])), assigned=assigned, known=len(mine),
-                         right=share, seconds=seconds, kept=not why, why="; ".join(why)))
+        rows.append(dict(rater=rater, evaluator=",".join(who),
+                         answered=len(own.drop_duplicates(["evaluator", "item"])), assigned=assigned,
+                         known=len(mine), right=share, seconds=seconds, kept=not why, why="; ".join(why)))
     return pd.DataFrame(rows)
 
 # %% ../../nbs/people/150_labels.ipynb #0258b6a3
@@ -123,7 +151,8 @@ def filter_raters(frame: pd.DataFrame,  # answers, with a column part
 class Labels:
     "Answers with their items, of the raters that were kept; the notes name the others and say why."
     task: str
-    frame: pd.DataFrame     # item, system, rater, score, aspect, group, real, first, second, evaluator, position, seconds, code
+    # item, system, rater, score, aspect, group, real, first, second, evaluator, position, seconds, code
+    frame: pd.DataFrame
     raters: pd.DataFrame    # one row for each rater, dropped ones included: `filter_raters`
     known: pd.DataFrame     # rater, item, part, right: answers to questions with known answers
     key: dict
@@ -131,7 +160,8 @@ class Labels:
 
     def __str__(self) -> str:
         gone, n = list(self.raters.loc[~self.raters["kept"], "rater"]), len(self.raters)
-        said = f"{self.task}: {len(self.frame)} answers to {self.frame['code'].nunique()} questions by {n - len(gone)} of {n} raters"
+        said = (f"{self.task}: {len(self.frame)} answers to {self.frame['code'].nunique()} questions by "
+                f"{n - len(gone)} of {n} raters")
         return said + (f"; without {few(gone)}, and the notes say why" if gone else "")
 
 # %% ../../nbs/people/150_labels.ipynb #d470fcd6
@@ -139,10 +169,14 @@ def _tidy(frame: pd.DataFrame, key: dict) -> pd.DataFrame:
     of = lambda name: [key["entries"][c][name] for c in frame["item"]]
     value = {"real": 1.0, "generated": 0.0, "first": 1.0, "second": 0.0}
     score = [value[a] if a in value else float(a) for a in frame["answer"]]
-    return pd.DataFrame({"item": of("item"), "system": of("system"), "rater": frame["rater"].to_numpy(), "score": score, "aspect": frame["aspect"].to_numpy(),
-                         "group": of("input"), "real": of("real"), "first": of("first_system"), "second": of("second_system"),
-                         "evaluator": frame["evaluator"].to_numpy(), "position": frame["position"].astype(float).astype(int).to_numpy(),
-                         "side_a": frame["side_a"].to_numpy(), "seconds": frame["seconds"].to_numpy(), "code": frame["item"].to_numpy()})
+    return pd.DataFrame({"item": of("item"), "system": of("system"), "rater": frame["rater"].to_numpy(),
+                         "score": score, "aspect": frame["aspect"].to_numpy(),
+                         "group": of("input"), "real": of("real"), "first": of("first_system"),
+                         "second": of("second_system"),
+                         "evaluator": frame["evaluator"].to_numpy(),
+                         "position": frame["position"].astype(float).astype(int).to_numpy(),
+                         "side_a": frame["side_a"].to_numpy(), "seconds": frame["seconds"].to_numpy(),
+                         "code": frame["item"].to_numpy()})
 
 # %% ../../nbs/people/150_labels.ipynb #924ec58c
 def read_labels(paths,                            # CSV files, or a folder of them
@@ -150,54 +184,72 @@ def read_labels(paths,                            # CSV files, or a folder of th
                 least_right: float | None = None, # None: as the key states
                 least_seconds: float | None = None,
                ) -> Labels:
-    "The raters' answers, checked, filtered and joined with the key; raises InputError on files the page cannot have made."
+    """The raters' answers, checked, filtered and joined with the key; raises InputError on files the page
+    cannot have made."""
     found = _answer_files(paths)
     keys = [page] if page is not None else sorted({k for f in found for k in f.parent.glob("*.key.json")})
     frame = pd.concat([_read_answers(f) for f in found], ignore_index=True)
     if frame.empty: raise InputError(f"no answers in {few([f.name for f in found])}")
-    held = [key for k in keys if (key := label_key(k)) and (page is not None or key["page"] == frame["page"].iloc[0])]
+    held = [key for k in keys
+            if (key := label_key(k)) and (page is not None or key["page"] == frame["page"].iloc[0])]
     if not held: raise InputError(f"no key of page {frame['page'].iloc[0]} beside the answers; name the page")
     key = held[0]
     frame, notes = _checked_answers(frame, key)
-    frame = frame.assign(seconds=frame["seconds"].astype(float), part=[key["entries"][c]["part"] for c in frame["item"]])
-    limits = [key[name] if given is None else given for name, given in (("least_right", least_right), ("least_seconds", least_seconds))]
-    if limits != [key["least_right"], key["least_seconds"]]: notes.append(f"the filter is not the stated one ({key['least_right']:.0%} right, {key['least_seconds']:g} s)")
+    frame = frame.assign(seconds=frame["seconds"].astype(float),
+                         part=[key["entries"][c]["part"] for c in frame["item"]])
+    limits = [key[name] if given is None else given
+              for name, given in (("least_right", least_right), ("least_seconds", least_seconds))]
+    if limits != [key["least_right"], key["least_seconds"]]:
+        notes.append(f"the filter is not the stated one ({key['least_right']:.0%} right, "
+                     f"{key['least_seconds']:g} s)")
     known = _known_answers(frame, key)
     raters = filter_raters(frame, known, key, *limits)
     unsure = raters["right"].isna().sum()
-    if unsure: notes.append(f"{unsure} raters have answered no question with a known answer; only their times were looked at")
+    if unsure:
+        notes.append(f"{unsure} raters have answered no question with a known answer; "
+                     "only their times were looked at")
     kept = frame[(frame["part"] == "main") & frame["rater"].isin(raters.loc[raters["kept"], "rater"])]
-    if kept.empty: raise InputError(f"no rater is left: {few([f'{r.rater} ({r.why})' for r in raters.itertuples()])}")
+    if kept.empty:
+        raise InputError(f"no rater is left: {few([f'{r.rater} ({r.why})' for r in raters.itertuples()])}")
     notes += [f"dropped {r.rater}: {r.why}" for r in raters.itertuples() if not r.kept]
     return Labels(key["task"], _tidy(kept, key), raters, known, key, tuple(notes))
 
 # %% ../../nbs/people/150_labels.ipynb #7afa819d
-def _outputs(labels: Labels, codes: set) -> pd.DataFrame | None: # texts that were judged, where they are texts
-    rows = [(e["item"], e["system"], e["texts"]["output"], tuple(e["references"]), e["texts"].get("source", ""))
-            for code, e in labels.key["entries"].items() if code in codes and "output" in e["texts"]]
+# texts that were judged, where they are texts
+def _outputs(labels: Labels, codes: set) -> pd.DataFrame | None:
+    rows = [(e["item"], e["system"], e["texts"]["output"], tuple(e["references"]),
+             e["texts"].get("source", "")) for code, e in labels.key["entries"].items()
+            if code in codes and "output" in e["texts"]]
     return pd.DataFrame(rows, columns=["item", "system", "output", "references", "source"]) if rows else None
 
-def label_judgments(labels: Labels,
-                    aspect: str | None = None, # one of them; None: the mean of all, or the number of classes that were ticked
-                   ) -> Judgments:
-    "A score for each output and rater, of generated items only; raises InputError for choices and unknown aspects."
-    names, frame, failures = labels.key["aspects"], labels.frame[~labels.frame["real"]], labels.task == "failures"
-    if labels.task == "choice": raise InputError("choices between two outputs are no scores; take label_choices")
+def label_judgments(
+    labels: Labels,
+    aspect: str | None = None, # one of them; None: the mean of all, or the number of classes that were ticked
+) -> Judgments:
+    """A score for each output and rater, of generated items only; raises InputError for choices and unknown
+    aspects."""
+    names = labels.key["aspects"]
+    frame = labels.frame[~labels.frame["real"]]
+    failures = labels.task == "failures"
+    if labels.task == "choice":
+        raise InputError("choices between two outputs are no scores; take label_choices")
     if aspect is not None and aspect not in names: raise unknown("aspect", aspect, names)
     classes = [a for a in names if a != RATING][:-1] if failures else names # without the last box
     counted = classes if aspect is None else [aspect]
     frame = frame[frame["aspect"].isin(counted)]
     by = frame.groupby(["item", "system", "rater", "group"], as_index=False, sort=False)["score"]
     scale = {"realism": "1: judged real", "likert": f"1–5, {aspect or 'mean of ' + ', '.join(names)}",
-             "failures": "1–10" if aspect == RATING else f"1: {aspect}" if aspect else "classes that went wrong"}[labels.task]
+             "failures": "1–10" if aspect == RATING else f"1: {aspect}" if aspect
+             else "classes that went wrong"}[labels.task]
     better = not failures or not (aspect is None or aspect in classes)
-    return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better, _outputs(labels, set(frame["code"])),
-                     None, scale, labels.notes)
+    return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better,
+                     _outputs(labels, set(frame["code"])), None, scale, labels.notes)
 
 # %% ../../nbs/people/150_labels.ipynb #1fbf331a
 def label_choices(labels: Labels) -> Choices:
     "The votes for the first and the second of each pair; raises InputError where no pairs were judged."
-    if labels.task != "choice": raise InputError(f"{labels.task} asks about single outputs; take label_judgments")
+    if labels.task != "choice":
+        raise InputError(f"{labels.task} asks about single outputs; take label_judgments")
     counts, rows = labels.frame.groupby("code")["score"].agg(["sum", "size"]), []
     several = labels.frame.groupby("item")["code"].nunique()
     for code, votes in counts.iterrows():
@@ -210,14 +262,19 @@ def label_choices(labels: Labels) -> Choices:
     return Choices(f"labels-{labels.key['page']}", pd.DataFrame(rows, columns=columns), labels.notes)
 
 # %% ../../nbs/people/150_labels.ipynb #243b34a4
-def judgment_table(labels: Labels,
-                   aspect: str | None = None, # one of them; None where there is one, or for the number of classes that were ticked
-                  ) -> pd.DataFrame:          # item, system, rater, score, group; names as `safe_cell` writes them
-    "The scores as a file may hold them and `load_judgments` reads them; raises InputError for choices, and for several aspects with none named."
+def judgment_table(
+    labels: Labels,
+    # one of them; None where there is one, or for the number of classes that were ticked
+    aspect: str | None = None,
+) -> pd.DataFrame: # item, system, rater, score, group; names as `safe_cell` writes them
+    """The scores as a file may hold them and `load_judgments` reads them; raises InputError for choices, and
+    for several aspects with none named."""
     names = labels.key["aspects"]
-    if labels.task == "choice": raise InputError("choices have no table of scores; give `agree` the answers of the raters themselves")
+    if labels.task == "choice":
+        raise InputError("choices have no table of scores; give `agree` the answers of the raters themselves")
     if labels.task == "likert" and len(names) > 1 and aspect is None:
-        raise InputError(f"{len(names)} aspects were rated: {few(names)}; a table holds one of them, so name it as the aspect")
+        raise InputError(f"{len(names)} aspects were rated: {few(names)}; a table holds one of them, "
+                         "so name it as the aspect")
     scores = label_judgments(labels, aspect).scores
     return _safe_cells(scores, ("item", "system", "rater", "group"))
 
@@ -226,11 +283,14 @@ def answer_sheet(page,           # the page or its key
                  evaluator: str,
                  rater: str,
                 ) -> pd.DataFrame: # the rows of this rater's file; answer is empty, seconds are 0
-    "The questions of one evaluator as the page would save them, to be answered elsewhere; raises InputError on an unknown evaluator."
+    """The questions of one evaluator as the page would save them, to be answered elsewhere; raises InputError
+    on an unknown evaluator."""
     key = label_key(page)
     if evaluator not in key["evaluators"]: raise unknown("evaluator", evaluator, key["evaluators"])
-    rows = [(SCHEMA, key["page"], evaluator, rater, code, position, key["task"], aspect, "", "first" if key["task"] == "choice" else "", 0.0,
-             int(code in key["tutorial"])) for position, code in enumerate([*key["tutorial"], *key["evaluators"][evaluator]]) for aspect in key["aspects"]]
+    rows = [(SCHEMA, key["page"], evaluator, rater, code, position, key["task"], aspect, "",
+             "first" if key["task"] == "choice" else "", 0.0, int(code in key["tutorial"]))
+            for position, code in enumerate([*key["tutorial"], *key["evaluators"][evaluator]])
+            for aspect in key["aspects"]]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 def write_answers(sheet: pd.DataFrame, path: str | Path) -> None:
@@ -238,25 +298,31 @@ def write_answers(sheet: pd.DataFrame, path: str | Path) -> None:
     _safe_cells(sheet, _TYPED).to_csv(path, index=False)
 
 # %% ../../nbs/people/150_labels.ipynb #bac861e9
-def rater_rate(groups: Sequence[tuple],  # (wrong, rater): arrays of equal length, one pair for each kind of item; the mean over kinds is taken
-               confidence: float = 0.95,
-              ) -> tuple[float, float, float]: # rate, low, high
+def rater_rate(
+    # (wrong, rater): arrays of equal length, one pair for each kind of item; the mean over kinds is taken
+    groups: Sequence[tuple],
+    confidence: float = 0.95,
+) -> tuple[float, float, float]: # rate, low, high
     "The share of wrong answers with an interval over raters; the whole range where there are fewer than two."
     names = np.unique(np.concatenate([rater for _, rater in groups]))
     shares, parts = [], []
     for wrong, rater in groups:
         at, n = np.searchsorted(names, rater), len(wrong)
         shares.append(np.mean(wrong))
-        parts.append((np.bincount(at, wrong, len(names)) - shares[-1] * np.bincount(at, minlength=len(names))) / n)
+        parts.append((np.bincount(at, wrong, len(names)) - shares[-1] * np.bincount(at, minlength=len(names)))
+                     / n)
     p, R, N = float(np.mean(shares)), len(names), sum(len(wrong) for wrong, _ in groups)
     if R < 2: return p, 0.0, 1.0
     v = R / (R - 1) * (np.mean(parts, axis=0) ** 2).sum()
     worth = np.clip(p * (1 - p) / v, 1, N) if v > 0 else N if 0 < p < 1 else R
-    return wilson(p, worth * (normal.ppf((1 + confidence) / 2) / student.ppf((1 + confidence) / 2, R - 1)) ** 2, confidence)
+    return wilson(p, worth * (normal.ppf((1 + confidence) / 2)
+                              / student.ppf((1 + confidence) / 2, R - 1)) ** 2, confidence)
 
 # %% ../../nbs/people/150_labels.ipynb #85aefde9
-def hype(labels: Labels, confidence: float = 0.95) -> pd.DataFrame: # system, of, error, ci_low, ci_high, answers, raters
-    "Error rates on generated and real items and their mean, for each system and for all; raises InputError for other tasks (Zhou et al. 2019)."
+def hype(labels: Labels, confidence: float = 0.95,
+        ) -> pd.DataFrame: # system, of, error, ci_low, ci_high, answers, raters
+    """Error rates on generated and real items and their mean, for each system and for all; raises InputError
+    for other tasks (Zhou et al. 2019)."""
     if labels.task != "realism": raise InputError(f"HYPE needs labels of the task realism, not {labels.task}")
     wrong = np.where(labels.frame["real"], 1 - labels.frame["score"], labels.frame["score"])
     frame, rows = labels.frame.assign(wrong=wrong), []

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ..stats import student
-from ..core import InputError, Signature, check_range, check_type, checked_arguments, few, unknown
+from ..core import (InputError, Signature, check_range, check_type, checked_arguments, few,
+                                    unknown)
 from ..data.judgment_tables import Judgments, load_table, metric_table
 from ..data.judgments import judgment_files, load_judgments
 from ..files import digest
@@ -59,13 +60,14 @@ def _complete_items(full: pd.DataFrame, intersect: bool, where: str) -> tuple[pd
     what = (f"{where}: {len(holes)} of {len(full)} outputs have no score of some kind "
             f"({few([' of '.join(key) for key in holes])}): {lacking}")
     if not left: raise InputError(f"{what}; no item is left that is complete")
-    if not intersect: raise InputError(f"{what}; intersect=True (--intersect) keeps the {left} items that are complete")
+    if not intersect:
+        raise InputError(f"{what}; intersect=True (--intersect) keeps the {left} items that are complete")
     return full.drop(index=gone, level="item"), (f"{what}; the {left} items that are complete are used",)
 
-def score_cube(wide: pd.DataFrame,           # a row for each item and system, a column for each judgment or metric
+def score_cube(wide: pd.DataFrame, # a row for each item and system, a column for each judgment or metric
                group: Mapping | None = None, # item -> label of what is drawn together; None: each item alone
                intersect: bool = False,      # leave out items that lack a score
-               where: str = "scores",        # for messages
+               where: str = "scores"         # for messages
               ) -> tuple[ScoreCube, tuple[str, ...]]: # the cube, notes
     "All scores of all outputs; raises InputError on holes, and on fewer than four systems or items."
     items, systems = wide.index.unique("item"), wide.index.unique("system")
@@ -76,39 +78,48 @@ def score_cube(wide: pd.DataFrame,           # a row for each item and system, a
     full, notes = _complete_items(wide.reindex(every), intersect, where)
     kept = full.index.unique("item")
     for count, what in ((len(kept), "items"), (len(systems), "systems")):
-        if count < 4: raise InputError(f"{where}: {count} {what} are too few to be tested; at least 4 are needed")
+        if count < 4:
+            raise InputError(f"{where}: {count} {what} are too few to be tested; at least 4 are needed")
     labels = list(kept) if group is None else [group[item] for item in kept]
     values = full.to_numpy(float).T.reshape(len(full.columns), len(kept), len(systems))
-    return ScoreCube(tuple(full.columns), values, np.unique(labels, return_inverse=True)[1], tuple(systems)), notes
+    return (ScoreCube(tuple(full.columns), values, np.unique(labels, return_inverse=True)[1], tuple(systems)),
+            notes)
 
 # %% ../../nbs/people/180_measurement.ipynb #895cd785
-def _coefficients(parcels, items, single, sums) -> tuple[np.ndarray, np.ndarray]: # (…) each; sums (…, S) -> alpha, error
+# (…) each; sums (…, S) -> alpha, error
+def _coefficients(parcels, items, single, sums) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore", divide="ignore"):
         alpha = parcels/(parcels - 1)*(1 - single/sums.var(-1, ddof=1))
     return alpha, sums.std(-1)/items*np.sqrt(np.maximum(1 - alpha, 0))
 
-def _parcels(scores: np.ndarray, group: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]: # (G, S) sums, (G,) items
+# (G, S) sums, (G,) items
+def _parcels(scores: np.ndarray, group: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     x = np.asarray(scores, float)
     if x.ndim != 2 or not np.isfinite(x).all():
-        raise InputError(f"alpha takes a complete table of items and systems, not scores of shape {x.shape} with holes")
+        raise InputError("alpha takes a complete table of items and systems, "
+                         f"not scores of shape {x.shape} with holes")
     labels = np.arange(len(x)) if group is None else np.unique(group, return_inverse=True)[1]
     sums = np.zeros((labels.max() + 1, x.shape[1]))
     np.add.at(sums, labels, x)
-    if min(sums.shape) < 2: raise InputError(f"{len(sums)} items and {x.shape[1]} systems; alpha needs two of each at least")
-    if np.ptp(sums.sum(0)) <= 1e-12*np.abs(sums).sum(): raise InputError("all systems have the same sum; there is nothing to be consistent about")
+    if min(sums.shape) < 2:
+        raise InputError(f"{len(sums)} items and {x.shape[1]} systems; alpha needs two of each at least")
+    if np.ptp(sums.sum(0)) <= 1e-12*np.abs(sums).sum():
+        raise InputError("all systems have the same sum; there is nothing to be consistent about")
     return sums, np.bincount(labels)
 
 def cronbach_alpha(scores: np.ndarray,               # (I, S) a row for each item, a column for each system
                    group: Sequence | None = None,    # (I,) labels of items that count as one question
                   ) -> float:                        # at most 1
-    "Cronbach's alpha of the items over systems (Cronbach 1951); raises InputError if all systems have one sum."
+    """Cronbach's alpha of the items over systems (Cronbach 1951); raises InputError if all systems have one
+    sum."""
     parcels, sizes = _parcels(scores, group)
     return float(_coefficients(len(parcels), sizes.sum(), parcels.var(1, ddof=1).sum(), parcels.sum(0))[0])
 
 # %% ../../nbs/people/180_measurement.ipynb #490d2fcc
 _TINY = 1e-12 # of a variance share that counts as none
 
-def _log_ends(value: float, without: Sequence[np.ndarray], confidence: float) -> tuple[float, float]: # of a positive number
+# of a positive number
+def _log_ends(value: float, without: Sequence[np.ndarray], confidence: float) -> tuple[float, float]:
     logs = [np.log(np.maximum(part, _TINY)) for part in without] # one array for items, one for systems
     if not all(np.isfinite(part).all() for part in logs):
         raise InputError("without one item or system all sums are equal; there are too few for an interval")
@@ -130,21 +141,26 @@ class Consistency:
     items: int
 
     def items_for(self, goal: float = 0.9) -> float:
-        "How many items of the kind it takes for this alpha (Spearman 1910, Brown 1910); inf if alpha is not positive."
+        """How many items of the kind it takes for this alpha (Spearman 1910, Brown 1910); inf if alpha is not
+        positive."""
         if not 0 < goal < 1: raise InputError(f"a goal for alpha lies between 0 and 1 and is not {goal:g}")
         return self.items*goal*(1 - self.alpha)/(self.alpha*(1 - goal)) if self.alpha > 0 else np.inf
 
-def consistency(scores: np.ndarray,            # (I, S)
-                group: Sequence | None = None, # (I,) labels of items that count as one question and are drawn together
-                generalize: str = "items",     # of GENERALIZATIONS
-                confidence: float = 0.95,
-               ) -> Consistency:
-    "Cronbach's alpha and the standard error of measurement, with intervals; raises InputError on too few items."
-    if generalize not in GENERALIZATIONS: raise unknown("population to generalize to", generalize, GENERALIZATIONS)
+def consistency(
+    scores: np.ndarray,            # (I, S)
+    group: Sequence | None = None, # (I,) labels of items that count as one question and are drawn together
+    generalize: str = "items",     # of GENERALIZATIONS
+    confidence: float = 0.95,
+) -> Consistency:
+    """Cronbach's alpha and the standard error of measurement, with intervals; raises InputError on too few
+    items."""
+    if generalize not in GENERALIZATIONS:
+        raise unknown("population to generalize to", generalize, GENERALIZATIONS)
     check_level(confidence)
     parcels, sizes = _parcels(scores, group)
     if min(parcels.shape) < 4:
-        raise InputError(f"{len(parcels)} independent items and {parcels.shape[1]} systems; an interval needs four of each")
+        raise InputError(f"{len(parcels)} independent items and {parcels.shape[1]} systems; "
+                         "an interval needs four of each")
     count, items, own, sums = len(parcels), sizes.sum(), parcels.var(1, ddof=1), parcels.sum(0)
     alpha, error = map(float, _coefficients(count, items, own.sum(), sums))
     without = {} # side -> (2, n) alpha and error without each of them
@@ -152,29 +168,35 @@ def consistency(scores: np.ndarray,            # (I, S)
         without["items"] = _coefficients(count - 1, items - sizes, own.sum() - own, sums - parcels)
     if generalize != "items":
         rest = [np.delete(parcels, s, 1) for s in range(parcels.shape[1])]
-        without["systems"] = np.transpose([_coefficients(count, items, p.var(1, ddof=1).sum(), p.sum(0)) for p in rest])
+        without["systems"] = np.transpose([_coefficients(count, items, p.var(1, ddof=1).sum(), p.sum(0))
+                                           for p in rest])
     low, high = _log_ends(1 - alpha, [1 - part[0] for part in without.values()], confidence)
-    return Consistency(alpha, (1 - high, 1 - low), error, _log_ends(error, [part[1] for part in without.values()], confidence), int(items))
+    return Consistency(alpha, (1 - high, 1 - low), error,
+                       _log_ends(error, [part[1] for part in without.values()], confidence), int(items))
 
 # %% ../../nbs/people/180_measurement.ipynb #0985cd9d
-MEASURED = ["question", "score", "against", "statistic", "unit", "generalize", "value", "ci_low", "ci_high", "note"]
+MEASURED = ["question", "score", "against", "statistic", "unit", "generalize", "value", "ci_low", "ci_high",
+            "note"]
 
 def _measured(question: str, score: str, against: str, statistic: str, unit: str, design: AgreementDesign,
               value: float, ci: Sequence[float], note: str = "") -> dict:
-    return dict(zip(MEASURED, (question, score, against, statistic, unit, design.generalize, float(value), *map(float, ci), note)))
+    return dict(zip(MEASURED, (question, score, against, statistic, unit, design.generalize, float(value),
+                               *map(float, ci), note)))
 
 def consistency_of(cube: ScoreCube, name: str, design: AgreementDesign) -> Consistency:
     "The consistency of one of the scores; an InputError names it."
     try: return consistency(cube.of([name])[0], cube.group, design.generalize, design.confidence)
     except InputError as error: raise InputError(f"{name}: {error}") from error
 
-def consistency_rows(cube: ScoreCube, names: Sequence[str], design: AgreementDesign) -> list[dict]: # rows of MEASURED
+def consistency_rows(cube: ScoreCube, names: Sequence[str], design: AgreementDesign,
+                    ) -> list[dict]: # rows of MEASURED
     "Cronbach's alpha and the standard error of measurement of these scores."
     rows = []
     for name in names:
         found = consistency_of(cube, name, design)
         needed = found.items_for(0.9)
-        note = f"alpha .9 takes {np.ceil(needed):.0f} items" if np.isfinite(needed) else "no number of items makes it consistent"
+        note = (f"alpha .9 takes {np.ceil(needed):.0f} items" if np.isfinite(needed)
+                else "no number of items makes it consistent")
         rows += [_measured("consistent", name, "", "alpha", "system", design, found.alpha, found.ci, note),
                  _measured("consistent", name, "", "sem", "system", design, found.error, found.error_ci)]
     return rows
@@ -192,23 +214,28 @@ def stability_rows(cube: ScoreCube,
         same = np.abs(first - second).max() <= 1e-9*np.ptp(first)
         for unit in ("system", "item"):
             if same:
-                rows.append(_measured("stable", name, "second run", "pearson", unit, design, 1, (1, 1), "identical in both runs"))
+                rows.append(_measured("stable", name, "second run", "pearson", unit, design, 1, (1, 1),
+                                      "identical in both runs"))
                 continue
             table = score_table(first, second[None], group=cube.group, names=[name])
-            found = agreement(table, None, "pearson", design.generalize, unit, reps=design.reps, seed=design.seed,
-                              confidence=design.confidence)
-            ends = found.ci[0].low, max(found.ci[0].high, found.value[0]) # which is cut off a millionth below 1
-            rows.append(_measured("stable", name, "second run", "pearson", unit, design, found.value[0], ends))
+            found = agreement(table, None, "pearson", design.generalize, unit, reps=design.reps,
+                              seed=design.seed, confidence=design.confidence)
+            # which is cut off a millionth below 1
+            ends = found.ci[0].low, max(found.ci[0].high, found.value[0])
+            rows.append(_measured("stable", name, "second run", "pearson", unit, design, found.value[0],
+                                  ends))
     return rows
 
 # %% ../../nbs/people/180_measurement.ipynb #152962ff
 KINDS = ("convergent", "heterotrait-monomethod", "heterotrait-heteromethod")
-PAIRS = ["first", "second", "trait_first", "trait_second", "method_first", "method_second", "kind", "value", "ci_low", "ci_high"]
+PAIRS = ["first", "second", "trait_first", "trait_second", "method_first", "method_second", "kind", "value",
+         "ci_low", "ci_high"]
 
 def check_methods(methods: pd.DataFrame, # score, trait, method
                   known: Sequence[str],  # names of scores
                  ) -> pd.DataFrame:      # sorted by trait and method
-    "The traits and methods of scores; raises InputError on unknown scores, doubles, a single trait or method."
+    """The traits and methods of scores; raises InputError on unknown scores, doubles, a single trait or
+    method."""
     lost = [c for c in ("score", "trait", "method") if c not in methods]
     if lost: raise InputError(f"methods: no column {lost[0]!r}; it needs score, trait and method")
     methods = methods[["score", "trait", "method"]].astype(str)
@@ -216,10 +243,12 @@ def check_methods(methods: pd.DataFrame, # score, trait, method
         if name not in known: raise unknown("score", name, known)
     for columns in (["score"], ["trait", "method"]):
         twice = methods[methods.duplicated(columns)]
-        if len(twice): raise InputError(f"methods: {' by '.join(twice.iloc[0][columns])} occurs twice; keep one")
+        if len(twice):
+            raise InputError(f"methods: {' by '.join(twice.iloc[0][columns])} occurs twice; keep one")
     for column in ("trait", "method"):
         if methods[column].nunique() < 2:
-            raise InputError(f"methods: all scores have the {column} {methods[column].iloc[0]}; two at least are needed")
+            raise InputError(f"methods: all scores have the {column} {methods[column].iloc[0]}; "
+                             "two at least are needed")
     return methods.sort_values(["trait", "method"], kind="stable", ignore_index=True)
 
 def pair_kind(a, b) -> str: # of KINDS; a and b have trait and method
@@ -228,7 +257,9 @@ def pair_kind(a, b) -> str: # of KINDS; a and b have trait and method
     return "heterotrait-monomethod" if a.method == b.method else "heterotrait-heteromethod"
 
 # %% ../../nbs/people/180_measurement.ipynb #875673bc
-def _all_pairs(cube: ScoreCube, names: Sequence[str], design: AgreementDesign) -> tuple[Draws, list[MetricAgreement]]:
+def _all_pairs(
+    cube: ScoreCube, names: Sequence[str], design: AgreementDesign
+) -> tuple[Draws, list[MetricAgreement]]:
     values, parts, found = cube.of(names), [], []
     for k in range(len(names) - 1): # each score with all after it
         table = score_table(values[k], values[k + 1:], group=cube.group, names=names[k + 1:])
@@ -239,7 +270,8 @@ def _all_pairs(cube: ScoreCube, names: Sequence[str], design: AgreementDesign) -
     without = None if parts[0].without is None else join(part.without for part in parts)
     return Draws(join(part.full for part in parts), replicates, without, parts[0].counts), found
 
-def _exceeded(R: np.ndarray, methods: pd.DataFrame) -> dict[str, tuple[int, int]]: # kind -> times, of; R (n, n) symmetric
+# kind -> times, of; R (n, n) symmetric
+def _exceeded(R: np.ndarray, methods: pd.DataFrame) -> dict[str, tuple[int, int]]:
     trait, method = methods["trait"].to_numpy(), methods["method"].to_numpy()
     seen = {kind: [] for kind in KINDS[1:]}
     for i, j in combinations(range(len(R)), 2):
@@ -258,7 +290,8 @@ def _kind_rows(pairs: pd.DataFrame, draws: Draws, exceeded: dict, design: Agreem
     contrasts = np.stack([weight[a] - weight[b] if b else weight[a] for a, b in asked]) # (K, P)
     plain = replace(design.statistic, name="mean") # means of correlations are compared as they are
     _, error, df = standard_errors(draws, plain, contrasts)
-    reach, value = error*student.ppf((1 + design.confidence)/2, df), np.round(contrasts @ draws.full, 12) + 0.0
+    reach = error*student.ppf((1 + design.confidence)/2, df)
+    value = np.round(contrasts @ draws.full, 12) + 0.0
     rows = []
     for (a, b), v, r in zip(asked, value, reach):
         times = exceeded.get(b) if a == "convergent" else None
@@ -268,14 +301,16 @@ def _kind_rows(pairs: pd.DataFrame, draws: Draws, exceeded: dict, design: Agreem
         rows.append(_measured("construct", a, b, design.statistic.name, "system", design, v, ends, note))
     return rows
 
-def _own_row(cube: ScoreCube, name: str, design: AgreementDesign) -> tuple[float, float, float]: # alpha, its interval
+# alpha, its interval
+def _own_row(cube: ScoreCube, name: str, design: AgreementDesign) -> tuple[float, float, float]:
     found = consistency_of(cube, name, design)
     return found.alpha, *found.ci
 
-def construct_rows(cube: ScoreCube,
-                   methods: pd.DataFrame,   # as `check_methods` returns it
-                   design: AgreementDesign, # a statistic of systems
-                  ) -> tuple[list[dict], list[dict]]: # rows of MEASURED, rows of PAIRS: the multitrait-multimethod table
+def construct_rows(
+    cube: ScoreCube,
+    methods: pd.DataFrame,   # as `check_methods` returns it
+    design: AgreementDesign, # a statistic of systems
+) -> tuple[list[dict], list[dict]]: # rows of MEASURED, rows of PAIRS: the multitrait-multimethod table
     "Correlations of all pairs of scores, their kinds, and what the kinds differ by, with intervals."
     names = list(methods["score"])
     draws, found = _all_pairs(cube, names, design)
@@ -286,8 +321,8 @@ def construct_rows(cube: ScoreCube,
             rows.append((k, j, pair_kind(scores[k], scores[j]), value, ci.low, ci.high))
             R[k, j] = R[j, k] = value
     rows.append((len(names) - 1, len(names) - 1, "reliability", *_own_row(cube, names[-1], design)))
-    pairs = [dict(zip(PAIRS, (names[i], names[j], scores[i].trait, scores[j].trait, scores[i].method, scores[j].method, *rest)))
-             for i, j, *rest in rows]
+    pairs = [dict(zip(PAIRS, (names[i], names[j], scores[i].trait, scores[j].trait, scores[i].method,
+                              scores[j].method, *rest))) for i, j, *rest in rows]
     crossed = pd.DataFrame(pairs).query("kind != 'reliability'")
     return _kind_rows(crossed, draws, _exceeded(R, methods), design), pairs
 
@@ -302,18 +337,20 @@ def concurrent_rows(cube: ScoreCube,
     for criterion in criteria:
         table = score_table(cube.of([criterion])[0], cube.of(names), group=cube.group, names=list(names))
         found = metric_agreement(table, design.draws(table), design)
-        rows += [_measured("concurrent", name, criterion, design.statistic.name, "system", design, value, (ci.low, ci.high))
-                 for name, value, ci in zip(found.names, found.value, found.ci)]
+        rows += [_measured("concurrent", name, criterion, design.statistic.name, "system", design, value,
+                           (ci.low, ci.high)) for name, value, ci in zip(found.names, found.value, found.ci)]
     return rows
 
 # %% ../../nbs/people/180_measurement.ipynb #2257994d
 def _criterion(place, aspect: str | None, kind: str | None, columns: dict) -> Judgments:
     if isinstance(place, Judgments): return place
     if isinstance(place, (str, Path)) and is_answers(place):
-        if kind or columns: raise InputError(f"{place} holds answers of a labeling page; its format and columns are known")
+        if kind or columns:
+            raise InputError(f"{place} holds answers of a labeling page; its format and columns are known")
         found = label_judgments(read_labels(place), aspect)
     elif aspect is None: found = load_judgments(place, kind, **columns)
-    elif judgment_files(place, kind)[0] == "table": found = load_judgments(place, "table", **{**columns, "score": aspect})
+    elif judgment_files(place, kind)[0] == "table":
+        found = load_judgments(place, "table", **{**columns, "score": aspect})
     else: found = load_judgments(place, kind, aspect=aspect, **columns)
     if isinstance(found, Judgments): return found
     raise InputError(f"{found.name} holds choices between two; measurement needs a score for every output")
@@ -324,23 +361,29 @@ def load_criteria(places,                     # a file or folder, or several; Ju
                   **columns: str,             # of a table, where they are called otherwise: item="segment"
                  ) -> dict[str, Judgments]:   # by name: the aspect, or the name of the file
     "Judgments of one kind or several, by name; raises InputError on two of one name."
-    if isinstance(places, Mapping): return {name: _criterion(place, None, kind, columns) for name, place in places.items()}
+    if isinstance(places, Mapping):
+        return {name: _criterion(place, None, kind, columns) for name, place in places.items()}
     check_type("judgments", places, str | Path | Judgments | Sequence)
     places = [places] if isinstance(places, (str, Path, Judgments)) else list(places)
     if not places: raise InputError("no judgments given; name a file of them")
-    if aspects and len(places) > 1: raise InputError(f"aspects are of one file, and {len(places)} files were given")
+    if aspects and len(places) > 1:
+        raise InputError(f"aspects are of one file, and {len(places)} files were given")
     if aspects: return {aspect: _criterion(places[0], aspect, kind, columns) for aspect in aspects}
     found = [_criterion(place, None, kind, columns) for place in places]
-    names = [Path(place).stem.split(".")[0] if isinstance(place, (str, Path)) and len(places) > 1 else judgments.name
-             for place, judgments in zip(places, found)]
+    names = [Path(place).stem.split(".")[0] if isinstance(place, (str, Path)) and len(places) > 1
+             else judgments.name for place, judgments in zip(places, found)]
     twice = [name for k, name in enumerate(names) if name in names[:k]]
-    if twice: raise InputError(f"two judgments are called {twice[0]}; give them as a mapping with other names")
+    if twice:
+        raise InputError(f"two judgments are called {twice[0]}; give them as a mapping with other names")
     return dict(zip(names, found))
 
 # %% ../../nbs/people/180_measurement.ipynb #3f18305f
-def judged_columns(name: str, judgments: Judgments) -> tuple[pd.DataFrame, list[tuple]]: # columns; (score, trait, method) of raters
-    "Mean ratings of a criterion, and ratings of each person who judged all outputs and did not say the same of all."
-    scores = judgments.scores.assign(score=judgments.scores["score"]*(1 if judgments.higher_is_better else -1))
+def judged_columns(name: str, judgments: Judgments,
+                  ) -> tuple[pd.DataFrame, list[tuple]]: # columns; (score, trait, method) of raters
+    """Mean ratings of a criterion, and ratings of each person who judged all outputs and did not say the same
+    of all."""
+    scores = judgments.scores.assign(score=judgments.scores["score"]*(1 if judgments.higher_is_better
+        else -1))
     columns = scores.groupby(["item", "system"], sort=False)["score"].mean().to_frame(name)
     if (scores["rater"] == "").any(): return columns, []
     each = scores.pivot(index=["item", "system"], columns="rater", values="score").reindex(columns.index)
@@ -349,15 +392,20 @@ def judged_columns(name: str, judgments: Judgments) -> tuple[pd.DataFrame, list[
     named = {f"{name}/{rater}": each[rater] for rater in crossed}
     return columns.assign(**named), [(f"{name}/{rater}", name, rater) for rater in crossed]
 
-def _metric_columns(scores, directed) -> pd.DataFrame: # scores: MetricScores; directed: the ones whose directions count
+# scores: MetricScores; directed: the ones whose directions count
+def _metric_columns(scores, directed) -> pd.DataFrame:
     wide = scores.wide()
     return wide*[-1.0 if name in directed.turned else 1.0 for name in wide]
 
-def _second_run(again, directed, names: Sequence[str]) -> tuple[pd.DataFrame, list[str], list[str]]: # columns, names, notes
-    if again is None: return pd.DataFrame(), [], ["stability is not shown: no second run of the metrics was given (again, --again)"]
+# columns, names, notes
+def _second_run(again, directed, names: Sequence[str]) -> tuple[pd.DataFrame, list[str], list[str]]:
+    if again is None:
+        return (pd.DataFrame(), [],
+                ["stability is not shown: no second run of the metrics was given (again, --again)"])
     columns = _metric_columns(table_scores(metric_table(again)), directed)
     kept = [name for name in names if name in columns]
-    if not kept: raise InputError(f"the second run holds {few(list(columns))}, none of the metrics {few(list(names))}")
+    if not kept:
+        raise InputError(f"the second run holds {few(list(columns))}, none of the metrics {few(list(names))}")
     missing = [name for name in names if name not in kept]
     notes = [f"no second run of {few(missing)}"] if missing else []
     return columns[kept].add_suffix(AGAIN), kept, notes
@@ -367,7 +415,8 @@ def _second_run(again, directed, names: Sequence[str]) -> tuple[pd.DataFrame, li
 class MeasurementResult:
     "Stability, consistency, construct and concurrent validity of metrics and judgments."
     table: pd.DataFrame  # MEASURED and n_items, n_groups, n_systems: a row for each coefficient
-    pairs: pd.DataFrame  # PAIRS: a row for each pair of scores with a trait and a method; empty if there are none
+    # PAIRS: a row for each pair of scores with a trait and a method; empty if there are none
+    pairs: pd.DataFrame
     signature: str
     notes: tuple[str, ...] = ()
 
@@ -375,9 +424,11 @@ class MeasurementResult:
         "A row for each metric and judgment, a coefficient with its interval in each cell."
         heads, rows = {"alpha": "alpha", "sem": "error", "system": "stability", "item": "of one output"}, {}
         for row in self.table[self.table["question"] != "construct"].itertuples():
-            head = heads[row.unit if row.question == "stable" else row.statistic] if row.question != "concurrent" else ""
+            head = (heads[row.unit if row.question == "stable" else row.statistic]
+                    if row.question != "concurrent" else "")
             head = head or f"{row.statistic.replace('_', '-')} with {row.against}"
-            text = f"{row.value:.2f}" if row.ci_low == row.ci_high else f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
+            text = (f"{row.value:.2f}" if row.ci_low == row.ci_high
+                    else f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
             if head == "error": text = f"{row.value:.3g}"
             rows.setdefault(row.score, {"score": row.score})[head] = text
         found = pd.DataFrame([*rows.values()])
@@ -385,7 +436,8 @@ class MeasurementResult:
         return found[[*first, *(c for c in found if c not in first)]].fillna("")
 
     def by_trait(self) -> pd.DataFrame: # (n, n) texts, named trait by method
-        "The multitrait-multimethod table: *convergent*, (heterotrait-monomethod), consistency on the diagonal."
+        """The multitrait-multimethod table: *convergent*, (heterotrait-monomethod), consistency on the
+        diagonal."""
         marks = {"convergent": "*{:.2f}*", "heterotrait-monomethod": "({:.2f})"}
         names = {row.first: f"{row.trait_first} by {row.method_first}" for row in self.pairs.itertuples()}
         out = pd.DataFrame("", index=[*names.values()], columns=[*names.values()])
@@ -400,7 +452,8 @@ class MeasurementResult:
 # %% ../../nbs/people/180_measurement.ipynb #a092bd0d
 FEW_SYSTEMS = 30 # below this a coefficient over systems is rough, whatever the number of items
 
-def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict, list[tuple], list[str]]: # columns, item -> group, raters, notes
+# columns, item -> group, raters, notes
+def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict, list[tuple], list[str]]:
     parts, raters, notes, group = [], [], [], {}
     for name, judgments in criteria.items():
         columns, own = judged_columns(name, judgments)
@@ -410,53 +463,64 @@ def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict,
         group |= dict(zip(judgments.scores["item"], judgments.scores["group"]))
     return pd.concat(parts, axis=1, sort=False), group, raters, notes
 
-def _methods_of(methods, raters: Sequence[tuple], known: Sequence[str]) -> tuple[pd.DataFrame | None, list[str]]: # notes
+# notes
+def _methods_of(
+    methods, raters: Sequence[tuple], known: Sequence[str]
+) -> tuple[pd.DataFrame | None, list[str]]:
     if methods is not None:
         check_type("methods", methods, str | Path | pd.DataFrame)
         return check_methods(methods if isinstance(methods, pd.DataFrame) else load_table(methods), known), []
     frame = pd.DataFrame(raters, columns=["score", "trait", "method"])
     shared = [m for m, part in frame.groupby("method") if part["trait"].nunique() > 1]
     if len(shared) > 1: return check_methods(frame[frame["method"].isin(shared)], known), []
-    return None, ["construct validity is not shown: it takes two criteria that the same two raters judged of all outputs, "
-                  "or a table of score, trait and method (methods, --methods)"]
+    return (None, ["construct validity is not shown: it takes two criteria that the same two raters "
+                   "judged of all outputs, " "or a table of score, trait and method (methods, --methods)"])
 
 def _system_note(cube: ScoreCube, generalize: str) -> list[str]:
     if len(cube.systems) >= FEW_SYSTEMS: return []
-    advice = "; intervals are for new items only, and generalize='both' says what other systems would change" if generalize == "items" else ""
+    advice = ("; intervals are for new items only, and generalize='both' says what other systems would change"
+              if generalize == "items" else "")
     return [f"{len(cube.systems)} systems are few for coefficients over systems{advice}"]
 
 def _corpus_note(scores) -> list[str]: # of MetricScores, or None
     own = list(scores.corpus) if scores is not None else []
-    return [f"systems are compared by means of items; the corpus values of {few(own)} are other numbers"] if own else []
+    return ([f"systems are compared by means of items; the corpus values of {few(own)} are other numbers"]
+            if own else [])
 
 @checked_arguments
-def measurement(judgments,                  # what `load_criteria` takes: Judgments, a file, several, or {name: one of these}
-                metrics=None,               # a table (file or frame), names; None: scores that came with the data, if any did
-                again=None,                 # a table of the same metrics run a second time
-                methods=None,               # table of score, trait, method; None: raters under several criteria
-                statistic: str = "tau_b",   # of systems: tau_b, pearson, spearman
-                generalize: str = "items",  # intervals are for new "items", "systems", or "both"
-                *, lower: Sequence[str] = (),  # metrics of which less is better, whatever a card says
-                higher: Sequence[str] = (), # metrics of which more is better, whatever a card says
-                intersect: bool = False,    # leave out items that lack a score
-                reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
-                weights=None,               # of metrics that are run: {name: weights}, see `WeightChoice`
-                encoder=None, layer: str | None = None,  # of metrics that are run, for those that take them
-                metric_options: Mapping | None = None,   # the same, e.g. {"long": "split"}
-               ) -> MeasurementResult:
-    "The four questions of measurement theory (Xiao et al. 2023) about any metrics and judgments; raises InputError if data do not fit."
+def measurement(
+    judgments, # what `load_criteria` takes: Judgments, a file, several, or {name: one of these}
+    metrics=None, # a table (file or frame), names; None: scores that came with the data, if any did
+    again=None,                             # a table of the same metrics run a second time
+    methods=None, # table of score, trait, method; None: raters under several criteria
+    statistic: str = "tau_b",               # of systems: tau_b, pearson, spearman
+    generalize: str = "items",              # intervals are for new "items", "systems", or "both"
+    *, lower: Sequence[str] = (),           # metrics of which less is better, whatever a card says
+    higher: Sequence[str] = (),             # metrics of which more is better, whatever a card says
+    intersect: bool = False,                # leave out items that lack a score
+    reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
+    weights=None,                           # of metrics that are run: {name: weights}, see `WeightChoice`
+    encoder=None, layer: str | None = None, # of metrics that are run, for those that take them
+    metric_options: Mapping | None = None,  # the same, e.g. {"long": "split"}
+) -> MeasurementResult:
+    """The four questions of measurement theory (Xiao et al. 2023) about any metrics and judgments; raises
+    InputError if data do not fit."""
     check_range("reps", reps, 10, 10**6)
     check_level(confidence)
-    if generalize not in GENERALIZATIONS: raise unknown("population to generalize to", generalize, GENERALIZATIONS)
-    design = AgreementDesign(*named_statistics(statistic, "system"), "system", generalize, reps, seed, confidence)
+    if generalize not in GENERALIZATIONS:
+        raise unknown("population to generalize to", generalize, GENERALIZATIONS)
+    design = AgreementDesign(*named_statistics(statistic, "system"), "system", generalize, reps, seed,
+                             confidence)
     if design.statistic.form != "rows" or design.statistic.name in SHARES:
-        raise InputError(f"{design.statistic.name} is no correlation of systems; take tau_b, pearson or spearman")
+        raise InputError(f"{design.statistic.name} is no correlation of systems; "
+                         "take tau_b, pearson or spearman")
     criteria = load_criteria(judgments)
     first = next(iter(criteria.values()))
     wide, group, raters, notes = _people_side(criteria)
     names, stable, scores = [], [], None
     if metrics is None and first.metrics is None:
-        if again is not None: raise InputError("a second run was given and no first one; name the metrics (--metrics)")
+        if again is not None:
+            raise InputError("a second run was given and no first one; name the metrics (--metrics)")
         notes.append("no metrics were given (metrics, --metrics): people alone are measured")
     else:
         options = {**(metric_options or {}), "encoder": encoder, "layer": layer}
@@ -468,9 +532,11 @@ def measurement(judgments,                  # what `load_criteria` takes: Judgme
         wide = pd.concat([part for part in (wide, columns, second) if len(part)], axis=1, sort=False)
         notes += [*scores.notes, *told, *why]
     wide.index = wide.index.set_names(["item", "system"])
-    cube, lost = score_cube(wide, {**dict.fromkeys(wide.index.unique("item"), ""), **group}, intersect, first.name)
+    cube, lost = score_cube(wide, {**dict.fromkeys(wide.index.unique("item"), ""), **group}, intersect,
+                            first.name)
     if generalize != "systems" and cube.counts["n_groups"] < 4:
-        raise InputError(f"{cube.counts['n_groups']} independent items are too few for an interval; at least 4 are needed")
+        raise InputError(f"{cube.counts['n_groups']} independent items are too few for an "
+                         "interval; at least 4 are needed")
     asked, why = _methods_of(methods, raters, cube.names)
     rows = stability_rows(cube, stable, design)
     rows += consistency_rows(cube, [*names, *criteria], design)
@@ -479,9 +545,12 @@ def measurement(judgments,                  # what `load_criteria` takes: Judgme
     if names: rows += concurrent_rows(cube, names, [*criteria], design)
     counts = cube.counts
     if counts["n_groups"] < counts["n_items"]:
-        lost += (f"{counts['n_items']} items lie in {counts['n_groups']} groups: alpha counts a group as one question, and groups are drawn together",)
-    signature = Signature.of(protocol="measurement", data=first.name, rows=digest(wide.sort_index().to_csv()), statistic=design.statistic.name,
-                             generalize=generalize, reps=reps, seed=seed, confidence=confidence, **counts)
+        lost += (f"{counts['n_items']} items lie in {counts['n_groups']} groups: alpha counts a group as one "
+                 "question, and groups are drawn together",)
+    signature = Signature.of(protocol="measurement", data=first.name, rows=digest(wide.sort_index().to_csv()),
+                             statistic=design.statistic.name, generalize=generalize, reps=reps, seed=seed,
+                             confidence=confidence, **counts)
     notes += [*lost, *why, *_corpus_note(scores), *_system_note(cube, generalize)]
     table = pd.DataFrame(rows, columns=MEASURED).assign(**counts)
-    return MeasurementResult(table, pd.DataFrame(pairs, columns=PAIRS), str(signature), tuple(dict.fromkeys(notes)))
+    return MeasurementResult(table, pd.DataFrame(pairs, columns=PAIRS), str(signature),
+                             tuple(dict.fromkeys(notes)))

@@ -32,9 +32,11 @@ class MetricScores:
     table: pd.DataFrame               # item, system, metric, value: as the metrics gave them
     higher: Mapping[str, bool | None] # metric -> direction; None: not known
     signatures: Mapping[str, str]     # metric -> what shaped its numbers
-    corpus: Mapping[str, CorpusRows] = field(default_factory=dict) # of metrics whose value of a system is no mean of items
+    # of metrics whose value of a system is no mean of items
+    corpus: Mapping[str, CorpusRows] = field(default_factory=dict)
     outputs: pd.MultiIndex | None = None # item and system of each of those rows
-    decided: Mapping[str, str] = field(default_factory=dict) # metric -> who gave the direction, if it was not the card
+    # metric -> who gave the direction, if it was not the card
+    decided: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = () # of metrics that were run, e.g. how many captions were cut
 
     @property
@@ -44,14 +46,16 @@ class MetricScores:
 
     def wide(self) -> pd.DataFrame:
         "A row for each item and system, a column for each metric; NaN if it lacks that output."
-        return self.table.set_index(["item", "system", "metric"])["value"].unstack("metric")[list(self.higher)]
+        return self.table.set_index(["item", "system",
+                                     "metric"])["value"].unstack("metric")[list(self.higher)]
 
-    def corpus_values(self, outputs: pd.MultiIndex) -> pd.DataFrame: # a row for each system, a column for each metric of `corpus`
+    def corpus_values(self, outputs: pd.MultiIndex,
+                     ) -> pd.DataFrame: # a row for each system, a column for each metric of `corpus`
         "Corpus values of systems over these outputs."
         places = np.flatnonzero(self.outputs.isin(outputs))
         systems = self.outputs[places].get_level_values("system")
-        found = {name: {s: float(held.values(held.rows[places[systems == s]].sum(0))) for s in systems.unique()}
-                 for name, held in self.corpus.items()}
+        found = {name: {s: float(held.values(held.rows[places[systems == s]].sum(0)))
+                        for s in systems.unique()} for name, held in self.corpus.items()}
         return pd.DataFrame(found)
 
 # %% ../../nbs/people/090_metric_scores.ipynb #dd2f73cc
@@ -69,23 +73,29 @@ def table_scores(table: pd.DataFrame) -> MetricScores: # as `metric_table` retur
 # %% ../../nbs/people/090_metric_scores.ipynb #89827aa4
 def _check_runnable(judgments: Judgments, names: Sequence[str]) -> None:
     if judgments.outputs is None:
-        raise InputError(f"{judgments.name} has no outputs to run {few(names)} on; give a table of metric scores")
+        raise InputError(f"{judgments.name} has no outputs to run {few(names)} on; "
+                         "give a table of metric scores")
     sets = [name for name in names if _card(name).get("kind") == "set"]
     if sets:
-        raise InputError(f"{few(sets)} compares whole sets and says nothing of single outputs; agreement needs metrics of items")
+        raise InputError(f"{few(sets)} compares whole sets and says nothing of single outputs; "
+                         "agreement needs metrics of items")
 
 def _sees(metric: Metric) -> bool: return metric.card.get("source") == "images" # the picture of a caption
 
-def _columns(outputs: pd.DataFrame, built: Sequence, where: str, pictures: Images | None) -> tuple[list, list | None, list[str] | None]:
+def _columns(
+    outputs: pd.DataFrame, built: Sequence, where: str, pictures: Images | None
+) -> tuple[list, list | None, list[str] | None]:
     # texts, references, sources: None if no metric asks for them
-    images = [m.name for m in built if _sees(m) and pictures is None or not m.card.get("inputs", "images").startswith("text")]
+    images = [m.name for m in built
+              if _sees(m) and pictures is None or not m.card.get("inputs", "images").startswith("text")]
     if images:
         raise InputError(f"{few(images)} looks at images, which are not among the judgments; "
                          "give the table that `score --per-item` writes")
     comparing = [m.name for m in built if m.compares]
     lost = outputs["item"][outputs["references"].map(len) == 0].tolist()
     if comparing and lost:
-        raise InputError(f"{where}: {len(lost)} of {len(outputs)} outputs have no reference: {few(lost)}; {few(comparing)} needs them")
+        raise InputError(f"{where}: {len(lost)} of {len(outputs)} outputs have no reference: {few(lost)}; "
+                         f"{few(comparing)} needs them")
     looking = [m.name for m in built if m.card.get("source") and not _sees(m)]
     if looking and (outputs["source"] == "").any():
         raise InputError(f"{where}: {few(looking)} needs the sources, and the judgments have none")
@@ -94,7 +104,8 @@ def _columns(outputs: pd.DataFrame, built: Sequence, where: str, pictures: Image
 
 class _PicturesAt:
     "The pictures of some outputs; neighbors with the same picture have it decoded once."
-    def __init__(self, images: Images, at: np.ndarray): self.images, self.at, self.last = images, at, ("", None)
+    def __init__(self, images: Images, at: np.ndarray):
+        self.images, self.at, self.last = images, at, ("", None)
     def __len__(self) -> int: return len(self.at)
     def __getitem__(self, i: int) -> torch.Tensor: # (3, H, W) in [0, 1]
         place = int(self.at[i])
@@ -104,7 +115,8 @@ class _PicturesAt:
 
 def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
 
-def _told_notes(told: Mapping, n: int) -> tuple[str, ...]: # n systems, named where a note is not about all of them
+# n systems, named where a note is not about all of them
+def _told_notes(told: Mapping, n: int) -> tuple[str, ...]:
     return tuple(f"{metric}: {note}" if len(systems) == n else f"{metric}, {few(systems)}: {note}"
                  for metric, own in told.items() for note, systems in own.items())
 
@@ -112,14 +124,16 @@ def score_outputs(judgments: Judgments,
                   built: Sequence[Metric],        # of different names
                   pictures: Images | None = None, # one for each output, for metrics that look at them
                  ) -> MetricScores:
-    "What these metrics say of the outputs that were judged; raises InputError if they lack what a metric needs."
+    """What these metrics say of the outputs that were judged; raises InputError if they lack what a metric
+    needs."""
     outputs = judgments.outputs
     texts, references, sources = _columns(outputs, built, judgments.name, pictures)
     keys = outputs[["item", "system"]]
     held = {m.name: [] for m in built} # metric -> rows of each system
     told = {m.name: {} for m in built} # metric -> note -> systems
     places = [np.flatnonzero(outputs["system"] == s) for s in outputs["system"].unique()]
-    if pictures is not None: places = [at[np.argsort(np.array(pictures.names)[at], kind="stable")] for at in places]
+    if pictures is not None:
+        places = [at[np.argsort(np.array(pictures.names)[at], kind="stable")] for at in places]
     for at in places: # as `score` does: what depends on the other items depends on those of the same system
         def part(column): return None if column is None else [column[i] for i in at]
         found, names = {}, list(keys["item"].iloc[at])
@@ -129,7 +143,8 @@ def score_outputs(judgments: Judgments,
             if group: found |= extract(group, part(texts), part(references), side, names=names)
         for name, own in held.items():
             own.append(found[name].pred)
-            for note in found[name].notes: told[name].setdefault(note, []).append(outputs["system"].iloc[at[0]])
+            for note in found[name].notes:
+                told[name].setdefault(note, []).append(outputs["system"].iloc[at[0]])
     order = np.argsort(np.concatenate(places))
     rows = {name: torch.cat(own)[order] for name, own in held.items()}
     parts = [keys.assign(metric=m.name, value=m.values(rows[m.name]).numpy()) for m in built]
@@ -140,22 +155,26 @@ def score_outputs(judgments: Judgments,
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #ddd68362
-def metric_makers(judgments: Judgments,
-                  names: Sequence[str],       # of the registry
-                  device: str | None = None,  # where networks run
-                  weights=None,               # {name: weights}: see `WeightChoice`
-                  options: Mapping = {},      # for the metrics that take them, as in `score`: encoder, layer, long, …
-                 ) -> list[Callable]:         # one for each name: () -> Metric
-    "What builds each metric; raises InputError on sets, data without outputs, and options that no metric takes."
+def metric_makers(
+    judgments: Judgments,
+    names: Sequence[str],      # of the registry
+    device: str | None = None, # where networks run
+    weights=None,              # {name: weights}: see `WeightChoice`
+    options: Mapping = {},     # for the metrics that take them, as in `score`: encoder, layer, long, …
+) -> list[Callable]: # one for each name: () -> Metric
+    """What builds each metric; raises InputError on sets, data without outputs, and options that no metric
+    takes."""
     _check_runnable(judgments, names)
     found = options_of(names, device, weights, options)
     return [partial(get_metric, name, **mine) for name, mine in zip(names, found)]
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #7ea988cf
-def run_metrics(judgments: Judgments,
-                names: Sequence[str], device: str | None = None, weights=None, options: Mapping = {}, # as in `metric_makers`
-               ) -> MetricScores:
+def run_metrics(
+    judgments: Judgments,
+    # as in `metric_makers`
+    names: Sequence[str], device: str | None = None, weights=None, options: Mapping = {},
+) -> MetricScores:
     "Metrics run on the outputs that were judged; raises InputError if there is nothing to run on."
     return score_outputs(judgments, make_all(metric_makers(judgments, names, device, weights, options)))
 
@@ -164,9 +183,9 @@ def run_metrics(judgments: Judgments,
 def join_scores(parts: Sequence[MetricScores]) -> MetricScores: # of different metrics
     "Scores of several origins as one."
     def union(key): return {name: value for part in parts for name, value in getattr(part, key).items()}
-    return MetricScores(pd.concat([part.table for part in parts], ignore_index=True), union("higher"), union("signatures"),
-                        union("corpus"), next((part.outputs for part in parts if part.corpus), None),
-                        notes=tuple(note for part in parts for note in part.notes))
+    return MetricScores(pd.concat([part.table for part in parts], ignore_index=True), union("higher"),
+                        union("signatures"), union("corpus"), next((part.outputs for part in parts
+        if part.corpus), None), notes=tuple(note for part in parts for note in part.notes))
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #e9757c2d
@@ -177,23 +196,28 @@ def idle_options(weights, options: Mapping) -> str: # of what was given, if no m
 
 def _no_scores(judgments: Judgments) -> str: # what to do
     whole = (judgments.scores["item"] == "").all()
-    table = f"give a table with columns {'system' if whole else 'item, system'} and a column for each metric (--metrics scores.csv)"
-    run = "" if judgments.outputs is None else "name metrics to be run on its outputs (--metrics bleu,chrf), or "
-    return f"no metric scores came with {judgments.name}, so there is nothing to hold against people; {run}{table}"
+    table = (f"give a table with columns {'system' if whole else 'item, system'} and a column for each "
+             "metric (--metrics scores.csv)")
+    run = ("" if judgments.outputs is None
+           else "name metrics to be run on its outputs (--metrics bleu,chrf), or ")
+    return (f"no metric scores came with {judgments.name}, so there is nothing to hold "
+            f"against people; {run}{table}")
 
 def metric_scores(judgments: Judgments,
-                  metrics=None,              # a table (file or frame), names; None: all that came with the data
+                  metrics=None,         # a table (file or frame), names; None: all that came with the data
                   device: str | None = None,
-                  weights=None,              # of metrics that are run: {name: weights}, see `WeightChoice`
-                  options: Mapping = {},     # of metrics that are run, as in `metric_makers`
+                  weights=None,         # of metrics that are run: {name: weights}, see `WeightChoice`
+                  options: Mapping = {} # of metrics that are run, as in `metric_makers`
                  ) -> MetricScores:
     "Metric scores from a table, from the data, or run; raises InputError on unknown names."
     if isinstance(metrics, MetricScores): return metrics
     if not isinstance(metrics, pd.DataFrame): check_type("metrics", metrics, str | Path | Sequence | None)
-    names = [] if isinstance(metrics, (pd.DataFrame, Path, type(None))) else [metrics] if isinstance(metrics, str) else list(metrics)
+    names = ([] if isinstance(metrics, (pd.DataFrame, Path, type(None))) else [metrics]
+             if isinstance(metrics, str) else list(metrics))
     idle = idle_options(weights, options)
     if idle and not [name for name in names if not Path(name).is_file()]:
-        raise InputError(f"{idle} has no effect: these scores come from a table; leave it out, or name metrics that are to be run")
+        raise InputError(f"{idle} has no effect: these scores come from a table; leave it out, "
+                         "or name metrics that are to be run")
     is_file = isinstance(metrics, Path) or isinstance(metrics, str) and Path(metrics).is_file()
     if is_file or isinstance(metrics, pd.DataFrame): return table_scores(metric_table(metrics))
     came = judgments.metrics
@@ -225,6 +249,7 @@ def set_directions(scores: MetricScores,
         if before is better: continue
         decided[name] = ", as you said" if before is None else ", as you said, against its card"
         if before is not None:
-            notes.append(f"{name}: its card says that {word[before]} is better, and you say {word[better]}; yours is used")
+            notes.append(f"{name}: its card says that {word[before]} is better, "
+                         f"and you say {word[better]}; yours is used")
     directed = replace(scores, higher={**scores.higher, **directions}, decided={**scores.decided, **decided})
     return directed, tuple(notes)

@@ -26,29 +26,39 @@ from ..stats import check_level, cluster_labels
 def agreeing_pairs(votes: Sequence[int],          # (N,) raters who chose the first, or said yes
                    raters: Sequence[int] | int,   # (N,) raters asked, at least two
                   ) -> np.ndarray:                # (N,) in [0, 1]
-    "The share of agreeing pairs of different raters for each item; raises InputError on fewer than two raters and on impossible votes."
+    """The share of agreeing pairs of different raters for each item; raises InputError on fewer than two
+    raters and on impossible votes."""
     k, m = np.broadcast_arrays(np.asarray(votes, float), np.asarray(raters, float))
-    if (m < 2).any(): raise InputError(f"{(m < 2).sum()} of {len(k)} items have fewer than two raters; a ceiling needs two at least")
+    if (m < 2).any():
+        raise InputError(f"{(m < 2).sum()} of {len(k)} items have fewer than two raters; "
+                         "a ceiling needs two at least")
     if not ((k >= 0) & (k <= m) & (k == np.rint(k)) & (m == np.rint(m))).all():
         raise InputError("votes are whole numbers between 0 and the number of raters")
     return (k*(k - 1) + (m - k)*(m - k - 1))/(m*(m - 1))
 
-def _counts(n: int, clusters: Sequence | None, reps: int, seed: int) -> np.ndarray: # (reps, n) multiplicities of items
+# (reps, n) multiplicities of items
+def _counts(n: int, clusters: Sequence | None, reps: int, seed: int) -> np.ndarray:
     labels = cluster_labels(clusters, n)
     count = n if labels is None else int(labels.max()) + 1
-    if count < 4: raise InputError(f"{count} independent items are too few for an interval; at least 4 are needed")
+    if count < 4:
+        raise InputError(f"{count} independent items are too few for an interval; at least 4 are needed")
     return bootstrap_weights(n, reps, rng(seed, "raters"), labels)
 
-def _defined(draws: np.ndarray, what: str) -> tuple[np.ndarray, tuple[str, ...]]: # those that are no NaN, notes
+# those that are no NaN, notes
+def _defined(draws: np.ndarray, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
     lost = np.isnan(draws)
-    if lost.mean() > 0.5: raise InputError(f"in {lost.sum()} of {len(draws)} draws {what} is undefined; there are too few items or too many ties")
-    return draws[~lost], (f"in {lost.sum()} of {len(draws)} draws {what} is undefined; they are not used",) if lost.any() else ()
+    if lost.mean() > 0.5:
+        raise InputError(f"in {lost.sum()} of {len(draws)} draws {what} is undefined; "
+                         "there are too few items or too many ties")
+    return (draws[~lost], (f"in {lost.sum()} of {len(draws)} draws {what} is undefined; they are not used",)
+            if lost.any() else ())
 
 def _signature(protocol: str, n: int, clusters: Sequence | None, reps: int, seed: int, **more) -> Signature:
     count = None if clusters is None else len(set(np.asarray(clusters).tolist()))
     return Signature.of(protocol=protocol, n=n, clusters=count, reps=reps, seed=seed, **more)
 
-def _interval(value: float, draws: np.ndarray, confidence: float, shown=float) -> Interval: # shown: the ends on another scale
+# shown: the ends on another scale
+def _interval(value: float, draws: np.ndarray, confidence: float, shown=float) -> Interval:
     found = interval(value, draws, confidence)
     return replace(found, low=shown(found.low), high=shown(found.high))
 
@@ -60,40 +70,51 @@ def vote_ceiling(votes: Sequence[int],             # (N,) raters who chose the f
                  clusters: Sequence | None = None, # (N,) items that are drawn together
                  *, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                 ) -> Score:
-    "How often two raters agree, without bias, with an interval over items or clusters; raises InputError on impossible votes."
+    """How often two raters agree, without bias, with an interval over items or clusters; raises InputError on
+    impossible votes."""
     check_level(confidence)
     each = agreeing_pairs(votes, raters)
     W = _counts(len(each), clusters, reps, seed)
     m = np.unique(raters)
     asked = str(m[0]) if len(m) == 1 else f"{m.min()}-{m.max()}"
-    signature = _signature("rater-ceiling", len(each), clusters, reps, seed, raters=asked, estimator="different-pairs")
+    signature = _signature("rater-ceiling", len(each), clusters, reps, seed, raters=asked,
+                           estimator="different-pairs")
     return _score(each.mean(), W @ each/W.sum(1), confidence, len(each), signature, per_item=each)
 
 # %% ../../nbs/people/080_raters.ipynb #5eceae13
-def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float]) -> tuple[np.ndarray, np.ndarray]: # (I, m) NaN where missing; (I,) labels
-    "Single judgments as a matrix, a column per rater; where no rater has a name (all ''), a column per turn. Raises InputError on doubles."
+def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float],
+                 ) -> tuple[np.ndarray, np.ndarray]: # (I, m) NaN where missing; (I,) labels
+    """Single judgments as a matrix, a column per rater; where no rater has a name (all ''), a column per
+    turn. Raises InputError on doubles."""
     frame = pd.DataFrame(dict(item=np.asarray(item), rater=np.asarray(rater), score=np.asarray(score, float)))
     if (frame.rater == "").all(): frame["rater"] = frame.groupby("item").cumcount()
     twice = frame.duplicated(["item", "rater"])
-    if twice.any(): raise InputError(f"{twice.sum()} judgments repeat an item and rater, such as {frame[twice].iloc[0].to_dict()}; keep one of each")
+    if twice.any():
+        raise InputError(f"{twice.sum()} judgments repeat an item and rater, "
+                         f"such as {frame[twice].iloc[0].to_dict()}; keep one of each")
     wide = frame.pivot(index="item", columns="rater", values="score")
     return wide.to_numpy(), wide.index.to_numpy()
 
 def _rated(ratings: np.ndarray, crossed: bool = False) -> np.ndarray: # (I, m) NaN where missing
     X = np.asarray(ratings, float)
-    if X.ndim != 2 or np.isinf(X).any(): raise InputError(f"ratings are a matrix of items and raters, NaN where missing, and not of shape {X.shape}")
+    if X.ndim != 2 or np.isinf(X).any():
+        raise InputError("ratings are a matrix of items and raters, NaN where missing, "
+                         f"and not of shape {X.shape}")
     count = np.isfinite(X).sum(1)
     if (count == 0).any():
-        raise InputError(f"{(count == 0).sum()} of {len(X)} items have no rating, first item {np.flatnonzero(count == 0)[0]}; leave them out")
+        raise InputError(f"{(count == 0).sum()} of {len(X)} items have no rating, "
+                         f"first item {np.flatnonzero(count == 0)[0]}; leave them out")
     if (count < 2).all(): raise InputError("no item has two ratings; nothing can be said about raters")
-    if np.nanmax(X) == np.nanmin(X): raise InputError(f"all ratings are {np.nanmax(X):g}; there is nothing to agree on")
+    if np.nanmax(X) == np.nanmin(X):
+        raise InputError(f"all ratings are {np.nanmax(X):g}; there is nothing to agree on")
     return X - np.nanmean(X, 0) + np.nanmean(X) if crossed else X
 
 def variance_components(ratings: np.ndarray,             # (I, m) NaN where missing
                W: np.ndarray | None = None,     # (R, I) multiplicities of items
                crossed: bool = False,           # the same raters judged all items
               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # (R,) each
-    "Variances of the truth and of a rating around it, and the mean of 1/raters; the first may come out negative by chance."
+    """Variances of the truth and of a rating around it, and the mean of 1/raters; the first may come out
+    negative by chance."""
     X = _rated(ratings, crossed)
     W = np.ones((1, len(X))) if W is None else W
     n, mean = np.isfinite(X).sum(1), np.nanmean(X, 1)
@@ -115,41 +136,53 @@ def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
                   *, crossed: bool = False,       # the same raters judged all items
                   reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                  ) -> dict[str, Score]:           # "rater", "panel", "truth"
-    "Pearson's r of a rater with another, of a panel with another, of the truth with a panel (the ceiling); raises InputError without pairs of ratings."
+    """Pearson's r of a rater with another, of a panel with another, of the truth with a panel (the ceiling);
+    raises InputError without pairs of ratings."""
     check_level(confidence)
-    W = np.vstack([np.ones(len(np.asarray(ratings))), _counts(len(np.asarray(ratings)), clusters, reps, seed)])
+    W = np.vstack([np.ones(len(np.asarray(ratings))),
+                   _counts(len(np.asarray(ratings)), clusters, reps, seed)])
     signal, noise, share = variance_components(ratings, W, crossed)
     signal = np.maximum(signal, 0)
     single, panel = _bounded(signal/(signal + noise)), _bounded(signal/(signal + noise*share))
-    signature = _signature("noise-ceiling", len(W[0]), clusters, reps, seed, raters=f"{1/share[0]:.3g}", crossed=crossed, estimator="anova")
+    signature = _signature("noise-ceiling", len(W[0]), clusters, reps, seed, raters=f"{1/share[0]:.3g}",
+                           crossed=crossed, estimator="anova")
     found = dict(rater=single, panel=panel, truth=np.sqrt(panel)) # (1 + reps,) each
-    return {what: _score(v[0], v[1:], confidence, len(W[0]), signature.extended(of=what)) for what, v in found.items()}
+    return {what: _score(v[0], v[1:], confidence, len(W[0]), signature.extended(of=what))
+            for what, v in found.items()}
 
 # %% ../../nbs/people/080_raters.ipynb #1012f5f4
 def _statistic(statistic: str | Agreement) -> Agreement:
     found = agreement_named(statistic)
-    if found.form != "rows": raise InputError(f"{found.name} does not compare two lists of scores; choose a correlation or an accuracy over pairs")
+    if found.form != "rows":
+        raise InputError(f"{found.name} does not compare two lists of scores; "
+                         "choose a correlation or an accuracy over pairs")
     return found
 
-def _turns(ratings: np.ndarray, turns: int, seed: int, crossed: bool) -> list[np.ndarray]: # orders of the raters, (I, least) each, one held out first
+# orders of the raters, (I, least) each, one held out first
+def _turns(ratings: np.ndarray, turns: int, seed: int, crossed: bool) -> list[np.ndarray]:
     there = np.isfinite(ratings)
     least, out = int(there.sum(1).min()), []
-    if least < 2: raise InputError(f"{(there.sum(1) < 2).sum()} of {len(ratings)} items have one rating; to hold out a rater each needs two")
-    if crossed and not there.all(): raise InputError("crossed raters judged all items; some ratings are missing")
+    if least < 2:
+        raise InputError(f"{(there.sum(1) < 2).sum()} of {len(ratings)} items have one rating; "
+                         "to hold out a rater each needs two")
+    if crossed and not there.all():
+        raise InputError("crossed raters judged all items; some ratings are missing")
     for turn in range(turns):
         g = rng(seed, "turns", turn)
-        keys = np.broadcast_to(g.random(ratings.shape[1]), ratings.shape) if crossed else g.random(ratings.shape)
+        keys = (np.broadcast_to(g.random(ratings.shape[1]), ratings.shape) if crossed
+                else g.random(ratings.shape))
         out.append(np.take_along_axis(ratings, np.argsort(np.where(there, keys, 2), 1), 1)[:, :least])
     return out
 
-def rater_curve(ratings: np.ndarray,               # (I, m) NaN where missing, two ratings of each item at least
+def rater_curve(ratings: np.ndarray,         # (I, m) NaN where missing, two ratings of each item at least
                 statistic: str | Agreement = "pearson",
-                y: np.ndarray | None = None,       # (I,) a metric
-                W: np.ndarray | None = None,       # (R, I) multiplicities of items
-                *, turns: int = 20,                # random choices of who is held out
-                seed: int = 0, crossed: bool = False,
-               ) -> np.ndarray:                    # (m − 1, R), or (m, R) with the metric in the last row
-    "Agreement of a held-out rater with the mean of 1, 2, … others (and with a metric); raises InputError where an item has one rating."
+                y: np.ndarray | None = None, # (I,) a metric
+                W: np.ndarray | None = None, # (R, I) multiplicities of items
+                *, turns: int = 20,          # random choices of who is held out
+                seed: int = 0, crossed: bool = False
+               ) -> np.ndarray: # (m − 1, R), or (m, R) with the metric in the last row
+    """Agreement of a held-out rater with the mean of 1, 2, … others (and with a metric); raises InputError
+    where an item has one rating."""
     X, how = _rated(ratings), _statistic(statistic)
     W = np.ones((1, len(X))) if W is None else W
     total = 0.0
@@ -159,20 +192,25 @@ def rater_curve(ratings: np.ndarray,               # (I, m) NaN where missing, t
     return total/turns
 
 # %% ../../nbs/people/080_raters.ipynb #185f5533
-def held_out_agreement(ratings: np.ndarray,              # (I, m) NaN where missing, two ratings of each item at least
-             statistic: str | Agreement = "pearson",
-             clusters: Sequence | None = None, # (I,) items that are drawn together
-             *, turns: int = 20,               # random choices of who is held out
-             crossed: bool = False, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
-            ) -> Score:
-    "Agreement of one rater with the mean of the others, with an interval over items; raises InputError where it is undefined."
+def held_out_agreement(ratings: np.ndarray, # (I, m) NaN where missing, two ratings of each item at least
+                       statistic: str | Agreement = "pearson",
+                       clusters: Sequence | None = None, # (I,) items that are drawn together
+                       *, turns: int = 20,               # random choices of who is held out
+                       crossed: bool = False, reps: int = 1000, seed: int = 0, confidence: float = 0.95
+                      ) -> Score:
+    """Agreement of one rater with the mean of the others, with an interval over items; raises InputError
+    where it is undefined."""
     check_level(confidence)
     X, how = _rated(ratings), _statistic(statistic)
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
-    agreed = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1] # (1 + reps,), of the data first
-    if np.isnan(agreed[0]): raise InputError(f"{how.name} of one rater with the others is undefined: a rater said the same of all items")
+    # (1 + reps,), of the data first
+    agreed = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1]
+    if np.isnan(agreed[0]):
+        raise InputError(f"{how.name} of one rater with the others is undefined: "
+                         "a rater said the same of all items")
     draws, notes = _defined(agreed[1:], how.name)
-    signature = _signature("held-out-rater", len(X), clusters, reps, seed, statistic=how.name, crossed=crossed, turns=turns)
+    signature = _signature("held-out-rater", len(X), clusters, reps, seed, statistic=how.name,
+                           crossed=crossed, turns=turns)
     return _score(agreed[0], draws, confidence, len(X), signature, notes=notes)
 
 # %% ../../nbs/people/080_raters.ipynb #4c07fd9c
@@ -189,7 +227,8 @@ class RaterWorth:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        said = lambda v: f"{v:.2g}" if np.isfinite(v) else f"more than {self.limit:g}" if np.isfinite(self.limit) else "any number of"
+        said = lambda v: f"{v:.2g}" if np.isfinite(v) else f"more than {self.limit:g}" if np.isfinite(
+            self.limit) else "any number of"
         return f"worth {said(self.raters)} raters [{said(self.ci.low)}, {said(self.ci.high)}]"
 
 def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
@@ -199,15 +238,18 @@ def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
     moment = lambda u, v: share @ (u*v) - (share @ u)*(share @ v)
     with np.errstate(invalid="ignore", divide="ignore"):
         c = moment(y, mean)/np.sqrt(moment(y, y)*np.maximum(signal, 0))
-        return np.where(c >= 1, np.inf, np.where(c > 0, c**2/(1 - c**2)*noise/np.maximum(signal, 0), np.where(np.isnan(c), np.nan, 0))), c
+        return (np.where(c >= 1, np.inf, np.where(c > 0, c**2/(1 - c**2)*noise/np.maximum(signal, 0),
+                                                  np.where(np.isnan(c), np.nan, 0))), c)
 
-def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int, seed: int, crossed: bool, chance: float,
-                ) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, agreement with a held-out one
+# (R,) raters, agreement with a held-out one
+def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int,
+                 seed: int, crossed: bool, chance: float) -> tuple[np.ndarray, np.ndarray]:
     *curve, own = rater_curve(X, how, y, W, turns=turns, seed=seed, crossed=crossed)
     curve = np.maximum.accumulate(np.vstack([np.full(len(own), chance), *curve]))
     if curve[-1, 0] <= chance: raise InputError(NO_TRUTH)
     there = ~np.isnan(own) & ~np.isnan(curve).any(0)
-    found = [np.inf if v > c[-1] else np.interp(v, c, np.arange(len(c))) for v, c in zip(own[there], curve.T[there])]
+    found = [np.inf if v > c[-1] else np.interp(v, c, np.arange(len(c)))
+             for v, c in zip(own[there], curve.T[there])]
     out = np.full(len(own), np.nan)
     out[there] = found
     return out, own
@@ -221,18 +263,25 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
                  turns: int = 20,                  # choices of who is held out; not for Pearson
                  reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                 ) -> RaterWorth:
-    "The number of raters whose mean agrees with people as well as the metric does; raises InputError where metric or ratings cannot say."
+    """The number of raters whose mean agrees with people as well as the metric does; raises InputError where
+    metric or ratings cannot say."""
     check_level(confidence)
     X, y, how = _rated(ratings), np.asarray(y, float), _statistic(statistic)
-    if y.shape != (len(X),): raise InputError(f"{y.shape} metric scores for {len(X)} items; give one for each")
+    if y.shape != (len(X),):
+        raise InputError(f"{y.shape} metric scores for {len(X)} items; give one for each")
     lost = np.flatnonzero(~np.isfinite(y))
-    if len(lost): raise InputError(f"{len(lost)} metric scores are missing, in items {few(lost)}; mend or leave out these items")
+    if len(lost):
+        raise InputError(f"{len(lost)} metric scores are missing, in items {few(lost)}; "
+                         "mend or leave out these items")
     if np.ptp(y) == 0: raise InputError("the metric is constant; it replaces nobody")
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
     if how.name == "pearson": found, agreed = _worth_pearson(X, y, W, crossed)
-    else: found, agreed = _worth_curve(X, y, W, how, turns, seed, crossed, how.chance(X[:, 0] if crossed else np.nanmean(X, 1)))
+    else:
+        found, agreed = _worth_curve(X, y, W, how, turns, seed, crossed,
+                                     how.chance(X[:, 0] if crossed else np.nanmean(X, 1)))
     if how.name != "pearson" and np.isnan(found[0]):
-        raise InputError(f"{how.name} of a held-out rater is undefined: a rater said the same of all items; there is nothing to compare with")
+        raise InputError(f"{how.name} of a held-out rater is undefined: a rater said the same of all items; "
+                         "there is nothing to compare with")
     if not np.isfinite(agreed[0]): raise InputError(NO_TRUTH)
     draws, notes = _defined(found[1:], how.name)
     def share(n): return np.where(np.isposinf(n), 1.0, n/(1 + np.where(np.isposinf(n), 0, n)))
@@ -246,12 +295,14 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
 # %% ../../nbs/people/080_raters.ipynb #df8fd7f4
 SCALES = ("nominal", "ordinal", "interval")
 
-def _gaps(counts: np.ndarray, values: np.ndarray, scale: str) -> np.ndarray: # (V, V) squared differences; counts of each value in all
+# (V, V) squared differences; counts of each value in all
+def _gaps(counts: np.ndarray, values: np.ndarray, scale: str) -> np.ndarray:
     if scale == "nominal": return 1.0 - np.eye(len(values))
     place = values if scale == "interval" else np.cumsum(counts) - counts/2
     return (place[:, None] - place)**2
 
-def _alpha(C: np.ndarray, w: np.ndarray, values: np.ndarray, scale: str) -> float: # C (I, V) counts of values; NaN where all ratings are equal
+# C (I, V) counts of values; NaN where all ratings are equal
+def _alpha(C: np.ndarray, w: np.ndarray, values: np.ndarray, scale: str) -> float:
     n = C.sum(1)
     weight, total = w/(n - 1), w @ C
     gaps = _gaps(total, values, scale)
@@ -264,7 +315,8 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
                  clusters: Sequence | None = None, # (I,) items that are drawn together
                  *, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                 ) -> Score:
-    "Krippendorff's alpha with an interval over items (Krippendorff 2011); items with one rating cannot disagree and do not count."
+    """Krippendorff's alpha with an interval over items (Krippendorff 2011); items with one rating cannot
+    disagree and do not count."""
     check_level(confidence)
     if scale not in SCALES: raise unknown("scale", scale, SCALES)
     X = _rated(ratings)
@@ -273,7 +325,8 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
     values = np.unique(X[np.isfinite(X)])
     C = (X[:, :, None] == values).sum(1).astype(float)
     value = _alpha(C, np.ones(len(C)), values, scale)
-    if np.isnan(value): raise InputError("all ratings of items with two raters are equal; there is nothing to agree on")
+    if np.isnan(value):
+        raise InputError("all ratings of items with two raters are equal; there is nothing to agree on")
     draws = np.array([_alpha(C, w, values, scale) for w in _counts(len(C), labels, reps, seed)])
     notes = (f"{(~used).sum()} items with one rating do not count",) if (~used).any() else ()
     lost = np.isnan(draws)
@@ -287,7 +340,8 @@ def labels_needed(rho: float,        # correlation of the metric with single hum
                  ) -> float:         # in [0, 1]
     "The factor by which a control variate shrinks the number of human labels: 1 − ρ² (Chaganty et al. 2018)."
     if not -1 <= rho <= 1 or not 0 <= share <= 1:
-        raise InputError(f"a correlation lies between -1 and 1 and a share between 0 and 1, not {rho:g} and {share:g}")
+        raise InputError("a correlation lies between -1 and 1 and a share between 0 and 1, "
+                         f"not {rho:g} and {share:g}")
     return 1 - rho**2*(1 - share)
 
 def controlled_mean(x: Sequence[float],     # (n,) human scores of labeled outputs
@@ -296,23 +350,29 @@ def controlled_mean(x: Sequence[float],     # (n,) human scores of labeled outpu
                     clusters: Sequence | None = None, # (n,) of the labeled outputs
                     *, confidence: float = 0.95,
                    ) -> Score:
-    "The mean human score with the metric as control variate; raises InputError on too little or constant scores."
+    """The mean human score with the metric as control variate; raises InputError on too little or constant
+    scores."""
     check_level(confidence)
     x, y, everything = (np.asarray(v, float) for v in (x, y, y_all))
     if x.shape != y.shape or len(x) < 4:
-        raise InputError(f"{len(x)} human scores and {len(y)} metric scores; give one of each per labeled output, four at least")
+        raise InputError(f"{len(x)} human scores and {len(y)} metric scores; "
+                         "give one of each per labeled output, four at least")
     if np.ptp(y) == 0: raise InputError("the metric is constant on the labeled outputs; it controls nothing")
     if len(everything) < len(x):
-        raise InputError(f"the metric judged {len(everything)} outputs, fewer than the {len(x)} labeled ones; `y_all` holds all")
+        raise InputError(f"the metric judged {len(everything)} outputs, fewer than the {len(x)} labeled "
+                         "ones; `y_all` holds all")
     beta = np.cov(x, y)[0, 1]/y.var(ddof=1)
     value, share = x.mean() - beta*(y.mean() - everything.mean()), len(x)/len(everything)
     labels = np.arange(len(x)) if clusters is None else cluster_labels(clusters, len(x))
     count = int(labels.max()) + 1
-    if count < 4: raise InputError(f"{count} independent clusters are too few for an interval; at least 4 are needed")
+    if count < 4:
+        raise InputError(f"{count} independent clusters are too few for an interval; at least 4 are needed")
     spread = lambda v: (np.bincount(labels, v - v.mean())**2).sum()*(count/(count - 1))/len(x)**2
     variance = spread(x - beta*y)*(len(x) - 1)/(len(x) - 2)*(1 - share) + spread(x)*share
-    signature = Signature.of(protocol="control-variate", n=len(x), n_all=len(everything), clusters=None if clusters is None else count)
-    return Score(float(value), normal_interval(value, variance**0.5, confidence, "control-variate", count - 2), len(x), True, signature)
+    signature = Signature.of(protocol="control-variate", n=len(x), n_all=len(everything),
+                             clusters=None if clusters is None else count)
+    return Score(float(value), normal_interval(value, variance**0.5, confidence, "control-variate",
+                                               count - 2), len(x), True, signature)
 
 # %% ../../nbs/people/080_raters.ipynb #64460b3e
 @dataclass(frozen=True, eq=False)
@@ -328,7 +388,8 @@ def rating_panel(scores: pd.DataFrame,   # item, system, rater, score: single ju
                  human: pd.DataFrame,    # item, system, group: the rows that stand beside metrics
                  values: pd.DataFrame,   # a column for each metric, in the same order
                 ) -> Panel | None:
-    "The outputs that several people rated; None if nobody rated an output twice, or fewer than four are beside the metrics."
+    """The outputs that several people rated; None if nobody rated an output twice, or fewer than four are
+    beside the metrics."""
     if not scores.duplicated(["item", "system"]).any(): return None
     def key(frame): return frame["item"] + "\0" + frame["system"]
     sign = 1 if higher_is_better else -1
@@ -342,42 +403,53 @@ def rating_panel(scores: pd.DataFrame,   # item, system, rater, score: single ju
 # %% ../../nbs/people/080_raters.ipynb #9876a562
 CEILING = ["statistic", "unit", "what", "metric", "value", "ci_low", "ci_high", "limit", "n_items"]
 
-def _ceiling_row(statistic: str, what: str, metric: str, value: float, ci: Interval, n: int, unit: str = "item") -> dict:
-    return dict(statistic=statistic, unit=unit, what=what, metric=metric, value=value, ci_low=ci.low, ci_high=ci.high, n_items=n)
+def _ceiling_row(statistic: str, what: str, metric: str, value: float, ci: Interval, n: int,
+                 unit: str = "item") -> dict:
+    return dict(statistic=statistic, unit=unit, what=what, metric=metric, value=value, ci_low=ci.low,
+                ci_high=ci.high, n_items=n)
 
-def people_ceiling(panel: Panel, statistic: str, ratings: str, options: dict) -> tuple[dict, tuple[str, ...]]: # a row, notes
+def people_ceiling(panel: Panel, statistic: str, ratings: str, options: dict,
+                  ) -> tuple[dict, tuple[str, ...]]: # a row, notes
     "What people reach by a statistic, (CEILING); raises InputError if the raters cannot say."
     n = len(panel.ratings)
     if statistic != "pearson":
         found = held_out_agreement(panel.ratings, statistic, panel.group, turns=4, **options)
-        return _ceiling_row(statistic, "one rater with the mean of the others", "", found.value, found.ci, n), found.notes
+        return (_ceiling_row(statistic, "one rater with the mean of the others", "", found.value, found.ci,
+                             n), found.notes)
     found = noise_ceiling(panel.ratings, panel.group, **options)
-    if ratings == "mean": return _ceiling_row(statistic, "ceiling", "", found["truth"].value, found["truth"].ci, n), ()
+    if ratings == "mean":
+        return _ceiling_row(statistic, "ceiling", "", found["truth"].value, found["truth"].ci, n), ()
     def root(v): return max(v, 0.0)**0.5 # the truth with a single rating
     single = found["rater"]
     ci = replace(single.ci, low=root(single.ci.low), high=root(single.ci.high))
     return _ceiling_row(statistic, "ceiling", "", root(single.value), ci, n), ()
 
 # %% ../../nbs/people/080_raters.ipynb #2a18c384
-def _worth_rows(panel: Panel, statistic: str, options: dict) -> tuple[list[dict], list[str]]: # a row for each metric, notes
+# a row for each metric, notes
+def _worth_rows(panel: Panel, statistic: str, options: dict) -> tuple[list[dict], list[str]]:
     rows, reasons = [], {} # reasons: what they are about -> reason -> metrics
     for metric in panel.values:
-        try: worth = worth_raters(panel.values[metric], panel.ratings, statistic, panel.group, turns=4, **options)
+        try:
+            worth = worth_raters(panel.values[metric], panel.ratings, statistic, panel.group, turns=4,
+                                 **options)
         except InputError as error:
-            reasons.setdefault(f"no number of raters by {statistic} for", {}).setdefault(str(error), []).append(metric)
+            reasons.setdefault(f"no number of raters by {statistic} for", {}).setdefault(str(error),
+                []).append(metric)
             continue
         row = _ceiling_row(statistic, "worth raters", metric, worth.raters, worth.ci, len(panel.ratings))
         rows.append({**row, "limit": worth.limit})
         for note in worth.notes:
             reasons.setdefault(f"number of raters by {statistic} for", {}).setdefault(note, []).append(metric)
-    return rows, [f"{head} {few(metrics)}: {reason}" for head, each in reasons.items() for reason, metrics in each.items()]
+    return (rows, [f"{head} {few(metrics)}: {reason}" for head, each in reasons.items()
+                   for reason, metrics in each.items()])
 
 def panel_ceilings(panel: Panel,
                    statistics: Sequence[str | Agreement],
                    ratings: str,              # rows are "mean" ratings of outputs, or "each" rating
                    options: dict,             # reps, seed, confidence
                   ) -> tuple[list[dict], list[str]]:
-    "What people reach and how many raters each metric is worth, as rows of CEILING, and notes; reasons instead of errors."
+    """What people reach and how many raters each metric is worth, as rows of CEILING, and notes; reasons
+    instead of errors."""
     rows, notes = [], []
     for statistic in map(agreement_named, statistics):
         if statistic.form != "rows": continue

@@ -28,7 +28,8 @@ class CorpusRows:
         "Those of these outputs, in this order."
         return replace(self, rows=self.rows[places], sign=sign)
 
-    def values(self, sums: np.ndarray) -> np.ndarray: # (..., k) sums of rows -> (...); 0 if there is nothing in them
+    def values(self, sums: np.ndarray,
+              ) -> np.ndarray: # (..., k) sums of rows -> (...); 0 if there is nothing in them
         "The corpus value of each of these sums, turned so that more is better."
         flat = sums.reshape(-1, sums.shape[-1])
         with np.errstate(invalid="ignore", divide="ignore"): found = np.asarray(self.value(flat))
@@ -44,13 +45,15 @@ class ScoreTable:
     item: np.ndarray        # (N,) integers from 0
     system: np.ndarray      # (N,) integers from 0; all 0 if there are no systems
     group: np.ndarray       # (N,) integers from 0; the items of a group are drawn together
-    corpus: Mapping[str, CorpusRows] = field(default_factory=dict) # of metrics whose value of a system is no mean of items
+    # of metrics whose value of a system is no mean of items
+    corpus: Mapping[str, CorpusRows] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
         "How many rows, items, groups of items, and systems there are."
         most = lambda labels: int(labels.max()) + 1
-        return dict(rows=len(self.human), items=most(self.item), groups=most(self.group), systems=most(self.system))
+        return dict(rows=len(self.human), items=most(self.item), groups=most(self.group),
+                    systems=most(self.system))
 
     @property
     def item_groups(self) -> np.ndarray: # (I,)
@@ -62,12 +65,14 @@ class ScoreTable:
 def _check_column(scores: np.ndarray, what: str) -> None: # (N,)
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
-        raise InputError(f"{what}: {len(bad)} of {len(scores)} scores are missing or not finite, in rows {few(bad)}; "
-                         "mend or leave out these rows")
+        raise InputError(f"{what}: {len(bad)} of {len(scores)} scores are missing or not "
+                         f"finite, in rows {few(bad)}; " "mend or leave out these rows")
     if np.abs(scores).max() > LARGEST:
-        raise InputError(f"{what}: scores of size {np.abs(scores).max():.3g}, and squares of such numbers overflow; divide all of them")
+        raise InputError(f"{what}: scores of size {np.abs(scores).max():.3g}, and squares of such numbers "
+                         "overflow; divide all of them")
     if np.ptp(scores) < 1/LARGEST:
-        same = f"are {scores[0]:g}" if np.ptp(scores) == 0 else f"are within {np.ptp(scores):.1g} of one another"
+        same = (f"are {scores[0]:g}" if np.ptp(scores) == 0
+                else f"are within {np.ptp(scores):.1g} of one another")
         raise InputError(f"{what}: all {len(scores)} scores {same}; a constant column agrees with nothing")
 
 def _codes(labels: Sequence | None, n: int, what: str) -> np.ndarray: # (n,) integers from 0
@@ -78,21 +83,25 @@ def _codes(labels: Sequence | None, n: int, what: str) -> np.ndarray: # (n,) int
     if labels.dtype == object: labels = labels.astype(str)
     return np.unique(labels, return_inverse=True)[1]
 
-def score_table(x: np.ndarray,                  # (N,) human scores of rows, or (I, S) of a complete table
-                Y: np.ndarray,                  # (M, N) or (N,) metric scores; (M, I, S) or (I, S) of a complete table
-                item: Sequence | None = None,   # (N,) labels; None: each row is an item of its own
-                system: Sequence | None = None, # (N,) labels; None: there are no systems
-                group: Sequence | None = None,  # (N,) labels of items that are drawn together; None: each item alone
-                names: Sequence[str] = (),      # (M,) of the metrics
-               ) -> ScoreTable:
-    "Scores as checked rows; raises InputError on shapes that do not fit and on missing, doubled or constant scores."
+def score_table(
+    x: np.ndarray,                  # (N,) human scores of rows, or (I, S) of a complete table
+    Y: np.ndarray,                  # (M, N) or (N,) metric scores; (M, I, S) or (I, S) of a complete table
+    item: Sequence | None = None,   # (N,) labels; None: each row is an item of its own
+    system: Sequence | None = None, # (N,) labels; None: there are no systems
+    group: Sequence | None = None,  # (N,) labels of items that are drawn together; None: each item alone
+    names: Sequence[str] = (),      # (M,) of the metrics
+) -> ScoreTable:
+    """Scores as checked rows; raises InputError on shapes that do not fit and on missing, doubled or constant
+    scores."""
     x, Y = np.asarray(x, float), np.asarray(Y, float)
     if Y.ndim == x.ndim: Y = Y[None]
     if Y.shape[1:] != x.shape:
-        raise InputError(f"human scores of shape {x.shape} and metric scores of shape {Y.shape} do not belong together")
+        raise InputError(f"human scores of shape {x.shape} and metric scores of shape "
+                         f"{Y.shape} do not belong together")
     if x.ndim == 2:
         if item is not None or system is not None:
-            raise InputError("a complete table names its items and systems by rows and columns; leave out the labels")
+            raise InputError("a complete table names its items and systems by rows and "
+                             "columns; leave out the labels")
         item, system = (np.ravel(index) for index in np.indices(x.shape))
         if group is not None and len(group) == len(x): group = np.repeat(np.asarray(group), x.shape[1])
     human = x.ravel()                 # (N,)
@@ -129,7 +138,8 @@ def statistic_over_rows(table: ScoreTable, statistic: Agreement,
     return np.concatenate(found, 1)
 
 # %% ../../nbs/people/040_score_table.ipynb #50f91f3d
-def _system_sums(table: ScoreTable) -> np.ndarray: # (2 + M, G, S): numbers of rows, sums of human scores, of each metric's
+# (2 + M, G, S): numbers of rows, sums of human scores, of each metric's
+def _system_sums(table: ScoreTable) -> np.ndarray:
     shape = table.counts["groups"], table.counts["systems"]
     at = np.ravel_multi_index((table.group, table.system), shape) # (N,)
     columns = [np.ones(len(at)), table.human, *table.metrics]
@@ -140,14 +150,16 @@ def _rounded(values: np.ndarray) -> np.ndarray: # (..., S) to twelve digits of t
     step = 10.0**(np.floor(np.log10(np.where(largest > 0, largest, 1))) - 11)
     return np.round(values/step)*step
 
-def _with_corpus_values(table: ScoreTable, means: np.ndarray, groups: np.ndarray | None) -> np.ndarray: # (M, ..., S)
+# (M, ..., S)
+def _with_corpus_values(table: ScoreTable, means: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     shape = table.counts["groups"], table.counts["systems"]
     at = np.ravel_multi_index((table.group, table.system), shape) # (N,)
     for m, name in enumerate(table.names):
         if name not in table.corpus: continue
         columns = table.corpus[name].rows.T # (k, N)
-        sums = np.stack([np.bincount(at, column, np.prod(shape)).reshape(shape) for column in columns], -1) # (G, S, k)
-        sums = sums.sum(0) if groups is None else np.tensordot(groups.astype(float), sums, 1)               # (..., S, k)
+        # (G, S, k)
+        sums = np.stack([np.bincount(at, column, np.prod(shape)).reshape(shape) for column in columns], -1)
+        sums = sums.sum(0) if groups is None else np.tensordot(groups.astype(float), sums, 1) # (..., S, k)
         means[m] = table.corpus[name].values(sums)
     return means
 
@@ -155,7 +167,8 @@ def statistic_over_systems(table: ScoreTable, statistic: Agreement,
                            groups: np.ndarray | None,  # (R, G) multiplicities
                            systems: np.ndarray | None, # (R, S) multiplicities
                           ) -> np.ndarray:             # (M, R)
-    "The statistic over systems, of their mean scores or corpus values; NaN if it is not defined in a replicate."
+    """The statistic over systems, of their mean scores or corpus values; NaN if it is not defined in a
+    replicate."""
     sums = _system_sums(table)
     if groups is None:
         human, *metrics = sums[1:].sum(1)/sums[0].sum(0) # (S,) each
@@ -166,19 +179,22 @@ def statistic_over_systems(table: ScoreTable, statistic: Agreement,
     metrics = np.stack(metrics)/np.maximum(count, 1)                        # (M, R, S) means
     metrics = _rounded(_with_corpus_values(table, metrics, groups))
     weights = np.where(count > 0, 1.0 if systems is None else systems, 0.0) # (R, S)
-    if statistic.groupwise is None or statistic.name == "accuracy": # what is fitted is fitted for each replicate
+    # what is fitted is fitted for each replicate
+    if statistic.groupwise is None or statistic.name == "accuracy":
         each = [statistic.many(human[r], metrics[:, r], weights[r:r + 1]) for r in range(len(human))]
         return np.concatenate(each, 1)
     replicate = np.repeat(np.arange(len(human)), human.shape[1]) # (R S,)
     flat = weights.reshape(1, -1)
-    return np.stack([statistic.groupwise(human.ravel(), metric.ravel(), replicate, flat)[:, 0] for metric in metrics])
+    return np.stack([statistic.groupwise(human.ravel(), metric.ravel(), replicate, flat)[:, 0]
+                     for metric in metrics])
 
 # %% ../../nbs/people/040_score_table.ipynb #3d4e79f0
 def _complete(table: ScoreTable) -> np.ndarray: # (1 + M, I, S): people, metrics
     shape = table.counts["items"], table.counts["systems"]
     missing = np.prod(shape) - len(table.human)
     if missing:
-        raise InputError(f"{missing} of {np.prod(shape)} outputs are missing; this statistic needs a complete table")
+        raise InputError(f"{missing} of {np.prod(shape)} outputs are missing; "
+                         "this statistic needs a complete table")
     out = np.empty((1 + len(table.names), *shape))
     out[:, table.item, table.system] = [table.human, *table.metrics]
     return out
@@ -187,14 +203,16 @@ def statistic_over_system_pairs(table: ScoreTable, statistic: Agreement,
                                 groups: np.ndarray | None,  # (R, G) multiplicities
                                 systems: np.ndarray | None, # (R, S) multiplicities
                                ) -> np.ndarray:             # (M, R)
-    "A statistic of the whole table, such as soft pairwise accuracy; raises InputError on holes and if both sides are drawn."
+    """A statistic of the whole table, such as soft pairwise accuracy; raises InputError on holes and if both
+    sides are drawn."""
     human, *metrics = _complete(table) # (I, S) each
     metrics = np.stack(metrics)        # (M, I, S)
     if systems is None: return statistic.many(human, metrics, groups, rows=table.item_groups)
     if groups is not None: raise InputError(f"{statistic.name} cannot draw items and systems at once")
     first, second = np.triu_indices(human.shape[1], 1) # (P,) each
     once = np.ones((1, len(human)), int)
-    each = [statistic.many(human[:, [s, t]], metrics[:, :, [s, t]], once)[:, 0] for s, t in zip(first, second)]
+    each = [statistic.many(human[:, [s, t]], metrics[:, :, [s, t]], once)[:, 0]
+            for s, t in zip(first, second)]
     weights = systems[:, first]*systems[:, second] # (R, P)
     return np.stack(each, 1) @ weights.T/weights.sum(1)
 
@@ -222,7 +240,8 @@ def statistic_within_items(table: ScoreTable, statistic: Agreement,
     found = []
     for block in np.array_split(np.arange(count), blocks):
         rows = None if systems is None else systems[block][:, table.system] # (r, N)
-        items = np.ones((len(block), table.counts["items"])) if groups is None else groups[block][:, table.item_groups]
+        items = (np.ones((len(block), table.counts["items"])) if groups is None
+                 else groups[block][:, table.item_groups])
         def total(values): # (I, r), or (I, 1) if all systems count once -> (r,)
             return items @ values[:, 0] if systems is None else np.einsum("ri,ir->r", items, values)
         # (I, r): people order something
@@ -237,8 +256,8 @@ def statistic_within_items(table: ScoreTable, statistic: Agreement,
 # %% ../../nbs/people/040_score_table.ipynb #7b7915b4
 UNITS = ("item", "system", "within-item", "choice")
 
-_BY_UNIT = {"item": statistic_over_rows, "system": statistic_over_systems, "within-item": statistic_within_items,
-            "choice": statistic_over_rows}
+_BY_UNIT = {"item": statistic_over_rows, "system": statistic_over_systems,
+            "within-item": statistic_within_items, "choice": statistic_over_rows}
 
 def replicate_statistic(table: ScoreTable,
                         statistic: str | Agreement,
@@ -246,7 +265,8 @@ def replicate_statistic(table: ScoreTable,
                         groups: np.ndarray | None = None,  # (R, G) multiplicities; None: each once
                         systems: np.ndarray | None = None, # (R, S) multiplicities; None: each once
                        ) -> np.ndarray:                    # (M, R) NaN if undefined
-    "The statistic of every metric in each replicate; raises InputError on an unknown unit or one that the statistic lacks."
+    """The statistic of every metric in each replicate; raises InputError on an unknown unit or one that the
+    statistic lacks."""
     if unit not in UNITS: raise unknown("unit", unit, UNITS)
     statistic = agreement_named(statistic)
     if unit not in statistic.units:

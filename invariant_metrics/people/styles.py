@@ -31,40 +31,51 @@ from ..metrics.frechet import real_rows
 from ..metrics.kernel import Polynomial
 
 # %% ../../nbs/people/160_styles.ipynb #01fa66a5
-_WORDS = {"1": 1.0, "1.0": 1.0, "true": 1.0, "real": 1.0, "0": 0.0, "0.0": 0.0, "false": 0.0, "generated": 0.0, "fake": 0.0}
+_WORDS = {"1": 1.0, "1.0": 1.0, "true": 1.0, "real": 1.0, "0": 0.0, "0.0": 0.0, "false": 0.0,
+          "generated": 0.0, "fake": 0.0}
 
-def _columns(frame: pd.DataFrame, where: str) -> pd.DataFrame: # evaluator, input, style, label, whatever they were called
-    if "rater" in frame: frame = frame.drop(columns="evaluator", errors="ignore").rename(columns={"rater": "evaluator"})
+# evaluator, input, style, label, whatever they were called
+def _columns(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    if "rater" in frame:
+        frame = frame.drop(columns="evaluator", errors="ignore").rename(columns={"rater": "evaluator"})
     if "label" not in frame: frame = frame.rename(columns={"score": "label"})
     if "system" in frame and "style" not in frame:
-        frame = frame.rename(columns={"system": "style"}).assign(input=frame["group" if "group" in frame else "item"])
+        frame = frame.rename(columns={"system": "style"}).assign(
+            input=frame["group" if "group" in frame else "item"])
     if "item" in frame and not {"input", "style"} <= set(frame):
         parts = frame["item"].astype(str).str.rpartition("/")
         frame = frame.assign(style=parts[0], input=parts[2])
     missing = [c for c in ("evaluator", "input", "style", "label") if c not in frame]
-    if missing: raise InputError(f"{where}: no column {missing[0]!r}; found {few(list(frame.columns), 8)}; a table of labels has evaluator, "
-                                 "input, style and label")
+    if missing:
+        raise InputError(f"{where}: no column {missing[0]!r}; found {few(list(frame.columns), 8)}; "
+                         "a table of labels has evaluator, " "input, style and label")
     return frame
 
 def style_labels(source,           # CSV file, frame, or what the labeling page's reader gives
                 ) -> pd.DataFrame: # evaluator, input, style (str), label (0 or 1); real pictures left out
-    "What people said about generated pictures; raises InputError on missing columns, other labels, and pictures labeled twice by one."
+    """What people said about generated pictures; raises InputError on missing columns, other labels, and
+    pictures labeled twice by one."""
     where = str(source) if isinstance(source, (str, Path)) else "labels"
     if isinstance(source, (str, Path)):
         try: source = pd.read_csv(source, dtype=str, keep_default_na=False)
         except (OSError, pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise InputError(f"{where} is not a readable CSV table of labels: {error}") from error
     table = getattr(source, "scores", getattr(source, "frame", source))
-    if not isinstance(table, pd.DataFrame): raise InputError(f"labels are a table, or answers of a labeling page, not {table!r:.60}")
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"labels are a table, or answers of a labeling page, not {table!r:.60}")
     frame = _columns(table, where)
     real = frame["style"].astype(str).str.lower().isin(["", "real", "nan"])
     if "real" in frame: real |= frame["real"].astype(str).str.lower().isin(["true", "1", "1.0"])
     frame = frame.loc[~real, ["evaluator", "input", "style", "label"]].astype(str)
     if frame.empty: raise InputError(f"{where}: no label of a generated picture")
     bad = frame[~frame["label"].str.lower().isin(_WORDS)]
-    if len(bad): raise InputError(f"{where}: label {bad.iloc[0]['label']!r} in row {bad.index[0]}; labels are 1 (judged real) and 0 (generated)")
+    if len(bad):
+        raise InputError(f"{where}: label {bad.iloc[0]['label']!r} in row {bad.index[0]}; "
+                         "labels are 1 (judged real) and 0 (generated)")
     twice = frame[frame.duplicated(["evaluator", "input", "style"])]
-    if len(twice): raise InputError(f"{where}: {twice.iloc[0]['evaluator']} labeled {twice.iloc[0]['style']}/{twice.iloc[0]['input']} twice")
+    if len(twice):
+        raise InputError(f"{where}: {twice.iloc[0]['evaluator']} labeled "
+                         f"{twice.iloc[0]['style']}/{twice.iloc[0]['input']} twice")
     return frame.assign(label=frame["label"].str.lower().map(_WORDS)).reset_index(drop=True)
 
 # %% ../../nbs/people/160_styles.ipynb #ac94b457
@@ -77,40 +88,48 @@ def label_counts(labels: pd.DataFrame,     # from `style_labels`
         found = set(labels[column])
         lost, extra = [n for n in names if n not in found], sorted(found - set(names))
         if lost: raise InputError(f"labels: {len(lost)} of {len(names)} {column}s have no label: {few(lost)}")
-        if extra: raise InputError(f"labels: {len(extra)} {column}s have labels but no pictures: {few(extra)}")
-    s, i = (pd.Categorical(labels[c], categories=list(n)).codes for c, n in (("style", styles), ("input", inputs)))
+        if extra:
+            raise InputError(f"labels: {len(extra)} {column}s have labels but no pictures: {few(extra)}")
+    s, i = (pd.Categorical(labels[c], categories=list(n)).codes
+            for c, n in (("style", styles), ("input", inputs)))
     at, size = s.astype(int) * len(inputs) + i, len(styles) * len(inputs)
-    total, count = (np.bincount(at, weights=w, minlength=size).reshape(len(styles), -1) for w in (labels["label"].to_numpy(), None))
+    total, count = (np.bincount(at, weights=w, minlength=size).reshape(len(styles), -1)
+                    for w in (labels["label"].to_numpy(), None))
     return total, count.astype(float)
 
 def hype_style(labels,                 # whatever `style_labels` takes
                how: str = "mean",      # or "sum", as the formula is printed
                unequal: bool = False,  # let the sum compare styles with different numbers of labels
               ) -> pd.Series:          # by style, the most real first
-    "How often people took each style for real (Zhou et al. 2020); raises InputError on sums over unequal numbers of labels."
+    """How often people took each style for real (Zhou et al. 2020); raises InputError on sums over unequal
+    numbers of labels."""
     groups = style_labels(labels).groupby("style")["label"]
     if how not in ("mean", "sum"): raise unknown("kind of HYPE-Style", how, ["mean", "sum"])
     count = groups.size()
     if how == "sum" and count.nunique() > 1 and not unequal:
-        raise InputError(f"HYPE-Style as a sum needs equally many labels for all styles, but {count.idxmax()} has {count.max()} and "
+        raise InputError("HYPE-Style as a sum needs equally many labels for all styles, "
+                         f"but {count.idxmax()} has {count.max()} and "
                          f"{count.idxmin()} {count.min()}; take how='mean'")
     return groups.agg(how).sort_values(ascending=False, kind="stable").rename("HYPE-Style")
 
 # %% ../../nbs/people/160_styles.ipynb #97fff96e
-def simulate_labels(plan: pd.DataFrame,           # from `assign`
-                     chance: Mapping[str, float],  # style -> probability in (0, 1) that a typical evaluator calls it real
-                     seed: int = 0,
-                     leniency: float = 0.5,        # spread of evaluators, in logits
-                     difficulty: float = 0.5,      # spread of inputs, in logits
-                    ) -> pd.DataFrame:             # evaluator, input, style, label, of the generated pictures
-    "Labels from evaluators whose probability of saying real is known; raises InputError for a style without a probability."
+def simulate_labels(
+    plan: pd.DataFrame,          # from `assign`
+    chance: Mapping[str, float], # style -> probability in (0, 1) that a typical evaluator calls it real
+    seed: int = 0,
+    leniency: float = 0.5,       # spread of evaluators, in logits
+    difficulty: float = 0.5,     # spread of inputs, in logits
+) -> pd.DataFrame: # evaluator, input, style, label, of the generated pictures
+    """Labels from evaluators whose probability of saying real is known; raises InputError for a style without
+    a probability."""
     made = plan[~plan["real"].astype(bool)]
     lost = sorted(set(made["style"]) - set(chance))
     if lost: raise InputError(f"no probability for styles {few(lost)}")
-    draw = lambda column, spread: {name: spread * rng(seed, column, name).standard_normal() for name in made[column].unique()}
+    draw = lambda column, spread: {name: spread * rng(seed, column, name).standard_normal()
+                                   for name in made[column].unique()}
     logit = {s: np.log(p / (1 - p)) for s, p in chance.items()}
-    score = sum(made[column].map(table).astype(float) for column, table in
-                (("style", logit), ("evaluator", draw("evaluator", leniency)), ("input", draw("input", difficulty))))
+    score = sum(made[column].map(table).astype(float) for column, table in (("style", logit),
+        ("evaluator", draw("evaluator", leniency)), ("input", draw("input", difficulty))))
     real = rng(seed, "labels").random(len(made)) < 1 / (1 + np.exp(-score))
     return made[["evaluator", "input", "style"]].assign(label=real.astype(int)).reset_index(drop=True)
 
@@ -126,15 +145,16 @@ class StyleImages:
     def styles(self) -> tuple[str, ...]: return tuple(self.images)
 
     def only(self, inputs: Sequence[str]) -> "StyleImages":
-        "The pictures of some inputs, for instance of those that were labeled; raises InputError on unknown ones."
+        """The pictures of some inputs, for instance of those that were labeled; raises InputError on unknown
+        ones."""
         lost = [name for name in inputs if name not in self.inputs]
         if lost: raise InputError(f"no pictures of {len(lost)} inputs: {few(lost)}")
         at = [self.inputs.index(name) for name in inputs]
         part = lambda one: Images(list(inputs), [one.items[k] for k in at], one.where, seen=one.seen)
         return StyleImages(tuple(inputs), {style: part(one) for style, one in self.images.items()}, self.real)
 
-def style_images(images: Mapping,    # style -> folder, files, or array (N, 3, H, W) in the order of the inputs
-                 real,               # folder, files or array of real pictures
+def style_images(images: Mapping, # style -> folder, files, or array (N, 3, H, W) in the order of the inputs
+                 real             # folder, files or array of real pictures
                 ) -> StyleImages:
     "Pictures by style; raises InputError listing the inputs that a style lacks."
     found = {str(style): load_images(source, f"style {style}") for style, source in images.items()}
@@ -142,7 +162,9 @@ def style_images(images: Mapping,    # style -> folder, files, or array (N, 3, H
     inputs = list(dict.fromkeys(name for one in found.values() for name in one.names))
     for style, one in found.items():
         lost = [name for name in inputs if name not in set(one.names)]
-        if lost: raise InputError(f"style {style} lacks {len(lost)} of {len(inputs)} inputs: {few(lost)}; every style needs every input")
+        if lost:
+            raise InputError(f"style {style} lacks {len(lost)} of {len(inputs)} inputs: {few(lost)}; "
+                             "every style needs every input")
         at = {name: k for k, name in enumerate(one.names)}
         found[style] = Images(inputs, [one.items[at[name]] for name in inputs], one.where, seen=one.seen)
     return StyleImages(tuple(inputs), found, load_images(real, "real pictures"))
@@ -150,11 +172,15 @@ def style_images(images: Mapping,    # style -> folder, files, or array (N, 3, H
 def read_styles(folder: str | Path,          # holds a folder per style with style/input.png
                 real: str | Path,            # folder of real pictures
                ) -> StyleImages:
-    "Pictures from folders; raises InputError where there are no style folders, or where a style lacks an input."
+    """Pictures from folders; raises InputError where there are no style folders, or where a style lacks an
+    input."""
     folder, real = Path(folder), Path(real)
     if not folder.is_dir(): raise InputError(f"no folder {folder}; it should hold a folder per style")
-    inside = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and p.resolve() != real.resolve())
-    if not inside: raise InputError(f"{folder} holds no folders; each style is a folder with a picture per input: style/input.png")
+    inside = sorted(p for p in folder.iterdir()
+                    if p.is_dir() and not p.name.startswith(".") and p.resolve() != real.resolve())
+    if not inside:
+        raise InputError(f"{folder} holds no folders; each style is a folder with a picture "
+                         "per input: style/input.png")
     return style_images({p.name: p for p in inside}, real)
 
 # %% ../../nbs/people/160_styles.ipynb #c772a001
@@ -164,18 +190,21 @@ def tap_layers(encoder: Encoder) -> dict[str, str]: # name in tables -> layer of
     "The layers that are compared: the paper's four for Inception, all there are for others."
     return INCEPTION_LAYERS if encoder.name == "inception" else {layer: layer for layer in encoder.layers}
 
-def style_features(pictures: StyleImages,
-                   encoder: "Encoder | str" = "inception",
-                   layers: Sequence[str] | None = None, # names from `tap_layers`; None for all
-                   batch: int = 64,
-                  ) -> dict[str, tuple[Tensor, Tensor]]: # layer -> (S, N, d) of the styles, (M, d) of the real pictures
-    "Features of all pictures at several layers; raises InputError on unknown layers and pictures that cannot be encoded."
+def style_features(
+    pictures: StyleImages,
+    encoder: "Encoder | str" = "inception",
+    layers: Sequence[str] | None = None, # names from `tap_layers`; None for all
+    batch: int = 64,
+) -> dict[str, tuple[Tensor, Tensor]]: # layer -> (S, N, d) of the styles, (M, d) of the real pictures
+    """Features of all pictures at several layers; raises InputError on unknown layers and pictures that
+    cannot be encoded."""
     net = get_encoder(encoder)
     taps = tap_layers(net)
     wrong = [layer for layer in layers or () if layer not in taps]
     if wrong: raise unknown(f"layer of {net.name}", wrong[0], taps)
     def rows(images, layer): return real_rows(extract_features(images, net, taps[layer], batch))
-    return {layer: (torch.stack([rows(one, layer) for one in pictures.images.values()]), rows(pictures.real, layer))
+    return {layer: (torch.stack([rows(one, layer) for one in pictures.images.values()]),
+                    rows(pictures.real, layer))
             for layer in progress(layers or list(taps), desc=f"{net.name} layers", delay=5)}
 
 # %% ../../nbs/people/160_styles.ipynb #d05de660
@@ -190,16 +219,19 @@ class RealSide:
     raw: Tensor      # (M, d) as given
     own: Tensor      # (R,) mean kernel between different real pictures
 
-def _spread(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]: # (N, d), (R, N) -> means (R, d), traces (R,)
+# (N, d), (R, N) -> means (R, d), traces (R,)
+def _spread(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     n = weights.sum(1)
     means = weights @ rows / n[:, None]
     return means, (weights @ rows.square().sum(1) - n * means.square().sum(1)) / (n - 1)
 
-def _overlaps(inner: Tensor, u: Tensor, v: Tensor, room: int = 2**22) -> Tensor: # (N, M), (R, N), (R or 1, M) -> (R,)
+# (N, M), (R, N), (R or 1, M) -> (R,)
+def _overlaps(inner: Tensor, u: Tensor, v: Tensor, room: int = 2**22) -> Tensor:
     out, step = [], max(1, room // len(inner)**2)
     for a, b in zip(u.split(step), v.split(step) if len(v) > 1 else [v] * len(u)):
         n, m, gv, root = a.sum(1)[:, None, None], b.sum(1)[:, None, None], b @ inner.T, a.sqrt()
-        p = torch.stack([b @ (row * inner).T for row in inner], 1)       # G diag(v) Gᵀ, row by row for all replicates
+        # G diag(v) Gᵀ, row by row for all replicates
+        p = torch.stack([b @ (row * inner).T for row in inner], 1)
         p = p.sub_(gv[:, :, None] * gv[:, None] / m).div_(m - 1).expand(len(a), -1, -1)
         q = p @ a[:, :, None] / n
         p = (p - q).sub_(q.mT).add_(a[:, None] @ q / n).mul_(root[:, :, None]).mul_(root[:, None] / (n - 1))
@@ -244,7 +276,8 @@ def kid_paired(x: Tensor,              # (N, d) a style's features
                u: Tensor,              # (R, N)
                copies: str = "drop",   # the same as in `real_side`
               ) -> Tensor:             # (R,)
-    "The unbiased kernel distance of one style to the real pictures under every replicate's weights (Bińkowski et al. 2018)."
+    """The unbiased kernel distance of one style to the real pictures under every replicate's weights
+    (Bińkowski et al. 2018)."""
     across = ((u @ _gram(x, real.raw)) * real.weights).sum(1) / (u.sum(1) * real.weights.sum(1))
     return _own_mean(_gram(x, x), u, copies) + real.own - 2 * across
 
@@ -266,13 +299,15 @@ def row_correlation(a: np.ndarray,          # (..., S)
     from scipy.stats import rankdata
     if kind not in ("pearson", "spearman"): raise unknown("correlation", kind, ["pearson", "spearman"])
     if kind == "spearman": a, b = rankdata(a, axis=-1), rankdata(b, axis=-1)
-    flat = (np.ptp(a, -1) == 0) | (np.ptp(b, -1) == 0) # told before a mean is taken, which may be off by a rounding
+    # told before a mean is taken, which may be off by a rounding
+    flat = (np.ptp(a, -1) == 0) | (np.ptp(b, -1) == 0)
     a, b = (z - z.mean(-1, keepdims=True) for z in (a, b))
     size = np.where(flat, 0, np.sqrt((a**2).sum(-1) * (b**2).sum(-1)))
     return np.where(size > 0, (a * b).sum(-1) / np.where(size > 0, size, 1), np.nan)
 
 # %% ../../nbs/people/160_styles.ipynb #908827f5
-def _moments(a: np.ndarray, b: np.ndarray) -> np.ndarray: # (R, S) twice -> (3, R): both variances and the covariance
+# (R, S) twice -> (3, R): both variances and the covariance
+def _moments(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (z - z.mean(1, keepdims=True) for z in (a, b))
     return np.stack([(a * a).mean(1), (b * b).mean(1), (a * b).mean(1)])
 
@@ -292,7 +327,8 @@ def corrected_replicates(a: np.ndarray, # (1 + R, S) in row 0 on the data, then 
 def corrected_interval(replicates: np.ndarray, # (R,) from `corrected_replicates`
                        confidence: float = 0.95) -> Interval:
     "Percentiles in which an undefined replicate counts as the worst on either side."
-    low, high = (float(np.quantile(np.where(np.isnan(replicates), worst, replicates), q)) for worst, q in ((-1, (1 - confidence)/2), (1, (1 + confidence)/2)))
+    low, high = (float(np.quantile(np.where(np.isnan(replicates), worst, replicates), q))
+                 for worst, q in ((-1, (1 - confidence)/2), (1, (1 + confidence)/2)))
     return Interval(low, high, confidence, f"bootstrap-corrected-{len(replicates)}")
 
 # %% ../../nbs/people/160_styles.ipynb #74c55dca
@@ -301,7 +337,9 @@ FORMS = {"percentile": ("median", "low", "high"), "normal": ("median", "normal_l
 
 def _defined(drawn: np.ndarray, what: str) -> np.ndarray: # (R,) -> those with a correlation
     held = drawn[~np.isnan(drawn)]
-    if len(held) < 2: raise InputError(f"{what}: {len(held)} of {len(drawn)} draws have a correlation; an interval needs two, so take more styles or inputs")
+    if len(held) < 2:
+        raise InputError(f"{what}: {len(held)} of {len(drawn)} draws have a correlation; "
+                         "an interval needs two, so take more styles or inputs")
     return held
 
 @dataclass(frozen=True)
@@ -312,30 +350,40 @@ class StyleAgreement:
     scores: Mapping[tuple[str, str], np.ndarray]       # (metric, layer) -> (S,), higher is better
     r: Mapping[tuple[str, str], float]                 # on the data as they are
     replicates: Mapping[tuple[str, str], np.ndarray]   # (R,), NaN where the draw has no correlation
-    corrected: Mapping[tuple[str, str], np.ndarray]    # (1 + R,) the same less the noise of few inputs, on the data first
+    # (1 + R,) the same less the noise of few inputs, on the data first
+    corrected: Mapping[tuple[str, str], np.ndarray]
     confidence: float
     signature: Signature
-    turned: frozenset[tuple[str, str]] = frozenset()   # (metric, layer) of which less is better: scores hold minus the value
+    # (metric, layer) of which less is better: scores hold minus the value
+    turned: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def notes(self) -> tuple[str, ...]:
         "How many draws have no correlation, and of which scores."
         lost = {}
-        for key, drawn in self.replicates.items(): lost.setdefault((int(np.isnan(drawn).sum()), len(drawn)), []).append(" ".join(key).strip())
-        return tuple(f"{n} of {reps} draws have no correlation ({few(names)}): no differences between the styles drawn; left out"
-                     for (n, reps), names in lost.items() if n)
+        for key, drawn in self.replicates.items():
+            lost.setdefault((int(np.isnan(drawn).sum()), len(drawn)), []).append(" ".join(key).strip())
+        return tuple(f"{n} of {reps} draws have no correlation ({few(names)}): no differences between "
+                     "the styles drawn; left out" for (n, reps), names in lost.items() if n)
 
     @property
     def table(self) -> pd.DataFrame: # a row per metric and layer
-        "r, median over replicates, r corrected, and all intervals; raises InputError where fewer than two draws have a correlation."
+        """r, median over replicates, r corrected, and all intervals; raises InputError where fewer than two
+        draws have a correlation."""
         rows = []
         for (metric, layer), drawn in self.replicates.items():
-            r, (center, *more), held = self.r[metric, layer], self.corrected[metric, layer], _defined(drawn, f"{metric} {layer}".strip())
-            percentile, middle, fixed = interval(r, held, self.confidence), float(np.median(held)), corrected_interval(np.array(more), self.confidence)
+            r = self.r[metric, layer]
+            (center, *more) = self.corrected[metric, layer]
+            held = _defined(drawn, f"{metric} {layer}".strip())
+            percentile = interval(r, held, self.confidence)
+            middle = float(np.median(held))
+            fixed = corrected_interval(np.array(more), self.confidence)
             normal = normal_interval(middle, float(held.std(ddof=1)), self.confidence)
             ends = np.clip([normal.low, normal.high], -1, 1) # the published form overshoots
-            rows.append((metric, layer, r, middle, percentile.low, percentile.high, *ends, center, fixed.low, fixed.high, len(held)))
-        return pd.DataFrame(rows, columns=["metric", "layer", "r", *FORMS["percentile"], *FORMS["normal"][1:], *FORMS["corrected"], "draws"])
+            rows.append((metric, layer, r, middle, percentile.low, percentile.high, *ends, center, fixed.low,
+                         fixed.high, len(held)))
+        return pd.DataFrame(rows, columns=["metric", "layer", "r", *FORMS["percentile"], *FORMS["normal"][1:],
+                                           *FORMS["corrected"], "draws"])
 
 # %% ../../nbs/people/160_styles.ipynb #e38e366b
 def _check_choices(**given: tuple) -> None: # name=(value, known)
@@ -344,31 +392,43 @@ def _check_choices(**given: tuple) -> None: # name=(value, known)
 
 def _fitting(value, shape: tuple[int, int], what: str): # as given
     if tuple(value.shape[:2]) != shape:
-        raise InputError(f"{what}: {tuple(value.shape[:2])} pictures for {shape[0]} styles of {shape[1]} inputs")
+        raise InputError(f"{what}: {tuple(value.shape[:2])} pictures for {shape[0]} "
+                         f"styles of {shape[1]} inputs")
     return value
 
-def _hype(total: np.ndarray, count: np.ndarray, u: np.ndarray, how: str) -> np.ndarray: # (S, N) twice, (R, N) -> (R, S)
-    if how == "sum" and len(set(count.sum(1))) > 1: raise InputError("a sum needs equally many labels for all styles; take how='mean'")
+# (S, N) twice, (R, N) -> (R, S)
+def _hype(total: np.ndarray, count: np.ndarray, u: np.ndarray, how: str) -> np.ndarray:
+    if how == "sum" and len(set(count.sum(1))) > 1:
+        raise InputError("a sum needs equally many labels for all styles; take how='mean'")
     labels = u @ count.T
-    if not (labels > 0).all(): raise InputError("a replicate drew no label of some style; label more inputs in every style")
+    if not (labels > 0).all():
+        raise InputError("a replicate drew no label of some style; label more inputs in every style")
     return u @ total.T / (labels if how == "mean" else 1)
 
-def _check_spread(people: np.ndarray, scores: Mapping[tuple[str, str], np.ndarray], inputs: int, reps: int) -> None: # (S,) each
+# (S,) each
+def _check_spread(people: np.ndarray, scores: Mapping[tuple[str, str], np.ndarray], inputs: int,
+                  reps: int) -> None:
     if len(people) < 4 or inputs < 4:
-        raise InputError(f"{len(people)} styles of {inputs} inputs; a correlation with an interval needs four of each")
+        raise InputError(f"{len(people)} styles of {inputs} inputs; "
+                         "a correlation with an interval needs four of each")
     if reps < 2: raise InputError(f"reps is {reps}; an interval needs two replicates at least")
-    flat = [" ".join(key).strip() for key, score in {("HYPE-Style",): people, **scores}.items() if np.ptp(score) == 0]
-    if flat: raise InputError(f"{few(flat)}: the same for all {len(people)} styles, so there is no correlation")
+    flat = [" ".join(key).strip() for key, score in {("HYPE-Style",): people, **scores}.items()
+            if np.ptp(score) == 0]
+    if flat:
+        raise InputError(f"{few(flat)}: the same for all {len(people)} styles, so there is no correlation")
 
 # %% ../../nbs/people/160_styles.ipynb #3a722d2f
-def _scores(features: Mapping, values: Mapping, u: np.ndarray, v: Mapping, metrics: Sequence[str], copies: str, shape: tuple) -> dict:
+def _scores(features: Mapping, values: Mapping, u: np.ndarray, v: Mapping, metrics: Sequence[str],
+            copies: str, shape: tuple) -> dict:
     found, drawn = {}, torch.from_numpy(u) # (metric, layer) -> (R, S), higher is better
     for layer, (x, y) in progress(features.items(), desc="distances", total=len(features), delay=5):
-        x, side = _fitting(style_rows(x), shape, f"features of {layer}"), real_side(real_rows(y), torch.from_numpy(v[len(y)]), copies)
+        x = _fitting(style_rows(x), shape, f"features of {layer}")
+        side = real_side(real_rows(y), torch.from_numpy(v[len(y)]), copies)
         for metric in metrics: found[metric, layer] = -distance_replicates(metric, x, side, drawn, copies)
     for metric, (value, higher) in values.items():
         value = _fitting(np.asarray(value, dtype=float), shape, f"values of {metric}")
-        if not np.isfinite(value).all(): raise InputError(f"values of {metric} are not finite for {(~np.isfinite(value)).sum()} pictures")
+        if not np.isfinite(value).all():
+            raise InputError(f"values of {metric} are not finite for {(~np.isfinite(value)).sum()} pictures")
         found[metric, ""] = (1 if higher else -1) * (u @ value.T) / u.sum(1, keepdims=True)
     return found
 
@@ -380,29 +440,35 @@ def style_rows(x) -> Tensor: # (S, N, d) -> float64
     return x
 
 # %% ../../nbs/people/160_styles.ipynb #37d4cecd
-def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M, d), from `style_features`
-                    labels,                             # whatever `style_labels` takes
-                    styles: Sequence[str],
-                    inputs: Sequence[str],
-                    *, metrics: Sequence[str] = ("FID", "KID"),
-                    values: Mapping[str, tuple] | None = None, # metric -> ((S, N) values per picture, higher_is_better)
-                    reps: int = 1000,                   # 25 as published
-                    fixed_real: bool = False,           # do not draw the real pictures again
-                    kind: str = "pearson",              # or "spearman"
-                    how: str = "mean",                  # of HYPE-Style, or "sum"
-                    copies: str = "drop",               # pairs of copies in KID, or "keep"
-                    new_styles: bool = False,           # draw the styles too
-                    confidence: float = 0.95,
-                    seed: int = 0) -> StyleAgreement:
-    "Correlation of scores with HYPE-Style by a paired bootstrap over inputs (Zhou et al. 2020); raises InputError on sides that do not fit."
+def style_agreement(
+    features: Mapping[str, tuple],             # layer -> (S, N, d), (M, d), from `style_features`
+    labels,                                    # whatever `style_labels` takes
+    styles: Sequence[str],
+    inputs: Sequence[str],
+    *, metrics: Sequence[str] = ("FID", "KID"),
+    values: Mapping[str, tuple] | None = None, # metric -> ((S, N) values per picture, higher_is_better)
+    reps: int = 1000,                          # 25 as published
+    fixed_real: bool = False,                  # do not draw the real pictures again
+    kind: str = "pearson",                     # or "spearman"
+    how: str = "mean",                         # of HYPE-Style, or "sum"
+    copies: str = "drop",                      # pairs of copies in KID, or "keep"
+    new_styles: bool = False,                  # draw the styles too
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> StyleAgreement:
+    """Correlation of scores with HYPE-Style by a paired bootstrap over inputs (Zhou et al. 2020); raises
+    InputError on sides that do not fit."""
     _check_choices(copies=(copies, COPIES), how=(how, ("mean", "sum")))
     _check_choices(**{f"metric {k}": (m, DISTANCES) for k, m in enumerate(metrics)})
-    if not features and not values: raise InputError("no scores: give features of at least one layer, or values of a metric")
+    if not features and not values:
+        raise InputError("no scores: give features of at least one layer, or values of a metric")
     total, count = label_counts(style_labels(labels), styles, inputs)
     first = lambda n, drawn: np.concatenate([np.ones((1, n)), drawn])  # row 0 is the data as they are
     u = first(len(inputs), bootstrap_weights(len(inputs), reps, rng(seed, "styles", "inputs")))
     sizes = {len(y) for _, y in features.values()}
-    def real_weights(m): return np.ones((1, m)) if fixed_real else first(m, bootstrap_weights(m, reps, rng(seed, "styles", "real")))
+    def real_weights(m):
+        return (np.ones((1, m)) if fixed_real
+                else first(m, bootstrap_weights(m, reps, rng(seed, "styles", "real"))))
     v = {m: real_weights(m) for m in sizes}
     people = _hype(total, count, u, how)
     scores = _scores(features, values or {}, u, v, metrics, copies, total.shape)
@@ -411,12 +477,14 @@ def style_agreement(features: Mapping[str, tuple],      # layer -> (S, N, d), (M
     if new_styles: at[1:] = rng(seed, "styles", "new").integers(len(styles), size=(reps, len(styles)))
     sides = {key: [np.take_along_axis(z, at, 1) for z in (people, score)] for key, score in scores.items()}
     r = {key: row_correlation(*both, kind) for key, both in sides.items()}
-    signature = Signature.of(metric="style-agreement", hype=how, correlation=kind, styles=len(styles), inputs=len(inputs),
-                             real="fixed" if fixed_real else "resample",
-                             copies=copies, target="inputs+styles" if new_styles else "inputs", reps=reps, seed=seed)
-    return StyleAgreement(tuple(styles), people[0], {k: s[0] for k, s in scores.items()}, {k: float(c[0]) for k, c in r.items()},
-                          {k: c[1:] for k, c in r.items()}, {k: corrected_replicates(*both, kind) for k, both in sides.items()}, confidence, signature,
-                          frozenset(key for key in scores if not (values or {}).get(key[0], (None, False))[1] or key[1] in features))
+    signature = Signature.of(metric="style-agreement", hype=how, correlation=kind, styles=len(styles),
+                             inputs=len(inputs), real="fixed" if fixed_real else "resample", copies=copies,
+                             target="inputs+styles" if new_styles else "inputs", reps=reps, seed=seed)
+    return StyleAgreement(tuple(styles), people[0], {k: s[0] for k, s in scores.items()},
+                          {k: float(c[0]) for k, c in r.items()}, {k: c[1:] for k, c in r.items()},
+                          {k: corrected_replicates(*both, kind) for k, both in sides.items()}, confidence,
+                          signature, frozenset(key for key in scores
+        if not (values or {}).get(key[0], (None, False))[1] or key[1] in features))
 
 # %% ../../nbs/people/160_styles.ipynb #48421e5d
 @checked_arguments
@@ -429,11 +497,13 @@ def style_study(folder: str | Path,        # holds a folder per style with style
                 device: str | None = None,
                 **options,                 # of `style_agreement`
                ) -> StyleAgreement:
-    "From folders and answers to correlations, over the inputs that were labeled; raises InputError on sides that do not fit."
+    """From folders and answers to correlations, over the inputs that were labeled; raises InputError on sides
+    that do not fit."""
     pictures, table = read_styles(folder, real), style_labels(labels)
     pictures = pictures.only(sorted(set(table["input"].astype(str))))
     net = chosen_encoder(encoder or "inception", weights, device)
-    return style_agreement(style_features(pictures, net, layers), table, pictures.styles, pictures.inputs, **options)
+    return style_agreement(style_features(pictures, net, layers), table, pictures.styles, pictures.inputs,
+                           **options)
 
 # %% ../../nbs/people/160_styles.ipynb #1938546a
 def table_one(found: StyleAgreement,
@@ -444,18 +514,21 @@ def table_one(found: StyleAgreement,
     rows = found.table
     rows["cell"] = [f"{m:.3f} ({a:.3f}, {b:.3f})" for m, a, b in rows[list(FORMS[form])].to_numpy()]
     order = list(dict.fromkeys(rows["layer"])), list(dict.fromkeys(rows["metric"]))
-    return rows.pivot(index="metric", columns="layer", values="cell").reindex(columns=order[0], index=order[1]).fillna("")
+    return rows.pivot(index="metric", columns="layer", values="cell").reindex(columns=order[0],
+        index=order[1]).fillna("")
 
 def layer_differences(found: StyleAgreement,
                       best: tuple[str, str] | None = None, # (metric, layer); None: the one of the largest r
                      ) -> pd.DataFrame: # metric, layer, difference of r, low, high
-    "By how much one score agrees better with people than each other one, from the replicates they share; raises InputError."
+    """By how much one score agrees better with people than each other one, from the replicates they share;
+    raises InputError."""
     best = max(found.r, key=found.r.get) if best is None else best
     if best not in found.r: raise unknown("score", " ".join(best), [" ".join(key) for key in found.r])
     rows = []
     for key in found.r:
         if key == best: continue
-        drawn = _defined(found.replicates[best] - found.replicates[key], " and ".join(" ".join(k).strip() for k in (best, key)))
+        drawn = _defined(found.replicates[best] - found.replicates[key],
+                         " and ".join(" ".join(k).strip() for k in (best, key)))
         ci = interval(gap := found.r[best] - found.r[key], drawn, found.confidence)
         rows.append((*key, gap, ci.low, ci.high))
     return pd.DataFrame(rows, columns=["metric", "layer", "difference", "low", "high"])
@@ -465,12 +538,15 @@ def style_scatter(found: StyleAgreement, metric: str, layer: str, ax,
                  ) -> None:
     "Figure 2 of Zhou et al. (2020): a point per style, the score against what people say."
     from scipy.stats import rankdata
-    if (metric, layer) not in found.scores: raise unknown("score", f"{metric} {layer}", [" ".join(key) for key in found.scores])
+    if (metric, layer) not in found.scores:
+        raise unknown("score", f"{metric} {layer}", [" ".join(key) for key in found.scores])
     x, y = found.scores[metric, layer], found.hype
     if ranks: x, y = rankdata(-x), rankdata(-y)
     ax.scatter(x, y, s=18)
-    for name, a, b in zip(found.styles, x, y): ax.annotate(name, (a, b), xytext=(3, 3), textcoords="offset points", fontsize=7)
+    for name, a, b in zip(found.styles, x, y):
+        ax.annotate(name, (a, b), xytext=(3, 3), textcoords="offset points", fontsize=7)
     ax.margins(0.3, 0.12)
     sign = "−" if (metric, layer) in found.turned else ""
-    ax.set(xlabel=f"rank by {metric}" if ranks else f"{sign}{metric}", ylabel="rank by HYPE-Style" if ranks else "HYPE-Style",
+    ax.set(xlabel=f"rank by {metric}" if ranks else f"{sign}{metric}",
+           ylabel="rank by HYPE-Style" if ranks else "HYPE-Style",
            title=f"{', '.join(filter(None, (metric, layer)))}: r = {found.r[metric, layer]:.2f}")

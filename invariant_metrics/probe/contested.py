@@ -29,7 +29,8 @@ from ..worlds.scenes import make_scenes
 DISTANCES = (31.0, 28.0) # dB, in turn
 SHOWN_TILE = 128         # pixels of a tile
 SHOWN_SIDE = 256         # pixels on the page
-QUESTIONS = {"colors": "In which of the two pictures are the colors better?", "captions": "Which of the two captions describes the picture better?"}
+QUESTIONS = {"colors": "In which of the two pictures are the colors better?",
+             "captions": "Which of the two captions describes the picture better?"}
 
 def _tiles(source: str, count: int, seed: int) -> Items:
     if source == "scenes":
@@ -59,7 +60,8 @@ def color_pairs(source: str,  # "photos" or "scenes"
     yield from (row[1:] for row in sorted(found, key=lambda row: row[0])[:pairs])
 
 # %% ../../nbs/probe/110_contested.ipynb #6ec4fe03
-def caption_pairs(pairs: int, seed: int = 0) -> Iterator[tuple[np.ndarray, str, str]]: # picture (H, W, 3) uint8, caption, the same with a color unsaid
+# picture (H, W, 3) uint8, caption, the same with a color unsaid
+def caption_pairs(pairs: int, seed: int = 0) -> Iterator[tuple[np.ndarray, str, str]]:
     "Captions of scenes beside shorter ones that are as true."
     items = caption_items(2 * pairs + 8, seed)
     made = 0
@@ -98,25 +100,32 @@ def contested_pairs(out: str | Path,   # a folder, made where it is missing; pai
     if of not in QUESTIONS: raise unknown("kind of pairs", of, QUESTIONS)
     if pairs < 2: raise InputError(f"{pairs} pairs; ask for 2 or more")
     out = Path(out)
-    if (out / "pairs.csv").exists(): raise InputError(f"{out} holds pairs already; give another folder with --out")
+    if (out / "pairs.csv").exists():
+        raise InputError(f"{out} holds pairs already; give another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     few_threads()
     rows = []
     if of == "captions":
         for k, (picture, caption, short) in enumerate(caption_pairs(pairs, seed)):
-            rows.append({"item": f"caption-{k:03d}", "source_image": _save(picture, out / f"{k:03d}.png"), "first": caption, "second": short,
-                         "first_system": "caption", "second_system": "color-unsaid", "answer": "", "why": ""})
+            rows.append({"item": f"caption-{k:03d}", "source_image": _save(picture, out / f"{k:03d}.png"),
+                         "first": caption, "second": short, "first_system": "caption",
+                         "second_system": "color-unsaid", "answer": "", "why": ""})
     else:
         for source, count in (("photos", -(-pairs // 2)), ("scenes", pairs // 2)):
             for k, (name, right, wrong) in enumerate(color_pairs(source, count, seed)):
-                shown = [_save(_bytes(x), out / f"{source}-{k:03d}-{side}.png") for side, x in (("a", right), ("b", wrong))]
+                shown = [_save(_bytes(x), out / f"{source}-{k:03d}-{side}.png")
+                         for side, x in (("a", right), ("b", wrong))]
                 rows.append({"item": f"{source}-{k:03d}", "first_image": shown[0], "second_image": shown[1],
-                             "first_system": USUAL_VALID[source], "second_system": name, "answer": "", "why": ""})
+                             "first_system": USUAL_VALID[source], "second_system": name, "answer": "",
+                             "why": ""})
         for k, (right, wrong) in enumerate(_stained(seed)):
-            shown = [_save(_bytes(x), out / f"known-{k:02d}-{side}.png") for side, x in (("a", right), ("b", wrong))]
-            rows.append({"item": f"known-{k:02d}", "first_image": shown[0], "second_image": shown[1], "first_system": "truth",
-                         "second_system": "blotches", "answer": "first", "why": "The other picture has stains that belong to nothing in it."})
+            shown = [_save(_bytes(x), out / f"known-{k:02d}-{side}.png")
+                     for side, x in (("a", right), ("b", wrong))]
+            rows.append({"item": f"known-{k:02d}", "first_image": shown[0], "second_image": shown[1],
+                         "first_system": "truth", "second_system": "blotches", "answer": "first",
+                         "why": "The other picture has stains that belong to nothing in it."})
     table = pd.DataFrame(rows)
     with atomic_write(out / "pairs.csv") as path: table.to_csv(path, index=False)
-    words = f'agree collect "{out / "pairs.csv"}" --task choice --out "{out / "page.html"}" --words "question={QUESTIONS[of]}"'
+    words = (f'agree collect "{out / "pairs.csv"}" --task choice --out "{out / "page.html"}" --words '
+             f'"question={QUESTIONS[of]}"')
     return table, f"invariant-metrics {words}"

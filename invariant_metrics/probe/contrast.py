@@ -23,10 +23,12 @@ def draw_sets(cluster: np.ndarray, # (N,)
               size: int = 48, # items in a set, about
              ) -> tuple[np.ndarray, np.ndarray]: # (B, N) multiplicities of items, (B, C) of clusters
     "Random sets of items: clusters with replacement, then items of each."
-    order, (labels, first, members) = np.argsort(cluster, kind="stable"), np.unique(np.sort(cluster), return_index=True, return_counts=True)
+    order = np.argsort(cluster, kind="stable")
+    (labels, first, members) = np.unique(np.sort(cluster), return_index=True, return_counts=True)
     k = int(np.clip(len(labels) // 3, min(2, len(labels)), size))
     drawn = generator.integers(len(labels), size=(count, k))
-    item = first[drawn][..., None] + (generator.random((count, k, -(-size // k))) * members[drawn][..., None]).astype(int)
+    item = first[drawn][..., None] + (generator.random((count, k, -(-size // k)))
+                                      * members[drawn][..., None]).astype(int)
     tally = lambda rows, width: np.stack([np.bincount(row.ravel(), minlength=width) for row in rows])
     return tally(order[item], len(cluster)), tally(drawn, len(labels))
 
@@ -36,18 +38,20 @@ def verdict_interval(verdicts: np.ndarray, # (N,) in [0, 1], NaN where missing
     there = verdicts[np.isfinite(verdicts)]
     return wilson(there.mean(), len(there)) if len(there) else (np.nan, 0.0, 1.0)
 
-def set_variance(values: np.ndarray, # (B,) of sets
-                 drawn: np.ndarray,  # (B, C) how often each cluster was drawn
-                ) -> tuple[float, float, np.ndarray]: # of the mean over sets; degrees of freedom; (C,) covariances with the draws
+def set_variance(
+    values: np.ndarray, # (B,) of sets
+    drawn: np.ndarray,  # (B, C) how often each cluster was drawn
+    # of the mean over sets; degrees of freedom; (C,) covariances with the draws
+) -> tuple[float, float, np.ndarray]:
     "How much the mean over sets would vary with other clusters, and how well that is known."
     B, C = drawn.shape
     slope = ((drawn - drawn.mean(0)) * (values - values.mean())[:, None]).mean(0)
-    one = drawn[0].sum() / C * (1 - 1 / C) * values.var() / B                        # what chance adds to one squared covariance
+    one = drawn[0].sum() / C * (1 - 1 / C) * values.var() / B # what chance adds to one squared covariance
     rest = (slope**2).sum() - C * one
     error = np.sqrt(2 * C * one**2 + 4 * one * max(rest, 0))
     if error == 0: return max(rest, 0) + values.var() / B, float(max(C - 1, 1)), slope
     at = rest / error
-    pull = normal.pdf(at) / normal.cdf(at) if at > -30 else -at                           # of the normal law that is cut off at zero
+    pull = normal.pdf(at) / normal.cdf(at) if at > -30 else -at # of the normal law that is cut off at zero
     variance = max(rest + error * pull, 0) + values.var() / B
     unsure = error**2 * max(1 - pull * (pull + at), 0) + 2 * variance**2 / max(C - 1, 1)
     return variance, float(np.clip(2 * variance**2 / unsure, 1, max(C - 1, 1))), slope

@@ -36,8 +36,10 @@ from ..stats import cluster_means, student_interval, wilson
 # %% ../../nbs/probe/100_encoders.ipynb #d9743572
 RESPONSE_LEVEL = 31.0 # dB to the picture
 
-def hue_turn(items: Items, generator: np.random.Generator) -> tuple: # dose and where it applies, as of a perturbation
-    "All hues of a picture turned by one angle, left or right, 180 degrees at full strength; applies where there is color (mean chroma above 1)."
+def hue_turn(items: Items, generator: np.random.Generator,
+            ) -> tuple: # dose and where it applies, as of a perturbation
+    """All hues of a picture turned by one angle, left or right, 180 degrees at full strength; applies where
+    there is color (mean chroma above 1)."""
     way = torch.from_numpy(generator.choice([-180.0, 180.0], len(items))).to(items.ab)
     return lambda s: turn_hue(items.ab, s * way), items.ab.norm(dim=1).mean((1, 2)) > 1
 
@@ -66,7 +68,8 @@ def moved_colors(items: Items,
         made.append(match.rgb)
     cluster = items.cluster[usable.numpy()]
     if len(np.unique(cluster)) < 2:
-        raise InputError(f"hue and position can be changed to {level:g} dB on {len(np.unique(cluster))} photographs; give two or more with several colors in them")
+        raise InputError(f"hue and position can be changed to {level:g} dB on {len(np.unique(cluster))} "
+                         "photographs; give two or more with several colors in them")
     return MovedColors(items.rgb[usable], *(rgb[usable] for rgb in made), cluster, len(items))
 
 # %% ../../nbs/probe/100_encoders.ipynb #44d8fb82
@@ -90,7 +93,8 @@ def feature_moves(encoder: Encoder,
                   seed: int = 0,
                   batch: int = 16,
                  ) -> pd.DataFrame:           # columns hue, slip, apart, cluster; a row for each picture
-    "How far features move with hue, with position, and to another photograph; raises InputError where an encoder has no maps."
+    """How far features move with hue, with position, and to another photograph; raises InputError where an
+    encoder has no maps."""
     if features not in FEATURES: raise unknown("kind of features", features, FEATURES)
     place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
     if features == "vector": read, distance = lambda x: encoder.encode(x.to(place), layer), _vector_distance
@@ -99,8 +103,10 @@ def feature_moves(encoder: Encoder,
     with torch.no_grad():
         for i in range(0, len(moved), batch):
             own = read(moved.truth[i:i + batch])
-            parts.append(torch.stack([distance(read(x[i:i + batch]), own) for x in (moved.hue, moved.slip, other)], dim=1).cpu())
-    return pd.DataFrame(torch.cat(parts).numpy(), columns=["hue", "slip", "apart"]).assign(cluster=moved.cluster)
+            parts.append(torch.stack([distance(read(x[i:i + batch]), own)
+                                      for x in (moved.hue, moved.slip, other)], dim=1).cpu())
+    return pd.DataFrame(torch.cat(parts).numpy(),
+                        columns=["hue", "slip", "apart"]).assign(cluster=moved.cluster)
 
 # %% ../../nbs/probe/100_encoders.ipynb #9993bf63
 def mean_ratio(top: np.ndarray,    # (C,) means of photographs, NaN where there is none
@@ -122,17 +128,20 @@ def encoder_responses(encoder: Encoder,
                       seed: int = 0,
                       confidence: float = 0.95,
                      ) -> pd.DataFrame: # features, response, value, ci_low, ci_high
-    "Responses to hue and to position, as shares of the way to another photograph, and their ratio; of maps too if an encoder has them."
+    """Responses to hue and to position, as shares of the way to another photograph, and their ratio; of maps
+    too if an encoder has them."""
     rows = []
     for features in FEATURES:
         try: moves = feature_moves(encoder, moved, features, layer if features == "vector" else None, seed)
         except InputError:
             if features == "vector": raise
             continue # no maps
-        hue, slip, apart = (cluster_means(moves[c].to_numpy(), moves["cluster"].to_numpy()) for c in ("hue", "slip", "apart"))
+        hue, slip, apart = (cluster_means(moves[c].to_numpy(), moves["cluster"].to_numpy())
+                            for c in ("hue", "slip", "apart"))
         for response, top, bottom in (("hue", hue, apart), ("position", slip, apart), ("ratio", slip, hue)):
             value, low, high = mean_ratio(top, bottom, confidence)
-            rows.append({"features": features, "response": response, "value": value, "ci_low": low, "ci_high": high})
+            rows.append({"features": features, "response": response, "value": value, "ci_low": low,
+                         "ci_high": high})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/probe/100_encoders.ipynb #eaa80951
@@ -146,7 +155,9 @@ def metrics_on(encoder: Encoder,
     try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
     except InputError: return found
     def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
-    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False, Signature.of(metric="lpips", **parts, heads="unit"), "|".join(parts.values()))]
+    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
+                                 Signature.of(metric="lpips", **parts, heads="unit"),
+                                 "|".join(parts.values()))]
 
 # %% ../../nbs/probe/100_encoders.ipynb #1afed208
 def predicted_auc(ratio,            # response to position over response to hue; a number or an array
@@ -167,9 +178,11 @@ def fit_steepness(ratio: np.ndarray, # (n,)
 # %% ../../nbs/probe/100_encoders.ipynb #b94c354b
 QUALITIES = ("error", "error of a constant", "correlation", "right side", "commoner side")
 
-def _quality(auc: np.ndarray, predicted: np.ndarray, sure: np.ndarray, constant: float) -> list[float]: # of QUALITIES
+# of QUALITIES
+def _quality(auc: np.ndarray, predicted: np.ndarray, sure: np.ndarray, constant: float) -> list[float]:
     varies = auc.std() > 0 and predicted.std() > 0
-    found = [np.abs(auc - predicted).mean(), np.abs(auc - constant).mean(), np.corrcoef(auc, predicted)[0, 1] if varies else math.nan]
+    found = [np.abs(auc - predicted).mean(), np.abs(auc - constant).mean(),
+             np.corrcoef(auc, predicted)[0, 1] if varies else math.nan]
     if not sure.any(): return [*found, math.nan, math.nan]
     above = (auc > 0.5)[sure].mean()
     return [*found, ((predicted > 0.5) == (auc > 0.5))[sure].mean(), max(above, 1 - above)]
@@ -178,17 +191,21 @@ def rule_quality(table: pd.DataFrame,    # columns encoder, auc, ci_low, ci_high
                  constant: float = 0.5,  # what is guessed without a rule
                  reps: int = 1000, seed: int = 0,
                 ) -> pd.DataFrame:       # index QUALITIES; columns value, ci_low, ci_high, n
-    "How well a prediction does, with intervals over encoders; of sides only measurements count whose interval leaves out ½."
+    """How well a prediction does, with intervals over encoders; of sides only measurements count whose
+    interval leaves out ½."""
     encoder, index = np.unique(table["encoder"], return_inverse=True)
     sure = ((table["ci_low"] > 0.5) | (table["ci_high"] < 0.5)).to_numpy()
     columns = table["auc"].to_numpy(), table["predicted"].to_numpy(), sure
     rows = [np.flatnonzero(index == i) for i in range(len(encoder))]
     picks = rng(seed, "rule quality").integers(len(encoder), size=(reps, len(encoder)))
-    drawn = [_quality(*(c[np.concatenate([rows[i] for i in pick])] for c in columns), constant) for pick in picks]
+    drawn = [_quality(*(c[np.concatenate([rows[i] for i in pick])] for c in columns), constant)
+             for pick in picks]
     found = pd.DataFrame({"value": _quality(*columns, constant)}, index=QUALITIES)
     found[["ci_low", "ci_high"]] = np.nanquantile(np.array(drawn), [0.025, 0.975], axis=0).T
     found["n"] = [len(table)]*3 + [int(sure.sum())]*2
-    if sure.any(): found.loc["right side", ["ci_low", "ci_high"]] = wilson(found.loc["right side", "value"], len(np.unique(index[sure])))[1:]
+    if sure.any():
+        found.loc["right side", ["ci_low", "ci_high"]] = wilson(found.loc["right side", "value"],
+                                                                len(np.unique(index[sure])))[1:]
     return found
 
 # %% ../../nbs/probe/100_encoders.ipynb #baa7cc43
@@ -199,17 +216,21 @@ def stored_rule() -> pd.DataFrame: # metric, features, steepness, ci_low, ci_hig
 def predict_verdicts(responses: pd.DataFrame,          # of `encoder_responses`
                      rule: pd.DataFrame | None = None, # as `stored_rule`
                     ) -> pd.DataFrame: # metric, features, ratio, auc, ci_low, ci_high, error, verdict
-    "What the probe of colors is expected to say of distances on an encoder; a distance whose features are missing is left out."
+    """What the probe of colors is expected to say of distances on an encoder; a distance whose features are
+    missing is left out."""
     ratios = responses[responses["response"] == "ratio"].set_index("features")
     rows = []
     for line in (stored_rule() if rule is None else rule).itertuples():
         if line.features not in ratios.index: continue
         ratio = ratios.loc[line.features]
-        auc, low, high = (float(predicted_auc(ratio[c], line.steepness)) for c in ("value", "ci_low", "ci_high"))
+        auc, low, high = (float(predicted_auc(ratio[c], line.steepness))
+                          for c in ("value", "ci_low", "ci_high"))
         if math.isnan(auc): verdict = "sees no such change"
-        else: verdict = "minds position" if ratio["ci_low"] > 1 else "minds hue" if ratio["ci_high"] < 1 else "undecided"
-        rows.append({"metric": line.metric, "features": line.features, "ratio": ratio["value"], "auc": auc, "ci_low": low, "ci_high": high,
-                     "error": line.error, "verdict": verdict})
+        else:
+            verdict = ("minds position" if ratio["ci_low"] > 1 else "minds hue" if ratio["ci_high"] < 1
+                       else "undecided")
+        rows.append({"metric": line.metric, "features": line.features, "ratio": ratio["value"], "auc": auc,
+                     "ci_low": low, "ci_high": high, "error": line.error, "verdict": verdict})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/probe/100_encoders.ipynb #81c5e05f
@@ -222,17 +243,23 @@ def encoder_of(place: Place) -> tuple[str, Path]: # the encoder's name, and what
     if (path/"open_clip_config.json").is_file(): return "open_clip", path
     if (path/"config.json").is_file(): return folder_config(place, "dinov2", "clip")["model_type"], path
     alone = [*path.glob("*.safetensors")] if path.is_dir() else []
-    if len(alone) != 1: raise InputError(f"{place.name}: no encoder of pictures reads these weights; name it: --weights ENCODER={place.name}")
+    if len(alone) != 1:
+        raise InputError(f"{place.name}: no encoder of pictures reads these weights; name it: "
+                         f"--weights ENCODER={place.name}")
     return "embedded", alone[0]
 
-def named_encoder(name: "str | Path | Encoder", # a registered name, "untrained", weights by name, folder or file, or an encoder
-                  weights=None,                 # what `WeightChoice.of` takes
-                  device: str | None = None,
-                 ) -> Encoder:
-    "An encoder of pictures; raises InputError on unknown names, on encoders of texts, and naming the command that fetches missing weights."
+def named_encoder(
+    # a registered name, "untrained", weights by name, folder or file, or an encoder
+    name: "str | Path | Encoder",
+    weights=None, # what `WeightChoice.of` takes
+    device: str | None = None,
+) -> Encoder:
+    """An encoder of pictures; raises InputError on unknown names, on encoders of texts, and naming the
+    command that fetches missing weights."""
     if isinstance(name, Encoder): found = get_encoder(name, device=device)
     elif name == "untrained":
-        if weights is not None: raise InputError("the untrained encoder has random weights; leave weights out")
+        if weights is not None:
+            raise InputError("the untrained encoder has random weights; leave weights out")
         found = get_encoder("embedded", untrained=True, device=device)
     elif str(name) in encoders or ":" in str(name): found = chosen_encoder(str(name), weights, device)
     else:
@@ -240,11 +267,14 @@ def named_encoder(name: "str | Path | Encoder", # a registered name, "untrained"
         try: place = resolve(name)
         except InputError as error:
             if not str(error).startswith("unknown weights"): raise
-            raise unknown("encoder", str(name), [*encoders.names(), "untrained"], "invariant-metrics weights list") from error
+            raise unknown("encoder", str(name), [*encoders.names(), "untrained"],
+                          "invariant-metrics weights list") from error
         family, path = encoder_of(place)
         own = place.revision.startswith("local-")
         found = get_encoder(family, path if own else place.name, device=device)
-    if found.inputs != "images": raise InputError(f"{name} reads {found.inputs}, and hue and position are of pictures; choose an encoder of pictures")
+    if found.inputs != "images":
+        raise InputError(f"{name} reads {found.inputs}, and hue and position are of pictures; "
+                         "choose an encoder of pictures")
     return found
 
 # %% ../../nbs/probe/100_encoders.ipynb #93952edb
@@ -263,11 +293,12 @@ class EncoderProbe:
         rows = self.responses[self.responses["response"] == "ratio"]
         def said(r) -> str:
             if math.isnan(r.value): return f"{r.features}: no response to a change of color"
-            return f"{r.features} move {r.value:.2f} [{r.ci_low:.2f}, {r.ci_high:.2f}] times as far with position as with hue".replace("vector move", "the vector moves")
+            return (f"{r.features} move {r.value:.2f} [{r.ci_low:.2f}, {r.ci_high:.2f}] times as far "
+                    "with position as with hue".replace("vector move", "the vector moves"))
         return f"{self.encoder}: {'; '.join(said(r) for r in rows.itertuples())}"
 
 @checked_arguments
-def probe_encoder(encoder="embedded",               # a name, "untrained", weights by name, folder or file, or an Encoder
+def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
                   target: str | Path | None = None, # folder of photographs; None for the packaged ones
                   *, weights=None,                  # for the encoder: see `WeightChoice`
                   layer: str | None = None,         # of the vector; None for the last
@@ -275,19 +306,23 @@ def probe_encoder(encoder="embedded",               # a name, "untrained", weigh
                   scale: str = "default",           # "quick", "default" or "full": how many tiles
                   confidence: float = 0.95,
                   device: str | None = None,
-                  seed: int = 0,
-                 ) -> EncoderProbe:
-    "An image encoder's responses to hue and to position, and the verdicts they predict; raises InputError on anything unknown."
+                  seed: int = 0) -> EncoderProbe:
+    """An image encoder's responses to hue and to position, and the verdicts they predict; raises InputError
+    on anything unknown."""
     if scale not in COLOR_SIZES: raise unknown("scale", scale, COLOR_SIZES)
     few_threads()
     net = named_encoder(encoder, weights, device)
     if layer is not None and layer not in net.layers: raise unknown(f"layer of {net.name}", layer, net.layers)
-    items, told = color_items("photos" if target is None else Path(target), COLOR_SIZES[scale], seed, None, recursive)
+    items, told = color_items("photos" if target is None else Path(target), COLOR_SIZES[scale], seed, None,
+                              recursive)
     moved = moved_colors(items, seed=seed)
     responses, rule = encoder_responses(net, moved, layer, seed, confidence), stored_rule()
-    signature = told.extended(probe="encoder", **net.describe(layer), level=RESPONSE_LEVEL, seed=seed, confidence=confidence)
-    notes = [f"both edits reach {RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, of {len(np.unique(moved.cluster))} photographs",
-             f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}: small networks; for others it is an extrapolation",
-             f"sure verdicts above ½ in those tests: {', '.join(f'{r.metric} {r.above} of {r.sure}' for r in rule.itertuples())}"]
+    signature = told.extended(probe="encoder", **net.describe(layer), level=RESPONSE_LEVEL, seed=seed,
+                              confidence=confidence)
+    notes = [f"both edits reach {RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, "
+             f"of {len(np.unique(moved.cluster))} photographs",
+             f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}: "
+             "small networks; for others it is an extrapolation", "sure verdicts above ½ in those tests: "
+             f"{', '.join(f'{r.metric} {r.above} of {r.sure}' for r in rule.itertuples())}"]
     name = str(encoder) if not isinstance(encoder, Encoder) else net.name
     return EncoderProbe(name, responses, predict_verdicts(responses, rule), str(signature), tuple(notes))

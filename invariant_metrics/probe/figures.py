@@ -24,7 +24,8 @@ from .tables import LEAST_ITEMS, SENTINELS, VIEW_NAMES, VIEWS, interval_verdict
 from ..plots import HUES, INK, STYLE, cell, inline_svg, picture, share, short, small_figure
 
 # %% ../../nbs/probe/040_figures.ipynb #f6247d25
-SOURCE_NAMES = {"photos": "photographs", "scenes": "procedural scenes", "translation": "translations", "captioning": "captions"}
+SOURCE_NAMES = {"photos": "photographs", "scenes": "procedural scenes", "translation": "translations",
+                "captioning": "captions"}
 
 def source_title(source: str) -> str:
     "A source as the first word of a title; a folder keeps its name."
@@ -50,11 +51,13 @@ MATCHED_BELOW = "; below each kind the % of pictures matched, from the mildest l
 def matched_shares(ledger: pd.DataFrame | None, source: str,
                    families: Sequence[str], # in the order of the columns
                   ) -> list[str]:           # of each, "" where it is no such family
-    "The percentages of items matched in distance, level by level; nothing where a probe does not match in distance."
+    """The percentages of items matched in distance, level by level; nothing where a probe does not match in
+    distance."""
     if ledger is None or "largest_gap_db" not in ledger: return [""] * len(families)
     rows = ledger[(ledger["source"] == source) & ledger["family"].isin(families)]
     if rows["largest_gap_db"].isna().all(): return [""] * len(families)
-    said = {family: " ".join(f"{100 * m / n:.0f}" for m, n in zip(part["matched"], part["n"])) for family, part in rows.groupby("family", sort=False)}
+    said = {family: " ".join(f"{100 * m / n:.0f}" for m, n in zip(part["matched"], part["n"]))
+            for family, part in rows.groupby("family", sort=False)}
     return [f"{said[f]} %" if f in said else "" for f in families]
 
 # %% ../../nbs/probe/040_figures.ipynb #7c77d033
@@ -62,28 +65,33 @@ FULL, PALE = 0.7, 0.18 # the strongest tint of a cell, and that of one whose int
 
 def heat_cell(row: Mapping | None) -> dict: # value, interval, tint, side
     "An AUC as a cell: the tint grows with the distance from ½, and stays pale where the interval holds it."
-    if row is None or not np.isfinite(row["auc"]): return {"value": "", "interval": "", "tint": "0", "side": ""}
+    if row is None or not np.isfinite(row["auc"]):
+        return {"value": "", "interval": "", "tint": "0", "side": ""}
     said = {"value": share(row["auc"]), "interval": f"{share(row['ci_low'])}–{share(row['ci_high'])}"}
     if row["verdict"] == "too few": return {**said, "tint": "0", "side": ""}
     tint = min(1.0, 2 * abs(row["auc"] - 0.5)) * (PALE if row["verdict"] == "undecided" else FULL)
     return {**said, "tint": f"{tint:.2f}", "side": "up" if row["auc"] >= 0.5 else "down"}
 
 def heat_table(auc: pd.DataFrame, source: str, view: str,
-               level: str="all",         # as in `all_levels`
-               title: str | None=None,   # None: the one for colors
-               least: int=0,             # as in `all_levels`; more than 0: the numbers of items stand in the head
-               ledger: pd.DataFrame | None=None, # of the probe: shares matched stand in the head as well
-              ) -> dict:                 # title, columns, counts, shares, rows
+               level: str="all",                # as in `all_levels`
+               title: str | None=None,          # None: the one for colors
+               least: int=0, # as in `all_levels`; more than 0: the numbers of items stand in the head
+               ledger: pd.DataFrame | None=None # of the probe: shares matched stand in the head as well
+              ) -> dict: # title, columns, counts, shares, rows
     "Metrics by families of violations."
-    rows, families = all_levels(auc, source, view, level, least), list(dict.fromkeys(auc.loc[auc["source"] == source, "family"]))
+    rows = all_levels(auc, source, view, level, least)
+    families = list(dict.fromkeys(auc.loc[auc["source"] == source, "family"]))
     cells = {(row["metric"], row["family"]): row for row in rows.to_dict("records")}
-    body = [{"name": metric, "sentinel": metric in SENTINELS, "cells": [heat_cell(cells.get((metric, f))) for f in families]}
+    body = [{"name": metric, "sentinel": metric in SENTINELS,
+             "cells": [heat_cell(cells.get((metric, f))) for f in families]}
             for metric in rows["metric"].unique()]
     how = "pictures" if view == "item" else "sets of pictures"
     title = title or f"{source_title(source)}, {how}: AUC of violation against valid recoloring"
-    counts = rows.groupby("family")["n_clusters"].max().reindex(families).fillna(0).astype(int).tolist() if least else []
+    counts = (rows.groupby("family")["n_clusters"].max().reindex(families).fillna(0).astype(int).tolist()
+              if least else [])
     shares = matched_shares(ledger, source, families)
-    return {"title": title + (MATCHED_BELOW if any(shares) else ""), "columns": families, "counts": counts, "shares": shares, "rows": body}
+    return {"title": title + (MATCHED_BELOW if any(shares) else ""), "columns": families, "counts": counts,
+            "shares": shares, "rows": body}
 
 # %% ../../nbs/probe/040_figures.ipynb #a67a7bcb
 GONE = 128 # the gray level of a picture that could not be made
@@ -92,20 +100,25 @@ def example_strips(examples: Mapping[str, np.ndarray], # "source/picture" -> (k,
                    sources: Iterable[str],
                    gone: str = "not reachable at this PSNR", # what stands on a gray tile
                   ) -> list[dict]:                     # caption, rows of pictures
-    "Truth, valid recoloring and violations in rows, at most two of each source; a picture that could not be made says why."
+    """Truth, valid recoloring and violations in rows, at most two of each source; a picture that could not be
+    made says why."""
     def shown(name: str, image: np.ndarray) -> dict:
         return picture(image, name) | ({"gone": gone} if (image == GONE).all() else {})
     strips = []
     for source in sources:
-        found = {key[len(source) + 1:]: images for key, images in examples.items() if key.startswith(f"{source}/")}
+        found = {key[len(source) + 1:]: images for key, images in examples.items()
+                 if key.startswith(f"{source}/")}
         count = min(2, min(map(len, found.values()), default=0))
         rows = [[shown(name, images[k]) for name, images in found.items()] for k in range(count)]
-        if rows: strips.append({"caption": f"{source_title(source)}: all but the truth equally far from it in PSNR.", "rows": rows})
+        if rows:
+            strips.append({"caption": f"{source_title(source)}: "
+                           "all but the truth equally far from it in PSNR.", "rows": rows})
     return strips
 
 # %% ../../nbs/probe/040_figures.ipynb #ef22e0c7
 def split_families(names: Iterable[str]) -> tuple[list[str], list[str]]: # worse ones, valid ones
-    "The families, each once, in their order: those that make an item worse in any way, and those that leave it right."
+    """The families, each once, in their order: those that make an item worse in any way, and those that leave
+    it right."""
     names = list(dict.fromkeys(names))
     valid = [n for n in names if n in perturbations and perturbations[n].kind == "valid"]
     return [n for n in names if n not in valid], valid
@@ -114,8 +127,10 @@ def split_families(names: Iterable[str]) -> tuple[list[str], list[str]]: # worse
 MARKS, DASHES = ("o", "^", "D", "v", "P", "X"), ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 
 def line_look(k: int) -> dict: # color, marker, ls
-    "How the k-th line of a figure looks: no two of the first 24 agree in marker and dashes, so color is never needed to tell them apart."
-    return {"color": HUES[k % len(HUES)], "marker": MARKS[k % len(MARKS)], "ls": DASHES[(k // len(MARKS) + k) % len(DASHES)]}
+    """How the k-th line of a figure looks: no two of the first 24 agree in marker and dashes, so color is
+    never needed to tell them apart."""
+    return {"color": HUES[k % len(HUES)], "marker": MARKS[k % len(MARKS)],
+            "ls": DASHES[(k // len(MARKS) + k) % len(DASHES)]}
 
 def family_looks(families: Iterable[str]) -> dict[str, dict]:
     "The looks of families: violations in colors, valid alternatives dashed and in ink."
@@ -135,7 +150,8 @@ def line_keys(looks: Mapping[str, Mapping],
         axes = figure.add_axes((0, 0, 1, 1))
         axes.axis("off")
         axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **look)
-        svg = inline_svg(figure, f"key of {name} {where}".strip()).replace("<svg", Markup('<svg class="key"'), 1)
+        svg = inline_svg(figure, f"key of {name} {where}".strip()).replace("<svg", Markup('<svg class="key"'),
+            1)
         found.append({"name": name, "svg": svg})
     return found
 
@@ -174,15 +190,19 @@ def ledger_tables(ledger: pd.DataFrame,
         tables.append({"title": f"{source_title(source)}: {what}", "columns": columns, "rows": body})
     return tables
 
-def form_tables(ledger: pd.DataFrame) -> list[dict]: # title, columns, rows; none where no judge of form was asked
-    "Per source, how well a judge of form tells each kind of edit at each severity, before and after its foils were matched."
+def form_tables(ledger: pd.DataFrame,
+               ) -> list[dict]: # title, columns, rows; none where no judge of form was asked
+    """Per source, how well a judge of form tells each kind of edit at each severity, before and after its
+    foils were matched."""
     if "form_before" not in ledger: return []
     tables = []
     for source, rows in ledger.dropna(subset=["form_before"]).groupby("source", sort=False):
         auc = lambda r, when: cell(share(getattr(r, f"form_{when}")), f"{share(getattr(r, f'form_{when}_low'))}–{share(getattr(r, f'form_{when}_high'))}")
-        body = [[cell(r.family), cell(f"{r.level:g}"), cell(str(r.matched)), cell(str(r.told_by_form)), auc(r, "before"), auc(r, "after")] for r in rows.itertuples()]
+        body = [[cell(r.family), cell(f"{r.level:g}"), cell(str(r.matched)), cell(str(r.told_by_form)),
+                 auc(r, "before"), auc(r, "after")] for r in rows.itertuples()]
         columns = ["family", "severity", "kept", "told by form", "AUC by form before", "after"]
-        tables.append({"title": f"{source_title(source)}: who only knows how people write, how often do they pick the base?", "columns": columns, "rows": body})
+        tables.append({"title": f"{source_title(source)}: who only knows how people write, "
+                       "how often do they pick the base?", "columns": columns, "rows": body})
     return tables
 
 # %% ../../nbs/probe/040_figures.ipynb #c42af10b
@@ -190,34 +210,40 @@ QUANTITY_NAMES = {"accuracy": "violation scored worse than the valid alternative
                   "auc": "any violation scored worse than any valid alternative",
                   "specificity": "valid alternatives scored better than the median violation"}
 
-def profile_totals(profile: pd.DataFrame, source: str, view: str) -> pd.DataFrame: # one row per metric and family, the best metric first, sentinels last
+def profile_totals(profile: pd.DataFrame, source: str, view: str,
+                  ) -> pd.DataFrame: # one row per metric and family, the best metric first, sentinels last
     "The rows of all severities together; family `all` included."
-    rows = profile[(profile["source"] == source) & (profile["view"] == view) & (profile["level"] == "all")].copy()
-    over = rows[rows["family"].isin(ALL_FAMILIES.values())].groupby("metric")["accuracy"].first() # of violations where there are some
+    rows = profile[(profile["source"] == source) & (profile["view"] == view)
+                   & (profile["level"] == "all")].copy()
+    # of violations where there are some
+    over = rows[rows["family"].isin(ALL_FAMILIES.values())].groupby("metric")["accuracy"].first()
     rows["rank"] = rows["metric"].map(over) - 2 * rows["metric"].isin(SENTINELS)
     return rows.sort_values("rank", ascending=False, kind="stable").drop(columns="rank")
 
 def _heat(row: dict | None, quantity: str) -> dict: # value, interval, tint, side, sure
-    if row is None or not np.isfinite(row[quantity]): return {"value": "", "interval": "", "tint": "0", "side": "", "sure": False}
+    if row is None or not np.isfinite(row[quantity]):
+        return {"value": "", "interval": "", "tint": "0", "side": "", "sure": False}
     value, low, high = (row[f"{quantity}{end}"] for end in ("", "_low", "_high"))
     sure = bool(low > 0.5 or high < 0.5)
     tint = min(1.0, 2 * abs(value - 0.5)) * (FULL if sure else PALE)
     said = {"value": share(value), "interval": f"{share(low)}–{share(high)}", "tint": f"{tint:.2f}"}
     return {**said, "side": "up" if value >= 0.5 else "down", "sure": sure}
 
-def profile_heat(profile: pd.DataFrame, source: str, view: str,
-                 quantity: str = "accuracy", # or "auc", "specificity"
-                 ledger: pd.DataFrame | None = None, # of the probe: shares matched stand in the head as well
-                ) -> dict:                   # title, columns, counts, shares, rows: as `figures.heat_table`; cells have `sure` as well
+def profile_heat(
+    profile: pd.DataFrame, source: str, view: str,
+    quantity: str = "accuracy",         # or "auc", "specificity"
+    ledger: pd.DataFrame | None = None, # of the probe: shares matched stand in the head as well
+) -> dict: # title, columns, counts, shares, rows: as `figures.heat_table`; cells have `sure` as well
     "Metrics by families; nothing is tinted fully whose interval holds one half."
     rows = profile_totals(profile, source, view)
     columns = sorted(dict.fromkeys(rows["family"]), key=lambda family: family in ALL_FAMILIES.values())
     cells = {(row["metric"], row["family"]): row for row in rows.to_dict("records")}
-    body = [{"name": m, "sentinel": m in SENTINELS, "cells": [_heat(cells.get((m, f)), quantity) for f in columns]}
-            for m in dict.fromkeys(rows["metric"])]
+    body = [{"name": m, "sentinel": m in SENTINELS, "cells": [_heat(cells.get((m, f)), quantity)
+        for f in columns]} for m in dict.fromkeys(rows["metric"])]
     counts = rows.groupby("family")["n_clusters"].max().reindex(columns).fillna(0).astype(int).tolist()
-    return {"title": f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}", "columns": columns, "counts": counts,
-            "shares": matched_shares(ledger, source, columns), "rows": body}
+    return {"title": f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}",
+            "columns": columns, "counts": counts, "shares": matched_shares(ledger, source, columns),
+            "rows": body}
 
 # %% ../../nbs/probe/040_figures.ipynb #6f66f478
 def heat_figure(profile: pd.DataFrame, source: str, view: str,
@@ -228,7 +254,8 @@ def heat_figure(profile: pd.DataFrame, source: str, view: str,
     heads = [f"{name}\n{said}" if said else name for name, said in zip(table["columns"], table["shares"])]
     values = np.array([[float(c["value"] or "nan") for c in row["cells"]] for row in table["rows"]])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.6 + 0.52 * len(table["columns"]), 1.2 + 0.24 * len(values)), layout="constrained")
+        figure = Figure(figsize=(1.6 + 0.52 * len(table["columns"]), 1.2 + 0.24 * len(values)),
+                        layout="constrained")
         axes = figure.subplots()
         axes.imshow(values, cmap="RdBu", vmin=0, vmax=1, aspect="auto", alpha=0.75)
         axes.set_xticks(range(len(heads)), heads, rotation=40, ha="right")
@@ -236,17 +263,21 @@ def heat_figure(profile: pd.DataFrame, source: str, view: str,
         for y, row in enumerate(table["rows"]):
             for x, c in enumerate(row["cells"]):
                 strong = float(c["tint"]) > 0.5 # white digits on dark cells
-                look = {"color": "white" if strong else "black", "weight": "bold"} if c["sure"] else {"color": "#888888"}
+                look = ({"color": "white" if strong else "black", "weight": "bold"} if c["sure"]
+                        else {"color": "#888888"})
                 axes.text(x, y, c["value"], ha="center", va="center", fontsize=7, **look)
         if any(table["shares"]): axes.set_xlabel(MATCHED_BELOW[2:], fontsize=7)
         axes.set_title(f"{source_title(source)}, {VIEW_NAMES.get(view, view)}", fontsize=9)
     return figure
 
 # %% ../../nbs/probe/040_figures.ipynb #4c9c8e53
-def axis_ticks(low: float, high: float,   # the range of the axis, low < high
-              ) -> tuple[list[float], list[str], int]: # values in the range, their labels, the power of ten taken out of the labels
+def axis_ticks(
+    low: float, high: float, # the range of the axis, low < high
+    # values in the range, their labels, the power of ten taken out of the labels
+) -> tuple[list[float], list[str], int]:
     "At most five round values of an axis."
-    values = [float(v) for v in MaxNLocator(nbins=4, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= v <= high]
+    values = [float(v) for v in MaxNLocator(nbins=4, steps=[1, 2, 5, 10]).tick_values(low, high)
+              if low <= v <= high]
     largest = max(map(abs, values))
     power = int(np.floor(np.log10(largest))) if largest and not 1e-2 <= largest < 1e3 else 0
     step = min(np.diff(values), default=largest or 1) / 10**power
@@ -269,39 +300,49 @@ def _line(points: Iterable[tuple[float, float]], look: str) -> str:
 def _text(x: float, y: float, text: object, size: int, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
 
-def dose_panel(rows: pd.DataFrame, # one per severity: severity, level, change, change_low, change_high, isotonic
-               total: Mapping,     # of all severities: family, valid_change, threshold
-              ) -> str:            # SVG, 112 x 97 points
+def dose_panel(
+    rows: pd.DataFrame, # one per severity: severity, level, change, change_low, change_high, isotonic
+    total: Mapping,     # of all severities: family, valid_change, threshold
+) -> str: # SVG, 112 x 97 points
     "Change of the score against severity for one family of edits."
     x, change = rows["severity"].to_numpy(float), rows["change"].to_numpy(float)
-    low, high = (np.where(np.isfinite(ends), ends, change) for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
+    low, high = (np.where(np.isfinite(ends), ends, change)
+                 for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
     left, right = _limits(np.append(x, 0))
     bottom, top = _limits(np.concatenate([[0, total["valid_change"]], change, low, high, rows["isotonic"]]))
     across = lambda severity: _LEFT + (severity - left) / (right - left) * (_RIGHT - _LEFT)
     up = lambda score: _BOTTOM - (score - bottom) / (top - bottom) * (_BOTTOM - _TOP)
     level = lambda score, look: _line([(_LEFT, up(score)), (_RIGHT, up(score))], look)
-    parts = [_line([(_LEFT, _TOP), (_LEFT, _BOTTOM), (_RIGHT, _BOTTOM)], 'stroke="currentColor" stroke-width=".8"'),
-             level(0, 'stroke="currentColor" stroke-width=".6"'), _text((_LEFT + _RIGHT) / 2, 9, total["family"], 8)]
-    if np.isfinite(total["valid_change"]): parts.append(level(total["valid_change"], f'stroke="{HUES[1]}" stroke-dasharray="3.7 1.6"'))
+    parts = [_line([(_LEFT, _TOP), (_LEFT, _BOTTOM), (_RIGHT, _BOTTOM)],
+                   'stroke="currentColor" stroke-width=".8"'), level(0,
+        'stroke="currentColor" stroke-width=".6"'), _text((_LEFT + _RIGHT) / 2, 9, total["family"], 8)]
+    if np.isfinite(total["valid_change"]):
+        parts.append(level(total["valid_change"], f'stroke="{HUES[1]}" stroke-dasharray="3.7 1.6"'))
     if np.isfinite(total["threshold"]):
         at = across(total["threshold"])
         parts.append(_line([(at, _TOP), (at, _BOTTOM)], 'stroke="currentColor" stroke-dasharray="1 1.6"'))
-    parts.append(_line([(across(0), up(0)), *zip(across(x), up(rows["isotonic"].to_numpy(float)))], f'stroke="{HUES[0]}" stroke-width="1.4"'))
+    parts.append(_line([(across(0), up(0)), *zip(across(x), up(rows["isotonic"].to_numpy(float)))],
+                       f'stroke="{HUES[0]}" stroke-width="1.4"'))
     for where, value, below, above, name in zip(across(x), up(change), up(low), up(high), rows["level"]):
-        parts.append(_line([(where, below), (where, above)], f'stroke="{HUES[0]}"') +
-                     f'<circle cx="{where:.1f}" cy="{value:.1f}" r="1.3" fill="{HUES[0]}"/>' + _text(where, _BOTTOM + 9, name, 7))
+        parts.append(_line([(where, below), (where, above)], f'stroke="{HUES[0]}"')
+                     + f'<circle cx="{where:.1f}" cy="{value:.1f}" r="1.3" fill="{HUES[0]}"/>'
+                     + _text(where, _BOTTOM + 9, name, 7))
     values, labels, power = axis_ticks(bottom, top)
     parts += [_line([(_LEFT - 2.5, up(v)), (_LEFT, up(v))], 'stroke="currentColor" stroke-width=".8"') +
               _text(_LEFT - 4, up(v) + 2.5, label, 7, "end") for v, label in zip(values, labels)]
-    if power: parts.append(f'<text x="{_LEFT - 22}" y="{_TOP - 2}" font-size="6">×10<tspan dy="-2" font-size="5">{power}</tspan></text>')
+    if power:
+        parts.append(f'<text x="{_LEFT - 22}" y="{_TOP - 2}" font-size="6">×10<tspan dy="-2" '
+                     f'font-size="5">{power}</tspan></text>')
     return "".join(parts)
 
 # %% ../../nbs/probe/040_figures.ipynb #8157212f
 PANELS = 5 # in a row
 
-def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str) -> Markup: # an <svg> element that takes its ink from the page
+def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str,
+               ) -> Markup: # an <svg> element that takes its ink from the page
     "How the metric's score worsens with severity, a panel per family."
-    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & ~profile["family"].isin(ALL_FAMILIES.values())]
+    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view)
+                   & ~profile["family"].isin(ALL_FAMILIES.values())]
     groups = [group for _, group in rows.groupby("family", sort=False) if np.isfinite(group["change"]).any()]
     drawn = []
     for k, group in enumerate(groups):
@@ -309,7 +350,8 @@ def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str) -> M
         drawn.append(f'<g transform="translate({k % PANELS * _WIDTH} {k // PANELS * _HEIGHT})">{panel}</g>')
     width, height = _WIDTH * min(PANELS, max(len(groups), 1)), _HEIGHT * max(1, -(-len(groups) // PANELS))
     label = f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response"
-    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} {}" fill="currentColor">').format(label, width, height)
+    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} {}" fill="currentColor">').format(label,
+        width, height)
     return head + Markup("".join(drawn) + "</svg>")
 
 # %% ../../nbs/probe/040_figures.ipynb #0587b3b5
@@ -328,48 +370,62 @@ def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str,
                   kind: str = "violation", # of the families in the profile
                  ) -> list[str]: # sentences
     "What the numbers say about one metric; empty where it was not measured in this view."
-    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view) & (profile["level"] == "all")]
-    rows = rows[~rows["family"].isin(ALL_FAMILIES.values()) & rows["accuracy"].notna() & (rows["n_clusters"] >= LEAST_ITEMS)]
+    rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view)
+                   & (profile["level"] == "all")]
+    rows = rows[~rows["family"].isin(ALL_FAMILIES.values()) & rows["accuracy"].notna()
+                & (rows["n_clusters"] >= LEAST_ITEMS)]
     if not len(rows): return []
     sure, wrong = rows[rows["accuracy_low"] > 0.5], rows[rows["accuracy_high"] < 0.5]
     lines = [f"Of {len(rows)} {_WORSE[kind]} it scores {len(sure)} worse than a valid alternative" +
              (f", and {len(wrong)} better: {_list(wrong['family'])}." if len(wrong) else "; none better.")]
     blind, seen = rows[np.isinf(rows["threshold"])], rows[np.isfinite(rows["threshold"])]
-    if len(blind): lines.append(f"It cannot reliably tell {_list(blind['family'])} from nothing at any severity tried.")
+    if len(blind):
+        lines.append(f"It cannot reliably tell {_list(blind['family'])} from nothing at any severity tried.")
     late = seen[seen["threshold"] > 1].sort_values("threshold", ascending=False)
-    if len(late): lines.append("It starts late: " + _list([f"{r.family} from severity {r.threshold:.1f}" for r in late.itertuples()]) + ".")
+    if len(late):
+        lines.append("It starts late: " + _list([f"{r.family} from severity {r.threshold:.1f}"
+                                                 for r in late.itertuples()]) + ".")
     full = seen[seen["saturation_high"] < 0.88 * profile["severity"].max()].sort_values("saturation")
-    if len(full): lines.append("It is full early: " + _list([f"{r.family} at {r.saturation:.1f}" for r in full.itertuples()]) + ".")
+    if len(full):
+        lines.append("It is full early: "
+                     + _list([f"{r.family} at {r.saturation:.1f}" for r in full.itertuples()]) + ".")
     worth = rows[np.isfinite(rows["exchange"]) & np.isfinite(rows["exchange_low"])].sort_values("exchange")
     cheap = worth[worth["exchange_high"] < 1]
     ends = worth.iloc[[0, -1][:len(worth)]].to_dict("records") # the cheapest and the dearest
     if ends: lines.append("In units of natural variation: " + _list([_worth(r) for r in ends]) + ".")
-    if len(cheap) and len(cheap) > len(wrong): lines.append(f"Natural variation costs more than {_list(cheap['family'])}.")
+    if len(cheap) and len(cheap) > len(wrong):
+        lines.append(f"Natural variation costs more than {_list(cheap['family'])}.")
     return lines
 
 # %% ../../nbs/probe/040_figures.ipynb #1c249688
 def _interval(row: dict, name: str, say=short) -> dict: # a cell
-    low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else say(v) for v in (row[f"{name}_low"], row[f"{name}_high"]))
+    low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else say(v)
+                 for v in (row[f"{name}_low"], row[f"{name}_high"]))
     value = row[name]
     text = say(value) if not np.isinf(value) else "never" if name == "threshold" else "∞"
     return cell(text, "" if np.isnan(value) else f"{low} – {high}")
 
-def _bounded(row: dict) -> dict: # how many rates of exchange are known on one side only, of all; a dash where they come from means
+# how many rates of exchange are known on one side only, of all; a dash where they come from means
+def _bounded(row: dict) -> dict:
     known = row.get("exchange_n", np.nan)
     return cell("–" if not known > 0 else f"{row['exchange_bounded']:.0f}/{known:.0f}")
 
 def profile_card(profile: pd.DataFrame, source: str, metric: str,
                  kinds: Mapping[str, str] = {}, # family -> its kind; a violation where it is not named
                 ) -> dict: # title, words, svg, table (title, columns, rows)
-    "One metric's profile in its first view: sentences for each kind, small multiples, and the numbers behind them."
+    """One metric's profile in its first view: sentences for each kind, small multiples, and the numbers
+    behind them."""
     of = profile[(profile["source"] == source) & (profile["metric"] == metric)]
     view = next(v for v in VIEWS if v in set(of["view"]))
     rows = of[(of["view"] == view) & (of["level"] == "all") & of["accuracy"].notna()].to_dict("records")
-    names = [*((n, share) for n in ("accuracy", "auc", "specificity")), *((n, short) for n in ("sensitivity", "threshold", "saturation", "exchange"))]
-    body = [[cell(r["family"]), *(_interval(r, name, say) for name, say in names), _bounded(r), cell(short(r["applicable"]))] for r in rows]
+    names = [*((n, share) for n in ("accuracy", "auc", "specificity")),
+             *((n, short) for n in ("sensitivity", "threshold", "saturation", "exchange"))]
+    body = [[cell(r["family"]), *(_interval(r, name, say) for name, say in names), _bounded(r),
+             cell(short(r["applicable"]))] for r in rows]
     kind_of = lambda family: kinds.get(family, "violation")
     words = [line for kind in dict.fromkeys(map(kind_of, of["family"]))
              for line in profile_words(of[of["family"].map(kind_of) == kind], source, metric, view, kind)]
     table = {"title": f"{source_title(source)}: all severities together; below each its 95 % interval",
              "columns": ["family", *(n for n, _ in names), "rates bounded", "applicable"], "rows": body}
-    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words, "svg": dose_panels(profile, source, metric, view), "table": table}
+    return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words,
+            "svg": dose_panels(profile, source, metric, view), "table": table}

@@ -22,22 +22,28 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core import InputError, Signature, checked_arguments, few, few_threads, progress, rng, unknown
+from ..core import (InputError, Signature, checked_arguments, few, few_threads, progress, rng,
+                                    unknown)
 from ..runs import per_scale, share_out
-from ..data.photos import Photo, cut_tiles, even_weights, folder_photos, packaged_photos, shrink
+from ..data.photos import (Photo, cut_tiles, even_weights, folder_photos, packaged_photos,
+                                           shrink)
 from ..color import split_lab
 from ..worlds.scenes import make_scenes
 from ..stats import cluster_interval, cluster_means
 from .profile import DoseCurves
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, ViewComparison
+from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED,
+                                            ViewComparison)
 from .tables import auc_rows, check_families, check_metric_names, check_used, dose_rows
-from .tables import ledger_table, share_of_sets, share_of_tiles, trend_of_items, trend_of_sets
+from .tables import (ledger_table, share_of_sets, share_of_tiles, trend_of_items,
+                                            trend_of_sets)
 from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, combine_results
 from .task import sign_metrics, tabulate
-from ..edits.colors import YARDSTICKS, Items, Match, Yardstick, at_strength, color_reach, families
+from ..edits.colors import (YARDSTICKS, Items, Match, Yardstick, at_strength, color_reach,
+                                            families)
 from ..edits.colors import match_dose, nearest_step, perturbations, scene_wrongness
 from ..encoders.weights import WeightChoice, make_all
-from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, get_metric, takes_encoder, weights_of
+from ..metrics.base import (Metric, PairedMetric, Rows, SetMetric, get_metric, takes_encoder,
+                                            weights_of)
 from ..scoring.inference import score_rows
 
 # %% ../../nbs/probe/050_images.ipynb #4a5330eb
@@ -50,7 +56,8 @@ COLOR_SIZES = per_scale(ProbeSize(44, 24, 500, per_photo=4), ProbeSize(176, 60, 
                         ProbeSize(2000, 200, 2000, per_photo=60))
 
 # %% ../../nbs/probe/050_images.ipynb #6740917f
-def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE) -> Tensor: # (clusters in their order, directions)
+def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE,
+               ) -> Tensor: # (clusters in their order, directions)
     "How far the colors of whole photographs go, those of one cluster together."
     found = {}
     for photo in photos:
@@ -59,15 +66,16 @@ def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE) -> Tensor: # (clu
         found[photo.cluster] = torch.maximum(own, found.get(photo.cluster, own))
     return torch.stack([*found.values()])
 
-def color_items(source: str | Path,                 # "photos" (packaged), "scenes", or a folder of photographs
+def color_items(source: str | Path,                # "photos" (packaged), "scenes", or a folder of photographs
                 size: ProbeSize,
                 seed: int = 0,
-                regions: str | Path | None = None,  # folder of label maps for a folder of photographs
-                recursive: bool = False,
-               ) -> tuple[Items, Signature]:
-    "The pictures to be perturbed, equally many tiles of each photograph; raises InputError as `tiles` and `folder_photos` do."
+                regions: str | Path | None = None, # folder of label maps for a folder of photographs
+                recursive: bool = False) -> tuple[Items, Signature]:
+    """The pictures to be perturbed, equally many tiles of each photograph; raises InputError as `tiles` and
+    `folder_photos` do."""
     if source == "scenes":
-        scenes = make_scenes(size.items, TILE, seed=90_000 + seed) # a world no embedded network was trained in
+        # a world no embedded network was trained in
+        scenes = make_scenes(size.items, TILE, seed=90_000 + seed)
         items = Items(scenes.rgb, scenes.instances, np.arange(len(scenes)), scenes)
         return items, Signature.of(scenes=len(scenes), tile=TILE, world=90_000 + seed)
     photos = packaged_photos() if source == "photos" else folder_photos(source, recursive, regions)
@@ -76,35 +84,44 @@ def color_items(source: str | Path,                 # "photos" (packaged), "scen
         clusters = set(rng(seed, "photographs").choice(clusters, size.items, replace=False).tolist())
         photos = [p for p in photos if p.cluster in clusters]
     per_photo = min(size.per_photo, max(1, size.items // len(clusters)))
-    cut = cut_tiles(photos, size=TILE, per_photo=per_photo, seed=seed, regions=None if source == "photos" else regions)
-    return Items(cut.rgb, cut.regions, cut.cluster.numpy(), reach=photo_reach(photos)[cut.cluster]), cut.signature
+    cut = cut_tiles(photos, size=TILE, per_photo=per_photo, seed=seed,
+                    regions=None if source == "photos" else regions)
+    return (Items(cut.rgb, cut.regions, cut.cluster.numpy(), reach=photo_reach(photos)[cut.cluster]),
+            cut.signature)
 
 # %% ../../nbs/probe/050_images.ipynb #664da9c5
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
     return torch.tensor([zlib.crc32(image.numpy().tobytes()) / 2**32 for image in rgb.cpu().contiguous()])
 
-def _gray_error(pred: Tensor, target: Tensor) -> Tensor: # (N,) mean lightness error in tenths: less is rounding to the screen
+# (N,) mean lightness error in tenths: less is rounding to the screen
+def _gray_error(pred: Tensor, target: Tensor) -> Tensor:
     return (10 * (pred - target).abs().mean((1, 2, 3))).round() / 10
 
 def picture_sentinels() -> list[Metric]:
-    "A constant, a random number, and one that sees no color: how far the lightness is from that of the gray input."
+    """A constant, a random number, and one that sees no color: how far the lightness is from that of the gray
+    input."""
     none = lambda p, t: torch.zeros(len(p))
-    return [PairedMetric("constant", lambda rgb: torch.zeros(len(rgb)), none, False, Signature.of(metric="constant"), "constant"),
-            PairedMetric("random", _checksums, lambda p, t: p, False, Signature.of(metric="random"), "checksum"),
-            PairedMetric("source-only", lambda rgb: split_lab(rgb)[0], _gray_error, False, Signature.of(metric="source-only"), "gray")]
+    return [PairedMetric("constant", lambda rgb: torch.zeros(len(rgb)), none, False,
+                         Signature.of(metric="constant"), "constant"),
+            PairedMetric("random", _checksums, lambda p, t: p, False, Signature.of(metric="random"),
+                         "checksum"), PairedMetric("source-only", lambda rgb: split_lab(rgb)[0], _gray_error,
+                                                   False, Signature.of(metric="source-only"), "gray")]
 
 # %% ../../nbs/probe/050_images.ipynb #f81bda75
 @dataclass
 class PictureScores:
-    "What all metrics say of one source; the first axis are the families: first the valid partners, then the violations."
+    """What all metrics say of one source; the first axis are the families: first the valid partners, then the
+    violations."""
     families: list[str]     # the valid one first, as often as there are partners
     levels: Sequence[float]
     cluster: np.ndarray     # (N,)
     status: np.ndarray      # (F, L, N), of the codes in `tables`
     decibels: np.ndarray    # (F, L, N) from the truth, on the yardstick; NaN where not looked at
     scores: dict            # metric -> (F, L, N), higher is worse, NaN where not looked at
-    features: dict = field(default_factory=dict) # set metric -> ((N, d) of the truth, {(f, l): (N, d)}, (N, d) untouched)
-    untouched: dict = field(default_factory=dict) # metric -> (N,), its score before anything was done to the picture
+    # set metric -> ((N, d) of the truth, {(f, l): (N, d)}, (N, d) untouched)
+    features: dict = field(default_factory=dict)
+    # metric -> (N,), its score before anything was done to the picture
+    untouched: dict = field(default_factory=dict)
     pictures: dict = field(default_factory=dict) # name -> list of (H, W, 3) uint8, for the eye
     yardstick: Yardstick | None = None # of the decibels; None where pictures have no common one
 
@@ -113,13 +130,17 @@ class PictureScores:
     def partner_of(self, f: int) -> int: return f % self.partners # row of the valid partner of family f
     def matched(self, metric: str, f: int) -> np.ndarray: # (L, N) scores, NaN where not matched
         return np.where(self.status[f] == MATCHED, self.scores[metric][f], np.nan)
-    def distance(self, f: int) -> np.ndarray: # (L, N): root mean squared error or mean color difference, NaN where not looked at
+    # (L, N): root mean squared error or mean color difference, NaN where not looked at
+    def distance(self, f: int) -> np.ndarray:
         return 10 ** (-self.decibels[f] / 20)
 
-def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray, metrics: Sequence[Metric]) -> PictureScores:
-    shape, single = (len(names), len(levels), len(cluster)), [m.name for m in metrics if not isinstance(m, SetMetric)]
+def _blank(names: list[str], levels: Sequence[float], cluster: np.ndarray,
+           metrics: Sequence[Metric]) -> PictureScores:
+    shape = (len(names), len(levels), len(cluster))
+    single = [m.name for m in metrics if not isinstance(m, SetMetric)]
     nan = lambda: np.full(shape, np.nan)
-    return PictureScores(list(names), levels, cluster, np.zeros(shape, np.int8), nan(), {name: nan() for name in single},
+    return PictureScores(list(names), levels, cluster, np.zeros(shape, np.int8), nan(),
+                         {name: nan() for name in single},
                          untouched={name: np.full(len(cluster), np.nan) for name in single})
 
 # %% ../../nbs/probe/050_images.ipynb #a0f74a7c
@@ -128,28 +149,36 @@ def _full_strength(items: Items, dose: Callable, yardstick: Yardstick) -> Match:
     rgb = at_strength(items, dose, all_of_it)
     return Match(rgb, yardstick.decibels(items.rgb, rgb), all_of_it)
 
-def _partner(items: Items, entry, path: tuple, full: Match, target: float, measure: Callable) -> tuple[Match, Tensor]: # the match, and where it may be used
+# the match, and where it may be used
+def _partner(
+    items: Items, entry, path: tuple, full: Match, target: float, measure: Callable
+) -> tuple[Match, Tensor]:
     dose, applies = path
     wanted = torch.full((len(items),), target)
     if entry.steps is None: match, near = match_dose(items, dose, wanted, measure, full), TOLERANCE
     else: match, near = nearest_step(items, dose, wanted, entry.steps, measure), NEAR_LEVEL
     return match, applies & ((match.decibels - target).abs() <= near)
 
-def matched_pictures(items: Items,
-                     names: Sequence[str],          # families, the valid one first, as often as there are partners
-                     levels: Sequence[float],       # of the yardstick
-                     seed: int,
-                     start: int = 0,                # number of the first item, part of the random stream
-                     yardstick: Yardstick = YARDSTICKS["psnr"],
-                    ) -> Iterator[tuple]:           # (family index, level index, Match, status (N,), where the picture is worth looking at (N,))
+def matched_pictures(
+    items: Items,
+    names: Sequence[str],    # families, the valid one first, as often as there are partners
+    levels: Sequence[float], # of the yardstick
+    seed: int,
+    start: int = 0,          # number of the first item, part of the random stream
+    yardstick: Yardstick = YARDSTICKS["psnr"],
+    # (family index, level index, Match, status (N,), where the picture is worth looking at (N,))
+) -> Iterator[tuple]:
     "Every family at every level, matched to its valid partner of the same level."
     partners, measure = list(names).count(names[0]), yardstick.decibels
-    streams = [(name, k) if k else (name,) for k, name in enumerate(names[:partners])] + [(name,) for name in names[partners:]]
+    streams = [(name, k) if k else (name,) for k, name in enumerate(names[:partners])] + [(name,)
+        for name in names[partners:]]
     paths = [perturbations[stream[0]](items, rng(seed, "probe", *stream, start)) for stream in streams]
     full = [_full_strength(items, dose, yardstick) for dose, _ in paths]
-    ended = [torch.zeros(len(items), dtype=torch.bool) for _ in paths]     # whether the end of the curve was looked at
+    # whether the end of the curve was looked at
+    ended = [torch.zeros(len(items), dtype=torch.bool) for _ in paths]
     known = [torch.zeros(len(items), dtype=torch.bool) for _ in paths]     # whether any picture was
-    def seen(f: int, match: Match, status: Tensor, last: bool) -> Tensor:  # what is compared, the end, and something of every curve
+    def seen(f: int, match: Match, status: Tensor, last: bool,
+            ) -> Tensor: # what is compared, the end, and something of every curve
         at_end = paths[f][1] & (match.strength >= 1) & ~ended[f]
         look = (status == MATCHED) | at_end | (paths[f][1] & ~known[f] & last)
         ended[f] |= at_end
@@ -165,16 +194,19 @@ def matched_pictures(items: Items,
         for f, (dose, applies) in enumerate(paths[partners:], partners):
             partner, usable = own[f % partners]
             goal = torch.where(usable, partner.decibels, torch.tensor(target))
-            could = applies & (full[f].decibels <= goal - TOLERANCE / 2)                            # either way, whatever its sign
-            sign = (1 - 2 * ((could & usable).cumsum(0) % 2)) * (-1.0) ** (l + f + start // len(items)) # up for one picture, down for the next
+            could = applies & (full[f].decibels <= goal - TOLERANCE / 2) # either way, whatever its sign
+            # up for one picture, down for the next
+            sign = (1 - 2 * ((could & usable).cumsum(0) % 2)) * (-1.0) ** (l + f + start // len(items))
             match = match_dose(items, dose, goal + TOLERANCE / 2 * sign, measure, full[f])
             near = could & ((match.decibels - goal - TOLERANCE / 2 * sign).abs() < TOLERANCE / 4)
-            status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED), NOT_APPLICABLE), NO_PARTNER)
+            status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED),
+                                                     NOT_APPLICABLE), NO_PARTNER)
             yield f, l, match, status.numpy(), seen(f, match, status, last)
 
 # %% ../../nbs/probe/050_images.ipynb #859cbc4a
 def badness(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
-    "What a metric says of each picture, turned so that higher is worse; raises InputError when it is not finite."
+    """What a metric says of each picture, turned so that higher is worse; raises InputError when it is not
+    finite."""
     sign = -1 if metric.higher_is_better else 1
     if metric.compares: values = metric.compare(pred, target) * sign
     elif metric.higher_is_better is None: values = (metric.compare(pred) - metric.compare(target)).abs()
@@ -193,9 +225,11 @@ def scene_oracle(items: Items, start: int, rgb: Tensor, at: Tensor) -> Tensor: #
 def _map_all(metrics: Sequence[Metric], rgb: Tensor) -> dict: # phi_key -> rows
     return {key: phi(rgb) for key, phi in {m.phi_key: m.phi for m in metrics}.items()}
 
-def _take(rows, index: Tensor): return tuple(r[index] for r in rows) if isinstance(rows, tuple) else rows[index.to(rows.device)]
+def _take(rows, index: Tensor):
+    return tuple(r[index] for r in rows) if isinstance(rows, tuple) else rows[index.to(rows.device)]
 
-def _record(out: PictureScores, metrics: Sequence[Metric], where: tuple, rows: dict, truth: dict, at: np.ndarray) -> None:
+def _record(out: PictureScores, metrics: Sequence[Metric], where: tuple, rows: dict, truth: dict,
+            at: np.ndarray) -> None:
     "File the numbers of the items `at` of family and level `where`."
     for m in metrics:
         if not isinstance(m, SetMetric):
@@ -204,7 +238,8 @@ def _record(out: PictureScores, metrics: Sequence[Metric], where: tuple, rows: d
         moved = out.features[m.name][1].setdefault(where, np.zeros_like(out.features[m.name][0]))
         moved[at] = rows[m.phi_key].float().cpu().numpy()
 
-def _record_start(out: PictureScores, metrics: Sequence[Metric], rows: dict, truth: dict, at: np.ndarray) -> None:
+def _record_start(out: PictureScores, metrics: Sequence[Metric], rows: dict, truth: dict,
+                  at: np.ndarray) -> None:
     "File what the metrics say of the untouched items `at`."
     for m in metrics:
         if not isinstance(m, SetMetric):
@@ -216,7 +251,9 @@ def _record_start(out: PictureScores, metrics: Sequence[Metric], rows: dict, tru
         features[0][at], features[2][at] = both
 
 # %% ../../nbs/probe/050_images.ipynb #7c6ad8f1
-def _keep_pictures(out: PictureScores, part: Items, shown: dict, target: Tensor | None, limit: int = 4) -> None: # shown: family -> (pictures, whether matched)
+# shown: family -> (pictures, whether matched)
+def _keep_pictures(out: PictureScores, part: Items, shown: dict, target: Tensor | None,
+                   limit: int = 4) -> None:
     matched = np.stack([ok for _, ok in shown.values()])
     order = np.argsort(-matched.sum(0), kind="stable")
     order = order[matched.mean(0)[order] > 0.6]
@@ -226,29 +263,34 @@ def _keep_pictures(out: PictureScores, part: Items, shown: dict, target: Tensor 
         known = {"truth": part.rgb[i]} if target is None else {"truth": target[i], "prediction": part.rgb[i]}
         known |= {n: rgb[i] if ok[i] else torch.full_like(rgb[i], 0.5) for n, (rgb, ok) in shown.items()}
         for name, image in known.items():
-            out.pictures.setdefault(name, []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
+            out.pictures.setdefault(name,
+                                    []).append((255 * image).round().byte().permute(1, 2, 0).cpu().numpy())
 
 # %% ../../nbs/probe/050_images.ipynb #ca62a398
 @torch.no_grad()
-def score_pictures(items: Items,
-                   metrics: Sequence[Metric],
-                   names: Sequence[str],                  # families, the valid one first, as often as there are partners
-                   levels: Sequence[float] = PSNR_LEVELS,
-                   seed: int = 0,
-                   *, target: Tensor | None = None,       # (N, 3, H, W) the truth, where the items are predictions
-                   edit: Callable = matched_pictures,     # what makes the pictures, called as `matched_pictures` is
-                   oracle: Callable | None = None,        # (items, number of the first, pictures, which (n,)) -> (n,) how wrong they are
-                   chunk: int = 24,                       # pictures at a time: a dozen networks look at them
-                   show: bool = True,                     # a progress bar
-                   label: str = "",                       # its name
-                   yardstick: Yardstick | None = None,    # of the distances, for dose curves
-                  ) -> PictureScores:
+def score_pictures(
+    items: Items,
+    metrics: Sequence[Metric],
+    names: Sequence[str],               # families, the valid one first, as often as there are partners
+    levels: Sequence[float] = PSNR_LEVELS,
+    seed: int = 0,
+    *, target: Tensor | None = None,    # (N, 3, H, W) the truth, where the items are predictions
+    edit: Callable = matched_pictures,  # what makes the pictures, called as `matched_pictures` is
+    # (items, number of the first, pictures, which (n,)) -> (n,) how wrong they are
+    oracle: Callable | None = None,
+    chunk: int = 24,                    # pictures at a time: a dozen networks look at them
+    show: bool = True,                  # a progress bar
+    label: str = "",                    # its name
+    yardstick: Yardstick | None = None, # of the distances, for dose curves
+) -> PictureScores:
     "Every metric on every family at every level."
     known = metrics if oracle is None else [*metrics, ORACLE]
     out = replace(_blank(names, levels, items.cluster, known), yardstick=yardstick)
-    bar = progress(desc=f"probe {label}", total=len(items) * len(names) * len(levels), disable=not show, unit="picture")
+    bar = progress(desc=f"probe {label}", total=len(items) * len(names) * len(levels), disable=not show,
+                   unit="picture")
     for start in range(0, len(items), chunk):
-        part, part_target = items[start:start + chunk], None if target is None else target[start:start + chunk]
+        part = items[start:start + chunk]
+        part_target = None if target is None else target[start:start + chunk]
         before = _map_all(metrics, part.rgb)
         truth = before if target is None else _map_all(metrics, part_target)
         place = start + np.arange(len(part))
@@ -259,7 +301,9 @@ def score_pictures(items: Items,
             at = seen.nonzero()[:, 0]
             place = start + at.numpy()
             out.status[f, l, start:start + len(part)], out.decibels[f, l, place] = status, match.decibels[at]
-            if len(at): _record(out, metrics, (f, l), _map_all(metrics, match.rgb[at]), {k: _take(v, at) for k, v in truth.items()}, place)
+            if len(at):
+                _record(out, metrics, (f, l), _map_all(metrics, match.rgb[at]),
+                        {k: _take(v, at) for k, v in truth.items()}, place)
             if len(at) and oracle: out.scores["oracle"][f, l, place] = oracle(part, start, match.rgb[at], at)
             if l == len(levels) // 2: shown.setdefault(names[f], (match.rgb, status == MATCHED))
             bar.update(len(part))
@@ -270,15 +314,20 @@ def score_pictures(items: Items,
 # %% ../../nbs/probe/050_images.ipynb #3c504a13
 LEAST_IN_SET = 8 # pictures
 
-def _rows_over_sets(metric: SetMetric, pred: np.ndarray, truth: np.ndarray, counts: np.ndarray) -> np.ndarray: # (n, d) twice, (B, n) -> (B,)
+# (n, d) twice, (B, n) -> (B,)
+def _rows_over_sets(metric: SetMetric, pred: np.ndarray, truth: np.ndarray, counts: np.ndarray) -> np.ndarray:
     weights, values = counts.astype(float), np.full(len(counts), np.nan)
     full = weights.sum(1) >= LEAST_IN_SET
     rows = Rows(torch.from_numpy(pred), torch.from_numpy(truth))
-    if full.any(): values[full] = metric.replicates(rows, weights[full]) * (-1 if metric.higher_is_better else 1)
+    if full.any():
+        values[full] = metric.replicates(rows, weights[full]) * (-1 if metric.higher_is_better else 1)
     return values
 
-def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.ndarray, ok: np.ndarray) -> np.ndarray: # (B,); f = -1: untouched
-    "The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8 pictures remain."
+# (B,); f = -1: untouched
+def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.ndarray,
+               ok: np.ndarray) -> np.ndarray:
+    """The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8
+    pictures remain."""
     weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
     full = weights.sum(1) >= LEAST_IN_SET
     if not full.any(): return values
@@ -289,13 +338,16 @@ def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.nd
     truth, moved, start = out.features[metric.name]
     rows = Rows(torch.from_numpy((moved[f, l] if f >= 0 else start)[ok]), torch.from_numpy(truth[ok]))
     same = f < 0 and torch.equal(rows.pred, rows.target)  # a set against itself: one value will do
-    values[full] = metric.replicates(rows, weights[full][:1] if same else weights[full]) * (-1 if metric.higher_is_better else 1)
+    values[full] = metric.replicates(rows, weights[full][:1] if same else weights[full]) * (-1
+        if metric.higher_is_better else 1)
     return values
 
-def set_values(out: PictureScores, metric: Metric,
-               counts: np.ndarray, # (B, N) how often each set drew each picture
-              ) -> tuple:          # three arrays (F, L, B): of the family, of its valid partners, of the untouched state
-    "A metric over every set, for each family, and for the valid partners and the untouched state of exactly the same pictures."
+def set_values(
+    out: PictureScores, metric: Metric,
+    counts: np.ndarray, # (B, N) how often each set drew each picture
+) -> tuple: # three arrays (F, L, B): of the family, of its valid partners, of the untouched state
+    """A metric over every set, for each family, and for the valid partners and the untouched state of exactly
+    the same pictures."""
     own, partner, start = (np.full((*out.status.shape[:2], len(counts)), np.nan) for _ in range(3))
     known = {}  # sets of the same pictures are the same sets
     def once(f: int, l: int, ok: np.ndarray) -> np.ndarray:
@@ -310,7 +362,8 @@ def set_values(out: PictureScores, metric: Metric,
     return own, partner, start
 
 # %% ../../nbs/probe/050_images.ipynb #a96b8b78
-def _standing(out: PictureScores, f: int) -> np.ndarray: # (L, N) level whose picture stands for each level: it, the last before, or the first; -1 where there is none
+# (L, N) level whose picture stands for each level: it, the last before, or the first; -1 where there is none
+def _standing(out: PictureScores, f: int) -> np.ndarray:
     seen = np.isfinite(out.decibels[f])
     before = np.maximum.accumulate(np.where(seen, np.arange(len(seen))[:, None], -1), axis=0)
     return np.where((before < 0) & seen.any(0), seen.argmax(0), before)
@@ -338,12 +391,14 @@ def set_curves(out: PictureScores, metric: Metric,
         ok = (standing[f][0] >= 0) & (standing[out.partner_of(f)][0] >= 0)
         if not ok.any(): continue
         full = counts[:, ok].sum(1) >= LEAST_IN_SET
-        each = [np.where(full, np.stack([once(g, l, ok)[k] for l in levels]), np.nan) for g in (f, out.partner_of(f)) for k in (0, 1)]
+        each = [np.where(full, np.stack([once(g, l, ok)[k] for l in levels]), np.nan)
+                for g in (f, out.partner_of(f)) for k in (0, 1)]
         found[f] = DoseCurves(*each, _over_sets(out, metric, -1, 0, counts, ok))
     return found
 
 # %% ../../nbs/probe/050_images.ipynb #fa4457b9
-def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Iterator[tuple]: # value, low, high of each level
+# value, low, high of each level
+def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Iterator[tuple]:
     for l in range(len(out.levels)):
         ok = out.status[f, l] == MATCHED
         cluster = out.cluster[ok]
@@ -353,23 +408,27 @@ def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Itera
         else:
             truth, moved, _ = out.features[metric.name]
             rows = Rows(torch.from_numpy(moved[f, l][ok]), torch.from_numpy(truth[ok]))
-            score = score_rows(metric, rows, reps=len(sets.counts), seed=sets.seed, clusters=cluster, weights=even_weights(cluster))
+            score = score_rows(metric, rows, reps=len(sets.counts), seed=sets.seed, clusters=cluster,
+                               weights=even_weights(cluster))
             yield score.value, score.ci.low, score.ci.high
 
 @patch
-def comparisons(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterator[tuple]: # of each family: (B, L) over sets, comparisons
+def comparisons(self: PictureScores, metric: Metric, sets: RandomSets,
+               ) -> Iterator[tuple]: # of each family: (B, L) over sets, comparisons
     "Violations beside their valid partners, picture by picture and over sets."
     own, partner, start = set_values(self, metric, sets.counts)
     curves = set_curves(self, metric, sets.counts) if self.yardstick else {}
     for f, family in enumerate(self.families):
         if 0 < f < self.partners: continue # further draws of the valid one
-        found = [ViewComparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws, curves=curves.get(f))]
+        found = [ViewComparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws,
+                                curves=curves.get(f))]
         if not isinstance(metric, SetMetric):
             scores, other = self.scores[metric.name], self.partner_of(f)
             valid = np.where(self.status[f] == MATCHED, scores[other], np.nan)
-            far = None if self.yardstick is None else \
-                DoseCurves(scores[f], self.distance(f), scores[other], self.distance(other), self.untouched[metric.name])
-            found.insert(0, ViewComparison(metric.name, family, "item", self.matched(metric.name, f), valid, self.untouched[metric.name], curves=far))
+            far = (None if self.yardstick is None else DoseCurves(scores[f], self.distance(f), scores[other],
+                self.distance(other), self.untouched[metric.name]))
+            found.insert(0, ViewComparison(metric.name, family, "item", self.matched(metric.name, f), valid,
+                                           self.untouched[metric.name], curves=far))
         yield f, own[f], found if f else []
 
 @patch
@@ -379,11 +438,13 @@ def tables(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterator[Fa
         matched = self.status[f] == MATCHED
         of_tiles = partial(share_of_tiles, cluster=self.cluster, weights=sets.weights)
         of_sets = partial(share_of_sets, draws=sets.draws)
-        by_view = [auc_rows(c, of_tiles if c.draws is None else of_sets, self.levels, matched, self.cluster) for c in found]
+        by_view = [auc_rows(c, of_tiles if c.draws is None else of_sets, self.levels, matched, self.cluster)
+                   for c in found]
         auc = [row for level in zip(*by_view) for row in level]
         slope = trend_of_sets(over_sets, sets.draws) if isinstance(metric, SetMetric) else \
             trend_of_items(self.matched(metric.name, f), self.cluster, sets.weights)
-        dose = dose_rows(metric.name, self.families[f], self.levels, list(_dose(self, metric, f, sets)), slope, matched.sum(1))
+        dose = dose_rows(metric.name, self.families[f], self.levels, list(_dose(self, metric, f, sets)),
+                         slope, matched.sum(1))
         yield FamilyTables(auc, dose, [c.verdicts(self.cluster, self.levels) for c in found])
 
 # %% ../../nbs/probe/050_images.ipynb #27240be5
@@ -394,10 +455,12 @@ def ledger(self: PictureScores) -> pd.DataFrame: # as `tables.ledger_table`
     for f, l in np.ndindex(gap.shape):
         matched = self.status[f, l] == MATCHED
         if self.yardstick is None or not matched.any(): continue
-        wanted = self.decibels[self.partner_of(f), l] if f >= self.partners else self.yardstick.target(self.levels[l])
+        wanted = (self.decibels[self.partner_of(f), l] if f >= self.partners
+                  else self.yardstick.target(self.levels[l]))
         gap[f, l] = np.abs(self.decibels[f, l] - wanted)[matched].max()
     names = [self.families[f] for f in shown]
-    return ledger_table(self.status[shown], names, [perturbations[name].kind for name in names], self.levels, gap[shown])
+    return ledger_table(self.status[shown], names, [perturbations[name].kind for name in names], self.levels,
+                        gap[shown])
 
 @patch
 def examples(self: PictureScores) -> dict: # name -> (k, H, W, 3) uint8
@@ -405,32 +468,38 @@ def examples(self: PictureScores) -> dict: # name -> (k, H, W, 3) uint8
     return {name: np.stack(pictures) for name, pictures in self.pictures.items()}
 
 # %% ../../nbs/probe/050_images.ipynb #683768d5
-DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "violation-segmentation",
-                   "violation-segmentation-judge", "violation-depth", "violation-depth-judge", "violation-edges", "fd", "cmmd-embedded",
-                   "fd-untrained")
+DEFAULT_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness",
+                   "violation-segmentation", "violation-segmentation-judge", "violation-depth",
+                   "violation-depth-judge", "violation-edges", "fd", "cmmd-embedded", "fd-untrained")
 VARIANTS = {"fd-untrained": ("fd", {"untrained": True})} # names that stand for a metric with options
 
 def _variant(spec) -> tuple: # what the registry calls it, and its options
     return VARIANTS.get(spec, (spec, {})) if isinstance(spec, str) else (spec, {})
 
-def probe_metrics(specs: Sequence | None = None, # names, "package.module:object", or Metric objects; None for DEFAULT_METRICS
-                  device: str | None = None,
-                  weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
-                  encoder: str | None = None,     # for the metrics that take one
-                 ) -> list[Metric]:
-    "The metrics to be judged, each under a name of its own; raises InputError on unknown, repeated or reserved names."
-    specs, place = list(DEFAULT_METRICS if specs is None else specs), {} if device in (None, "cpu") else {"device": device}
+def probe_metrics(
+    # names, "package.module:object", or Metric objects; None for DEFAULT_METRICS
+    specs: Sequence | None = None,
+    device: str | None = None,
+    weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
+    encoder: str | None = None,     # for the metrics that take one
+) -> list[Metric]:
+    """The metrics to be judged, each under a name of its own; raises InputError on unknown, repeated or
+    reserved names."""
+    specs = list(DEFAULT_METRICS if specs is None else specs)
+    place = {} if device in (None, "cpu") else {"device": device}
     choice, known = WeightChoice.of(weights), dict.fromkeys(_variant(spec)[0] for spec in specs)
     chosen = weights_of(known, choice, encoder, shared=False)
     if encoder and not choice.settled and not any(map(takes_encoder, known)):
         raise InputError(f"encoder has no effect on {few([*known], 8)}; leave it out")
     def make(spec) -> Metric:
         name, options = _variant(spec)
-        networks = {"weights": chosen[name]} if name in chosen else {} # of an untrained network: its architecture
+        # of an untrained network: its architecture
+        networks = {"weights": chosen[name]} if name in chosen else {}
         if encoder and takes_encoder(name): networks["encoder"] = encoder
         metric = get_metric(name, **options, **networks, **place)
         if metric.card.get("inputs", "images") != "images":
-            raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and this probe shows images; choose metrics of images")
+            raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and this probe shows images; "
+                             "choose metrics of images")
         return replace(metric, name=spec) if options else metric
     found = make_all([partial(make, spec) for spec in specs])
     check_metric_names(found)
@@ -454,7 +523,8 @@ def tabulate_pictures(out: PictureScores,
     return replace(result, signatures={label: signed})
 
 # %% ../../nbs/probe/050_images.ipynb #3d609214
-USUAL_VALID = {"photos": "recoloring", "scenes": "allowed-recoloring"} # the alternative that violations are compared with
+# the alternative that violations are compared with
+USUAL_VALID = {"photos": "recoloring", "scenes": "allowed-recoloring"}
 
 def color_families(source: str,                  # "scenes", or any other for photographs
                    names: Sequence[str] | None = None, # violations that were asked for; None: all
@@ -464,54 +534,68 @@ def color_families(source: str,                  # "scenes", or any other for ph
     kind = "scenes" if source == "scenes" else "photos"
     known = families(kind="violation", source=kind)
     check_families(names, known, f"violation of {kind}")
-    check_families([valid] if valid else None, families(kind="valid", source=kind), f"valid alternative of {kind}")
+    check_families([valid] if valid else None, families(kind="valid", source=kind),
+                   f"valid alternative of {kind}")
     return PARTNERS * [valid or USUAL_VALID[kind]] + [n for n in known if names is None or n in names]
 
-def color_yardstick(matched: str, levels: Sequence[float] | None = None) -> tuple[Yardstick, tuple]: # and the levels, mildest first
-    "The yardstick of this name with its levels or the given ones; raises InputError on an unknown name and levels in another order."
+def color_yardstick(matched: str, levels: Sequence[float] | None = None,
+                   ) -> tuple[Yardstick, tuple]: # and the levels, mildest first
+    """The yardstick of this name with its levels or the given ones; raises InputError on an unknown name and
+    levels in another order."""
     if matched not in YARDSTICKS: raise unknown("yardstick", matched, YARDSTICKS)
     yardstick = YARDSTICKS[matched]
     levels = tuple(yardstick.levels if levels is None else levels)
     if not levels or list(levels) != sorted(levels, reverse=yardstick.falls):
-        order = "PSNRs in dB, largest (mildest) first" if yardstick.falls else "color differences, smallest (mildest) first"
+        order = ("PSNRs in dB, largest (mildest) first" if yardstick.falls
+                 else "color differences, smallest (mildest) first")
         raise InputError(f"levels are {order}, not {list(levels)}")
     return yardstick, levels
 
-def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | None, valid: str | None, yardstick: str, levels: Sequence[float],
-                  size: ProbeSize, seed: int, regions: str | Path | None, recursive: bool, networks: Mapping, show: bool) -> ProbeResult: # networks: device, weights, encoder
+# networks: device, weights, encoder
+def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | None,
+                  valid: str | None, yardstick: str, levels: Sequence[float], size: ProbeSize,
+                  seed: int, regions: str | Path | None, recursive: bool, networks: Mapping,
+                  show: bool) -> ProbeResult:
     began, measure = time.perf_counter(), YARDSTICKS[yardstick]
     few_threads()
     judged = [*probe_metrics(metrics, **networks), *picture_sentinels()]
     items, signature = color_items(source, size, seed, regions, recursive)
     label = source if source in ("photos", "scenes") else Path(source).name
-    out = score_pictures(items, judged, color_families(source, asked, valid), levels, seed, edit=partial(matched_pictures, yardstick=measure), show=show,
-                         label=label, oracle=scene_oracle if items.scenes else None, yardstick=measure)
+    out = score_pictures(items, judged, color_families(source, asked, valid), levels, seed,
+                         edit=partial(matched_pictures, yardstick=measure), show=show, label=label,
+                         oracle=scene_oracle if items.scenes else None, yardstick=measure)
     check_used(asked, out.families, [out.status], f"pictures of {label}")
-    return tabulate_pictures(out, judged, size, seed, label, signature.extended(probe="colorization", tolerance=TOLERANCE), began, show)
+    return tabulate_pictures(out, judged, size, seed, label,
+                             signature.extended(probe="colorization", tolerance=TOLERANCE), began, show)
 
 @checked_arguments
-def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", a folder of photographs, or several of these
-                metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
-                *, families: Sequence[str] | None = None, # violations to try; None for all
-                valid: str | None = None,                 # the alternative on photographs, e.g. "wide-recoloring"; None for the usual one
-                matched: str = "psnr",                    # what violation and alternative are equally far from the truth in; or "ciede2000"
-                levels: Sequence[float] | None = None,    # distances, mildest first; None for the usual ones
-                scale: str = "default",                   # "quick", "default" or "full": size only
-                seed: int = 0,
-                regions: str | Path | None = None,        # folder of label maps <stem>_a<k>.png for a folder of photographs
-                recursive: bool = False,                  # also the folders beneath
-                device: str | None = None,
-                weights: Mapping | WeightChoice | None = None, # {name: weights}
-                encoder: str | None = None,               # for the metrics that take one
-                workers: int = 1,                         # processes; sources are shared out among them
-                progress: bool = True,                    # bars on standard error
-               ) -> ProbeResult:
-    "How often each metric finds a violation worse than a valid recoloring at the same distance; raises InputError on anything unknown."
+def color_probe(
+    # "photos", "scenes", a folder of photographs, or several of these
+    source: str | Path | Sequence = "photos",
+    # names, "package.module:object" or Metric objects; None for DEFAULT_METRICS
+    metrics: Sequence | None = None,
+    *, families: Sequence[str] | None = None,      # violations to try; None for all
+    valid: str | None = None, # the alternative on photographs, e.g. "wide-recoloring"; None for the usual one
+    matched: str = "psnr", # what violation and alternative are equally far from the truth in; or "ciede2000"
+    levels: Sequence[float] | None = None,         # distances, mildest first; None for the usual ones
+    scale: str = "default",                        # "quick", "default" or "full": size only
+    seed: int = 0,
+    regions: str | Path | None = None, # folder of label maps <stem>_a<k>.png for a folder of photographs
+    recursive: bool = False,                       # also the folders beneath
+    device: str | None = None,
+    weights: Mapping | WeightChoice | None = None, # {name: weights}
+    encoder: str | None = None,                    # for the metrics that take one
+    workers: int = 1,                              # processes; sources are shared out among them
+    progress: bool = True,                         # bars on standard error
+) -> ProbeResult:
+    """How often each metric finds a violation worse than a valid recoloring at the same distance; raises
+    InputError on anything unknown."""
     if scale not in COLOR_SIZES: raise unknown("scale", scale, COLOR_SIZES)
     levels = color_yardstick(matched, levels)[1]
     sources = [source] if isinstance(source, (str, Path)) else list(source)
     if not sources: raise InputError("nothing to probe: the list of sources is empty")
-    sources = [str(s.resolve()) if isinstance(s, Path) else str(s) for s in sources] # a folder called photos is not the package's own
+    # a folder called photos is not the package's own
+    sources = [str(s.resolve()) if isinstance(s, Path) else str(s) for s in sources]
     of_photos = next((s for s in sources if s != "scenes"), sources[0])
     color_families(of_photos, valid=valid)
     known = {s: color_families(s) for s in sources}
@@ -519,8 +603,8 @@ def color_probe(source: str | Path | Sequence = "photos", # "photos", "scenes", 
     if lost: color_families(sources[0], lost)
     wanted = {s: [n for n in families if n in names] if families else None for s, names in known.items()}
     networks = dict(device=device, weights=weights, encoder=encoder)
-    calls = [partial(_color_source, s, metrics, asked, None if s == "scenes" and of_photos != s else valid, matched, levels, COLOR_SIZES[scale], seed,
-                     regions, recursive, networks, progress)
+    calls = [partial(_color_source, s, metrics, asked, None if s == "scenes" and of_photos != s else valid,
+                     matched, levels, COLOR_SIZES[scale], seed, regions, recursive, networks, progress)
              for s, asked in wanted.items() if asked is None or asked]
     portable = all(isinstance(m, str) for m in metrics or ())
     return combine_results(share_out(calls, workers if portable else 1))

@@ -28,9 +28,11 @@ from ..worlds.scenes import make_scenes
 from ..edits.pictures import SEVERITIES
 from ..edits.colors import Items, Match, at_strength, families, perturbations, psnr_to
 from ..edits.colors import scene_wrongness
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, check_families, check_used
+from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, check_families,
+                                            check_used)
 from .task import ProbeResult, ProbeSize, combine_results, split_metrics
-from .images import PARTNERS, USUAL_VALID, PictureScores, color_yardstick, matched_pictures
+from .images import (PARTNERS, USUAL_VALID, PictureScores, color_yardstick,
+                                            matched_pictures)
 from .images import picture_sentinels, probe_metrics, score_pictures, tabulate_pictures
 from ..encoders.weights import WeightChoice
 from ..metrics.base import Metric
@@ -43,9 +45,12 @@ def _middle(x: np.ndarray, side: int) -> np.ndarray: # (H, W, ...) -> (side, sid
     top, left = ((length - side) // 2 for length in x.shape[:2])
     return x[top:top + side, left:left + side]
 
-def _whole(photo: Photo, side: int, regions: str | Path | None) -> tuple[np.ndarray, np.ndarray]: # (side, side, 3) uint8, (side, side) int
+# (side, side, 3) uint8, (side, side) int
+def _whole(photo: Photo, side: int, regions: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
     small = shrink(photo.rgb, side)
-    if min(small.shape[:2]) < side: raise InputError(f"{photo.name} is smaller than {side} pixels; use larger pictures, or a smaller side")
+    if min(small.shape[:2]) < side:
+        raise InputError(f"{photo.name} is smaller than {side} pixels; "
+                         "use larger pictures, or a smaller side")
     if regions is None: labels = found_regions(small, min_size=side * side // 250)
     else:
         maps = label_maps(photo, regions)
@@ -61,16 +66,19 @@ class ProbePictures:
     signature: Signature
 
 # %% ../../nbs/probe/060_own_images.ipynb #6a416f09
-def _chosen(photos: Sequence[Photo], size: ProbeSize, seed: int) -> list[Photo]: # one of each cluster, at most so many
+# one of each cluster, at most so many
+def _chosen(photos: Sequence[Photo], size: ProbeSize, seed: int) -> list[Photo]:
     first = list({p.cluster: p for p in reversed(photos)}.values())[::-1]
     if len(first) <= size.items: return first
     return [first[i] for i in np.sort(rng(seed, "photographs").choice(len(first), size.items, replace=False))]
 
 def _as_photos(images: Images) -> list[Photo]: # arrays become photographs, each its own cluster
-    made = lambda n, x: x if isinstance(x, Photo) else Photo(n, n, pixels=(255 * x).round().byte().permute(1, 2, 0).numpy())
+    made = lambda n, x: x if isinstance(x, Photo) else Photo(n, n,
+        pixels=(255 * x).round().byte().permute(1, 2, 0).numpy())
     return [replace(made(n, x), cluster=n) for n, x in zip(images.names, images.items)]
 
-def _tensor(rgb: Sequence[np.ndarray]) -> Tensor: return torch.from_numpy(np.stack(rgb)).permute(0, 3, 1, 2).float().div(255).contiguous()
+def _tensor(rgb: Sequence[np.ndarray]) -> Tensor:
+    return torch.from_numpy(np.stack(rgb)).permute(0, 3, 1, 2).float().div(255).contiguous()
 
 def _scene_pictures(size: ProbeSize, seed: int) -> ProbePictures:
     scenes = make_scenes(size.items, 64, seed=91_000 + seed)
@@ -84,7 +92,8 @@ def probe_pictures(truth: Sequence[Photo],              # in clusters, of which 
                    regions: str | Path | None = None,   # folder of label maps <stem>_a<k>.png of the truth
                    side: int = SIDE,                    # pixels
                   ) -> ProbePictures:
-    "Whole pictures with their regions; raises InputError where pictures are too small or label maps are missing."
+    """Whole pictures with their regions; raises InputError where pictures are too small or label maps are
+    missing."""
     photos = _chosen(truth, size, seed)
     rgb, labels = zip(*(_whole(p, side, regions) for p in photos))
     which = f"{len(photos)}-{digest([p.name for p in photos])[:8]}"
@@ -99,10 +108,14 @@ def probe_pictures(truth: Sequence[Photo],              # in clusters, of which 
 # %% ../../nbs/probe/060_own_images.ipynb #6b6ca3c2
 NO_CHANGE = 1e-6 # mean squared error, 60 dB: less is no change
 
-def damage_at(store: dict) -> Callable: # called as `images.matched_pictures` is; store: (f, l) -> list of (n,) shares of pixels
-    "A function that makes every family at every severity; what share of the pixels was changed goes into the store."
-    def edit(items: Items, names: Sequence[str], levels: Sequence[float], seed: int, start: int = 0) -> Iterator[tuple]:
-        paths, partner = [perturbations[name](items, rng(seed, "image-probe", name, start)) for name in names], None
+# called as `images.matched_pictures` is; store: (f, l) -> list of (n,) shares of pixels
+def damage_at(store: dict) -> Callable:
+    """A function that makes every family at every severity; what share of the pixels was changed goes into
+    the store."""
+    def edit(items: Items, names: Sequence[str], levels: Sequence[float], seed: int,
+             start: int = 0) -> Iterator[tuple]:
+        paths = [perturbations[name](items, rng(seed, "image-probe", name, start)) for name in names]
+        partner = None
         for (l, level), (f, (dose, applies)) in ((a, b) for a in enumerate(levels) for b in enumerate(paths)):
             strength = torch.full((len(items),), level / max(SEVERITIES))
             rgb = at_strength(items, dose, strength)
@@ -116,39 +129,47 @@ def damage_at(store: dict) -> Callable: # called as `images.matched_pictures` is
     return edit
 
 # %% ../../nbs/probe/060_own_images.ipynb #15fed157
-def _moved_error(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) mean absolute difference to the best small shift
+# (N,) mean absolute difference to the best small shift
+def _moved_error(truth: Tensor, rgb: Tensor) -> Tensor:
     far = max(1, round(0.06 * truth.shape[-1])) + 1
     padded, (height, width) = F.pad(truth, (far, far, far, far), mode="reflect"), truth.shape[-2:]
-    each = ((padded[..., y:y + height, x:x + width] - rgb).abs().mean((1, 2, 3)) for y in range(2 * far + 1) for x in range(2 * far + 1))
+    each = ((padded[..., y:y + height, x:x + width] - rgb).abs().mean((1, 2, 3)) for y in range(2 * far + 1)
+            for x in range(2 * far + 1))
     return torch.stack(list(each)).amin(0)
 
 def _lit_error(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) to the best other light
     x, y = truth.flatten(2).double(), rgb.flatten(2).double()
-    inside = ((y > 0.004) & (y < 0.996)).double()                           # what was cut off says nothing about the line
+    inside = ((y > 0.004) & (y < 0.996)).double() # what was cut off says nothing about the line
     count = inside.sum(2, keepdim=True).clamp(min=1)
     mean_x, mean_y = (x * inside).sum(2, keepdim=True) / count, (y * inside).sum(2, keepdim=True) / count
-    slope = ((x - mean_x) * (y - mean_y) * inside).sum(2, keepdim=True) / ((x - mean_x).square() * inside).sum(2, keepdim=True).clamp(min=1e-9)
+    slope = ((x - mean_x) * (y - mean_y) * inside).sum(2,
+        keepdim=True) / ((x - mean_x).square() * inside).sum(2, keepdim=True).clamp(min=1e-9)
     return ((mean_y + slope * (x - mean_x)).clamp(0, 1) - y).abs().mean((1, 2)).to(rgb)
 
-def picture_oracle(items: Items, start: int, rgb: Tensor, at: Tensor) -> Tensor: # (n,), in percent of the range
-    "How far pictures of scenes are from the nearest right one: moved, in another light, or in other allowed colors."
+def picture_oracle(items: Items, start: int, rgb: Tensor, at: Tensor,
+                  ) -> Tensor: # (n,), in percent of the range
+    """How far pictures of scenes are from the nearest right one: moved, in another light, or in other allowed
+    colors."""
     truth = items.rgb[at]
-    errors = torch.stack([100 * _moved_error(truth, rgb), 100 * _lit_error(truth, rgb), scene_wrongness(items.scenes[at], rgb)])
+    errors = torch.stack([100 * _moved_error(truth, rgb), 100 * _lit_error(truth, rgb),
+                          scene_wrongness(items.scenes[at], rgb)])
     return (errors.amin(0) - 1e-3).clamp(min=0)  # rounding
 
 # %% ../../nbs/probe/060_own_images.ipynb #d3d63ae1
-IMAGE_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "violation-segmentation", "violation-depth", "violation-edges",
-                 "fd", "cmmd-embedded", "mmd-poly", "fd-untrained")
+IMAGE_METRICS = ("psnr", "ssim", "lpips-embedded", "encoder-distance", "violation-segmentation",
+                 "violation-depth", "violation-edges", "fd", "cmmd-embedded", "mmd-poly", "fd-untrained")
 
 def picture_families(task: str, kind: str, # "scenes" or "photos"
-                     asked: Sequence[str] | None = None, valid: str | None = None) -> list[str]: # the valid one first, as often as it is drawn
+                     asked: Sequence[str] | None = None, valid: str | None = None
+                    ) -> list[str]: # the valid one first, as often as it is drawn
     "The families of a task; raises InputError on an unknown task, violation or valid alternative."
     if task not in ("images", "colorization"): raise unknown("task", task, ["images", "colorization"])
     known, right = families(task, "violation", kind), families(task, "valid", kind)
     check_families(asked, known, f"violation of {task}")
     first = valid or ("any-valid" if task == "images" else USUAL_VALID[kind])
     check_families([first], right, f"valid alternative of {task}")
-    return [first] * (PARTNERS if task == "colorization" else 1) + [n for n in known if asked is None or n in asked]
+    return [first] * (PARTNERS if task == "colorization" else 1) + [n for n in known
+        if asked is None or n in asked]
 
 # %% ../../nbs/probe/060_own_images.ipynb #b1b79a99
 @dataclass(frozen=True)
@@ -163,20 +184,26 @@ class _Job:
     networks: Mapping # device, weights, encoder: see `probe_metrics`
     matched: str = "psnr" # of the task colorization
 
-def _score_share(job: _Job, metrics: Sequence, here: bool) -> tuple[PictureScores, dict]: # and the shares of changed pixels; here: with the sentinels
+# and the shares of changed pixels; here: with the sentinels
+def _score_share(job: _Job, metrics: Sequence, here: bool) -> tuple[PictureScores, dict]:
     few_threads()
     judged = [*probe_metrics(metrics, **job.networks), *(picture_sentinels() if here else [])]
     store, of_scenes = {}, job.pictures.items.scenes is not None
     yardstick, levels = (None, SEVERITIES) if job.task == "images" else color_yardstick(job.matched)
     edit = damage_at(store) if yardstick is None else partial(matched_pictures, yardstick=yardstick)
-    out = score_pictures(job.pictures.items, judged, job.names, levels, job.seed, target=job.pictures.target, edit=edit,
-                         oracle=picture_oracle if here and of_scenes else None, show=job.show and here, label=job.label, yardstick=yardstick)
+    out = score_pictures(job.pictures.items, judged, job.names, levels, job.seed, target=job.pictures.target,
+                         edit=edit, oracle=picture_oracle if here and of_scenes else None,
+                         show=job.show and here, label=job.label, yardstick=yardstick)
     return out, store
 
-def _score_shared(job: _Job, specs: Sequence, metrics: Sequence[Metric], workers: int) -> tuple[PictureScores, dict]: # metrics: of the specs, opened here
+# metrics: of the specs, opened here
+def _score_shared(
+    job: _Job, specs: Sequence, metrics: Sequence[Metric], workers: int
+) -> tuple[PictureScores, dict]:
     *others, own = split_metrics(specs, workers)
     calls = [partial(_score_share, job, share, False) for share in others]
-    *parts, (out, store) = share_out([*calls, partial(_score_share, job, metrics[len(metrics) - len(own):], True)], workers)
+    *parts, (out, store) = share_out([*calls, partial(_score_share, job, metrics[len(metrics) - len(own):],
+                                                      True)], workers)
     for part, _ in parts:
         out.scores.update(part.scores)
         out.features.update(part.features)
@@ -187,16 +214,19 @@ def _score_shared(job: _Job, specs: Sequence, metrics: Sequence[Metric], workers
 def _median_rows(rows: Sequence[np.ndarray]) -> np.ndarray: # (K,), NaN where a row has nothing
     return np.array([np.nan if np.isnan(x).all() else np.nanmedian(x) for x in rows])
 
-def _probe_system(job: _Job, asked: Sequence[str] | None, specs: Sequence, metrics: Sequence[Metric], size: ProbeSize, workers: int) -> ProbeResult:
+def _probe_system(job: _Job, asked: Sequence[str] | None, specs: Sequence,
+                  metrics: Sequence[Metric], size: ProbeSize, workers: int) -> ProbeResult:
     began = time.perf_counter()
     out, store = _score_shared(job, specs, metrics, workers)
     check_used(asked, out.families, [out.status], f"pictures of {job.label}")
     signature = job.pictures.signature.extended(probe=job.task)
-    result = tabulate_pictures(out, [*metrics, *picture_sentinels()], size, job.seed, job.label, signature, began, job.show)
+    result = tabulate_pictures(out, [*metrics, *picture_sentinels()], size, job.seed, job.label, signature,
+                               began, job.show)
     if job.task == "images": # nothing is matched in PSNR; how strongly pictures were changed is kept instead
         pixels = [np.concatenate(store[key]) for key in np.ndindex(out.status.shape[:2])]
         psnr = out.decibels.reshape(len(pixels), -1)
-        result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan), _median_rows(psnr), _median_rows(pixels)], axis=1)
+        result.ledger[["largest_gap_db", "psnr", "pixels"]] = np.stack([np.full(len(psnr), np.nan),
+            _median_rows(psnr), _median_rows(pixels)], axis=1)
     return result
 
 # %% ../../nbs/probe/060_own_images.ipynb #8d45f7c6
@@ -204,14 +234,18 @@ def _system_names(preds) -> dict: # system -> predictions
     if isinstance(preds, Mapping): return dict(preds)
     several = [preds] if isinstance(preds, (str, Path, Tensor, np.ndarray)) else list(preds)
     named = {Path(p).name if isinstance(p, (str, Path)) else "pred": p for p in several}
-    if len(named) < len(several): raise InputError("two folders of predictions have one name; give {system: folder}")
+    if len(named) < len(several):
+        raise InputError("two folders of predictions have one name; give {system: folder}")
     return named
 
-def open_pictures(source, preds=None, size: ProbeSize = PICTURE_SIZES["default"], seed: int = 0, regions: str | Path | None = None,
-                  recursive: bool = False, side: int = SIDE) -> dict[str, ProbePictures]: # label -> pictures; arguments as of `image_probe`
+def open_pictures(
+    source, preds=None, size: ProbeSize = PICTURE_SIZES["default"], seed: int = 0,
+    regions: str | Path | None = None, recursive: bool = False, side: int = SIDE
+) -> dict[str, ProbePictures]: # label -> pictures; arguments as of `image_probe`
     "The pictures of each system, or the truth itself; raises InputError where sides do not fit."
     own = isinstance(source, str) and source in ("photos", "scenes")
-    if own and preds is not None: raise InputError(f"predictions need a folder of their truth; {source} take none")
+    if own and preds is not None:
+        raise InputError(f"predictions need a folder of their truth; {source} take none")
     if own and source == "scenes": return {"scenes": _scene_pictures(size, seed)}
     if own: return {"photos": probe_pictures(packaged_photos(), None, size, seed, regions, side)}
     truth = load_images(source, "target", recursive=recursive)
@@ -221,27 +255,31 @@ def open_pictures(source, preds=None, size: ProbeSize = PICTURE_SIZES["default"]
     for pred in systems.values():
         matching(pred, truth, "the probe")
         check_sizes(pred, truth)
-    return {name: probe_pictures(_as_photos(truth), pred, size, seed, regions, side) for name, pred in systems.items()}
+    return {name: probe_pictures(_as_photos(truth), pred, size, seed, regions, side)
+            for name, pred in systems.items()}
 
-def image_probe(source="photos",                          # the truth: "photos", "scenes", a folder of images, or an array
-                preds=None,                               # predictions: a folder, several, or {system: folder}; None: the truth itself is broken
-                metrics: Sequence | None = None,          # names, "package.module:object" or Metric objects; None for IMAGE_METRICS
-                *, task: str = "images",                  # or "colorization"
-                families: Sequence[str] | None = None,    # violations to try; None for all
-                valid: str | None = None,                 # the valid alternative; None for the task's usual one
-                matched: str = "psnr",                    # of colorization: what it is matched in, or "ciede2000"
-                scale: str = "default",                   # "quick", "default" or "full": size only
-                seed: int = 0,
-                regions: str | Path | None = None,        # folder of label maps <stem>_a<k>.png
-                recursive: bool = False,                  # also the folders beneath
-                side: int = SIDE,                         # pixels of the pictures that are looked at
-                device: str | None = None,
-                weights: Mapping | None = None,           # {name: weights}: see `WeightChoice`
-                encoder: str | None = None,               # for the metrics that take one
-                workers: int = 1,                         # processes; metrics given by name are shared out among them
-                progress: bool = True,                    # bars on standard error
-               ) -> ProbeResult:
-    "What each metric notices of damage to pictures, and what of natural variation; raises InputError on anything unknown."
+def image_probe(
+    source="photos",                       # the truth: "photos", "scenes", a folder of images, or an array
+    preds=None, # predictions: a folder, several, or {system: folder}; None: the truth itself is broken
+    # names, "package.module:object" or Metric objects; None for IMAGE_METRICS
+    metrics: Sequence | None = None,
+    *, task: str = "images",               # or "colorization"
+    families: Sequence[str] | None = None, # violations to try; None for all
+    valid: str | None = None,              # the valid alternative; None for the task's usual one
+    matched: str = "psnr",                 # of colorization: what it is matched in, or "ciede2000"
+    scale: str = "default",                # "quick", "default" or "full": size only
+    seed: int = 0,
+    regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
+    recursive: bool = False,               # also the folders beneath
+    side: int = SIDE,                      # pixels of the pictures that are looked at
+    device: str | None = None,
+    weights: Mapping | None = None,        # {name: weights}: see `WeightChoice`
+    encoder: str | None = None,            # for the metrics that take one
+    workers: int = 1,                      # processes; metrics given by name are shared out among them
+    progress: bool = True,                 # bars on standard error
+) -> ProbeResult:
+    """What each metric notices of damage to pictures, and what of natural variation; raises InputError on
+    anything unknown."""
     if scale not in PICTURE_SIZES: raise unknown("scale", scale, PICTURE_SIZES)
     of_scenes, size = isinstance(source, str) and source == "scenes", PICTURE_SIZES[scale]
     names = picture_families(task, "scenes" if of_scenes else "photos", families, valid)
@@ -251,6 +289,8 @@ def image_probe(source="photos",                          # the truth: "photos",
     networks = dict(device=device, weights=weights, encoder=encoder)
     judged = probe_metrics(specs, **networks) # before anything else: what is wrong with them is said at once
     opened = open_pictures(source, preds, size, seed, regions, recursive, side)
-    networks["weights"] = replace(WeightChoice.of(weights), settled=True) # each process has some of the metrics
-    jobs = [_Job(pictures, task, names, seed, label, progress, networks, matched) for label, pictures in opened.items()]
+    # each process has some of the metrics
+    networks["weights"] = replace(WeightChoice.of(weights), settled=True)
+    jobs = [_Job(pictures, task, names, seed, label, progress, networks, matched)
+            for label, pictures in opened.items()]
     return combine_results([_probe_system(job, families, specs, judged, size, workers) for job in jobs])

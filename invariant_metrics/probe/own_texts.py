@@ -29,20 +29,24 @@ from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
 from ..edits.colors import AXES
-from ..edits.fluency import ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge, match_candidates
+from ..edits.fluency import (ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge,
+                                             match_candidates)
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, EDIT_TASKS, TextCase, word_edits
 from .profile import Verdicts, profile
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, TOLD, UNMATCHED, check_families, check_used
+from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, TOLD, UNMATCHED,
+                                            check_families, check_used)
 from .task import ProbeResult, ProbeSize, join_parts, split_metrics, tabulate
-from .worlds import DEFAULT_TEXT_METRICS, SOURCE_ONLY, EditedTexts, score_texts, text_metrics
+from .worlds import (DEFAULT_TEXT_METRICS, SOURCE_ONLY, EditedTexts, score_texts,
+                                            text_metrics)
 from .worlds import text_sentinels
 from ..encoders.weights import WeightChoice
 from ..metrics.base import Metric, SetMetric, TextMetric
 
 # %% ../../nbs/probe/080_own_texts.ipynb #1936191f
 OWN_SIZES = per_scale(ProbeSize(40, 24, 200, 16), ProbeSize(200, 60, 400, 32), ProbeSize(2000, 200, 1000, 64))
-OWN_METRICS = {**DEFAULT_TEXT_METRICS, "summarization": (*DEFAULT_TEXT_METRICS["translation"][:6], "violation-paraphrase")}
+OWN_METRICS = {**DEFAULT_TEXT_METRICS,
+               "summarization": (*DEFAULT_TEXT_METRICS["translation"][:6], "violation-paraphrase")}
 BASES = ("auto", "references", "predictions")
 
 class OwnItem(NamedTuple):
@@ -53,7 +57,8 @@ class OwnItem(NamedTuple):
     targets: tuple[str, ...]   # what metrics compare with
     source: str = ""
 
-def _distinct(texts: Sequence[str]) -> list[str]: return list({t.strip().lower().rstrip("."): t.strip() for t in texts if t.strip()}.values())
+def _distinct(texts: Sequence[str]) -> list[str]:
+    return list({t.strip().lower().rstrip("."): t.strip() for t in texts if t.strip()}.values())
 
 def deal_references(name: str, references: Sequence[str], generator: np.random.Generator,
                     base: str | None = None, # what is edited instead of a reference
@@ -76,7 +81,8 @@ class OwnTexts:
     texts: dict                 # system, or "source" -> name of an item -> text
     systems: list[str]
 
-    def items(self, seed: int = 0, system: str | None = None) -> list[OwnItem]: # system: whose texts are the bases; None: references are
+    def items(self, seed: int = 0, system: str | None = None,
+             ) -> list[OwnItem]: # system: whose texts are the bases; None: references are
         "The items with their bases."
         items = []
         for k in self.kept:
@@ -96,35 +102,45 @@ class OwnTexts:
         several = np.mean([len(_distinct(self.refs.items[k])) > 1 for k in self.kept]) >= 0.5
         if base == "references" or base == "auto" and several: return [None]
         if self.systems: return self.systems
-        why = "there are no predictions to edit" if base == "predictions" else "each item has one reference only, and it cannot be compared with itself"
+        why = ("there are no predictions to edit" if base == "predictions"
+               else "each item has one reference only, and it cannot be compared with itself")
         raise InputError(f"{why}; give --pred, or more references")
 
 # %% ../../nbs/probe/080_own_texts.ipynb #e50838fe
-def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]: # positions of the references that all sides have
+# positions of the references that all sides have
+def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]:
     names = {label: set(side.names) for label, side in sides.items()}
     for label, have in names.items():
         alone = sorted(have - set(refs.names))
-        if alone: raise InputError(f"{label}: {len(alone)} of its {len(have)} items have no references: {few(alone)}")
+        if alone:
+            raise InputError(f"{label}: {len(alone)} of its {len(have)} items have no "
+                             f"references: {few(alone)}")
     kept = [k for k, n in enumerate(refs.names) if all(n in have for have in names.values())]
     if not kept: raise InputError("no item has both references and predictions; give files with the same ids")
     first, some = next(iter(names.items()), ("", set()))
     for label, have in names.items():
-        if have != some: raise InputError(f"{label} and {first} do not answer the same items: {few(sorted(have ^ some))}; give the same for all")
+        if have != some:
+            raise InputError(f"{label} and {first} do not answer the same items: "
+                             f"{few(sorted(have ^ some))}; give the same for all")
     if len(kept) < len(refs.names):
-        what = " and ".join(["predictions"] * any(label != "source" for label in names) + ["a source"] * ("source" in names))
-        print(f"note: {len(kept)} of {len(refs.names)} items have {what}; the others are left out", file=sys.stderr, flush=True)
+        what = " and ".join(["predictions"] * any(label != "source" for label in names)
+                            + ["a source"] * ("source" in names))
+        print(f"note: {len(kept)} of {len(refs.names)} items have {what}; the others are left out",
+              file=sys.stderr, flush=True)
     return kept
 
 def open_own_texts(target, preds: Mapping[str, object] | None = None, # system -> file or texts
                    source=None, size: int = 200, seed: int = 0) -> OwnTexts:
     "A random part of the user's items; raises InputError where sides do not belong together."
-    if {"source", "foils"} & {*(preds or {})}: raise InputError("no system may be called source or foils; rename its file")
+    if {"source", "foils"} & {*(preds or {})}:
+        raise InputError("no system may be called source or foils; rename its file")
     refs = load_references(target)
     systems = {s: load_texts(p, s, alone=True) for s, p in (preds or {}).items()}
     sides = systems | ({} if source is None else {"source": load_texts(source, "source", alone=True)})
     kept = _aligned(refs, sides)
     kept = [kept[k] for k in sorted(rng(seed, "own-items").permutation(len(kept))[:size])]
-    return OwnTexts(refs, kept, {label: dict(zip(side.names, side.items)) for label, side in sides.items()}, list(systems))
+    return OwnTexts(refs, kept, {label: dict(zip(side.names, side.items)) for label, side in sides.items()},
+                    list(systems))
 
 # %% ../../nbs/probe/080_own_texts.ipynb #79e5c67e
 class FoilPair(NamedTuple):
@@ -136,33 +152,43 @@ class FoilPair(NamedTuple):
 
 _FOIL_KEYS = ({"type", "caption", "negative_caption", "image_id"}, {"piece", "caption", "foil", "image_file"})
 
-def _read_foil(row) -> FoilPair | None: # None where raters rejected it or its picture is another collection's; ValueError where it is no foil
+# None where raters rejected it or its picture is another collection's; ValueError where it is no foil
+def _read_foil(row) -> FoilPair | None:
     for keys in _FOIL_KEYS:
         if not isinstance(row, dict) or not keys <= row.keys(): continue
         odd = [k for k in sorted(keys - {"image_id"}) if not isinstance(row[k], str)]
         if odd: raise ValueError(f"{odd[0]} is {row[odd[0]]!r}, expected text")
         if "type" in keys:
-            if not isinstance(row["image_id"], (str, int)): raise ValueError(f"image_id is {row['image_id']!r}, expected a number or text")
-            return FoilPair(f"sugarcrepe:{row['type']}", str(row["image_id"]), row["caption"], row["negative_caption"])
+            if not isinstance(row["image_id"], (str, int)):
+                raise ValueError(f"image_id is {row['image_id']!r}, expected a number or text")
+            return FoilPair(f"sugarcrepe:{row['type']}", str(row["image_id"]), row["caption"],
+                            row["negative_caption"])
         rated = row.get("mturk", {})
         votes = rated.get("caption", 2) if isinstance(rated, dict) else None
-        if not isinstance(votes, (int, float)): raise ValueError(f"mturk is {rated!r}, expected {{'caption': number of votes}}")
+        if not isinstance(votes, (int, float)):
+            raise ValueError(f"mturk is {rated!r}, expected {{'caption': number of votes}}")
         name = re.fullmatch(r"(?:COCO_\w+?_)?0*(\d+)\.jpg", row["image_file"])
-        return FoilPair(f"valse:{row['piece']}", name[1], row["caption"], row["foil"]) if name and votes >= 2 else None
-    raise ValueError("no foil; expected the keys type, caption, negative_caption, image_id, or those of VALSE")
+        return (FoilPair(f"valse:{row['piece']}", name[1], row["caption"], row["foil"]) if name and votes >= 2
+                else None)
+    raise ValueError("no foil; expected the keys type, caption, negative_caption, "
+                     "image_id, or those of VALSE")
 
 def read_foils(place: str | Path) -> list[FoilPair]:
     "The foils of a SugarCrepe or VALSE file (.jsonl, .gz); raises InputError on a line that is neither."
     out = []
     for number, line in enumerate(read_lines(place), 1):
         try: out.append(_read_foil(json.loads(line)))
-        except json.JSONDecodeError as error: raise InputError(f"{place}, line {number}: not JSON ({error})") from error
+        except json.JSONDecodeError as error:
+            raise InputError(f"{place}, line {number}: not JSON ({error})") from error
         except ValueError as error: raise InputError(f"{place}, line {number}: {error}") from error
     return [foil for foil in out if foil is not None]
 
 # %% ../../nbs/probe/080_own_texts.ipynb #e92629b3
-def foil_items(foils: Sequence[FoilPair], refs: References, size: int, seed: int = 0) -> tuple[list[OwnItem], list[FoilPair]]: # equally many
-    "Foils of pictures that have references, at most so many of a family; raises InputError where there is none."
+def foil_items(
+    foils: Sequence[FoilPair], refs: References, size: int, seed: int = 0
+) -> tuple[list[OwnItem], list[FoilPair]]: # equally many
+    """Foils of pictures that have references, at most so many of a family; raises InputError where there is
+    none."""
     place, count, out = {n.lstrip("0"): k for k, n in enumerate(refs.names)}, {}, []
     for k in rng(seed, "foils").permutation(len(foils)):
         foil = foils[k]
@@ -172,38 +198,52 @@ def foil_items(foils: Sequence[FoilPair], refs: References, size: int, seed: int
         if not item.base: continue
         count[foil.family] = count.get(foil.family, 0) + 1
         out.append((item, foil))
-    if not out: raise InputError("no foil belongs to a picture that has references; their ids must agree, as COCO's do")
+    if not out:
+        raise InputError("no foil belongs to a picture that has references; "
+                         "their ids must agree, as COCO's do")
     return [i for i, _ in out], [f for _, f in out]
 
 # %% ../../nbs/probe/080_own_texts.ipynb #fabee9fd
 ALTERNATIVE = "another-reference"
 
-def _case(items: Sequence[OwnItem], i: int, near: Sequence[int] | None = None) -> TextCase: # near: items that texts of others come from, with i; None: all
+# near: items that texts of others come from, with i; None: all
+def _case(items: Sequence[OwnItem], i: int, near: Sequence[int] | None = None) -> TextCase:
     x, others = items[i], range(len(items)) if near is None else near
     n, place = len(others), list(others).index(i)
-    foreign = tuple(items[others[(place + k) % n]].base for k in (1 + n // 3, 1 + n // 2, 2 + n // 5) if (place + k) % n != place)
-    return TextCase(x.base, tuple(t for t in (*x.targets, x.other) if t), x.source, tuple(t for t in foreign if t))
+    foreign = tuple(items[others[(place + k) % n]].base for k in (1 + n // 3, 1 + n // 2, 2 + n // 5)
+                    if (place + k) % n != place)
+    return TextCase(x.base, tuple(t for t in (*x.targets, x.other) if t), x.source,
+                    tuple(t for t in foreign if t))
 
 def valid_alternatives(items: Sequence[OwnItem], task: str, seed: int = 0) -> dict: # name -> (at (n,), texts)
-    "Another reference, and the base after each valid edit of one place; the same whatever families are asked for."
+    """Another reference, and the base after each valid edit of one place; the same whatever families are
+    asked for."""
     made = {ALTERNATIVE: [(i, x.other) for i, x in enumerate(items) if x.base and x.other]}
     for name in edits_of(task, "valid"):
         if name == "reference-itself": continue
-        tried = ((i, word_edits[name](_case(items, i), 1, rng(seed, "own-edit", name, i))) for i, x in enumerate(items) if x.base)
+        tried = ((i, word_edits[name](_case(items, i), 1, rng(seed, "own-edit", name, i)))
+                 for i, x in enumerate(items) if x.base)
         made[name] = [(i, edit.text) for i, edit in tried if edit is not None and edit.proved]
-    return {name: (np.array([i for i, _ in pairs], int), [t for _, t in pairs]) for name, pairs in made.items()}
+    return {name: (np.array([i for i, _ in pairs], int), [t for _, t in pairs])
+            for name, pairs in made.items()}
 
 # %% ../../nbs/probe/080_own_texts.ipynb #20e36aa0
-def match_by_form(texts: EditedTexts, judge: FormJudge, # of these items
-                  again: Callable | None = None,        # (family, items, level) -> several edits of each; None: there is one of each
-                  seed: int = 0) -> EditedTexts:
-    "The same with foils that the judge cannot tell from their bases; families of form and the ends of the scale stay as they are."
+def match_by_form(
+    texts: EditedTexts, judge: FormJudge, # of these items
+    # (family, items, level) -> several edits of each; None: there is one of each
+    again: Callable | None = None,
+    seed: int = 0,
+) -> EditedTexts:
+    """The same with foils that the judge cannot tell from their bases; families of form and the ends of the
+    scale stay as they are."""
     bases, groups, status, rows = texts.context["base"], dict(texts.groups), texts.status.copy(), []
-    for (f, l), family in [((f, l), family) for f, family in enumerate(texts.families) for l in range(len(texts.levels))]:
+    for (f, l), family in [((f, l), family) for f, family in enumerate(texts.families)
+                           for l in range(len(texts.levels))]:
         if family == ALTERNATIVE or ("edit", f, l) not in groups: continue
         at, first = groups["edit", f, l]
         spared, made = texts.kinds[f] == "form" or family in ENDS_OF_SCALE, [[] for _ in bases]
-        several = [[t] for t in first] if spared or again is None else again(family, at.tolist(), int(texts.levels[l]))
+        several = ([[t] for t in first] if spared or again is None
+                   else again(family, at.tolist(), int(texts.levels[l])))
         for i, own in zip(at.tolist(), several): made[i] = own
         found = match_candidates(family, made, bases, judge)
         if spared: found = found._replace(after=found.before, told=at[:0])
@@ -211,34 +251,44 @@ def match_by_form(texts: EditedTexts, judge: FormJudge, # of these items
         groups["edit", f, l] = found.after
         if not len(found.after[0]): del groups["edit", f, l]
         named = zip(("before", "after"), found.aucs(judge, bases, texts.cluster, seed=seed))
-        said = {f"form_{when}{end}": value for when, auc in named for end, value in zip(("", "_low", "_high"), auc[:3])}
+        said = {f"form_{when}{end}": value for when, auc in named
+                for end, value in zip(("", "_low", "_high"), auc[:3])}
         rows.append({"family": family, "level": texts.levels[l], **said})
-    columns = ["family", "level", *(f"form_{when}{end}" for when in ("before", "after") for end in ("", "_low", "_high"))]
+    columns = ["family", "level",
+               *(f"form_{when}{end}" for when in ("before", "after") for end in ("", "_low", "_high"))]
     return replace(texts, groups=groups, status=status, form=pd.DataFrame(rows, columns=columns))
 
 # %% ../../nbs/probe/080_own_texts.ipynb #45a05af3
-def _edited(items: Sequence[OwnItem], families: Sequence[str], kinds: Sequence[str], levels: Sequence[float], cluster: np.ndarray,
-            status: np.ndarray, edits: Mapping, task: str, seed: int, systems: Mapping[str, Sequence[str]]) -> EditedTexts: # edits: (f, l) -> (at, texts)
+# edits: (f, l) -> (at, texts)
+def _edited(items: Sequence[OwnItem], families: Sequence[str], kinds: Sequence[str],
+            levels: Sequence[float], cluster: np.ndarray, status: np.ndarray, edits: Mapping,
+            task: str, seed: int, systems: Mapping[str, Sequence[str]]) -> EditedTexts:
     there = np.array([bool(x.base) for x in items]).nonzero()[0]
-    if not len(there): raise InputError("no text can be edited: each equals the only reference of its item; give more references")
+    if not len(there):
+        raise InputError("no text can be edited: each equals the only reference of its "
+                         "item; give more references")
     valid = valid_alternatives(items, task, seed)
     groups = {("base", -1, -1): (there, [items[i].base for i in there])}
     groups |= {("system", s, -1): (there, [texts[i] for i in there]) for s, texts in systems.items()}
     groups |= {("valid", name, -1): group for name, group in valid.items() if len(group[0])}
     groups |= {("edit", f, l): group for (f, l), group in edits.items() if len(group[0])}
     source = [x.source for x in items] if any(x.source for x in items) else None
-    context = {"reference": [x.targets[0] for x in items], "base": [x.base for x in items]} | ({"source": source} if source else {})
-    return EditedTexts([*families, ALTERNATIVE], [*kinds, "valid"], tuple(map(float, levels)), cluster, status, [x.targets for x in items],
-                       groups, context, [("valid", name, -1) for name in valid], ("base", -1, -1), source=source)
+    context = {"reference": [x.targets[0] for x in items],
+               "base": [x.base for x in items]} | ({"source": source} if source else {})
+    return EditedTexts([*families, ALTERNATIVE], [*kinds, "valid"], tuple(map(float, levels)), cluster,
+                       status, [x.targets for x in items], groups, context,
+                       [("valid", name, -1) for name in valid], ("base", -1, -1), source=source)
 
-def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
-               levels: Sequence[int] = EDIT_LEVELS, seed: int = 0, task: str = "captioning",
-               systems: Mapping[str, Sequence[str]] = {}, # system -> what it wrote of each item, to be scored as well
-               judge: FormJudge | None = None,            # of form: only foils that it cannot tell from their bases
-              ) -> EditedTexts:
+def edit_items(
+    items: Sequence[OwnItem], names: Sequence[str], # of edits
+    levels: Sequence[int] = EDIT_LEVELS, seed: int = 0, task: str = "captioning",
+    systems: Mapping[str, Sequence[str]] = {}, # system -> what it wrote of each item, to be scored as well
+    judge: FormJudge | None = None,                 # of form: only foils that it cannot tell from their bases
+) -> EditedTexts:
     "Every edit on every item at every level; raises InputError where no item has a base."
     status, edits = np.full((len(names) + 1, len(levels), len(items)), NOT_APPLICABLE, np.int8), {}
-    near = [None] * len(items) if judge is None else [(judge.part == p).nonzero()[0].tolist() for p in judge.part]
+    near = ([None] * len(items) if judge is None
+            else [(judge.part == p).nonzero()[0].tolist() for p in judge.part])
     cases = [_case(items, i, near[i]) for i in range(len(items))]
     status[:, :, [not x.base for x in items]] = NO_PARTNER
     for f, name in enumerate([*names, ALTERNATIVE]):
@@ -246,7 +296,8 @@ def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
             found = []
             for i, x in enumerate(items):
                 if not x.base: continue
-                if name != ALTERNATIVE: made = word_edits[name](cases[i], level, rng(seed, "own-edit", name, i))
+                if name != ALTERNATIVE:
+                    made = word_edits[name](cases[i], level, rng(seed, "own-edit", name, i))
                 else: made = (x.other, True) if x.other and l == 0 else None
                 if made is None: continue
                 text, proved = made
@@ -256,11 +307,13 @@ def edit_items(items: Sequence[OwnItem], names: Sequence[str], # of edits
     kinds = [word_edits[n].kind_in(task) for n in names]
     made = _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
     if judge is None: return made
-    def again(name, at, level): return draw_candidates(name, cases, at, level, lambda i: rng(seed, "own-edit", name, i), seed=seed)
+    def again(name, at, level):
+        return draw_candidates(name, cases, at, level, lambda i: rng(seed, "own-edit", name, i), seed=seed)
     return match_by_form(made, judge, again, seed)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #10bc5608
-def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = "captioning", seed: int = 0, judge: FormJudge | None = None) -> EditedTexts:
+def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = "captioning",
+               seed: int = 0, judge: FormJudge | None = None) -> EditedTexts:
     "Every foil as an item of its family; pictures are the clusters."
     names = sorted({f.family for f in foils})
     status, edits = np.full((len(names) + 1, 1, len(items)), NOT_APPLICABLE, np.int8), {}
@@ -276,24 +329,30 @@ def edit_foils(items: Sequence[OwnItem], foils: Sequence[FoilPair], task: str = 
 # %% ../../nbs/probe/080_own_texts.ipynb #6c32c67e
 def own_sentinels(source: bool) -> list[Metric]: # source: whether the items have one
     "What any table of this probe holds besides the metrics and the oracle."
-    def phi(pred, target, source=None): return torch.tensor([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
-    random = TextMetric("random", phi, lambda rows: rows, False, Signature.of(metric="random"), phi_key="random")
+    def phi(pred, target, source=None):
+        return torch.tensor([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
+    random = TextMetric("random", phi, lambda rows: rows, False, Signature.of(metric="random"),
+                        phi_key="random")
     return [random if m.name == "random" else m for m in text_sentinels()] + [SOURCE_ONLY] * source
 
 # %% ../../nbs/probe/080_own_texts.ipynb #db3bef27
-def _bare(text: str) -> list[str]: return re.findall(r"[^\W_]+", text.lower()) # words, without capitals and marks
+def _bare(text: str) -> list[str]: # words, without capitals and marks
+    return re.findall(r"[^\W_]+", text.lower())
 
-def _leads_to(case: TextCase, text: str, valid: Sequence[str]) -> bool: # whether a valid edit leads from the base to a text
+# whether a valid edit leads from the base to a text
+def _leads_to(case: TextCase, text: str, valid: Sequence[str]) -> bool:
     for edit in (word_edits[n] for n in valid):
         level = next((l for l in range(1, edit.steps + 1) if edit.proof(case, text, l)), 0)
         tried = (edit(case, 1, rng(0, "reached", k)) for k in range(8)) if level and edit.steps == 1 else ()
-        if level and (edit.steps > 1 or any(t is not None and _bare(t.text) == _bare(text) for t in tried)): return True
+        if level and (edit.steps > 1 or any(t is not None and _bare(t.text) == _bare(text) for t in tried)):
+            return True
     return False
 
 def text_wrongness(case: TextCase, text: str, valid: Sequence[str]) -> float: # 0 or 1; valid: names of edits
     "1 for a text that is none of the right answers of its item, by all that is known of it."
     if not _bare(text): return 1.0
-    return 0.0 if _bare(text) in map(_bare, (case.text, *case.others)) or _leads_to(case, text, valid) else 1.0
+    return (0.0 if _bare(text) in map(_bare, (case.text, *case.others)) or _leads_to(case, text, valid)
+            else 1.0)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #f9f69ce8
 def oracle_scores(items: Sequence[OwnItem], texts: EditedTexts) -> dict: # group -> (n,)
@@ -307,22 +366,27 @@ def oracle_scores(items: Sequence[OwnItem], texts: EditedTexts) -> dict: # group
             for key, (at, found) in texts.groups.items()}
 
 # %% ../../nbs/probe/080_own_texts.ipynb #b05bee98
-def gap_profile(texts: EditedTexts, metric: Metric, systems: Sequence[str], reps: int, seed: int) -> pd.DataFrame: # as `probe.profile`
+def gap_profile(
+    texts: EditedTexts, metric: Metric, systems: Sequence[str], reps: int, seed: int
+) -> pd.DataFrame: # as `probe.profile`
     "What violations are worth in units of the gap between each two systems."
     base, = texts.item_scores(metric, [("base", -1, -1)])
     there, levels = texts.at(("base", -1, -1)), range(len(texts.levels))
-    edits = {f: texts.item_scores(metric, [("edit", f, l) for l in levels]) for f, kind in enumerate(texts.kinds)
-             if kind in AXES and (texts.status[f] == MATCHED).any()}
+    edits = {f: texts.item_scores(metric, [("edit", f, l) for l in levels])
+             for f, kind in enumerate(texts.kinds) if kind in AXES and (texts.status[f] == MATCHED).any()}
     scores = {s: texts.scores.items(metric, ("system", s, -1)) for s in systems}
     frames = []
     for a, b in [(a, b) for i, a in enumerate(systems) for b in systems[i + 1:]]:
         worse, better = sorted((a, b), key=lambda s: -scores[s].mean())
         moved = base.copy()
         moved[there] += scores[worse] - scores[better]
-        frame = profile([Verdicts(metric.name, texts.families[f], f"{better} - {worse}", bad, moved, texts.cluster, base, levels=texts.levels)
-                         for f, bad in edits.items()], reps=reps, seed=seed)
-        kept = ["metric", "family", "view", "level", "severity", "n", "n_clusters", "exchange", "exchange_low", "exchange_high"]
-        frames.append(frame[frame["family"] != "all"].assign(**{c: np.nan for c in frame.columns if c not in kept}))
+        frame = profile([Verdicts(metric.name, texts.families[f], f"{better} - {worse}", bad, moved,
+                                  texts.cluster, base, levels=texts.levels) for f, bad in edits.items()],
+                        reps=reps, seed=seed)
+        kept = ["metric", "family", "view", "level", "severity", "n", "n_clusters", "exchange",
+                "exchange_low", "exchange_high"]
+        frames.append(frame[frame["family"] != "all"].assign(**{c: np.nan for c in frame.columns
+                                                                if c not in kept}))
     return pd.concat(frames, ignore_index=True)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #5bfd03af
@@ -346,61 +410,81 @@ class _Source:
     systems: list[str]     # that are compared as well
     judge: str = ""        # of form, where foils are matched
 
-def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size: ProbeSize, seed: int, show: bool, sentinels: bool) -> ProbeResult:
+def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size: ProbeSize,
+                     seed: int, show: bool, sentinels: bool) -> ProbeResult:
     began, texts = time.perf_counter(), source.texts
     plain = own_sentinels(texts.source is not None) if sentinels else []
     scores = score_texts([*judged, *plain], texts, show, texts.source)
     if sentinels: scores.add(ORACLE, oracle_scores(source.items, texts))
     texts = replace(texts, scores=scores)
-    sign = partial(Signature.of, probe=f"own-{'foils' if source.label == 'foils' else task}", edited=source.origin, items=len(source.items),
-                   texts=digest([(x.base, *x.targets) for x in source.items]), families=digest(texts.families), **({"form": source.judge} if source.judge else {}))
+    sign = partial(Signature.of, probe=f"own-{'foils' if source.label == 'foils' else task}",
+                   edited=source.origin, items=len(source.items),
+                   texts=digest([(x.base, *x.targets) for x in source.items]),
+                   families=digest(texts.families), **({"form": source.judge} if source.judge else {}))
     result = tabulate(texts, source.label, scores.metrics, size, seed, sign, began, show)
     if len(source.systems) < 2: return result
-    gaps = [gap_profile(texts, m, source.systems, size.reps // 2, seed).assign(source=source.label) for m in scores.metrics if not isinstance(m, SetMetric)]
+    gaps = [gap_profile(texts, m, source.systems, size.reps // 2, seed).assign(source=source.label)
+            for m in scores.metrics if not isinstance(m, SetMetric)]
     return replace(result, profile=pd.concat([result.profile, *gaps], ignore_index=True))
 
 # %% ../../nbs/probe/080_own_texts.ipynb #14ac2aff
-def _own_share(sources: Sequence[_Source], task: str, metrics: Sequence, size: ProbeSize, seed: int, networks: Mapping, show: bool,
-               sentinels: bool, modules: Sequence[str]) -> tuple[list[ProbeResult], dict[str, str]]: # of each source; signatures of the metrics; networks: device, weights
+# of each source; signatures of the metrics; networks: device, weights
+def _own_share(
+    sources: Sequence[_Source], task: str, metrics: Sequence, size: ProbeSize, seed: int,
+    networks: Mapping, show: bool, sentinels: bool, modules: Sequence[str]
+) -> tuple[list[ProbeResult], dict[str, str]]:
     few_threads()
-    for module in modules: importlib.import_module(module) # edits of one's own are registered in this process as well
+    # edits of one's own are registered in this process as well
+    for module in modules:
+        importlib.import_module(module)
     references = [targets for s in sources for targets in s.texts.references]
     judged = text_metrics(task, metrics, references, source=any(s.texts.source for s in sources), **networks)
     found = [_tabulate_source(source, task, judged, size, seed, show, sentinels) for source in sources]
     return found, {m.name: str(m.signature) for m in judged}
 
-def _edit_own(own: OwnTexts, task: str, names: Sequence[str], levels: Sequence[int], base: str, seed: int, judge: FormJudge | None) -> list[_Source]:
+def _edit_own(own: OwnTexts, task: str, names: Sequence[str], levels: Sequence[int], base: str,
+              seed: int, judge: FormJudge | None) -> list[_Source]:
     sources, here = [], None if judge is None else replace(judge, part=judge.part[own.kept])
     for system in own.bases(base):
         items = own.items(seed, system)
         texts = edit_items(items, names, levels, seed, task, own.predictions(), here)
-        sources.append(_Source(system or task, system or "references", items, texts, own.systems, "" if judge is None else judge.name))
+        sources.append(_Source(system or task, system or "references", items, texts, own.systems,
+                               "" if judge is None else judge.name))
     return sources
 
-def _edit_foils(foils: Sequence[FoilPair], refs: References, task: str, size: int, seed: int, judge: FormJudge | None) -> _Source:
+def _edit_foils(foils: Sequence[FoilPair], refs: References, task: str, size: int, seed: int,
+                judge: FormJudge | None) -> _Source:
     items, pairs = foil_items(foils, refs, size, seed)
     place = {n.lstrip("0"): k for k, n in enumerate(refs.names)}
-    here = None if judge is None else replace(judge, part=judge.part[[place[x.name.lstrip("0")] for x in items]])
-    return _Source("foils", "captions of foils", items, edit_foils(items, pairs, task, seed, here), [], "" if judge is None else judge.name)
+    here = (None if judge is None
+            else replace(judge, part=judge.part[[place[x.name.lstrip("0")] for x in items]]))
+    return _Source("foils", "captions of foils", items, edit_foils(items, pairs, task, seed, here), [],
+                   "" if judge is None else judge.name)
 
 # %% ../../nbs/probe/080_own_texts.ipynb #daf300af
-def own_probe(task: str,                        # "captioning", "translation" or "summarization"
-              target,                           # references: COCO json, jsonl, text files, id -> texts
-              preds: Mapping[str, object] | None = None, # system -> file or texts
-              source=None,                      # what translations or summaries were made from
-              metrics: Sequence | None = None,  # names, "package.module:object" or Metric objects; None for the task's default ones
-              *, families: Sequence[str] | None = None, # edits to try, by name or as "package.module:function"; None for all of the task
-              foils: Sequence | None = None,    # files of SugarCrepe or VALSE, whose pictures are among the targets
-              levels: Sequence[int] = EDIT_LEVELS,
-              base: str = "auto",               # what is edited: "references", "predictions", or what the data allow
-              fluent: str | None = None,        # only foils that form does not tell: by "ngrams", or by a causal model, a folder or organization/model@commit
-              scale: str = "default",           # "quick", "default" or "full": size only
-              seed: int = 0, device: str | None = None,
-              weights: Mapping | None = None,   # {name: weights}: see `WeightChoice`
-              workers: int = 1,                 # processes; metrics are shared out among them
-              progress: bool = True,            # a bar on standard error
-             ) -> ProbeResult:                  # sources: the task, or each system whose texts are edited, and "foils" where there are some
-    "How often each metric finds an edited text worse than the text; raises InputError on what is unknown, does not fit, or applies to no item."
+def own_probe(
+    task: str,                                 # "captioning", "translation" or "summarization"
+    target,                                    # references: COCO json, jsonl, text files, id -> texts
+    preds: Mapping[str, object] | None = None, # system -> file or texts
+    source=None,                               # what translations or summaries were made from
+    # names, "package.module:object" or Metric objects; None for the task's default ones
+    metrics: Sequence | None = None,
+    # edits to try, by name or as "package.module:function"; None for all of the task
+    *, families: Sequence[str] | None = None,
+    foils: Sequence | None = None, # files of SugarCrepe or VALSE, whose pictures are among the targets
+    levels: Sequence[int] = EDIT_LEVELS,
+    base: str = "auto", # what is edited: "references", "predictions", or what the data allow
+    # only foils that form does not tell: by "ngrams", or by a causal model, a folder or
+    # organization/model@commit
+    fluent: str | None = None,
+    scale: str = "default",                    # "quick", "default" or "full": size only
+    seed: int = 0, device: str | None = None,
+    weights: Mapping | None = None,            # {name: weights}: see `WeightChoice`
+    workers: int = 1,                          # processes; metrics are shared out among them
+    progress: bool = True,                     # a bar on standard error
+) -> ProbeResult: # sources: the task, or each system whose texts are edited, and "foils" where there are some
+    """How often each metric finds an edited text worse than the text; raises InputError on what is unknown,
+    does not fit, or applies to no item."""
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
     modules = {f.partition(":")[0] for f in families or () if ":" in f and f not in word_edits}
@@ -411,12 +495,17 @@ def own_probe(task: str,                        # "captioning", "translation" or
     names = [m.name for m in found] # before anything else: what is wrong with them is said at once
     own = open_own_texts(target, preds, source, size.items, seed)
     judge = None if fluent is None else form_judge(own.refs.items, model=fluent, seed=seed, device=device)
-    sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed, judge)
+    sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed,
+                        judge)
     check_used(families, sources[0].texts.families, [s.texts.status for s in sources], "items")
-    if foils: sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task, size.items, seed, judge))
-    modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys() # the oracle knows their edits
+    if foils:
+        sources.append(_edit_foils([f for place in foils for f in read_foils(place)], own.refs, task,
+                                   size.items, seed, judge))
+    # the oracle knows their edits
+    modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys()
     shares = split_metrics(specs, workers)
-    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics
-    calls = [partial(_own_share, sources, task, share, size, seed, networks, progress and share is shares[-1], share is shares[0], sorted(modules))
-             for share in shares]
+    # each process has some of the metrics
+    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True))
+    calls = [partial(_own_share, sources, task, share, size, seed, networks, progress and share is shares[-1],
+                     share is shares[0], sorted(modules)) for share in shares]
     return join_parts(share_out(calls, len(calls)), names)

@@ -32,17 +32,20 @@ class DoseCurves:
 
 @dataclass(frozen=True)
 class Verdicts:
-    "What one metric says about one family; higher is worse, NaN where missing; raises InputError when shapes disagree."
+    """What one metric says about one family; higher is worse, NaN where missing; raises InputError when
+    shapes disagree."""
     metric: str
     family: str
-    view: str                            # "item", "paired" or "set"
-    violation: np.ndarray                # (L, N) severities 1..L, mildest first
-    valid: np.ndarray                    # (L, N), or (N,) where alternatives have no severity; all NaN where there are none
-    cluster: np.ndarray                  # (N,) of items; (C,) labels where `draws` is given
-    untouched: np.ndarray | None = None  # (N,) or (L, N); None where it was not scored: changes are then counted from the valid one
-    draws: np.ndarray | None = None      # of sets: (N, C) how often each set drew each cluster, columns in the order of the sorted labels
-    levels: Sequence = ()                # (L,) what the severities are called; 1..L by default
-    curves: "DoseCurves | None" = None   # of a probe whose violations and alternatives have distances
+    view: str                           # "item", "paired" or "set"
+    violation: np.ndarray               # (L, N) severities 1..L, mildest first
+    valid: np.ndarray # (L, N), or (N,) where alternatives have no severity; all NaN where there are none
+    cluster: np.ndarray                 # (N,) of items; (C,) labels where `draws` is given
+    # (N,) or (L, N); None where it was not scored: changes are then counted from the valid one
+    untouched: np.ndarray | None = None
+    # of sets: (N, C) how often each set drew each cluster, columns in the order of the sorted labels
+    draws: np.ndarray | None = None
+    levels: Sequence = ()               # (L,) what the severities are called; 1..L by default
+    curves: "DoseCurves | None" = None  # of a probe whose violations and alternatives have distances
 
     def __post_init__(self):
         shape, columns = np.shape(self.violation), None if self.draws is None else np.shape(self.draws)
@@ -50,17 +53,22 @@ class Verdicts:
             value = getattr(self, name)
             if value is not None and np.shape(value) not in (shape, shape[1:]): raise InputError(
                 f"{self.metric} on {self.family}: {name} has shape {np.shape(value)}, violation {shape}")
-            if value is not None: object.__setattr__(self, name, np.broadcast_to(np.asarray(value, float), shape))
-        if (columns or (len(self.cluster),))[0] != shape[1] or columns and columns[1] != len(np.unique(self.cluster)):
-            raise InputError(f"{self.metric} on {self.family}: {shape[1]} items, {len(self.cluster)} cluster labels, draws {columns}")
+            if value is not None:
+                object.__setattr__(self, name, np.broadcast_to(np.asarray(value, float), shape))
+        if ((columns or (len(self.cluster),))[0] != shape[1] or columns
+            and columns[1] != len(np.unique(self.cluster))):
+            raise InputError(f"{self.metric} on {self.family}: {shape[1]} items, {len(self.cluster)} cluster "
+                             f"labels, draws {columns}")
         if not len(self.levels): object.__setattr__(self, "levels", tuple(range(1, shape[0] + 1)))
 
 # %% ../../nbs/probe/010_profile.ipynb #16775b40
 def _item_means(rows: np.ndarray, cluster: np.ndarray, weights: np.ndarray) -> tuple: # rows (K, N)
-    order, (labels, starts) = np.argsort(cluster, kind="stable"), np.unique(np.sort(cluster), return_index=True)
+    order = np.argsort(cluster, kind="stable")
+    (labels, starts) = np.unique(np.sort(cluster), return_index=True)
     there = np.isfinite(rows)[:, order]
     count = np.add.reduceat(there, starts, axis=1, dtype=float)
-    kept, means = count > 0, np.add.reduceat(np.where(there, rows[:, order], 0), starts, axis=1) / np.maximum(count, 1)
+    kept = count > 0
+    means = np.add.reduceat(np.where(there, rows[:, order], 0), starts, axis=1) / np.maximum(count, 1)
     n = np.where(kept.any(1), kept.sum(1), np.nan)
     value = means.sum(1) / n
     centered = np.where(kept, means - value[:, None], 0)  # around the value: a constant stays exact
@@ -68,7 +76,9 @@ def _item_means(rows: np.ndarray, cluster: np.ndarray, weights: np.ndarray) -> t
     return value, value + found, np.sqrt((centered**2).sum(1) / np.where(n > 1, n - 1, np.nan) / n)
 
 def _set_means(rows: np.ndarray, draws: np.ndarray, weights: np.ndarray) -> tuple: # rows (K, B)
-    value, found, noise = np.full(len(rows), np.nan), np.full((len(weights), len(rows)), np.nan), np.full(len(rows), np.nan)
+    value = np.full(len(rows), np.nan)
+    found = np.full((len(weights), len(rows)), np.nan)
+    noise = np.full(len(rows), np.nan)
     clusters = draws.shape[1]
     for k, row in enumerate(rows):
         kept = np.isfinite(row)
@@ -77,7 +87,8 @@ def _set_means(rows: np.ndarray, draws: np.ndarray, weights: np.ndarray) -> tupl
         value[k], noise[k] = t.mean(), t.std()
         variance, df, slope = set_variance(t, drawn)
         spread, wider = (slope**2).sum(), student.ppf(0.975, df) / student.ppf(0.975, max(clusters - 1, 1))
-        found[:, k] = value[k] + (np.sqrt(variance / spread) * wider if spread > 0 else 0.0) * ((weights - 1) @ slope)
+        found[:, k] = value[k] + (np.sqrt(variance / spread) * wider if spread > 0
+                                  else 0.0) * ((weights - 1) @ slope)
     return value, found, noise
 
 # %% ../../nbs/probe/010_profile.ipynb #9f2b3801
@@ -99,10 +110,13 @@ def _quantile(p: float, clusters: int) -> float: # of Student's law
     return float(student.ppf(p, max(clusters - 1, 1)))
 
 @cache
-def _wide(level: float, clusters: int) -> float: # the level at which percentiles of replicates cover `level` with so few clusters
+# the level at which percentiles of replicates cover `level` with so few clusters
+def _wide(level: float, clusters: int) -> float:
     return float(2 * normal.cdf(_quantile((1 + level) / 2, clusters)) - 1)
 
-def _ends(value: float, found: np.ndarray, clusters: int, level: float = 0.95, share: bool = False) -> tuple[float, float]:
+def _ends(
+    value: float, found: np.ndarray, clusters: int, level: float = 0.95, share: bool = False
+) -> tuple[float, float]:
     found = found[~np.isnan(found)]
     if np.isnan(value) or not len(found): return np.nan, np.nan
     if clusters < 2: return (0.0, 1.0) if share else (-np.inf, np.inf)
@@ -124,28 +138,34 @@ class Known:
         return {name: float(self.value), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 # %% ../../nbs/probe/010_profile.ipynb #ea4f334f
-def _placed(x: np.ndarray, among: np.ndarray, weights: np.ndarray) -> np.ndarray: # share of `among` below x, ties half; NaN where x is
+# share of `among` below x, ties half; NaN where x is
+def _placed(x: np.ndarray, among: np.ndarray, weights: np.ndarray) -> np.ndarray:
     kept = np.isfinite(among)
     order = np.argsort(among[kept], kind="stable")
     sorted_, mass = among[kept][order], np.r_[0, np.cumsum(weights[kept][order])]
     both = mass[np.searchsorted(sorted_, x, "left")] + mass[np.searchsorted(sorted_, x, "right")]
     return np.where(np.isfinite(x) & (mass[-1] > 0), both / (2 * max(mass[-1], 1e-300)), np.nan)
 
-def _placements(v: Verdicts, bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (N,) each: of the violations, of the alternatives
+# (N,) each: of the violations, of the alternatives
+def _placements(v: Verdicts, bad: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     there = np.isfinite(bad) & np.isfinite(good)
     bad, good, weights = np.where(there, bad, np.nan), np.where(there, good, np.nan), np.ones(len(bad))
     if v.draws is None:
         _, inverse = np.unique(v.cluster, return_inverse=True)
-        weights = 1 / np.maximum(np.bincount(inverse, weights=there)[inverse], 1) # every cluster counts the same
+        # every cluster counts the same
+        weights = 1 / np.maximum(np.bincount(inverse, weights=there)[inverse], 1)
     return _placed(bad, good, weights), 1 - _placed(good, bad, weights)
 
 # %% ../../nbs/probe/010_profile.ipynb #9149ff14
-def _ratios(mean: np.ndarray, square: np.ndarray) -> np.ndarray: # 0 where there is nothing, infinite where nothing varies
+# 0 where there is nothing, infinite where nothing varies
+def _ratios(mean: np.ndarray, square: np.ndarray) -> np.ndarray:
     variance = square - mean**2
     spread = np.sqrt(np.where(variance > 1e-12 * square, variance, 0))
-    return np.where(spread > 0, mean / np.where(spread > 0, spread, 1), np.where((mean == 0) | np.isnan(mean), mean, np.copysign(np.inf, mean)))
+    return np.where(spread > 0, mean / np.where(spread > 0, spread, 1),
+                    np.where((mean == 0) | np.isnan(mean), mean, np.copysign(np.inf, mean)))
 
-def _scaled(values: np.ndarray) -> np.ndarray: # (L, N) -> (2, L, N): values and their squares, in a unit that keeps both near 1
+# (L, N) -> (2, L, N): values and their squares, in a unit that keeps both near 1
+def _scaled(values: np.ndarray) -> np.ndarray:
     size = np.nanmax(np.abs(values), initial=0)
     return np.stack([values / (size or 1), (values / (size or 1)) ** 2])
 
@@ -154,7 +174,8 @@ def _levels(v: Verdicts, average: Callable) -> list[dict]: # of each level: name
     start = good if v.untouched is None else v.untouched
     middle = np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in bad])
     placed = np.stack([_placements(v, *pair) for pair in zip(bad, good)], axis=1)
-    shares = np.stack([*placed, wins(bad, good), np.where(np.isfinite(placed[0]), wins(np.broadcast_to(middle[:, None], bad.shape), good), np.nan)])
+    shares = np.stack([*placed, wins(bad, good), np.where(np.isfinite(placed[0]),
+        wins(np.broadcast_to(middle[:, None], bad.shape), good), np.nan)])
     sizes = np.concatenate([_scaled(x) for x in (bad - start, bad - good, good - start)])
     value, found, _ = average(np.concatenate([shares, sizes]))
     def at(l: int) -> dict:
@@ -162,17 +183,20 @@ def _levels(v: Verdicts, average: Callable) -> list[dict]: # of each level: name
         known = {"auc": Known(x[0], many[0] + many[1] - x[1], True)}
         known |= {name: Known(x[k], many[k], True) for name, k in (("accuracy", 2), ("specificity", 3))}
         pairs = zip(("sensitivity", "effect", "valid_effect"), (4, 6, 8))
-        return known | {name: Known(float(_ratios(x[k], x[k + 1])), _ratios(many[k], many[k + 1])) for name, k in pairs}
+        return known | {name: Known(float(_ratios(x[k], x[k + 1])), _ratios(many[k], many[k + 1]))
+                        for name, k in pairs}
     return [at(l) for l in range(len(bad))]
 
-def _mean_known(known: Sequence[Known], weights: Sequence[float] | None = None) -> Known: # over levels or families; those without a value are left out
+# over levels or families; those without a value are left out
+def _mean_known(known: Sequence[Known], weights: Sequence[float] | None = None) -> Known:
     there = [not np.isnan(k.value) for k in known]
     kept = [k for k, ok in zip(known, there) if ok]
     if not kept: return known[0]
     share = np.ones(len(kept)) if weights is None else np.maximum(np.asarray(weights, float)[there], 1e-9)
     share = share / share.sum()
     with np.errstate(invalid="ignore"): # an oracle's effect may be infinite
-        return replace(kept[0], value=float(share @ [k.value for k in kept]), found=share @ np.stack([k.found for k in kept]))
+        return replace(kept[0], value=float(share @ [k.value for k in kept]),
+                       found=share @ np.stack([k.found for k in kept]))
 
 # %% ../../nbs/probe/010_profile.ipynb #df408215
 def isotonic(curves: np.ndarray, # (R, L)
@@ -192,7 +216,8 @@ def crossing(severities: np.ndarray, # (K,) rising
     last = np.where((margin < 0).any(1), K - 1 - np.argmax((margin < 0)[:, ::-1], axis=1), -1)
     here = np.clip(last, 0, K - 2)
     low, high = margin[rows, here], margin[rows, here + 1]
-    between = severities[here] + (severities[here + 1] - severities[here]) * -low / np.where(high > low, high - low, 1)
+    between = severities[here] + (severities[here + 1] - severities[here]) * -low / np.where(high > low,
+        high - low, 1)
     return np.where(last < 0, severities[0], np.where(last == K - 1, np.inf, between))
 
 # %% ../../nbs/probe/010_profile.ipynb #bb1cabcc
@@ -203,9 +228,11 @@ def thresholds(severities: np.ndarray, # (L,) rising, above 0
                noise: np.ndarray,      # (L,) standard error of those means
                clusters: int,
               ) -> tuple:              # (R,) detection threshold, (R,) saturation, (R, L) isotonic fit
-    "Where the isotonic curve can be told from 0 at 5 %, and where it has covered 90 % of its range; inf and NaN where nowhere."
+    """Where the isotonic curve can be told from 0 at 5 %, and where it has covered 90 % of its range; inf and
+    NaN where nowhere."""
     fit, zero = np.maximum(isotonic(change), 0), np.zeros((len(change), 1))
-    need = (_quantile(0.975, clusters) + _quantile(POWER, clusters)) * np.maximum(noise, 1e-12 * max(fit.max(), 1e-12))
+    need = (_quantile(0.975, clusters) + _quantile(POWER, clusters)) * np.maximum(noise,
+        1e-12 * max(fit.max(), 1e-12))
     where = np.r_[0.0, severities]
     told = crossing(where, np.concatenate([zero - need[0], np.where(fit > 0, fit - need, -need)], axis=1))
     full = crossing(where, np.concatenate([zero, fit], axis=1) - 0.9 * fit[:, -1:])
@@ -216,21 +243,29 @@ def fieller(above: float, below: float,   # numerator and denominator, two means
             covariance: np.ndarray,       # (2, 2) of the two means
             quantile: float = 1.96,
            ) -> tuple[float, float, float]: # rate, low, high
-    "A ratio of means with its interval (Fieller 1954), unbounded where the denominator may be 0; NaN where it is negative or both are 0."
-    if not np.isfinite([above, below]).all() or below < 0 or above == below == 0: return np.nan, np.nan, np.nan
-    if not np.isfinite(covariance).all(): return above / below if below > 0 else np.nan, -np.inf, np.inf # of one cluster
+    """A ratio of means with its interval (Fieller 1954), unbounded where the denominator may be 0; NaN where
+    it is negative or both are 0."""
+    if not np.isfinite([above, below]).all() or below < 0 or above == below == 0:
+        return np.nan, np.nan, np.nan
+    # of one cluster
+    if not np.isfinite(covariance).all():
+        return above / below if below > 0 else np.nan, -np.inf, np.inf
     q = quantile**2 * covariance
     a, b, c = below**2 - q[1, 1], above * below - q[0, 1], above**2 - q[0, 0]
     rate = above / below if below > 0 else np.copysign(np.inf, above)
     if below == 0 and q[1, 1] == 0: return rate, rate, rate
     root = np.sqrt(max(b * b - a * c, 0))
     if a > 0: return rate, (b - root) / a, (b + root) / a
-    if c > 0 and above > 0: return rate, (b - root) / a if a < 0 else c / (2 * b), np.inf # 0 is not among them: the positive branch
+    # 0 is not among them: the positive branch
+    if c > 0 and above > 0:
+        return rate, (b - root) / a if a < 0 else c / (2 * b), np.inf
     return rate, -np.inf, np.inf
 
 # %% ../../nbs/probe/010_profile.ipynb #d16a59a4
-def _reached(x: np.ndarray, y: np.ndarray, value: np.ndarray, first: bool) -> np.ndarray: # x, y (K+1, N) from 0; value (L, N) -> (L, N)
-    "Where rising curves have a value: the first place, or the last; beyond the end the end itself, or infinity."
+# x, y (K+1, N) from 0; value (L, N) -> (L, N)
+def _reached(x: np.ndarray, y: np.ndarray, value: np.ndarray, first: bool) -> np.ndarray:
+    """Where rising curves have a value: the first place, or the last; beyond the end the end itself, or
+    infinity."""
     passed = ((y[:, None] < value) if first else (y[:, None] <= value)).sum(0)
     k = np.clip(passed, 1, len(x) - 1)
     at = lambda points, i: np.take_along_axis(points, i, axis=0)
@@ -239,10 +274,13 @@ def _reached(x: np.ndarray, y: np.ndarray, value: np.ndarray, first: bool) -> np
     beyond = x[-1] if first else np.inf
     return np.where(passed == 0, 0.0, np.where(passed == len(x), beyond, inside))
 
-def _looked_up(scores: np.ndarray, at: np.ndarray, curve: np.ndarray, curve_at: np.ndarray, untouched: np.ndarray) -> tuple: # (L, N), (L, N), (K, N), (K, N), (N,)
-    "The smallest and largest part of its own distance at which each score lies on the curve of the others, (L, N) each."
+# (L, N), (L, N), (K, N), (K, N), (N,)
+def _looked_up(scores: np.ndarray, at: np.ndarray, curve: np.ndarray, curve_at: np.ndarray,
+               untouched: np.ndarray) -> tuple:
+    """The smallest and largest part of its own distance at which each score lies on the curve of the others,
+    (L, N) each."""
     there, columns = np.isfinite(curve) & np.isfinite(curve_at), np.arange(curve.shape[1])
-    end = np.where(there, curve_at, -np.inf).argmax(0)                               # what is missing repeats the end
+    end = np.where(there, curve_at, -np.inf).argmax(0) # what is missing repeats the end
     x, y = (np.where(there, points, points[end, columns]) for points in (curve_at, curve - untouched))
     order = x.argsort(0, kind="stable")
     x, y = (np.take_along_axis(points, order, axis=0) for points in (x, y))
@@ -252,7 +290,8 @@ def _looked_up(scores: np.ndarray, at: np.ndarray, curve: np.ndarray, curve_at: 
     change = np.where(known, scores - untouched, 0.0)
     return tuple(np.where(known, _reached(x, y, change, first) / at, np.nan) for first in (True, False))
 
-def exchange_bounds(c: DoseCurves) -> tuple[np.ndarray, np.ndarray]: # (L + K, N) each: of violations, then of alternatives; NaN where not looked at
+# (L + K, N) each: of violations, then of alternatives; NaN where not looked at
+def exchange_bounds(c: DoseCurves) -> tuple[np.ndarray, np.ndarray]:
     "The smallest and the largest amount of the alternative that one unit of the violation may be worth."
     low, high = _looked_up(c.violation, c.distance, c.valid, c.valid_distance, c.untouched)
     back = _looked_up(c.valid, c.valid_distance, c.violation, c.distance, c.untouched)
@@ -274,16 +313,19 @@ def exchange_of_curves(c: DoseCurves,
                        average: Callable,  # as `averager` makes it
                        clusters: int,
                       ) -> dict: # exchange, exchange_low, exchange_high, exchange_n, exchange_bounded
-    "The rate that half of the items lie above, with its interval, and how many rates are known and how many only bounded."
+    """The rate that half of the items lie above, with its interval, and how many rates are known and how many
+    only bounded."""
     low, high = exchange_bounds(c)
     known = np.isfinite(low) | np.isinf(low)
-    row = {"exchange_n": int(known.sum()), "exchange_bounded": int((known & ~(high <= low * (1 + 1e-9))).sum())}
+    row = {"exchange_n": int(known.sum()),
+           "exchange_bounded": int((known & ~(high <= low * (1 + 1e-9))).sum())}
     if not known.any(): return row | {"exchange": np.nan, "exchange_low": np.nan, "exchange_high": np.nan}
     both = np.concatenate([low[known], high[known]])
     some = both[np.isfinite(both) & (both > 0)]
     rates = np.unique(np.r_[0, np.quantile(some, np.linspace(0, 1, RATES)) if len(some) else 1.0])
     count = np.where(known.any(0), known.sum(0), np.nan)
-    shares = [((bound > rates[:, None, None]) & known).sum(1) / count for bound in (low, high)]   # (rates, N): of each item's
+    # (rates, N): of each item's
+    shares = [((bound > rates[:, None, None]) & known).sum(1) / count for bound in (low, high)]
     value, found, _ = average(np.stack(shares))
     middle = value.mean(0)
     row["exchange"] = np.nan if np.ptp(middle) == 0 and middle[0] == 0.5 else _passes_half(rates, middle)
@@ -292,7 +334,7 @@ def exchange_of_curves(c: DoseCurves,
     ends = []
     for k, end in ((0, (1 - wide) / 2), (1, (1 + wide) / 2)):
         limit = np.quantile(found[:, k], end, axis=0, method="inverted_cdf")
-        sure = wilson(value[k], clusters)[1 + k]                                       # where all agree, replicates do as well
+        sure = wilson(value[k], clusters)[1 + k] # where all agree, replicates do as well
         ends.append(_passes_half(rates, np.where((value[k] == 0) | (value[k] == 1), sure, limit)))
     return row | {"exchange_low": ends[0], "exchange_high": ends[1]}
 
@@ -300,12 +342,15 @@ def exchange_of_curves(c: DoseCurves,
 SHARED = ("sensitivity", "effect", "valid_effect", "specificity", "accuracy", "auc") # quantities of every row
 QUANTITIES = (*SHARED, "trend", "threshold", "saturation", "exchange")
 
-def _exchange(change: tuple, moved: tuple, where, clusters: int) -> dict: # values and replicates of both changes; where: levels
-    if np.isnan(moved[0][where]).all(): return {"exchange": np.nan, "exchange_low": np.nan, "exchange_high": np.nan}
+# values and replicates of both changes; where: levels
+def _exchange(change: tuple, moved: tuple, where, clusters: int) -> dict:
+    if np.isnan(moved[0][where]).all():
+        return {"exchange": np.nan, "exchange_low": np.nan, "exchange_high": np.nan}
     means = [np.nanmean(values[where]) for values, _ in (change, moved)]
     found = np.stack([np.nanmean(x[:, where].reshape(len(x), -1), axis=1) for _, x in (change, moved)])
     covariance = np.cov(found) if clusters > 1 else np.full((2, 2), np.inf)
-    return dict(zip(("exchange", "exchange_low", "exchange_high"), map(float, fieller(*means, covariance, _quantile(0.975, clusters)))))
+    return dict(zip(("exchange", "exchange_low", "exchange_high"),
+                    map(float, fieller(*means, covariance, _quantile(0.975, clusters)))))
 
 @dataclass
 class _Dose:
@@ -318,29 +363,38 @@ class _Dose:
 def _dose(v: Verdicts, average: Callable, clusters: int) -> _Dose:
     start = v.valid if v.untouched is None else v.untouched
     change, found, noise = average(v.violation - start)
-    moved = average(np.where(np.isfinite(v.violation) & (v.untouched is not None), v.valid - start, np.nan))[:2]
-    there, fit = np.isfinite(change) & np.isfinite(noise), np.full(len(change), np.nan) # a single cluster says nothing about chance
+    moved = average(np.where(np.isfinite(v.violation) & (v.untouched is not None), v.valid - start,
+                             np.nan))[:2]
+    # a single cluster says nothing about chance
+    there = np.isfinite(change) & np.isfinite(noise)
+    fit = np.full(len(change), np.nan)
     told = full = Known(np.nan, np.full(len(found), np.nan))
     if there.any():
-        severities, curves = np.arange(1.0, len(change) + 1)[there], np.where(np.isfinite(found), found, change)[:, there]
+        severities = np.arange(1.0, len(change) + 1)[there]
+        curves = np.where(np.isfinite(found), found, change)[:, there]
         (one,), (end,), (fit[there],) = thresholds(severities, change[None, there], noise[there], clusters)
         ones, ends, _ = thresholds(severities, curves, noise[there], clusters)
         told, full = Known(one, ones), Known(end, ends)
     at_start = np.where(np.isfinite(v.violation - start).any(0), 0.0, np.nan)
-    slope = Known(*(x[..., 0] for x in average(trend(np.concatenate([at_start[None], v.violation - start]))[None])[:2]))
+    slope = Known(*(x[..., 0]
+                    for x in average(trend(np.concatenate([at_start[None], v.violation - start]))[None])[:2]))
     return _Dose((change, found), moved, fit, {"threshold": told, "saturation": full, "trend": slope})
 
 # %% ../../nbs/probe/010_profile.ipynb #a3041573
-def _columns(known: dict, clusters: int) -> dict: return {k: x for name, one in known.items() for k, x in one.columns(name, clusters).items()}
+def _columns(known: dict, clusters: int) -> dict:
+    return {k: x for name, one in known.items() for k, x in one.columns(name, clusters).items()}
 
-def _clusters(v: Verdicts, rows: np.ndarray) -> int: # how many clusters these rows (., N) of verdicts come from
+# how many clusters these rows (., N) of verdicts come from
+def _clusters(v: Verdicts, rows: np.ndarray) -> int:
     at = rows.any(0)
     return len(np.unique(v.cluster[at])) if v.draws is None else int((v.draws[at] > 0).any(0).sum())
 
 def _rows(v: Verdicts, weights: np.ndarray) -> tuple[list[dict], dict]: # rows; name -> Known of the row "all"
     average, there = averager(v, weights), np.isfinite(v.violation)
     clusters = _clusters(v, there)
-    dose, levels, common = _dose(v, average, clusters), _levels(v, average), {"metric": v.metric, "family": v.family, "view": v.view}
+    dose = _dose(v, average, clusters)
+    levels = _levels(v, average)
+    common = {"metric": v.metric, "family": v.family, "view": v.view}
     rows = []
     for l, known in enumerate(levels):
         n, many = int(there[l].sum()), _clusters(v, there[l:l + 1])
@@ -349,45 +403,59 @@ def _rows(v: Verdicts, weights: np.ndarray) -> tuple[list[dict], dict]: # rows; 
         row |= Known(dose.change[0][l], dose.change[1][:, l]).columns("change", many)
         worth = {} if v.curves else _exchange(dose.change, dose.moved, slice(l, l + 1), many)
         rows.append(row | worth | _columns(known, many))
-    total = {name: _mean_known([known[name] for known in levels], there.sum(1)) for name in SHARED} | dose.known
-    reached = [l + 1.0 for l in range(len(levels)) if np.isfinite(dose.fit[l]) and l + 1 >= total["threshold"].value]
+    total = {name: _mean_known([known[name] for known in levels], there.sum(1))
+             for name in SHARED} | dose.known
+    reached = [l + 1.0 for l in range(len(levels))
+               if np.isfinite(dose.fit[l]) and l + 1 >= total["threshold"].value]
     valid = dose.moved[0][np.isfinite(dose.moved[0])]
-    row = common | {"level": "all", "n": int(there.sum()), "n_clusters": clusters, "valid_change": valid.mean() if len(valid) else np.nan}
+    row = common | {"level": "all", "n": int(there.sum()), "n_clusters": clusters,
+                    "valid_change": valid.mean() if len(valid) else np.nan}
     row |= {"detected_from": reached[0] if reached else np.inf if clusters else np.nan}
-    worth = exchange_of_curves(v.curves, average, clusters) if v.curves else _exchange(dose.change, dose.moved, slice(None), clusters)
+    worth = (exchange_of_curves(v.curves, average, clusters) if v.curves
+             else _exchange(dose.change, dose.moved, slice(None), clusters))
     return [*rows, row | worth | _columns(total, clusters)], total
 
 # %% ../../nbs/probe/010_profile.ipynb #ab71d9fc
-ALL_FAMILIES = {"violation": "all", "less": "all less", "form": "all form"} # kind -> name of the row over its families
+# kind -> name of the row over its families
+ALL_FAMILIES = {"violation": "all", "less": "all less", "form": "all form"}
 
 def _over_families(metric: str, view: str, kind: str, known: Sequence[dict], clusters: int) -> dict:
     middle = lambda rows: np.quantile(rows, 0.5, axis=0, method="inverted_cdf")
     ends = [k["threshold"] for k in known if not np.isnan(k["threshold"].value)]
-    row = {"metric": metric, "family": ALL_FAMILIES[kind], "view": view, "level": "all", "n": len(ends), "n_clusters": clusters}
+    row = {"metric": metric, "family": ALL_FAMILIES[kind], "view": view, "level": "all", "n": len(ends),
+           "n_clusters": clusters}
     row |= _columns({name: _mean_known([k[name] for k in known]) for name in (*SHARED, "trend")}, clusters)
     if not ends: return row
-    row |= Known(float(middle([e.value for e in ends])), middle(np.stack([e.found for e in ends]))).columns("threshold", clusters)
+    row |= Known(float(middle([e.value for e in ends])),
+                 middle(np.stack([e.found for e in ends]))).columns("threshold", clusters)
     return row | {"detected": float(np.mean([np.isfinite(e.value) for e in ends]))}
 
 def _with_ledger(frame: pd.DataFrame, ledger: pd.DataFrame) -> pd.DataFrame: # applicable, matched
-    ledger = ledger.assign(share=1 - ledger["not_applicable"] / ledger["n"], paired=ledger["matched"] / ledger["n"])
-    both = ledger.groupby("family")[["share", "paired"]].mean().rename(columns={"share": "applicable", "paired": "matched"})
+    ledger = ledger.assign(share=1 - ledger["not_applicable"] / ledger["n"],
+                           paired=ledger["matched"] / ledger["n"])
+    both = ledger.groupby("family")[["share", "paired"]].mean().rename(columns={"share": "applicable",
+        "paired": "matched"})
     return frame.drop(columns=["applicable", "matched"], errors="ignore").join(both, on="family")
 
 _NAMES = ("source", "metric", "family", "view", "level")
-COLUMNS = [*_NAMES[1:], "severity", "n", "n_clusters", *(f"{q}{end}" for q in ("change", *QUANTITIES) for end in ("", "_low", "_high")),
-           "exchange_n", "exchange_bounded", "isotonic", "valid_change", "detected_from", "detected", "applicable", "matched"]
+COLUMNS = [*_NAMES[1:], "severity", "n", "n_clusters", *(f"{q}{end}" for q in ("change", *QUANTITIES)
+    for end in ("", "_low", "_high")), "exchange_n", "exchange_bounded", "isotonic", "valid_change",
+           "detected_from", "detected", "applicable", "matched"]
 
 # %% ../../nbs/probe/010_profile.ipynb #91c85c24
 def empty_profile() -> pd.DataFrame:
     "The frame of a probe that was run before there were profiles."
-    return pd.DataFrame({name: pd.Series(dtype=str if name in _NAMES else float) for name in ("source", *COLUMNS)})
+    return pd.DataFrame({name: pd.Series(dtype=str if name in _NAMES else float)
+                         for name in ("source", *COLUMNS)})
 
-def profile(verdicts: Iterable[Verdicts],         # of one source: all share the same clusters
-            ledger: pd.DataFrame | None = None,   # of the probe: family, level, n, matched, not_applicable, …
-            reps: int = 500,                      # bootstrap replicates
-            seed: int = 0,
-           ) -> pd.DataFrame:                     # COLUMNS; a row per metric, family, view and level, and one per metric and view over the families of each kind
+def profile(
+    verdicts: Iterable[Verdicts],       # of one source: all share the same clusters
+    ledger: pd.DataFrame | None = None, # of the probe: family, level, n, matched, not_applicable, …
+    reps: int = 500,                    # bootstrap replicates
+    seed: int = 0,
+    # COLUMNS; a row per metric, family, view and level, and one per metric and view over the families of each
+    # kind
+) -> pd.DataFrame:
     "What the verdicts say about each metric; raises InputError where they do not share their clusters."
     rows, known, weights, kinds = [], {}, None, {}
     if ledger is not None and "kind" in ledger: kinds = dict(zip(ledger["family"], ledger["kind"]))
@@ -395,11 +463,14 @@ def profile(verdicts: Iterable[Verdicts],         # of one source: all share the
         count = len(np.unique(v.cluster))
         if weights is None: weights = bootstrap_weights(count, reps, rng(seed, "profile"))
         if count != weights.shape[1]:
-            raise InputError(f"{v.metric} on {v.family}: {count} clusters, {weights.shape[1]} before; profile one source at a time")
+            raise InputError(f"{v.metric} on {v.family}: {count} clusters, {weights.shape[1]} before; "
+                             "profile one source at a time")
         more, total = _rows(v, weights)
         rows += more
         kind = kinds.get(v.family, "violation")
-        if kind in ALL_FAMILIES: known.setdefault((v.metric, v.view, kind), []).append((total, more[-1]["n_clusters"]))
-    rows += [_over_families(*which, [k for k, _ in found], max(n for _, n in found)) for which, found in known.items()]
+        if kind in ALL_FAMILIES:
+            known.setdefault((v.metric, v.view, kind), []).append((total, more[-1]["n_clusters"]))
+    rows += [_over_families(*which, [k for k, _ in found], max(n for _, n in found))
+             for which, found in known.items()]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     return frame if ledger is None else _with_ledger(frame, ledger)

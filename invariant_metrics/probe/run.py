@@ -14,7 +14,8 @@ from ..core import InputError, check_device, checked_arguments, package_version,
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..files import digest
 from .task import ProbeResult, combine_results
-from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions, write_run
+from ..runs import (RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions,
+                                    write_run)
 
 # %% ../../nbs/probe/090_run.ipynb #dd714c8f
 PROBES = ("colorization", "images", "captioning", "translation", "summarization")
@@ -29,22 +30,30 @@ def probe_kind(task: str,    # of PROBES
     return "photographs" if task == "colorization" and not pred else "pictures"
 
 # %% ../../nbs/probe/090_run.ipynb #d9349803
-HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",), "regions": ("photographs", "pictures"),
-              "recursive": ("photographs", "pictures"), "side": ("pictures",), "base": ("texts",), "fluent": ("texts",),
-              "valid": ("own world", "photographs", "pictures"), "matched": ("own world", "photographs", "pictures")} # option -> kinds of probe
-UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None, "base": "auto", "fluent": None, "valid": None, "matched": None}
+# option -> kinds of probe
+HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",),
+              "regions": ("photographs", "pictures"), "recursive": ("photographs", "pictures"),
+              "side": ("pictures",), "base": ("texts",), "fluent": ("texts",),
+              "valid": ("own world", "photographs", "pictures"),
+              "matched": ("own world", "photographs", "pictures")}
+UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None,
+         "base": "auto", "fluent": None, "valid": None, "matched": None}
 
-def check_probe(task: str, scale: str, target=None, pred=(), **options) -> None: # options: of UNSET, as of `run_probe`
+def check_probe(task: str, scale: str, target=None, pred=(), **options,
+               ) -> None: # options: of UNSET, as of `run_probe`
     "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
     if task not in PROBES: raise unknown("task", task, PROBES)
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     if pred and target is None: raise InputError("predictions are held against references: give --target")
     if task not in TEXT_PROBES and isinstance(target, (list, tuple)):
-        raise InputError(f"the probe of {task} has one folder of true pictures, and --target names {len(target)}")
+        raise InputError(f"the probe of {task} has one folder of true pictures, "
+                         f"and --target names {len(target)}")
     if task == "summarization" and target is None:
-        raise InputError("summarization has no world of its own here: give --target, and --source where there is one")
+        raise InputError("summarization has no world of its own here: give --target, "
+                         "and --source where there is one")
     if options.get("encoder") and task in TEXT_PROBES:
-        raise InputError(f"--encoder has no effect on the probe of {task}; name the networks of its metrics with --weights NAME=WEIGHTS")
+        raise InputError(f"--encoder has no effect on the probe of {task}; name the networks of its metrics "
+                         "with --weights NAME=WEIGHTS")
     kind, without = probe_kind(task, target, pred), "" if target is not None else " without --target"
     for name, value in options.items():
         given = value is not UNSET[name] and value != UNSET[name] and value != []
@@ -61,7 +70,8 @@ def _system_names(preds: Sequence[str | Path]) -> dict[str, Path]: # system -> p
     return dict(zip(names, map(Path, preds)))
 
 def _place(x): # as it is recorded: a path, or nothing where the items themselves were given
-    if isinstance(x, (list, tuple)) and all(isinstance(p, (str, Path)) and Path(p).exists() for p in x): return [_place(p) for p in x]
+    if isinstance(x, (list, tuple)) and all(isinstance(p, (str, Path)) and Path(p).exists() for p in x):
+        return [_place(p) for p in x]
     return str(Path(x).resolve()) if isinstance(x, (str, Path)) else None
 
 def _content(x, recursive: bool): # what identifies it
@@ -72,75 +82,92 @@ def _content(x, recursive: bool): # what identifies it
 def _settings(places: Mapping, plain: Mapping) -> dict:
     content = {k: _content(v, plain["recursive"]) for k, v in places.items()}
     if plain.get("fluent") not in (None, "ngrams"): content["fluent"] = resolve(plain["fluent"]).revision
-    return {"command": "probe", **plain, **{k: _place(v) for k, v in places.items()}, "content": content, "version": package_version()}
+    return {"command": "probe", **plain, **{k: _place(v) for k, v in places.items()}, "content": content,
+            "version": package_version()}
 
 # %% ../../nbs/probe/090_run.ipynb #64b6516d
-def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping, side: int | None, common: Mapping) -> ProbeResult:
+def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping, side: int | None,
+                    common: Mapping) -> ProbeResult:
     from invariant_metrics.probe.images import color_probe
     from invariant_metrics.probe.own_images import image_probe
     sized, looks = {} if side is None else {"side": side}, dict(looks)
     beside = {name: value for name in ("valid", "matched") if (value := looks.pop(name)) is not None}
     if kind == "photographs": return color_probe([target], **beside, **looks, **common)
-    if kind == "pictures": return image_probe(target, pred or None, task=task, **beside, **looks, **sized, **common)
+    if kind == "pictures":
+        return image_probe(target, pred or None, task=task, **beside, **looks, **sized, **common)
     if task == "colorization": return color_probe(["photos", "scenes"], **beside, **common)
-    return combine_results([image_probe(place, task=task, **beside, **common) for place in ("photos", "scenes")])
+    return combine_results([image_probe(place, task=task, **beside, **common)
+                            for place in ("photos", "scenes")])
 
-def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str, fluent: str | None, common: Mapping) -> ProbeResult:
+def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str,
+                 fluent: str | None, common: Mapping) -> ProbeResult:
     if target is None:
         from invariant_metrics.probe.worlds import text_probe
         return text_probe(task, **common)
     from invariant_metrics.probe.own_texts import own_probe
-    return own_probe(task, target, pred or None, source, foils=foils or None, base=base, fluent=fluent, **common)
+    return own_probe(task, target, pred or None, source, foils=foils or None, base=base, fluent=fluent,
+                     **common)
 
 # %% ../../nbs/probe/090_run.ipynb #10619f95
 @checked_arguments
-def run_probe(task: str,                             # of PROBES
-              target=None,                           # the user's references or true pictures; None: the package's own
-              pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
-              *, source: str | Path | None = None,   # what texts were made from
-              metrics: Sequence[str] | None = None,  # names or "package.module:object"; None: the usual ones of the task
-              families: Sequence[str] | None = None, # kinds of violation; None: all of the task
-              foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE
-              regions: str | Path | None = None,     # folder of label maps STEM_aK.png
-              recursive: bool = False,
-              side: int | None = None,               # pixels of the true pictures that are looked at
-              base: str = "auto",                    # texts that are edited: "references", "predictions", or what the data allow
-              fluent: str | None = None,             # only foils of texts that form does not tell: by "ngrams", or by a causal model
-              valid: str | None = None,              # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
-              matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
-              out: str | Path | None = None,         # run folder; default runs/probe-<task>
-              overwrite: bool = False,               # replace another run in the folder
-              scale: str = "default",                # size only
-              seed: int = 0,
-              device: str | None = None,
-              weights=None,                          # {name: weights}: see `WeightChoice`
-              encoder: str | None = None,            # for the metrics of pictures that take one
-              workers: int = 2,                      # processes
-              progress: bool = True,
-             ) -> tuple[Path, ProbeResult]:          # the run folder
-    "A probe in a run folder, or the same one if it is there already; raises InputError on whatever is unknown or does not fit."
+def run_probe(
+    task: str,                             # of PROBES
+    target=None,                           # the user's references or true pictures; None: the package's own
+    pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
+    *, source: str | Path | None = None,   # what texts were made from
+    metrics: Sequence[str] | None = None, # names or "package.module:object"; None: the usual ones of the task
+    families: Sequence[str] | None = None, # kinds of violation; None: all of the task
+    foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE
+    regions: str | Path | None = None,     # folder of label maps STEM_aK.png
+    recursive: bool = False,
+    side: int | None = None,               # pixels of the true pictures that are looked at
+    base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
+    # only foils of texts that form does not tell: by "ngrams", or by a causal model
+    fluent: str | None = None,
+    valid: str | None = None, # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
+    matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
+    out: str | Path | None = None,         # run folder; default runs/probe-<task>
+    overwrite: bool = False,               # replace another run in the folder
+    scale: str = "default",                # size only
+    seed: int = 0,
+    device: str | None = None,
+    weights=None,                          # {name: weights}: see `WeightChoice`
+    encoder: str | None = None,            # for the metrics of pictures that take one
+    workers: int = 2,                      # processes
+    progress: bool = True,
+) -> tuple[Path, ProbeResult]: # the run folder
+    """A probe in a run folder, or the same one if it is there already; raises InputError on whatever is
+    unknown or does not fit."""
     foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
-    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive, side=side, base=base, encoder=encoder,
-                valid=valid, matched=matched, fluent=fluent)
+    check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive,
+                side=side, base=base, encoder=encoder, valid=valid, matched=matched, fluent=fluent)
     check_device(device or "cpu")
     systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
-    places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils), "regions": regions}
-    plain = dict(task=task, metrics=list(metrics) if metrics else None, families=list(families) if families else None, recursive=recursive,
-                 side=side, base=base, valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu", encoder=encoder,
-                 weights=chosen_record(weights), **({} if fluent is None else {"fluent": fluent}))
+    places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
+              "regions": regions}
+    plain = dict(task=task, metrics=list(metrics) if metrics else None,
+                 families=list(families) if families else None, recursive=recursive, side=side, base=base,
+                 valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu",
+                 encoder=encoder, weights=chosen_record(weights),
+                 **({} if fluent is None else {"fluent": fluent}))
     settings = _settings(places, plain)
     begun = time.perf_counter()
-    common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device, weights=weights,
-                  workers=workers, progress=progress)
-    with clean_refusal(out), peak_memory() as seen: # a refused command leaves the folder free for the mended one
+    common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device,
+                  weights=weights, workers=workers, progress=progress)
+    # a refused command leaves the folder free for the mended one
+    with clean_refusal(out), peak_memory() as seen:
         meta = open_run(out, settings, overwrite=overwrite)
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
-        if task in TEXT_PROBES: found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, fluent, common)
+        if task in TEXT_PROBES:
+            found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, fluent,
+                                 common)
         else:
             looks = dict(regions=regions, recursive=recursive, valid=valid, matched=matched)
             common["encoder"] = encoder
-            found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side, common)
+            found = _probe_pictures(task, probe_kind(task, target, pred), target, systems, looks, side,
+                                    common)
     found.save(out/"probe")
     part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
-    write_run(out, meta | {"status": "finished", "versions": versions(), "parts": {"probe": part}, "peak_memory_bytes": seen["bytes"]})
+    write_run(out, meta | {"status": "finished", "versions": versions(), "parts": {"probe": part},
+                           "peak_memory_bytes": seen["bytes"]})
     return out, found

@@ -29,13 +29,17 @@ from .profile import ALL_FAMILIES, DoseCurves, Verdicts
 # %% ../../nbs/probe/020_tables.ipynb #0ebedf89
 UNTRIED, MATCHED, NO_PARTNER, NOT_APPLICABLE, UNMATCHED, TOLD = range(6)
 
-def ledger_table(status: np.ndarray,             # (F, L, N) of the six codes
-                 families: Sequence[str],
-                 kinds: Sequence[str],           # of each family, of `colors.EDIT_KINDS`
-                 levels: Sequence[float],
-                 gap: np.ndarray | None = None,  # (F, L) largest difference of PSNR in a pair; None for texts
-                 form: pd.DataFrame | None = None, # family, level, and the AUC by form; None where no judge of form was asked
-                ) -> pd.DataFrame: # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db; with a judge told_by_form and what it says
+def ledger_table(
+    status: np.ndarray,            # (F, L, N) of the six codes
+    families: Sequence[str],
+    kinds: Sequence[str],          # of each family, of `colors.EDIT_KINDS`
+    levels: Sequence[float],
+    gap: np.ndarray | None = None, # (F, L) largest difference of PSNR in a pair; None for texts
+    # family, level, and the AUC by form; None where no judge of form was asked
+    form: pd.DataFrame | None = None,
+    # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db; with a judge
+    # told_by_form and what it says
+) -> pd.DataFrame:
     "How many items ended in which way: a row for each family and level, whose counts add up to `n`."
     rows = []
     for f, l in np.ndindex(status.shape[:2]):
@@ -45,7 +49,8 @@ def ledger_table(status: np.ndarray,             # (F, L, N) of the six codes
                      "not_applicable": counts[NOT_APPLICABLE], "unmatched": counts[UNMATCHED],
                      "largest_gap_db": np.nan if gap is None else gap[f, l]})
         if form is not None: rows[-1]["told_by_form"] = counts[TOLD]
-    return pd.DataFrame(rows) if form is None else pd.DataFrame(rows).merge(form, on=["family", "level"], how="left")
+    return (pd.DataFrame(rows) if form is None
+            else pd.DataFrame(rows).merge(form, on=["family", "level"], how="left"))
 
 # %% ../../nbs/probe/020_tables.ipynb #5a1a9d18
 def check_families(asked: Sequence[str] | None, # as the user gave them
@@ -63,7 +68,8 @@ def check_used(asked: Sequence[str] | None,     # as the user gave them
               ) -> None:
     "Raises InputError where a family that was asked for by name changed no item."
     for f, name in enumerate(families):
-        if name not in (asked or ()) or any(np.isin(status[f], (MATCHED, TOLD)).any() for status in statuses): continue
+        if name not in (asked or ()) or any(np.isin(status[f], (MATCHED, TOLD)).any() for status in statuses):
+            continue
         failed = max(int((status[f] == UNMATCHED).any(0).sum()) for status in statuses)
         count = statuses[0].shape[2]
         why = f"({failed} unmatched or without a proof)"
@@ -201,7 +207,8 @@ def dose_rows(metric: str, family: str, levels: Sequence[float],
     for level, score, fitted, count in zip(levels, scores, fit, n):
         row = {"metric": metric, "family": family, "level": level}
         row |= {"score": score[0], "score_low": score[1], "score_high": score[2], "isotonic": fitted}
-        rows.append(row | {"trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1), "n": int(count)})
+        rows.append(row | {"trend": value, "trend_low": max(low, -1), "trend_high": min(high, 1),
+                           "n": int(count)})
     return rows
 
 # %% ../../nbs/probe/020_tables.ipynb #5a27b0d6
@@ -261,13 +268,18 @@ def rows_of_kind(frame: pd.DataFrame, ledger: pd.DataFrame, kind: str = "violati
     return frame[kinds == kind]
 
 def _shares(frame: pd.DataFrame, quantity: str, low: str, high: str) -> pd.DataFrame:
-    if not len(frame): return pd.DataFrame(columns=["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"])
-    rows = frame[frame["view"].isin(VIEWS) & (frame["level"] == "all") & ~frame["family"].isin(ALL_FAMILIES.values())]
+    if not len(frame):
+        return pd.DataFrame(columns=["source", "view", "metric", "family", "n_clusters", "quantity", "value",
+                                     "low", "high"])
+    rows = frame[frame["view"].isin(VIEWS) & (frame["level"] == "all")
+                 & ~frame["family"].isin(ALL_FAMILIES.values())]
     rows = rows.rename(columns={quantity: "value", low: "low", high: "high"}).assign(quantity=quantity)
-    return rows.loc[rows["value"].notna(), ["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"]]
+    return rows.loc[rows["value"].notna(),
+                    ["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"]]
 
 def kind_verdicts(found) -> pd.DataFrame: # of a probe's frames profile, auc and ledger
-    "Source, view, kind, metric, family, n_clusters, quantity, value, low, high and verdict (`too few` below LEAST_ITEMS)."
+    """Source, view, kind, metric, family, n_clusters, quantity, value, low, high and verdict (`too few` below
+    LEAST_ITEMS)."""
     whole = _shares(found.profile, "accuracy", "accuracy_low", "accuracy_high")
     rest = _shares(found.auc, "auc", "ci_low", "ci_high")
     known = set(zip(whole["source"], whole["view"]))
@@ -280,21 +292,26 @@ def kind_verdicts(found) -> pd.DataFrame: # of a probe's frames profile, auc and
     return rows.assign(verdict=np.where(rows["n_clusters"] < LEAST_ITEMS, "too few", verdicts))
 
 # %% ../../nbs/probe/020_tables.ipynb #33201b09
-def count_kinds(verdicts: pd.DataFrame,   # from `kind_verdicts`, or rows of one view with metric and verdict
-                leave: Iterable[str] = (), # metrics that are known by construction
-               ) -> pd.DataFrame:          # source, view, kind, metric, notices, prefers, undecided, of, too_few, known
-    "How many families of each kind each metric notices and prefers, `of` those that have enough items; the most reliable first, what is known last."
+def count_kinds(
+    verdicts: pd.DataFrame,    # from `kind_verdicts`, or rows of one view with metric and verdict
+    leave: Iterable[str] = (), # metrics that are known by construction
+) -> pd.DataFrame: # source, view, kind, metric, notices, prefers, undecided, of, too_few, known
+    """How many families of each kind each metric notices and prefers, `of` those that have enough items; the
+    most reliable first, what is known last."""
     keys = [name for name in ("source", "view", "kind", "metric") if name in verdicts]
     rows = []
     for key, part in verdicts.groupby(keys, sort=False):
         counts = part["verdict"].value_counts()
-        row = dict(zip(keys, key)) | {name: int(counts.get(name, 0)) for name in ("notices", "prefers", "undecided")}
+        row = dict(zip(keys, key)) | {name: int(counts.get(name, 0))
+                                      for name in ("notices", "prefers", "undecided")}
         row |= {"of": len(part) - int(counts.get("too few", 0)), "too_few": int(counts.get("too few", 0))}
         rows.append(row | {"known": row["metric"] in {*SENTINELS, *leave}})
     columns = [*keys, "notices", "prefers", "undecided", "of", "too_few", "known"]
     table = pd.DataFrame(rows, columns=columns).astype({"known": bool})
-    place = {pair: k for k, pair in enumerate(dict.fromkeys(zip(*(table[name] for name in keys[:-1]))))} if keys[1:] else {}
-    group = [place[pair] for pair in zip(*(table[name] for name in keys[:-1]))] if keys[1:] else np.zeros(len(table))
+    place = ({pair: k for k, pair in enumerate(dict.fromkeys(zip(*(table[name] for name in keys[:-1]))))}
+             if keys[1:] else {})
+    group = ([place[pair] for pair in zip(*(table[name] for name in keys[:-1]))] if keys[1:]
+             else np.zeros(len(table)))
     net = (table["notices"] - table["prefers"]).to_numpy()
     return table.iloc[np.lexsort((-net, table["known"], group))].reset_index(drop=True)
 
@@ -320,15 +337,16 @@ def trust_lines(counts: pd.DataFrame, # of one view
     "Which metrics are reliable in a view, and how often natural variation is larger."
     counts = counts[~counts["known"]]
     if not len(counts) or not counts["of"].max(): return []
-    names, each = reliable_metrics(counts), ", ".join(f"{r.metric} {r.notices}/{r.prefers}" for r in counts.itertuples())
+    names = reliable_metrics(counts)
+    each = ", ".join(f"{r.metric} {r.notices}/{r.prefers}" for r in counts.itertuples())
     verb, does = ("notices", "prefers") if len(names) < 2 else ("notice", "prefer")
     end = f"and {does} none" if names else "without preferring any"
     lines = [(_WHERE[view].format(other), f"{join_names(names)} {verb} most kinds of violation {end}. "
               f"Kinds noticed / preferred, of {counts['of'].max()}: {each}.")]
     if view != "item": return lines
     some, most = (counts["prefers"] > 0).sum(), (counts["prefers"] > counts["of"] / 2).sum()
-    return [*lines, ("Natural variation is larger:", f"{some} of {len(counts)} metrics prefer some kind of violation to {other}, "
-                     f"{most} of them most kinds.")]
+    return [*lines, ("Natural variation is larger:", f"{some} of {len(counts)} metrics prefer some kind "
+                     f"of violation to {other}, " f"{most} of them most kinds.")]
 
 # %% ../../nbs/probe/020_tables.ipynb #4098dad8
 _ASIDE = {"less": ("Said less:", "of {0} families that leave something out and say nothing false"),
@@ -336,18 +354,22 @@ _ASIDE = {"less": ("Said less:", "of {0} families that leave something out and s
 
 def axis_lines(counts: pd.DataFrame, # of one source
               ) -> list[tuple[str, str]]: # what, sentence; nothing for a kind that was not tried
-    "How many families that say less, and that say it worse, each metric marks down in the view with most of them; no praise and no blame."
+    """How many families that say less, and that say it worse, each metric marks down in the view with most of
+    them; no praise and no blame."""
     lines = []
     for kind, (what, of) in _ASIDE.items():
-        rows = counts[(counts["kind"] == kind) & (counts["of"] > 0) & ~counts["metric"].isin(("constant", "random", "oracle"))]
+        rows = counts[(counts["kind"] == kind) & (counts["of"] > 0)
+                      & ~counts["metric"].isin(("constant", "random", "oracle"))]
         if not len(rows): continue
         view = next(v for v in ("paired", "item", "set") if v in set(rows["view"]))
         rows = rows[rows["view"] == view]
-        each = ", ".join(f"{r.metric} {r.notices}" + (f" (prefers {r.prefers})" if r.prefers else "") for r in rows.itertuples())
+        each = ", ".join(f"{r.metric} {r.notices}" + (f" (prefers {r.prefers})" if r.prefers else "")
+                         for r in rows.itertuples())
         lines.append((what, f"{of.format(rows['of'].max())}, {VIEW_NAMES[view]} are marked down by {each}."))
     return lines
 
-def blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = ()) -> list[tuple[str, str]]: # nothing where there are none
+def blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
+               ) -> list[tuple[str, str]]: # nothing where there are none
     "The kinds of violation that no metric notices in any view."
     rows = verdicts[(verdicts["verdict"] != "too few") & ~verdicts["metric"].isin({*SENTINELS, *leave})]
     seen = (rows["verdict"] == "notices").groupby(rows["family"], sort=False).any()
@@ -363,25 +385,32 @@ def _constant(verdicts: pd.DataFrame) -> str:
     if np.allclose(held, 0.5, atol=1e-9, rtol=0): return "constant cannot tell, as it must (½ everywhere)"
     return "constant is not at ½ everywhere: this probe is broken, do not read on"
 
-def _in_worst_view(name: str, says: str, counts: pd.DataFrame, verdicts: pd.DataFrame) -> str: # "" where it was not run
+# "" where it was not run
+def _in_worst_view(name: str, says: str, counts: pd.DataFrame, verdicts: pd.DataFrame) -> str:
     rows = counts[(counts["metric"] == name) & (counts["of"] > 0)]
     if not len(rows): return ""
     loud = rows["notices"] / rows["of"] + (rows["prefers"] / rows["of"] if name == "random" else 0)
     row = rows.loc[loud.idxmin() if name == "oracle" else loud.idxmax()]
-    of = verdicts[(verdicts["metric"] == name) & (verdicts["view"] == row["view"]) & (verdicts["verdict"] == "notices")]
+    of = verdicts[(verdicts["metric"] == name) & (verdicts["view"] == row["view"])
+                  & (verdicts["verdict"] == "notices")]
     names = f" ({join_names(of['family'])})" if name in ("length", "source-only") and 0 < len(of) < 9 else ""
-    others = [f"{VIEW_NAMES[r.view]} {r.notices}/{r.prefers}" for r in rows.itertuples() if r.view != row["view"]]
+    others = [f"{VIEW_NAMES[r.view]} {r.notices}/{r.prefers}" for r in rows.itertuples()
+              if r.view != row["view"]]
     rest = f"; elsewhere {join_names(others)}" if others and name == "random" else ""
-    chance = f" (by chance about {0.025 * row['of']:.1f} in each direction, in bunches{rest})" if name == "random" else ""
+    chance = (f" (by chance about {0.025 * row['of']:.1f} in each direction, in bunches{rest})"
+              if name == "random" else "")
     return f"{says} {_both(row)} kinds {VIEW_NAMES[row['view']]}{names}{chance}"
 
 def sentinel_lines(counts: pd.DataFrame,   # of one source
                    verdicts: pd.DataFrame, # of the same source
                   ) -> list[tuple[str, str]]:
-    "What the sentinels say about the probe, each in its worst view and in both directions; nothing where none was run."
+    """What the sentinels say about the probe, each in its worst view and in both directions; nothing where
+    none was run."""
     words = {"random": "a random number seems to notice", "length": "length alone notices",
-             "source-only": "without the reference one notices", "oracle": "the oracle, which knows the truth, notices"}
-    parts = [_constant(verdicts), *(_in_worst_view(name, says, counts, verdicts) for name, says in words.items())]
+             "source-only": "without the reference one notices",
+             "oracle": "the oracle, which knows the truth, notices"}
+    parts = [_constant(verdicts),
+             *(_in_worst_view(name, says, counts, verdicts) for name, says in words.items())]
     said = "; ".join(part for part in parts if part)
     return [("The sentinels:", f"{said}.")] if said else []
 
@@ -390,8 +419,9 @@ def rule_line(counts: pd.DataFrame, verdicts: pd.DataFrame) -> tuple[str, str]: 
     "What makes a kind count, and how many do not."
     few = dict.fromkeys(verdicts.loc[verdicts["verdict"] == "too few", "family"])
     left = f"; fewer have {join_names(few)}, in at least one view" if few else ""
-    return ("What counts:", f"a metric notices a kind of violation where the whole 95 % interval lies above ½, and prefers it where it lies below. "
-            f"A kind needs {LEAST_ITEMS} independent items{left}. All kinds of a view are compared with the same right answers, so their errors come in bunches.")
+    return ("What counts:", "a metric notices a kind of violation where the whole 95 % interval lies above "
+            "½, and prefers it where it lies below. " f"A kind needs {LEAST_ITEMS} independent items{left}. "
+            "All kinds of a view are compared with the same right answers, so their errors come in bunches.")
 
 # %% ../../nbs/probe/020_tables.ipynb #0e8aa455
 class ProbeSummary(NamedTuple):
@@ -407,11 +437,13 @@ def summarize_probe(found,          # a ProbeResult
     leave = ("psnr",) if task == "colorization" else ()
     verdicts = kind_verdicts(found)
     counts, sentences = count_kinds(verdicts, leave), {}
-    pictured = any(held.dtype == np.uint8 and not key.endswith("/picture") for key, held in found.examples.items())
+    pictured = any(held.dtype == np.uint8 and not key.endswith("/picture")
+                   for key, held in found.examples.items())
     for source in dict.fromkeys(verdicts["source"]):
         some, of = (frame[frame["source"] == source] for frame in (verdicts, counts))
         wrong, bad = (frame[frame["kind"] == "violation"] for frame in (some, of))
         views = [v for v in ("paired", "item", "set") if v in set(bad["view"])]
         lines = [line for v in views for line in trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
-        sentences[source] = [*lines, *blind_spots(wrong, leave), *axis_lines(of), *sentinel_lines(bad, wrong), rule_line(of, some)]
+        sentences[source] = [*lines, *blind_spots(wrong, leave), *axis_lines(of), *sentinel_lines(bad, wrong),
+                             rule_line(of, some)]
     return ProbeSummary(verdicts, counts, sentences)

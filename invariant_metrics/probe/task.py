@@ -170,9 +170,10 @@ def sign_metrics(signature: str,
     "The signature of a source with a digest of its metrics' own."
     return str(Signature.parse(signature).extended(metrics=digest(list(metrics))))
 
-def join_parts(parts: Sequence[tuple],   # of each process: a result of each source; name -> signature of its metrics
-               order: Sequence[str],     # names of the metrics as they were given, and of sentinels
-              ) -> ProbeResult:
+def join_parts(
+    parts: Sequence[tuple], # of each process: a result of each source; name -> signature of its metrics
+    order: Sequence[str],   # names of the metrics as they were given, and of sentinels
+) -> ProbeResult:
     "The results of several processes on the same sources as one."
     signatures = {name: text for _, signed in parts for name, text in signed.items()}
     names = [*(n for n in order if n in signatures), *(n for n in signatures if n not in order)]

@@ -28,45 +28,59 @@ from ..edits.colors import AXES, families, perturbations
 from ..edits.sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
 from ..edits.sentences import sentence_wrongness
 from .contrast import wins
-from .tables import MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED, ViewComparison, auc_rows
-from .tables import check_families, check_metric_names, excess_rows, ledger_table, mean_where_known
+from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED,
+                                            ViewComparison, auc_rows)
+from .tables import (check_families, check_metric_names, excess_rows, ledger_table,
+                                            mean_where_known)
 from .tables import most_used, rounded_wins, share_of_items, share_of_sets
-from .task import FamilyTables, ProbeResult, ProbeSize, RandomSets, join_parts, split_metrics
+from .task import (FamilyTables, ProbeResult, ProbeSize, RandomSets, join_parts,
+                                          split_metrics)
 from .task import tabulate
 from ..encoders.weights import WeightChoice, make_all
-from ..metrics.base import Metric, Rows, SetMetric, TextMetric, extract, get_metric, weights_of
+from ..metrics.base import (Metric, Rows, SetMetric, TextMetric, extract, get_metric,
+                                            weights_of)
 from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
 
 # %% ../../nbs/probe/070_worlds.ipynb #3eccd8fa
-WORLD_SIZES = per_scale(ProbeSize(24, 24, 500, 16), ProbeSize(150, 60, 1000, 32), ProbeSize(2000, 200, 2000, 64))
+WORLD_SIZES = per_scale(ProbeSize(24, 24, 500, 16), ProbeSize(150, 60, 1000, 32),
+                        ProbeSize(2000, 200, 2000, 64))
 
 # %% ../../nbs/probe/070_worlds.ipynb #c54895e0
 _COMMON = ("bleu", "chrf", "rouge-l", "meteor-nltk", "bertscore", "fbd")
-DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violation-sentiment", "violation-paraphrase"),
-                        "captioning": (*_COMMON, "cider-d", "scene-graph-f1", "violation-scene-graph", "violation-paraphrase")}
+DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violation-sentiment",
+                                        "violation-paraphrase"), "captioning": (*_COMMON, "cider-d",
+    "scene-graph-f1", "violation-scene-graph", "violation-paraphrase")}
 
 # %% ../../nbs/probe/070_worlds.ipynb #e8768c1c
-def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict: # of a metric asked for by name; kept: encoders, once open
+# of a metric asked for by name; kept: encoders, once open
+def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict:
     once = name in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r", "fbd", "violation-paraphrase")
-    if once and "minilm" not in kept: kept["minilm"] = RememberingEncoder(bert("minilm").to(device or "cpu"), most=None)
-    if name.startswith("fbd-") and "layers" not in kept: kept["layers"] = RememberingEncoder(bert("minilm").to(device or "cpu"), ("last", "last4"))
-    if name.startswith(("bertscore", "fbd")): return {"weights": kept["layers" if name.startswith("fbd-") else "minilm"]}
-    return {"df": document_frequencies([as_references(r) for r in references])} if name in ("cider", "cider-d") else {}
+    if once and "minilm" not in kept:
+        kept["minilm"] = RememberingEncoder(bert("minilm").to(device or "cpu"), most=None)
+    if name.startswith("fbd-") and "layers" not in kept:
+        kept["layers"] = RememberingEncoder(bert("minilm").to(device or "cpu"), ("last", "last4"))
+    if name.startswith(("bertscore", "fbd")):
+        return {"weights": kept["layers" if name.startswith("fbd-") else "minilm"]}
+    return ({"df": document_frequencies([as_references(r) for r in references])}
+            if name in ("cider", "cider-d") else {})
 
 def as_references(x) -> tuple[str, ...]:
     "One reference, or several."
     return (x,) if isinstance(x, str) else tuple(x)
 
 # %% ../../nbs/probe/070_worlds.ipynb #c618401d
-def text_metrics(task: str,
-                 specs: Sequence | None,    # names, "package.module:object", or Metric objects; None for the task's DEFAULT_TEXT_METRICS
-                 references: Sequence = ("",), # a reference or several of each item: what CIDEr counts in
-                 device: str | None = None,
-                 source: bool = False,         # whether the items have one, for metrics that look at it
-                 weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
-                ) -> list[Metric]:
-    "The metrics to be judged; raises InputError on unknown, repeated or reserved names, on metrics of images, and where weights are missing."
+def text_metrics(
+    task: str,
+    # names, "package.module:object", or Metric objects; None for the task's DEFAULT_TEXT_METRICS
+    specs: Sequence | None,
+    references: Sequence = ("",),   # a reference or several of each item: what CIDEr counts in
+    device: str | None = None,
+    source: bool = False,           # whether the items have one, for metrics that look at it
+    weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
+) -> list[Metric]:
+    """The metrics to be judged; raises InputError on unknown, repeated or reserved names, on metrics of
+    images, and where weights are missing."""
     kept, place = {}, {} if device in (None, "cpu") else {"device": device}
     specs = list(DEFAULT_TEXT_METRICS[task] if specs is None else specs)
     chosen = weights_of(specs, weights, shared=False)
@@ -76,9 +90,11 @@ def text_metrics(task: str,
         else: own = _options(spec, references, kept, device) | place
         metric = get_metric(spec, **own)
         if metric.card.get("inputs", "texts") != "texts":
-            raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and the probe of {task} shows texts; choose metrics of texts")
+            raise InputError(f"{metric.name} looks at {metric.card['inputs']}, and the probe of {task} shows "
+                             "texts; choose metrics of texts")
         if metric.card.get("source") and not source:
-            raise InputError(f"{metric.name} needs the {metric.card['source']}; the probe of {task} shows texts only")
+            raise InputError(f"{metric.name} needs the {metric.card['source']}; "
+                             f"the probe of {task} shows texts only")
         of_minilm = spec == "violation-paraphrase" and spec not in chosen
         return paraphrase_from_memory(metric, kept["minilm"]) if of_minilm else metric
     found = make_all([partial(make, spec) for spec in specs])
@@ -87,7 +103,8 @@ def text_metrics(task: str,
 
 # %% ../../nbs/probe/070_worlds.ipynb #64ade3ce
 def _plain(name: str, value) -> Metric: # value: (text, reference) -> number, higher is worse
-    def phi(pred, target, source=None): return torch.tensor([float(value(p, t[0])) for p, t in zip(pred, target)])
+    def phi(pred, target, source=None):
+        return torch.tensor([float(value(p, t[0])) for p, t in zip(pred, target)])
     return TextMetric(name, phi, lambda rows: rows, False, Signature.of(metric=name), phi_key=name)
 
 def text_sentinels() -> list[Metric]:
@@ -95,9 +112,11 @@ def text_sentinels() -> list[Metric]:
     return [_plain("constant", lambda p, t: 0), _plain("random", lambda p, t: zlib.crc32(p.encode()) / 2**32),
             _plain("length", lambda p, t: abs(len(p.split()) - len(t.split())))]
 
-def _from_source(pred, target, source=None): return torch.tensor([zlib.crc32(s.encode()) / 2**32 for s in source])
+def _from_source(pred, target, source=None):
+    return torch.tensor([zlib.crc32(s.encode()) / 2**32 for s in source])
 
-SOURCE_ONLY = TextMetric("source-only", _from_source, lambda rows: rows, False, Signature.of(metric="source-only"), "source-only")
+SOURCE_ONLY = TextMetric("source-only", _from_source, lambda rows: rows, False,
+                         Signature.of(metric="source-only"), "source-only")
 
 # %% ../../nbs/probe/070_worlds.ipynb #908f0594
 @dataclass
@@ -109,7 +128,8 @@ class TextScores:
 
     def items(self, metric: Metric, group: tuple) -> np.ndarray: # (n,) higher is worse
         "Verdicts of a metric that judges single texts."
-        return metric.values(self.rows[metric.name][group]).double().numpy() * (-1 if metric.higher_is_better else 1)
+        return metric.values(self.rows[metric.name][group]).double().numpy() * (-1 if metric.higher_is_better
+            else 1)
 
     def add(self, metric: Metric, rows: Mapping) -> None: # group -> rows
         "One more metric, whose rows are known from elsewhere."
@@ -133,9 +153,11 @@ class EditedTexts:
     untouched: tuple              # view item: the group of its violations before the edit
     item_side: str = "edit"       # view item: the side of its violations
     source: list[str] | None = None # (N,) what the texts were made from
-    of_world: bool = False        # every family has all its rows, and a profile ends with the last level that an item reaches
+    # every family has all its rows, and a profile ends with the last level that an item reaches
+    of_world: bool = False
     scores: TextScores | None = None
-    form: pd.DataFrame | None = None # what a judge of form says of each family and level, as `tables.ledger_table` takes it
+    # what a judge of form says of each family and level, as `tables.ledger_table` takes it
+    form: pd.DataFrame | None = None
 
     def at(self, group: tuple) -> np.ndarray: # (n,)
         "The items of a group."
@@ -156,16 +178,19 @@ def edit_world(items: TextItems,
         dose, applies = perturbations[name](items, rng(seed, "text-probe", name))
         for l, level in enumerate(LEVELS):
             foils = [foil if ok else None for foil, ok in zip(dose(level), applies)]
-            code = np.array([NOT_APPLICABLE if x is None else MATCHED if x.proved else UNMATCHED for x in foils], np.int8)
+            code = np.array([NOT_APPLICABLE if x is None else MATCHED if x.proved else UNMATCHED
+                             for x in foils], np.int8)
             status[f, l] = np.where(alone, NO_PARTNER, code)
             at = (status[f, l] == MATCHED).nonzero()[0]
             if not len(at): continue
             groups["reference", f, l] = at, [foils[i].of_reference for i in at]
             groups["edit", f, l] = at, [foils[i].of_valid for i in at]
-    context = {"picture": items.pictures, "source": items.source or None, "reference": items.reference, "valid": items.valid}
-    return EditedTexts(list(names), [perturbations[n].kind for n in names], tuple(map(float, LEVELS)), np.arange(len(items)), status,
-                       list(items.reference), groups, {k: v for k, v in context.items() if v is not None},
-                       [("base", -1, -1)], ("reference", -1, -1), "reference", of_world=True)
+    context = {"picture": items.pictures, "source": items.source or None, "reference": items.reference,
+               "valid": items.valid}
+    return EditedTexts(list(names), [perturbations[n].kind for n in names], tuple(map(float, LEVELS)),
+                       np.arange(len(items)), status, list(items.reference), groups,
+                       {k: v for k, v in context.items() if v is not None}, [("base", -1, -1)],
+                       ("reference", -1, -1), "reference", of_world=True)
 
 # %% ../../nbs/probe/070_worlds.ipynb #3f0ecc63
 def _features(metric: Metric, texts: Sequence[str]) -> dict: # text -> row
@@ -173,9 +198,11 @@ def _features(metric: Metric, texts: Sequence[str]) -> dict: # text -> row
     parts = [metric.phi(unique[a:a + 256]).cpu() for a in range(0, len(unique), 256)]
     return dict(zip(unique, torch.cat(parts)))
 
-def _set_rows(metric: Metric, groups: Groups, references: Sequence) -> tuple[dict, Tensor]: # rows of groups, rows of first references
+# rows of groups, rows of first references
+def _set_rows(metric: Metric, groups: Groups, references: Sequence) -> tuple[dict, Tensor]:
     references = [as_references(r)[0] for r in references]
-    groups = {key: g for key, g in groups.items() if key[0] != "reference"} # edited references are looked at item by item only
+    # edited references are looked at item by item only
+    groups = {key: g for key, g in groups.items() if key[0] != "reference"}
     features = _features(metric, [*references, *(t for _, texts in groups.values() for t in texts)])
     stacked = lambda texts: torch.stack([features[t] for t in texts])
     return {key: stacked(texts) for key, (_, texts) in groups.items()}, stacked(references)
@@ -191,10 +218,14 @@ def _corpus_rows(metric: Metric, groups: Groups, references: Sequence, source: S
 # %% ../../nbs/probe/070_worlds.ipynb #e7374313
 PAIRS = 2048 # texts that a metric is shown at a time
 
-def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence, source: Sequence[str] | None) -> dict: # metric -> group -> rows
-    pairs = sorted(dict.fromkeys((t, i) for at, texts in groups.values() for t, i in zip(texts, at.tolist())), key=lambda pair: pair[1])
+# metric -> group -> rows
+def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
+                 source: Sequence[str] | None) -> dict:
+    pairs = sorted(dict.fromkeys((t, i) for at, texts in groups.values() for t, i in zip(texts, at.tolist())),
+                   key=lambda pair: pair[1])
     number, rows = {pair: k for k, pair in enumerate(pairs)}, {m.name: [] for m in judged}
-    whole, plain = [m for m in judged if isinstance(m, TextMetric)], [m for m in judged if not isinstance(m, TextMetric)]
+    whole = [m for m in judged if isinstance(m, TextMetric)]
+    plain = [m for m in judged if not isinstance(m, TextMetric)]
     for start in range(0, len(pairs), PAIRS):
         part = pairs[start:start + PAIRS]
         pred, target = [t for t, _ in part], [as_references(references[i]) for _, i in part]
@@ -203,11 +234,13 @@ def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
         if plain: found |= extract(plain, pred, [t[0] for t in target])
         for name in rows: rows[name].append(found[name].pred)
     joined = {name: torch.cat(parts) for name, parts in rows.items()}
-    wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long) for key, (at, texts) in groups.items()}
+    wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long)
+              for key, (at, texts) in groups.items()}
     return {name: {key: values[k] for key, k in wanted.items()} for name, values in joined.items()}
 
 # %% ../../nbs/probe/070_worlds.ipynb #ca1ba9eb
-def _against_reference(metric: Metric, rows: dict, groups: Groups, references: Sequence) -> dict: # of a metric without a good direction
+# of a metric without a good direction
+def _against_reference(metric: Metric, rows: dict, groups: Groups, references: Sequence) -> dict:
     own = extract([metric], [as_references(r)[0] for r in references], None)[metric.name].pred
     return {key: (rows[key] - own[groups[key][0]]).abs() for key in rows}
 
@@ -218,23 +251,28 @@ def score_texts(judged: Sequence[Metric],
                 source: Sequence[str] | None = None, # (N,) for the metrics that look at it
                ) -> TextScores:
     "Every metric on every group."
-    out, alike = TextScores(list(judged), {}), [m for m in judged if not isinstance(m, SetMetric) and not m.corpus]
+    out = TextScores(list(judged), {})
+    alike = [m for m in judged if not isinstance(m, SetMetric) and not m.corpus]
     batches = [[m for m in alike if m.phi_key == key] for key in dict.fromkeys(m.phi_key for m in alike)]
-    batches.sort(key=lambda part: not part[0].phi_key.startswith("bertscore")) # the others find its texts read
+    # the others find its texts read
+    batches.sort(key=lambda part: not part[0].phi_key.startswith("bertscore"))
     alone = [[m] for m in judged if isinstance(m, SetMetric) or m.corpus]
     groups, references = texts.groups, texts.references
     for part in progress_bar([*batches, *alone], desc="text probe", disable=not show, unit="metric"):
         first = part[0]
-        if isinstance(first, SetMetric): out.rows[first.name], out.target[first.name] = _set_rows(first, groups, references)
+        if isinstance(first, SetMetric):
+            out.rows[first.name], out.target[first.name] = _set_rows(first, groups, references)
         elif first.corpus: out.rows[first.name] = _corpus_rows(first, groups, references, source)
         else: out.rows |= _paired_rows(part, groups, references, source)
     for m in alike:
-        if m.higher_is_better is None: out.rows[m.name] = _against_reference(m, out.rows[m.name], groups, references)
+        if m.higher_is_better is None:
+            out.rows[m.name] = _against_reference(m, out.rows[m.name], groups, references)
     return out
 
 # %% ../../nbs/probe/070_worlds.ipynb #ece160b0
 @patch
-def item_scores(self: EditedTexts, metric: Metric, groups: Sequence[tuple]) -> np.ndarray: # (len(groups), N), NaN where there is no text
+def item_scores(self: EditedTexts, metric: Metric, groups: Sequence[tuple],
+               ) -> np.ndarray: # (len(groups), N), NaN where there is no text
     "What a metric of single texts says of each group, at the numbers of the items; higher is worse."
     out = np.full((len(groups), len(self.cluster)), np.nan)
     for row, group in zip(out, groups):
@@ -242,17 +280,20 @@ def item_scores(self: EditedTexts, metric: Metric, groups: Sequence[tuple]) -> n
     return out
 
 @patch
-def over_items(self: EditedTexts, metric: Metric, f: int) -> list[ViewComparison]: # view item (of a violation), view paired
+def over_items(self: EditedTexts, metric: Metric, f: int,
+              ) -> list[ViewComparison]: # view item (of a violation), view paired
     "A family as a metric of single texts sees it."
     levels = range(len(self.levels))
     base, = self.item_scores(metric, [("base", -1, -1)])
-    paired = ViewComparison(metric.name, self.families[f], "paired", self.item_scores(metric, [("edit", f, l) for l in levels]), base)
+    paired = ViewComparison(metric.name, self.families[f], "paired",
+                            self.item_scores(metric, [("edit", f, l) for l in levels]), base)
     if self.kinds[f] == "valid": return [paired]
     edits = self.item_scores(metric, [(self.item_side, f, l) for l in levels])
     others = self.item_scores(metric, self.alternatives)
     untouched, = self.item_scores(metric, [self.untouched])
     win = np.stack([mean_where_known(wins(row, others)) for row in edits])
-    return [ViewComparison(metric.name, self.families[f], "item", edits, mean_where_known(others), untouched, win=win), paired]
+    return [ViewComparison(metric.name, self.families[f], "item", edits, mean_where_known(others), untouched,
+                           win=win), paired]
 
 # %% ../../nbs/probe/070_worlds.ipynb #c50adc5e
 @patch
@@ -270,20 +311,24 @@ def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> Vi
         bases = rows["base", -1, -1][np.searchsorted(there, at)]
         own[l, full] = sign * metric.replicates(Rows(rows["edit", f, l], target), weights[full])
         partner[l, full] = sign * metric.replicates(Rows(bases, target), weights[full])
-    return ViewComparison(metric.name, self.families[f], "set", own, partner, draws=sets.draws, win=rounded_wins(own - partner))
+    return ViewComparison(metric.name, self.families[f], "set", own, partner, draws=sets.draws,
+                          win=rounded_wins(own - partner))
 
 # %% ../../nbs/probe/070_worlds.ipynb #07de6b08
 @patch
 def tables(self: EditedTexts, metric: Metric, sets: RandomSets) -> Iterator[FamilyTables]:
     "Rows and verdicts of each family."
-    of_items, of_sets = partial(share_of_items, cluster=self.cluster), partial(share_of_sets, draws=sets.draws)
+    of_items = partial(share_of_items, cluster=self.cluster)
+    of_sets = partial(share_of_sets, draws=sets.draws)
     for f in range(len(self.families)):
         matched = self.status[f] == MATCHED
         if not self.of_world and not matched.any(): continue
         single = [] if isinstance(metric, SetMetric) else self.over_items(metric, f)
         views = [*single, self.over_sets(metric, f, sets)]
-        auc = [row for c in views for row in auc_rows(c, of_items if c.draws is None else of_sets, self.levels, matched, self.cluster, self.of_world)]
-        dose = excess_rows(single[-1] if single else views[-1], self.levels, matched.sum(1), self.cluster, sets.weights)
+        auc = [row for c in views for row in auc_rows(c, of_items if c.draws is None else of_sets,
+                                                      self.levels, matched, self.cluster, self.of_world)]
+        dose = excess_rows(single[-1] if single else views[-1], self.levels, matched.sum(1), self.cluster,
+                           sets.weights)
         last = 1 + matched.any(1).nonzero()[0].max(initial=-1) # levels above it apply to no item
         told = self.levels[:last] if self.of_world and single else self.levels
         profiled = (single[::-1] or views) if matched.any() else []
@@ -312,8 +357,11 @@ _WORLDS = {"translation": (sentence_items, sentence_wrongness), # how items are 
 
 def _worsening(task: str) -> list[str]: return families(task, AXES) # of three kinds
 
-def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size: ProbeSize, seed: int, networks: Mapping,
-                 show: bool, here: bool) -> tuple[list[ProbeResult], dict[str, str]]: # signatures of the metrics; networks: device, weights; here: with the sentinels
+# signatures of the metrics; networks: device, weights; here: with the sentinels
+def _world_share(
+    task: str, metrics: Sequence, asked: Sequence[str] | None, size: ProbeSize, seed: int,
+    networks: Mapping, show: bool, here: bool
+) -> tuple[list[ProbeResult], dict[str, str]]:
     began = time.perf_counter()
     few_threads()
     make, wrongness = _WORLDS[task]
@@ -322,29 +370,40 @@ def _world_share(task: str, metrics: Sequence, asked: Sequence[str] | None, size
     texts = edit_world(items, [f for f in _worsening(task) if asked is None or f in asked], seed)
     scores = score_texts(judged, texts, show and here)
     signatures = {m.name: str(m.signature) for m in judged}
-    if here and items.source: scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"]) # shown to nobody else
-    if here: scores.add(ORACLE, {key: torch.from_numpy(wrongness(items, at, found)) for key, (at, found) in texts.groups.items()})
+    # shown to nobody else
+    if here and items.source:
+        scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"])
+    if here:
+        scores.add(ORACLE, {key: torch.from_numpy(wrongness(items, at, found))
+                            for key, (at, found) in texts.groups.items()})
     sign = partial(Signature.of, probe=task, items=len(items), families="+".join(texts.families))
-    return [tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began, show and here)], signatures
+    return ([tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began,
+                      show and here)], signatures)
 
 # %% ../../nbs/probe/070_worlds.ipynb #b55d3712
-def text_probe(task: str,                      # "translation" or "captioning"
-               metrics: Sequence | None = None, # names, "package.module:object" or Metric objects; None for the task's default ones
-               *, families: Sequence[str] | None = None, # edits to try; None for all of the task
-               scale: str = "default",         # "quick", "default" or "full": size only
-               seed: int = 0,
-               device: str | None = None,
-               weights: Mapping | None = None, # {name: weights}: see `WeightChoice`
-               workers: int = 1,               # processes; metrics are shared out among them
-               progress: bool = True,          # a bar on standard error
-              ) -> ProbeResult:
-    "How often each metric finds a wrong text worse than a right one; raises InputError on anything unknown and where weights are missing."
+def text_probe(
+    task: str,                                # "translation" or "captioning"
+    # names, "package.module:object" or Metric objects; None for the task's default ones
+    metrics: Sequence | None = None,
+    *, families: Sequence[str] | None = None, # edits to try; None for all of the task
+    scale: str = "default",                   # "quick", "default" or "full": size only
+    seed: int = 0,
+    device: str | None = None,
+    weights: Mapping | None = None,           # {name: weights}: see `WeightChoice`
+    workers: int = 1,                         # processes; metrics are shared out among them
+    progress: bool = True,                    # a bar on standard error
+) -> ProbeResult:
+    """How often each metric finds a wrong text worse than a right one; raises InputError on anything unknown
+    and where weights are missing."""
     if task not in TEXT_TASKS: raise unknown("task", task, TEXT_TASKS)
     if scale not in WORLD_SIZES: raise unknown("scale", scale, WORLD_SIZES)
     check_families(families, _worsening(task), f"edit of {task}")
     specs = list(DEFAULT_TEXT_METRICS[task] if metrics is None else metrics)
-    names = [m.name for m in text_metrics(task, specs, device=device, weights=weights)] # before anything else: what is wrong with them is said at once
-    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True)) # each process has some of the metrics
+    # before anything else: what is wrong with them is said at once
+    names = [m.name for m in text_metrics(task, specs, device=device, weights=weights)]
+    # each process has some of the metrics
+    networks = dict(device=device, weights=replace(WeightChoice.of(weights), settled=True))
     shares = split_metrics(specs, workers)
-    calls = [partial(_world_share, task, share, families, WORLD_SIZES[scale], seed, networks, progress, share is shares[-1]) for share in shares]
+    calls = [partial(_world_share, task, share, families, WORLD_SIZES[scale], seed, networks, progress,
+                     share is shares[-1]) for share in shares]
     return join_parts(share_out(calls, len(calls)), [*names, SOURCE_ONLY.name, ORACLE.name])

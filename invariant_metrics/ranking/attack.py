@@ -212,7 +212,8 @@ def is_denied(text: str,
     relations = {(s, r, o) for s, r, o in claims.relations if r not in _HEIGHTS or {s, o} <= _THINGS}
     facts = [(claims.objects, names.keys()), (colors, annotations.attributes[i]),
              (relations, annotations.relations[i])]
-    return bool(wrong) or _is_elsewhere(text, annotations.relations[i]) or any(claimed - true for claimed, true in facts)
+    return (bool(wrong) or _is_elsewhere(text, annotations.relations[i])
+            or any(claimed - true for claimed, true in facts))
 
 # %% ../../nbs/ranking/110_attack.ipynb #b1aaf27a
 _STILL = 1e-5 # length of a difference that is rounding and no change

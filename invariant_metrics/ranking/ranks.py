@@ -18,7 +18,8 @@ from ..core import InputError, Interval, Score, Signature, check_range, check_ty
 from ..core import progress, rng, unknown
 from ..plots import HUES, small_figure
 from ..scoring.inference import FEWEST
-from ..stats import bootstrap_weights, check_level, cluster_labels, holm, interval, normal, student
+from ..stats import (bootstrap_weights, check_level, cluster_labels, holm, interval, normal,
+                                     student)
 from ..stats import student_interval, wilson
 
 # %% ../../nbs/ranking/030_ranks.ipynb #96aa75ba

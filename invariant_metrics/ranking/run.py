@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core import InputError, Score, Signature, announce, check_range, checked_arguments, package_version
+from ..core import (InputError, Score, Signature, announce, check_range, checked_arguments,
+                                    package_version)
 from ..core import rng, unknown
 from ..data.annotation_files import load_annotations
 from ..data.annotations import Annotations, scene_annotations
@@ -38,7 +39,8 @@ from .represent import Vectors, check_model, keep_keywords, represent
 from .rules import association_rules
 from .table import global_table
 from .task import RankingTask, ranking_task
-from ..runs import RUN_SCALES, clean_refusal, open_run, peak_memory, per_scale, read_run, versions
+from ..runs import (RUN_SCALES, clean_refusal, open_run, peak_memory, per_scale, read_run,
+                                    versions)
 from ..runs import write_run
 from ..stats import check_level
 
@@ -88,17 +90,20 @@ class RankingResult:
 
 # %% ../../nbs/ranking/130_run.ipynb #dc5d733f
 def _score_rows(model: ModelResult) -> list[dict]:
-    return [{"model": model.name, "metric": name, "value": s.value, "ci_low": s.ci and s.ci.low, "ci_high": s.ci and s.ci.high,
-             "n": s.n, "higher_is_better": s.higher_is_better, "signature": str(s.signature)} for name, s in model.scores.items()]
+    return [{"model": model.name, "metric": name, "value": s.value, "ci_low": s.ci and s.ci.low,
+             "ci_high": s.ci and s.ci.high, "n": s.n, "higher_is_better": s.higher_is_better,
+             "signature": str(s.signature)} for name, s in model.scores.items()]
 
 @patch(as_prop=True)
-def scores(self: RankingResult) -> pd.DataFrame: # model, metric, value, ci_low, ci_high, n, higher_is_better, signature
+def scores(self: RankingResult,
+          ) -> pd.DataFrame: # model, metric, value, ci_low, ci_high, n, higher_is_better, signature
     "The scores of all models as one frame."
     return pd.DataFrame([row for model in self.models for row in _score_rows(model)])
 
 def _with_names(models: Sequence[ModelResult], frame_of: Callable) -> pd.DataFrame: # all of their frames
     held = [(model.name, frame_of(model)) for model in models if frame_of(model) is not None]
-    return pd.concat([frame.assign(model=name)[["model", *frame]] for name, frame in held], ignore_index=True) if held else pd.DataFrame()
+    return (pd.concat([frame.assign(model=name)[["model", *frame]] for name, frame in held],
+                      ignore_index=True) if held else pd.DataFrame())
 
 @patch(as_prop=True)
 def shares(self: RankingResult) -> pd.DataFrame:
@@ -116,22 +121,29 @@ def _percent(low: float, high: float) -> str: return f"[{100*low:.0f}, {100*high
 def _ranks_sentence(model: ModelResult) -> str:
     first, median = model.scores["recall@1"], model.scores["median-rank"]
     between = f" {_percent(first.ci.low, first.ci.high)}" if first.ci else ""
-    return f"{model.name}: the right picture is first for {100*first.value:.0f} %{between} of {first.n:,} queries; the median rank is {median.value:g}."
+    return (f"{model.name}: the right picture is first for {100*first.value:.0f} %{between} of {first.n:,} "
+            f"queries; the median rank is {median.value:g}.")
 
 def _classes_sentence(model: ModelResult) -> str: # "" where no failure was judged
     if model.shares is None: return ""
     held = model.shares.dropna(subset=["share"])
-    told = [f"{r[0]} {100*r.share:.0f} % {_percent(r.ci_low, r.ci_high)}" for r in held.set_index("class").itertuples()]
-    return f"{model.name}: of its {int(model.ranks.failed.sum()):,} failures by class: {', '.join(told)}." if told else ""
+    told = [f"{r[0]} {100*r.share:.0f} % {_percent(r.ci_low, r.ci_high)}"
+            for r in held.set_index("class").itertuples()]
+    return (f"{model.name}: of its {int(model.ranks.failed.sum()):,} failures by class: {', '.join(told)}."
+            if told else "")
 
 def _attacks_sentence(name: str, attacked: Attacked) -> str: # "" where nothing could be contrasted
-    held = attacked.contrast.query("measure == 'lowered' and dose == 'any'").dropna(subset=["difference", "ci_low"])
-    told = [f"{r.kind} {100*r.violation:.0f} % against {100*r.valid:.0f} % (difference {_percent(r.ci_low, r.ci_high)})" for r in held.itertuples()]
-    return f"{name}: how often a change of the query lowers the rank, against a paraphrase: {'; '.join(told)}." if told else ""
+    held = attacked.contrast.query("measure == 'lowered' and dose "
+                                   "== 'any'").dropna(subset=["difference", "ci_low"])
+    told = [f"{r.kind} {100*r.violation:.0f} % against {100*r.valid:.0f} % (difference "
+            f"{_percent(r.ci_low, r.ci_high)})" for r in held.itertuples()]
+    return (f"{name}: how often a change of the query lowers the rank, "
+            f"against a paraphrase: {'; '.join(told)}." if told else "")
 
 @patch
 def sentences(self: RankingResult) -> list[str]:
-    "What to read first: how often the right picture was first, what was wrong with the others, what changed words do."
+    """What to read first: how often the right picture was first, what was wrong with the others, what changed
+    words do."""
     told = [line for model in self.models for line in (_ranks_sentence(model), _classes_sentence(model))]
     told += [_attacks_sentence(name, attacked) for name, attacked in self.attacks.items()]
     return [line for line in told if line]
@@ -141,7 +153,8 @@ _READERS = {"signature": Signature.parse, "tuple": tuple, "plain": lambda x: x}
 
 def _as_stored(folder: Path, name: str, value) -> tuple[str, object]: # kind, and what goes into JSON
     if isinstance(value, pd.DataFrame): return "frame", save_results(value, folder/f"{name}.parquet")
-    if isinstance(value, np.ndarray): return "array", save_results(pd.DataFrame({"value": value}), folder/f"{name}.parquet")
+    if isinstance(value, np.ndarray):
+        return "array", save_results(pd.DataFrame({"value": value}), folder/f"{name}.parquet")
     if isinstance(value, Signature): return "signature", str(value)
     return "tuple" if isinstance(value, tuple) else "plain", value
 
@@ -159,26 +172,30 @@ def load_step(folder: str | Path) -> dict | None: # None where the step is not f
     folder = Path(folder)
     if not (folder/"step.json").exists(): return None
     try: held = json.loads((folder/"step.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error: raise InputError(f"{folder}/step.json cannot be read: {error}; run again with --overwrite") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}/step.json cannot be read: {error}; run again with --overwrite") from error
     out = {}
     for name, (kind, value) in held.items():
         if kind in ("frame", "array"): found = load_results(folder/f"{name}.parquet")
-        out[name] = found if kind == "frame" else found["value"].to_numpy() if kind == "array" else _READERS[kind](value)
+        out[name] = (found if kind == "frame" else found["value"].to_numpy() if kind == "array"
+                     else _READERS[kind](value))
     return out
 
 # %% ../../nbs/ranking/130_run.ipynb #2aa7c999
 SCENE_SIDE = 96 # pixels of a scene that a page shows
 
-def ranking_data(data="scenes",                     # as of `rank`
-                 images: str | Path | None = None,  # folder of the pictures' files
-                 synsets: str | Path | None = None, # JSON that says which category is which synset
+def ranking_data(data="scenes",                      # as of `rank`
+                 images: str | Path | None = None,   # folder of the pictures' files
+                 synsets: str | Path | None = None,  # JSON that says which category is which synset
                  captions: str | Path | None = None, # file with captions of these pictures
-                 reader: Mapping | None = None,     # further options of `load_annotations`
-                 scale: str = "default",            # of RANK_SIZES
-                 seed: int = 0,                     # which scenes, and which pictures where the scale takes some
+                 reader: Mapping | None = None,      # further options of `load_annotations`
+                 scale: str = "default",             # of RANK_SIZES
+                 seed: int = 0 # which scenes, and which pictures where the scale takes some
                 ) -> Annotations:
-    "The pictures of a run; raises InputError on files that no reader knows, and on options that have no effect."
-    size, options = RANK_SIZES[scale], {"images": images, "synsets": synsets, "captions": captions, "reader": reader or None}
+    """The pictures of a run; raises InputError on files that no reader knows, and on options that have no
+    effect."""
+    size = RANK_SIZES[scale]
+    options = {"images": images, "synsets": synsets, "captions": captions, "reader": reader or None}
     given = [name for name, value in options.items() if value is not None]
     own = not isinstance(data, Annotations)
     if given and (not own or _is_scenes(data)):
@@ -209,7 +226,8 @@ def default_models() -> tuple[str, ...]:
 def _model_name(model: str, summary: str) -> str: return model if summary == "mean" else f"{model}, {summary}"
 
 def _systems(s: Mapping) -> dict[str, tuple[str, str]]: # name -> model, summary
-    return {_model_name(model, summary): (model, summary) for model in s["models"] for summary in s["summaries"]}
+    return {_model_name(model, summary): (model, summary) for model in s["models"]
+            for summary in s["summaries"]}
 
 # %% ../../nbs/ranking/130_run.ipynb #135f689c
 def _parts_of(made) -> dict: return {f.name: getattr(made, f.name) for f in fields(made)}
@@ -223,8 +241,9 @@ def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mappin
     failed = np.flatnonzero(ranks.failed)
     truth, retrieved = (task.corpus_image[at[failed]] for at in (ranks.truth, ranks.top))
     explanations = explain_failures(concepts, truth, retrieved, ranks.rank[failed], failed)
-    if task.shows == "queries": return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None,
-                "table": global_table(explanations, confidence=s["confidence"])}
+    if task.shows == "queries":
+        return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None,
+                    "table": global_table(explanations, confidence=s["confidence"])}
     classes = classify_failures(task, explanations)
     told = tuple(classes.attrs["notes"])
     return {**_parts_of(explanations), "classes": classes, "class_notes": told, 
@@ -244,7 +263,8 @@ def _comparison(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 def _judged_classes(classes: pd.DataFrame) -> pd.DataFrame: # bool
-    "Classes that half of the failures or more could be judged for, of the failures that were judged for all of these."
+    """Classes that half of the failures or more could be judged for, of the failures that were judged for all
+    of these."""
     table = classes[list(CLASSES)]
     return table.loc[:, table.notna().mean() >= .5].dropna().astype(bool)
 
@@ -264,7 +284,8 @@ def _cleaning(task: RankingTask, models: Sequence[ModelResult]) -> pd.DataFrame:
     return found.assign(model=best.name)[["model", *found]]
 
 # %% ../../nbs/ranking/130_run.ipynb #12d06d5b
-def _ks(s: Mapping, size: int) -> list[int]: # the default ones as far as the corpus goes; others are refused where they are used
+# the default ones as far as the corpus goes; others are refused where they are used
+def _ks(s: Mapping, size: int) -> list[int]:
     return s["ks"] or [k for k in (1, 5, 10) if k <= size]
 
 _COUNT = re.compile(r"(?P<of>[\w-]+: )?(?P<count>[\d,]+(?: of [\d,]+)?) (?P<what>.+)", re.DOTALL)
@@ -302,22 +323,26 @@ def _decided(choice: ConceptChoice) -> dict: # fields that are not the usual one
     usual = asdict(ConceptChoice())
     return {name: value for name, value in asdict(choice).items() if value != usual[name]}
 
-def _absolute(path: str | Path | None) -> str | None: return None if path is None else str(Path(path).resolve())
+def _absolute(path: str | Path | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
 
 def _settings(data, task: RankingTask, s: Mapping) -> dict: # what shapes a number, as plain values
     places = data if isinstance(data, (list, tuple)) else [data]
-    place = None if isinstance(data, Annotations) else "scenes" if _is_scenes(data) else [_absolute(x) for x in places]
-    return {"command": "rank", "data": place, **s, "content": digest(str(task.signature)), "version": package_version()}
+    place = (None if isinstance(data, Annotations) else "scenes" if _is_scenes(data)
+             else [_absolute(x) for x in places])
+    return {"command": "rank", "data": place, **s, "content": digest(str(task.signature)),
+            "version": package_version()}
 
 # %% ../../nbs/ranking/130_run.ipynb #0427c51e
-def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool) -> dict: # model -> further arguments of `represent`
+# model -> further arguments of `represent`
+def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool) -> dict:
     "What the models are made with; raises InputError on those that `represent` would refuse."
     chosen = WeightChoice.of(weights).assign({model: (model,) for model in s["models"]})
     for model in s["models"]:
         for summary in s["summaries"]: check_model(model, summary, bool(task.shows), chosen.get(model))
     store = FeatureStore(shard=4096) if cache else None # the package's own models are quicker than a file
-    return {model: {"device": device, "weights": chosen.get(model), "store": None if model in OWN_SENTENCES else store}
-            for model in s["models"]}
+    return {model: {"device": device, "weights": chosen.get(model),
+                    "store": None if model in OWN_SENTENCES else store} for model in s["models"]}
 
 def _reasons_of(held: Mapping) -> dict: # fields of ModelResult
     own = {name: held[name] for name in ("classes", "shares", "table")}
@@ -325,12 +350,15 @@ def _reasons_of(held: Mapping) -> dict: # fields of ModelResult
 
 class _Run:
     "What all models of a run share."
-    def __init__(self, out: Path, task: RankingTask, s: Mapping, networks: Mapping): # networks: of `_network_options`
+    # networks: of `_network_options`
+    def __init__(self, out: Path, task: RankingTask, s: Mapping, networks: Mapping):
         self.folder, self.task, self.s, self.networks = out/"ranking", task, s, networks
         self.concepts = concepts_of(task.annotations, ConceptChoice(**s["choice"]))
         self.notes, self.told = [*task.annotations.notes, *task.notes, *self.concepts.notes], {}
-        self.attacks = cache(lambda: attack_queries(task, s["attacks"], s["seed"])) # not made where their ranks are there already
-        if task.shows == "queries": self.notes.append("queries are pictures here: no classes of failures, and no words to change")
+        # not made where their ranks are there already
+        self.attacks = cache(lambda: attack_queries(task, s["attacks"], s["seed"]))
+        if task.shows == "queries":
+            self.notes.append("queries are pictures here: no classes of failures, and no words to change")
 
     def step(self, name: str, what: str, make: Callable) -> dict:
         "What a step of a model made, now or before."
@@ -351,8 +379,10 @@ class _Run:
         compared = held["notes"] if len(self.concepts.concept) else () # else it is said of all pictures
         self.told[name] = [*ranks.notes, *compared, *held["class_notes"]]
         reasons = _reasons_of(held)
-        if "attack" not in self.s["steps"] or self.task.shows == "queries": return ModelResult(name, ranks, scores, **reasons), None
-        held = self.step(name, "attacks", lambda: _attack_step(self.task, vectors(), ranks, self.attacks(), self.s))
+        if "attack" not in self.s["steps"] or self.task.shows == "queries":
+            return ModelResult(name, ranks, scores, **reasons), None
+        held = self.step(name, "attacks",
+                         lambda: _attack_step(self.task, vectors(), ranks, self.attacks(), self.s))
         attacked = Attacked(**held)
         self.told[name] += attacked.notes
         return ModelResult(name, ranks, scores, **reasons), attacked
@@ -364,11 +394,15 @@ def _summed_up(run: _Run, models: Sequence[ModelResult]) -> dict: # frames
     return {"comparison": _comparison(models, s), "rules": _rules(models, s) if "rules" in steps else empty,
             "cleaning": _cleaning(run.task, models) if "cleaning" in steps else empty}
 
-_REASONS = {"failures": "frame", "matches": "matches", "sizes": "sizes", "counts": "counts"} # name of a file -> field of Explanations
+# name of a file -> field of Explanations
+_REASONS = {"failures": "frame", "matches": "matches", "sizes": "sizes", "counts": "counts"}
 
-def _save_tables(result: RankingResult) -> None: # what others will want to read; the rest lies with each model
-    frames = {name: getattr(result, name) for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
-    frames |= {name: _with_names(result.models, lambda m: getattr(m.explanations, field)) for name, field in _REASONS.items()}
+# what others will want to read; the rest lies with each model
+def _save_tables(result: RankingResult) -> None:
+    frames = {name: getattr(result, name)
+              for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
+    frames |= {name: _with_names(result.models, lambda m: getattr(m.explanations, field))
+               for name, field in _REASONS.items()}
     frames["classes"] = _with_names(result.models, lambda m: m.classes)
     for part in ("table4", "table5", "moves", "contrast"):
         held = [getattr(a, part).assign(model=name) for name, a in result.attacks.items()]
@@ -384,14 +418,16 @@ def _run(out: Path, meta: dict, task: RankingTask, s: Mapping, networks: Mapping
     run, begun = _Run(out, task, s, networks), time.perf_counter()
     finished = meta["status"] == "finished"
     with peak_memory() as seen:
-        if meta["settings"]["data"] == "scenes": _draw_scenes(task.annotations, out/"ranking"/"pictures", s["seed"])
+        if meta["settings"]["data"] == "scenes":
+            _draw_scenes(task.annotations, out/"ranking"/"pictures", s["seed"])
         made = {name: run.model(name) for name in _systems(s)}
         models = tuple(model for model, _ in made.values())
         told = run.step("all models", "summary", lambda: _summed_up(run, models))
     attacks = {name: attacked for name, (_, attacked) in made.items() if attacked is not None}
     if not finished:
         part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
-        meta |= {"status": "finished", "versions": versions(), "parts": {"ranking": part}, "peak_memory_bytes": seen["bytes"]}
+        meta |= {"status": "finished", "versions": versions(), "parts": {"ranking": part},
+                 "peak_memory_bytes": seen["bytes"]}
     choice = ConceptChoice(**s["choice"])
     result = RankingResult(out, meta, task, models, choice, run.concepts, attacks=attacks,
                            notes=tuple(dict.fromkeys(run.notes)), remarks=tuple(_together(run.told)), **told)
@@ -402,46 +438,58 @@ def _run(out: Path, meta: dict, task: RankingTask, s: Mapping, networks: Mapping
 
 # %% ../../nbs/ranking/130_run.ipynb #9da54406
 @checked_arguments
-def rank(data="scenes",                       # "scenes", a file or folder of annotations, several files, or Annotations
-         models: Sequence[str] | None = None, # tfidf, embedded, minilm, a card, a folder, organization/model@commit; None: `default_models`
-         *, queries: str = "first-caption",   # of QUERY_SPLITS: which caption asks
-         corpus: str = "auto",                # of CORPUS_SPLITS: what is searched
-         reverse: bool = False,               # the corpus asks, and the queries are ranked
-         keywords: int = 0,                   # words a query shares with its own corpus at least, else it is left out
-         summaries: Sequence[str] = ("mean",), # one vector of several sentences: their mean, or that of a summary: "t5", "pegasus"
-         images: str | Path | None = None,    # folder of the pictures' files
-         synsets: str | Path | None = None,   # JSON that says which category is which synset
-         captions: str | Path | None = None,  # file with captions of these pictures
-         reader: Mapping | None = None,       # further options of `load_annotations`
-         choice: Mapping | None = None,       # fields of `ConceptChoice`
-         steps: Sequence[str] = RANK_STEPS,   # what is done beside the ranks
-         attacks: Sequence[str] | None = None, # kinds of changes to queries; None: all
-         ties: str = "pessimistic",           # of TIES
-         ks: Sequence[int] | None = None,     # of recall@k, and 1 with them; None: 1, 5 and 10
-         confidence: float = 0.95,            # of intervals
-         out: str | Path | None = None,       # run folder; default runs/ranking
-         resume: bool = False,                # insist on going on with an interrupted run
-         overwrite: bool = False,             # replace another run in the folder
-         scale: str = "default",              # "quick", "default" or "full": how many pictures
-         device: str | None = None,           # "cpu", "cuda", "cuda:N"
-         weights=None,                        # {name: weights}: see `WeightChoice`
-         cache: bool = True,                  # keep the vectors of networks for the next time
-         seed: int = 0,
-        ) -> RankingResult:
-    "Rank, explain and attack into a run folder, or go on with the same run; raises InputError on whatever is unknown or does not fit."
+def rank(
+    data="scenes", # "scenes", a file or folder of annotations, several files, or Annotations
+    # tfidf, embedded, minilm, a card, a folder, organization/model@commit; None: `default_models`
+    models: Sequence[str] | None = None,
+    *, queries: str = "first-caption",    # of QUERY_SPLITS: which caption asks
+    corpus: str = "auto",                 # of CORPUS_SPLITS: what is searched
+    reverse: bool = False,                # the corpus asks, and the queries are ranked
+    keywords: int = 0, # words a query shares with its own corpus at least, else it is left out
+    # one vector of several sentences: their mean, or that of a summary: "t5", "pegasus"
+    summaries: Sequence[str] = ("mean",),
+    images: str | Path | None = None,     # folder of the pictures' files
+    synsets: str | Path | None = None,    # JSON that says which category is which synset
+    captions: str | Path | None = None,   # file with captions of these pictures
+    reader: Mapping | None = None,        # further options of `load_annotations`
+    choice: Mapping | None = None,        # fields of `ConceptChoice`
+    steps: Sequence[str] = RANK_STEPS,    # what is done beside the ranks
+    attacks: Sequence[str] | None = None, # kinds of changes to queries; None: all
+    ties: str = "pessimistic",            # of TIES
+    ks: Sequence[int] | None = None,      # of recall@k, and 1 with them; None: 1, 5 and 10
+    confidence: float = 0.95,             # of intervals
+    out: str | Path | None = None,        # run folder; default runs/ranking
+    resume: bool = False,                 # insist on going on with an interrupted run
+    overwrite: bool = False,              # replace another run in the folder
+    scale: str = "default",               # "quick", "default" or "full": how many pictures
+    device: str | None = None,            # "cpu", "cuda", "cuda:N"
+    weights=None,                         # {name: weights}: see `WeightChoice`
+    cache: bool = True,                   # keep the vectors of networks for the next time
+    seed: int = 0,
+) -> RankingResult:
+    """Rank, explain and attack into a run folder, or go on with the same run; raises InputError on whatever
+    is unknown or does not fit."""
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
-    s = dict(models=_names("model", default_models() if models is None else models), summaries=_names("summary", summaries), queries=queries, corpus=corpus,
-             reverse=reverse, keywords=keywords, choice=_decided(_choice_of(choice)), steps=_names("step", steps, RANK_STEPS),
-             attacks=list(check_kinds(attacks)) if attacks else None, ties=ties, ks=sorted({1, *ks}) if ks else None, confidence=confidence, scale=scale, seed=seed, device=device or "cpu",
-             weights=chosen_record(WeightChoice.of(weights)), images=_absolute(images), synsets=_absolute(synsets),
+    s = dict(models=_names("model", default_models() if models is None else models),
+             summaries=_names("summary", summaries), queries=queries, corpus=corpus,
+             reverse=reverse, keywords=keywords, choice=_decided(_choice_of(choice)),
+             steps=_names("step", steps, RANK_STEPS),
+             attacks=list(check_kinds(attacks)) if attacks else None, ties=ties,
+             ks=sorted({1, *ks}) if ks else None, confidence=confidence, scale=scale, seed=seed,
+             device=device or "cpu",
+             weights=chosen_record(WeightChoice.of(weights)), images=_absolute(images),
+             synsets=_absolute(synsets),
              captions=_absolute(captions), reader=dict(reader or {}))
     out = Path(out or Path("runs")/"ranking")
     pictures = ranking_data(data, images, synsets, captions, reader, scale, seed)
-    if _is_scenes(data): pictures = replace(pictures, pictures=tuple(str(out/"ranking"/"pictures"/f"{name}.png") for name in pictures.ids))
+    if _is_scenes(data):
+        pictures = replace(pictures, pictures=tuple(str(out/"ranking"/"pictures"/f"{name}.png")
+                                                    for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
     if keywords: task = keep_keywords(task, keywords)
-    if attacks and "attack" not in s["steps"]: raise InputError("--attacks has no effect without the step attack; leave one of both out")
+    if attacks and "attack" not in s["steps"]:
+        raise InputError("--attacks has no effect without the step attack; leave one of both out")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
     networks = _network_options(s, task, device, weights, cache)
     with clean_refusal(out):
@@ -452,13 +500,18 @@ def rank(data="scenes",                       # "scenes", a file or folder of an
 def load_ranking(folder: str | Path, # of a finished run
                  data=None,          # Annotations, where the run was given some
                 ) -> RankingResult:
-    "A finished run read again, with its data from where they were; raises InputError where they have changed, or it is not finished."
+    """A finished run read again, with its data from where they were; raises InputError where they have
+    changed, or it is not finished."""
     folder = Path(folder)
     run = read_run(folder)
-    if run is None or run["settings"].get("command") != "rank": raise InputError(f"{folder} is no run folder of a ranking; give the --out of `rank`")
-    if run["status"] != "finished": raise InputError(f"the ranking in {folder} is not finished; run the same command again to go on")
+    if run is None or run["settings"].get("command") != "rank":
+        raise InputError(f"{folder} is no run folder of a ranking; give the --out of `rank`")
+    if run["status"] != "finished":
+        raise InputError(f"the ranking in {folder} is not finished; run the same command again to go on")
     s = run["settings"]
-    if s["data"] is None and data is None: raise InputError(f"the ranking in {folder} was made from annotations in memory; give them as data")
-    given = {name: s[name] for name in inspect.signature(rank).parameters if name in s and name not in ("data", "weights")}
+    if s["data"] is None and data is None:
+        raise InputError(f"the ranking in {folder} was made from annotations in memory; give them as data")
+    given = {name: s[name] for name in inspect.signature(rank).parameters
+             if name in s and name not in ("data", "weights")}
     given["weights"] = {name: chosen["weights"] for name, chosen in (s["weights"] or {}).items()} or None
     return rank(data or s["data"], **given, out=folder, resume=True)

@@ -62,7 +62,8 @@ def _ratio(top: np.ndarray, bottom: np.ndarray, cluster: np.ndarray, confidence:
     value, moved = ratio_influence(top[there], bottom[there])
     if len(names) < FEWEST: return value, np.nan, np.nan
     found = student_interval(value, np.bincount(place, moved)*len(names)/there.sum(), confidence)
-    most = 1 if is_share and (top[there] <= bottom[there]).all() else np.inf # differences of sizes can exceed 1
+    # differences of sizes can exceed 1
+    most = 1 if is_share and (top[there] <= bottom[there]).all() else np.inf
     return value, max(found.low, 0.0), min(found.high, most)
 
 # %% ../../nbs/ranking/070_table.ipynb #7a84f454

@@ -137,7 +137,8 @@ def _right_answers(ids: Sequence[str], query_image: np.ndarray, corpus_image: np
 
 def _advice(annotations: Annotations, corpus: str) -> str: # where a whole side is not there
     if not any(annotations.captions): return "; name a file with captions of these pictures as captions"
-    if corpus == "pictures" and not any(annotations.pictures): return "; name the folder of their files as images"
+    if corpus == "pictures" and not any(annotations.pictures):
+        return "; name the folder of their files as images"
     return ""
 
 def _lost_words(lost: Mapping[str, int]) -> str: # "" where nothing was left out
@@ -164,7 +165,9 @@ def ranking_task(annotations: Annotations,
             searched.append((i, sentences))
         else: lost[sought if own else query] += 1
     note = _lost_words(lost)
-    if not asking: raise InputError(f"{annotations.source}: no picture has both a query and a corpus; {note}{_advice(annotations, corpus)}")
+    if not asking:
+        raise InputError(f"{annotations.source}: no picture has both a query and a corpus; "
+                         f"{note}{_advice(annotations, corpus)}")
     sides = [(queries, asking), (corpus, searched)]
     if reverse: sides.reverse()
     task = _joined_sides(annotations, *sides, truths or {})

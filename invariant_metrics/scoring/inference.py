@@ -18,16 +18,19 @@ from torch import Tensor
 from ..core import InputError, Interval, Score, Signature, progress, rng, unknown
 from ..metrics.base import Estimate, ItemMetric, Metric, Rows, declared_range
 from ..metrics.estimate import influence_variance, near_copies, standard_error
-from ..stats import bootstrap_weights, check_level, cluster_labels, interval, normal_interval, student_interval
+from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
+                                     normal_interval, student_interval)
 
 # %% ../../nbs/scoring/10_inference.ipynb #0b2ffdd1
-def bootstrap_counts(rows: Rows,
-                     reps: int,                          # replicates
-                     seed: int,
-                     clusters: Sequence | None = None,   # (N,) labels; items of one cluster are drawn together
-                     weights: np.ndarray | None = None,  # (N,) base weights, e.g. to let each photograph count alike
-                    ):                                   # (reps, N), or a pair for sets that are not matched
-    "Bootstrap multiplicities for these rows; the same seed and size give the same draws for every metric and system."
+def bootstrap_counts(
+    rows: Rows,
+    reps: int,                         # replicates
+    seed: int,
+    clusters: Sequence | None = None,  # (N,) labels; items of one cluster are drawn together
+    weights: np.ndarray | None = None, # (N,) base weights, e.g. to let each photograph count alike
+): # (reps, N), or a pair for sets that are not matched
+    """Bootstrap multiplicities for these rows; the same seed and size give the same draws for every metric
+    and system."""
     base = 1.0 if weights is None else np.asarray(weights, float)
     counts = bootstrap_weights(len(rows), reps, rng(seed, "bootstrap"), clusters) * base
     if rows.target is None or rows.matched: return counts
@@ -48,13 +51,17 @@ def bootstrap_replicates(metric: ItemMetric,
     base = 1.0 if weights is None else np.asarray(weights, float)
     most = max(1, COUNTS//len(rows))
     sizes = [min(most, reps - start) for start in range(0, reps, most)]
-    return np.concatenate([metric.replicates(rows, bootstrap_weights(len(rows), k, generator, clusters)*base) for k in sizes])
+    return np.concatenate([metric.replicates(rows, bootstrap_weights(len(rows), k, generator, clusters)*base)
+                           for k in sizes])
 
 # %% ../../nbs/scoring/10_inference.ipynb #45f823d6
-def _cluster_count(clusters: Sequence | None) -> int | None: return None if clusters is None else int(cluster_labels(clusters, len(clusters)).max()) + 1
+def _cluster_count(clusters: Sequence | None) -> int | None:
+    return None if clusters is None else int(cluster_labels(clusters, len(clusters)).max()) + 1
 
-def _signature(metric: Metric, n: int, n_target: int | None, clusters: Sequence | None, **more) -> Signature: # with how much was seen
-    return metric.signature.extended(n=n, n_target=None if n_target == n else n_target, clusters=_cluster_count(clusters), **more)
+# with how much was seen
+def _signature(metric: Metric, n: int, n_target: int | None, clusters: Sequence | None, **more) -> Signature:
+    return metric.signature.extended(n=n, n_target=None if n_target == n else n_target,
+                                     clusters=_cluster_count(clusters), **more)
 
 def estimate_score(metric: Metric,
                    estimate: Estimate,
@@ -65,7 +72,8 @@ def estimate_score(metric: Metric,
                    confidence: float = 0.95,
                    **more,                             # further parts of the signature
                   ) -> Score:
-    "An estimate as a score: value, corrected value, and the interval around it where the estimate has a standard error."
+    """An estimate as a score: value, corrected value, and the interval around it where the estimate has a
+    standard error."""
     se, df = standard_error(estimate, matched, clusters)
     center = estimate.value if estimate.corrected is None else estimate.corrected
     ci = None if se is None else normal_interval(center, se, confidence, estimate.method, df)
@@ -73,40 +81,50 @@ def estimate_score(metric: Metric,
     signature = _signature(metric, n, n_target, clusters, **more)
     corrected = estimate.corrected
     if estimate.refused: ci = corrected = None
-    return Score(estimate.value, ci, n, metric.higher_is_better, signature, None, corrected, tuple(estimate.notes))
+    return Score(estimate.value, ci, n, metric.higher_is_better, signature, None, corrected,
+                 tuple(estimate.notes))
 
 # %% ../../nbs/scoring/10_inference.ipynb #e4b422a6
-def _groups(n: int, count: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray: # (n,) group of each item
+# (n,) group of each item
+def _groups(n: int, count: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:
     units = n if labels is None else int(labels.max()) + 1
     group = generator.permutation(np.arange(units) % min(count, units))
     return group if labels is None else group[labels]
 
-def _left_out(group: np.ndarray) -> np.ndarray: return (group[None] != np.arange(group.max() + 1)[:, None]).astype(float) # (G, n)
+def _left_out(group: np.ndarray) -> np.ndarray: # (G, n)
+    return (group[None] != np.arange(group.max() + 1)[:, None]).astype(float)
 
-def jackknife(metric: Metric,
-              rows: Rows,
-              *, groups: int = 50,                # left out one at a time; as many as there are items or clusters, where those are fewer
-              seed: int = 0,                      # of the grouping
-              clusters: Sequence | None = None,   # (N,) labels; a cluster stays in one group
-             ) -> Estimate:
-    "Value, jackknife bias correction and standard error over groups of items; raises InputError below two items or clusters."
+def jackknife(
+    metric: Metric,
+    rows: Rows,
+    # left out one at a time; as many as there are items or clusters, where those are fewer
+    *, groups: int = 50,
+    seed: int = 0,                    # of the grouping
+    clusters: Sequence | None = None, # (N,) labels; a cluster stays in one group
+) -> Estimate:
+    """Value, jackknife bias correction and standard error over groups of items; raises InputError below two
+    items or clusters."""
     labels = cluster_labels(clusters, len(rows))
     value = metric.statistic(rows)
     sides = [_left_out(_groups(len(rows), groups, labels, rng(seed, "jackknife")))]
-    if rows.target is not None and not rows.matched: sides.append(_left_out(_groups(len(rows.target), groups, None, rng(seed, "jackknife", "target"))))
-    if min(len(side) for side in sides) < 2: raise InputError(f"{metric.name}: a jackknife needs two items or clusters at least")
+    if rows.target is not None and not rows.matched:
+        sides.append(_left_out(_groups(len(rows.target), groups, None, rng(seed, "jackknife", "target"))))
+    if min(len(side) for side in sides) < 2:
+        raise InputError(f"{metric.name}: a jackknife needs two items or clusters at least")
     variance, bias = 0.0, 0.0
     for k, keep in enumerate(sides):
         other = None if len(sides) == 1 else np.ones((len(keep), sides[1 - k].shape[1]))
         found = metric.replicates(rows, keep if other is None else (keep, other) if k == 0 else (other, keep))
         variance += (len(keep) - 1)/len(keep)*((found - found.mean())**2).sum()
         bias += (len(keep) - 1)*(found.mean() - value)
-    return Estimate(value, float(value - bias), se=float(variance**0.5), df=min(map(len, sides)) - 1, method=f"jackknife-{len(sides[0])}")
+    return Estimate(value, float(value - bias), se=float(variance**0.5), df=min(map(len, sides)) - 1,
+                    method=f"jackknife-{len(sides[0])}")
 
 # %% ../../nbs/scoring/10_inference.ipynb #c3c48f1e
 _AT_ONCE = 2**16 # units left out at once
 
-def _unit_sums(rows: Rows, labels: np.ndarray | None) -> tuple[Tensor, Tensor]: # (C, k) sums and (C,) items of each item or cluster
+# (C, k) sums and (C,) items of each item or cluster
+def _unit_sums(rows: Rows, labels: np.ndarray | None) -> tuple[Tensor, Tensor]:
     summands = rows.pred if rows.pred.ndim == 2 else rows.pred[:, None]
     if labels is None: return summands, torch.ones(len(summands), dtype=torch.float64)
     units, index = int(labels.max()) + 1, torch.from_numpy(labels)
@@ -115,8 +133,8 @@ def _unit_sums(rows: Rows, labels: np.ndarray | None) -> tuple[Tensor, Tensor]: 
 
 def leave_one_out(metric: ItemMetric,
                   rows: Rows,
-                  clusters: Sequence | None = None, # (N,) labels; whole clusters are left out
-                 ) -> np.ndarray:                   # (C,) C − 1 times the value less the value without the item or cluster
+                  clusters: Sequence | None = None # (N,) labels; whole clusters are left out
+                 ) -> np.ndarray: # (C,) C − 1 times the value less the value without the item or cluster
     "What each item, or each cluster, moves the value."
     sums, count = _unit_sums(rows, cluster_labels(clusters, len(rows)))
     whole, n, left = sums.sum(0), count.sum(), []
@@ -132,25 +150,32 @@ def value_range(metric: Metric) -> tuple[float, float]: # −∞ and ∞ where t
     "The bounds that a metric's card names; of several ranges, the widest."
     return declared_range(metric.card)
 
-def _inside(ci: Interval, metric: Metric, sides: Sequence[Rows]) -> Interval: # of the metric's range; of the range of a difference, where there are two
+# of the metric's range; of the range of a difference, where there are two
+def _inside(ci: Interval, metric: Metric, sides: Sequence[Rows]) -> Interval:
     low, high = value_range(metric)
     seen = torch.cat([metric.values(rows.pred) for rows in sides])
     low, high = (low if seen.min() >= low else -np.inf), (high if seen.max() <= high else np.inf)
     if len(sides) == 2: low, high = low - high, high - low
     return replace(ci, low=max(ci.low, low), high=min(ci.high, high))
 
-def _telling(moved: np.ndarray) -> int: # units, without those that share one value where they are more than half
-    middle = np.partition(moved, len(moved)//2)[len(moved)//2] # where more than half have one value, it is that one
+# units, without those that share one value where they are more than half
+def _telling(moved: np.ndarray) -> int:
+    # where more than half have one value, it is that one
+    middle = np.partition(moved, len(moved)//2)[len(moved)//2]
     common = int((np.abs(moved - middle) <= 1e-12).sum())
     return len(moved) - common if 2*common > len(moved) else len(moved)
 
-def _no_interval(metric: ItemMetric, sides: Sequence[Rows], moved: np.ndarray, noun: str) -> str | None: # why there is none
+# why there is none
+def _no_interval(metric: ItemMetric, sides: Sequence[Rows], moved: np.ndarray, noun: str) -> str | None:
     units, telling = len(moved), _telling(moved)
     if units == 1: return f"no interval: there is one {noun[:-1]}"
     if units < FEWEST: return f"no interval: {units} {noun} are too few, {FEWEST} are the least"
     if telling == 0: return f"no interval: nothing varies between the {units} {noun}"
-    if telling < FEWEST: return f"no interval: it would rest on {telling} of {units} {noun}, the others have one value; {FEWEST} are the least"
-    return next(filter(None, (metric.unsettled(rows.pred.sum(0)) for rows in sides)), None) if metric.unsettled else None
+    if telling < FEWEST:
+        return (f"no interval: it would rest on {telling} of {units} {noun}, "
+                f"the others have one value; {FEWEST} are the least")
+    return (next(filter(None, (metric.unsettled(rows.pred.sum(0)) for rows in sides)), None)
+            if metric.unsettled else None)
 
 # %% ../../nbs/scoring/10_inference.ipynb #3d5e6744
 def item_interval(metric: ItemMetric,
@@ -158,12 +183,14 @@ def item_interval(metric: ItemMetric,
                   clusters: Sequence | None = None,  # (N,) labels
                   confidence: float = 0.95,
                  ) -> tuple[Interval | None, str | None]: # the interval; where there is none, why
-    "Student's interval of a mean or a function of sums, or of its difference between two systems of the same items."
+    """Student's interval of a mean or a function of sums, or of its difference between two systems of the
+    same items."""
     parts = [leave_one_out(metric, rows, clusters) if len(rows) > 1 else np.zeros(1) for rows in sides]
     value = metric.statistic(sides[0]) - (metric.statistic(sides[1]) if len(sides) == 2 else 0.0)
     size = max(float(np.abs(part).max()) for part in parts)
     moved = parts[0] - (parts[1] if len(sides) == 2 else 0.0)
-    if why := _no_interval(metric, sides, moved/(size or 1.0), "items" if clusters is None else "clusters"): return None, why
+    if why := _no_interval(metric, sides, moved/(size or 1.0), "items" if clusters is None else "clusters"):
+        return None, why
     ci = student_interval(value, moved, confidence, skewed=len(sides) == 1 and metric.pool is None)
     return _inside(ci, metric, sides), None
 
@@ -180,7 +207,8 @@ def interval_method(metric: Metric,
     if method == "auto": return "influence" if metric.has_influences and not weighted else "bootstrap"
     if method == "influence" and not metric.has_influences:
         raise InputError(f"{metric.name} has no influence function; ask for the bootstrap or the jackknife")
-    if method != "bootstrap" and weighted: raise InputError(f"{metric.name}: base weights need the bootstrap, not the {method}")
+    if method != "bootstrap" and weighted:
+        raise InputError(f"{metric.name}: base weights need the bootstrap, not the {method}")
     return method
 
 # %% ../../nbs/scoring/10_inference.ipynb #83429364
@@ -188,18 +216,22 @@ FEW_DRAWN = 50 # items or clusters below which a percentile interval is clearly 
 
 def _check_enough(metric: Metric, rows: Rows, clusters: Sequence | None) -> None:
     if len(rows) < 2 or (clusters is not None and _cluster_count(clusters) < 2):
-        raise InputError(f"{metric.name}: an interval needs two items or clusters at least; ask for the value alone")
+        raise InputError(f"{metric.name}: an interval needs two items or clusters at least; "
+                         "ask for the value alone")
 
-def _percentile_interval(metric: ItemMetric, sides: Sequence[Rows], reps: int, seed: int, clusters, confidence: float, weights) -> tuple[Interval, tuple]:
+def _percentile_interval(metric: ItemMetric, sides: Sequence[Rows], reps: int, seed: int,
+                         clusters, confidence: float, weights) -> tuple[Interval, tuple]:
     value = np.subtract.reduce([metric.statistic(rows, weights) for rows in sides])
-    draws = np.subtract.reduce([bootstrap_replicates(metric, rows, reps, seed, clusters, weights) for rows in sides])
+    draws = np.subtract.reduce([bootstrap_replicates(metric, rows, reps, seed, clusters, weights)
+                                for rows in sides])
     units, noun = (len(sides[0]), "items") if clusters is None else (_cluster_count(clusters), "clusters")
     note = f"a percentile interval of {units} {noun} is too short; leave out the method for one that is not"
     return _inside(interval(value, draws, confidence), metric, sides), (note,) if units < FEW_DRAWN else ()
 
 def _jackknife_interval(metric: ItemMetric, rows: Rows, seed: int, clusters, confidence: float) -> Interval:
     found = jackknife(metric, rows, seed=seed, clusters=clusters)
-    return _inside(normal_interval(found.corrected, found.se, confidence, found.method, found.df), metric, [rows])
+    return _inside(normal_interval(found.corrected, found.se, confidence, found.method, found.df), metric,
+                   [rows])
 
 def item_score(metric: ItemMetric,
                sides: Sequence[Rows],             # of one system, or of two whose difference is asked for
@@ -212,10 +244,13 @@ def item_score(metric: ItemMetric,
     value = metric.statistic(rows, weights) - (metric.statistic(sides[1], weights) if paired else 0.0)
     per_item = metric.values(rows.pred) - (metric.values(sides[1].pred) if paired else 0.0)
     signature = _signature(metric, len(rows), None, clusters, **({"difference": "paired"} if paired else {}))
-    score = Score(value, None, len(rows), metric.higher_is_better, signature, per_item.numpy(), notes=() if paired else rows.notes)
-    if rows.deviation is not None and not paired: score = replace(score, deviation=rows.deviation.double().numpy())
+    score = Score(value, None, len(rows), metric.higher_is_better, signature, per_item.numpy(),
+                  notes=() if paired else rows.notes)
+    if rows.deviation is not None and not paired:
+        score = replace(score, deviation=rows.deviation.double().numpy())
     if how in ("bootstrap", "jackknife"): _check_enough(metric, rows, clusters)
-    if how == "jackknife": return replace(score, ci=_jackknife_interval(metric, rows, seed, clusters, confidence))
+    if how == "jackknife":
+        return replace(score, ci=_jackknife_interval(metric, rows, seed, clusters, confidence))
     if how == "bootstrap":
         ci, notes = _percentile_interval(metric, sides, reps, seed, clusters, confidence, weights)
         return replace(score, ci=ci, notes=(*score.notes, *notes))
@@ -226,109 +261,138 @@ def item_score(metric: ItemMetric,
 # %% ../../nbs/scoring/10_inference.ipynb #b0773df9
 _COPIES = "no interval: pred and target are near copies of each other, item by item; was another file meant?"
 
-def _copied(metric: Metric, rows: Rows) -> bool: return metric.is_distance and not rows.matched and near_copies(rows.pred, rows.target)
+def _copied(metric: Metric, rows: Rows) -> bool:
+    return metric.is_distance and not rows.matched and near_copies(rows.pred, rows.target)
 
-def _inside_range(metric: Metric, score: Score) -> Score: # of sets: a share has no interval beyond 1, an unbiased distance may be negative
+# of sets: a share has no interval beyond 1, an unbiased distance may be negative
+def _inside_range(metric: Metric, score: Score) -> Score:
     low, high = value_range(metric)
     if score.ci is None or metric.is_distance or not low <= score.value <= high: return score
     if score.ci.high < low or score.ci.low > high:
-        note = f"no interval: by {score.ci.method} it would lie outside of the range of {metric.name}; take another method"
+        note = (f"no interval: by {score.ci.method} it would lie outside of the range of "
+                f"{metric.name}; take another method")
         return replace(score, ci=None, corrected=None, notes=(*score.notes, note))
     return replace(score, ci=replace(score.ci, low=max(score.ci.low, low), high=min(score.ci.high, high)))
 
 def _base_weights(rows: Rows, weights): # for both sides
     return weights if weights is None or rows.matched else (weights, np.ones(len(rows.target)))
 
-def score_rows(metric: Metric,
-               rows: Rows,
-               *, method: str | None = "auto",    # "influence", "bootstrap", "jackknife"; None for the value alone
-               reps: int = 1000,                  # bootstrap replicates; 0 for the value alone
-               seed: int = 0,
-               clusters: Sequence | None = None,  # (N,) labels of items that are not independent
-               confidence: float = 0.95,
-               weights: np.ndarray | None = None, # (N,) base weights
-               known: Estimate | None = None,     # of `estimate_rows` for these rows, to spare computing it again
-              ) -> Score:
-    "The metric's value with an interval; raises InputError where a distance or a chosen method has fewer than two items or clusters."
+def score_rows(
+    metric: Metric,
+    rows: Rows,
+    *, method: str | None = "auto",    # "influence", "bootstrap", "jackknife"; None for the value alone
+    reps: int = 1000,                  # bootstrap replicates; 0 for the value alone
+    seed: int = 0,
+    clusters: Sequence | None = None,  # (N,) labels of items that are not independent
+    confidence: float = 0.95,
+    weights: np.ndarray | None = None, # (N,) base weights
+    known: Estimate | None = None,     # of `estimate_rows` for these rows, to spare computing it again
+) -> Score:
+    """The metric's value with an interval; raises InputError where a distance or a chosen method has fewer
+    than two items or clusters."""
     check_level(confidence)
     how = interval_method(metric, method if reps else None, weights is not None)
-    if isinstance(metric, ItemMetric): return item_score(metric, [rows], how, reps, seed, clusters, confidence, weights)
+    if isinstance(metric, ItemMetric):
+        return item_score(metric, [rows], how, reps, seed, clusters, confidence, weights)
     n_target = None if rows.target is None else len(rows.target)
     if how: _check_enough(metric, rows, clusters)
     found = None # an estimate with a standard error
     if how == "jackknife": found = jackknife(metric, rows, seed=seed, clusters=clusters)
     if how == "influence": found = known or metric.estimate_rows(rows, seed, clusters)
     if found is not None:
-        score = estimate_score(metric, found, len(rows), n_target, matched=rows.matched, clusters=clusters, confidence=confidence)
+        score = estimate_score(metric, found, len(rows), n_target, matched=rows.matched, clusters=clusters,
+                               confidence=confidence)
         score = _inside_range(metric, score)
         if score.ci is None or not _copied(metric, rows): return score
         return replace(score, ci=None, corrected=None, notes=(*score.notes, _COPIES))
     value = metric.statistic(rows, _base_weights(rows, weights))
-    score = Score(value, None, len(rows), metric.higher_is_better, _signature(metric, len(rows), n_target, clusters), notes=rows.notes)
+    score = Score(value, None, len(rows), metric.higher_is_better,
+                  _signature(metric, len(rows), n_target, clusters), notes=rows.notes)
     if not how: return replace(score, notes=(*rows.notes, "no interval: none was asked for"))
-    if known is None and metric.has_influences and weights is None: known = metric.estimate_rows(rows, seed, clusters)
+    if known is None and metric.has_influences and weights is None:
+        known = metric.estimate_rows(rows, seed, clusters)
     draws = metric.replicates(rows, bootstrap_counts(rows, reps, seed, clusters, weights))
     known = known or Estimate(value)
-    if known.refused or _copied(metric, rows): return replace(score, notes=tuple(known.notes) if known.refused else (*known.notes, _COPIES))
+    if known.refused or _copied(metric, rows):
+        return replace(score, notes=tuple(known.notes) if known.refused else (*known.notes, _COPIES))
     center = value if known.corrected is None else known.corrected
     ci = interval(center, draws, confidence, "centered")
     return _inside_range(metric, replace(score, ci=ci, corrected=known.corrected, notes=tuple(known.notes)))
 
 # %% ../../nbs/scoring/10_inference.ipynb #5fc761d2
-def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool, known: Sequence[Estimate], seed: int, clusters, confidence: float) -> Score | None:
-    "The difference of two distances by their influences; None when one of them has a standard error alone, which cannot be subtracted."
+def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool,
+                          known: Sequence[Estimate], seed: int, clusters, confidence: float) -> Score | None:
+    """The difference of two distances by their influences; None when one of them has a standard error alone,
+    which cannot be subtracted."""
     first, second = known or [metric.estimate_rows(rows, seed, clusters) for rows in (a, b)]
     if any(e.pred is None or e.target is None for e in (first, second)): return None
-    corrected = None if first.corrected is None or second.corrected is None else first.corrected - second.corrected
+    corrected = (None if first.corrected is None or second.corrected is None
+                 else first.corrected - second.corrected)
     moved = first.pred - second.pred if same_items else first.pred
     notes, refused = tuple(dict.fromkeys([*first.notes, *second.notes])), first.refused or second.refused
     gap = Estimate(first.value - second.value, corrected, moved, first.target - second.target, notes=notes)
     se, df = standard_error(gap, a.matched and same_items, clusters)
-    if not same_items: se = (se**2 + influence_variance(second.pred, cluster_labels(clusters, len(second.pred)))[0])**0.5
-    gap = Estimate(gap.value, corrected, se=se, df=df, method="influence-paired", notes=notes, refused=refused)
+    if not same_items:
+        se = (se**2 + influence_variance(second.pred, cluster_labels(clusters, len(second.pred)))[0])**0.5
+    gap = Estimate(gap.value, corrected, se=se, df=df, method="influence-paired", notes=notes,
+                   refused=refused)
     what = "paired" if same_items else "shared-reference"
-    return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, confidence=confidence, difference=what)
+    return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, confidence=confidence,
+                          difference=what)
 
-def paired_difference(metric: Metric,
-                      rows_a: Rows,
-                      rows_b: Rows,                      # of another system against the same targets
-                      *, method: str | None = "auto",    # "influence" or "bootstrap"; a jackknife has no paired form and is taken for "auto"
-                      reps: int = 1000,
-                      seed: int = 0,
-                      clusters: Sequence | None = None,  # (N,) labels
-                      confidence: float = 0.95,
-                      weights: np.ndarray | None = None, # (N,) base weights
-                      same_items: bool = True,           # prediction i of both systems is of the same item
-                      known: Sequence[Estimate] = (),    # of `estimate_rows` for both, to spare computing them again
-                     ) -> Score:                         # value a − b
-    "The paired difference of two systems with its interval; raises InputError when they do not answer the same items or targets."
+def paired_difference(
+    metric: Metric,
+    rows_a: Rows,
+    rows_b: Rows,                      # of another system against the same targets
+    # "influence" or "bootstrap"; a jackknife has no paired form and is taken for "auto"
+    *, method: str | None = "auto",
+    reps: int = 1000,
+    seed: int = 0,
+    clusters: Sequence | None = None,  # (N,) labels
+    confidence: float = 0.95,
+    weights: np.ndarray | None = None, # (N,) base weights
+    same_items: bool = True,           # prediction i of both systems is of the same item
+    known: Sequence[Estimate] = (),    # of `estimate_rows` for both, to spare computing them again
+) -> Score: # value a − b
+    """The paired difference of two systems with its interval; raises InputError when they do not answer the
+    same items or targets."""
     if same_items and len(rows_a) != len(rows_b):
-        raise InputError(f"{metric.name}: a paired difference needs the same items: {len(rows_a)} against {len(rows_b)}")
+        raise InputError(f"{metric.name}: a paired difference needs the same items: "
+                         f"{len(rows_a)} against {len(rows_b)}")
     if rows_a.target is not None and not torch.equal(rows_a.target, rows_b.target):
         raise InputError(f"{metric.name}: a paired difference needs one reference for both systems")
     n = len(rows_a)
-    how = interval_method(metric, ("auto" if method == "jackknife" else method) if reps else None, weights is not None)
-    if isinstance(metric, ItemMetric) and same_items: return item_score(metric, [rows_a, rows_b], how, reps, seed, clusters, confidence, weights)
+    how = interval_method(metric, ("auto" if method == "jackknife" else method) if reps else None,
+                          weights is not None)
+    if isinstance(metric, ItemMetric) and same_items:
+        return item_score(metric, [rows_a, rows_b], how, reps, seed, clusters, confidence, weights)
     if how == "influence" and not isinstance(metric, ItemMetric):
         score = _influence_difference(metric, rows_a, rows_b, same_items, known, seed, clusters, confidence)
         if score is not None: return score
-    if not same_items: raise InputError(f"{metric.name}: systems of different items can be compared by influences only, which it does not have")
+    if not same_items:
+        raise InputError(f"{metric.name}: systems of different items can be compared by influences "
+                         "only, which it does not have")
     base = _base_weights(rows_a, weights)
     value = metric.statistic(rows_a, base) - metric.statistic(rows_b, base)
     n_target = None if rows_a.target is None else len(rows_a.target)
-    score = Score(value, None, n, metric.higher_is_better, _signature(metric, n, n_target, clusters, difference="paired"))
+    score = Score(value, None, n, metric.higher_is_better,
+                  _signature(metric, n, n_target, clusters, difference="paired"))
     if not how: return score
     counts = bootstrap_counts(rows_a, reps, seed, clusters, weights)
     draws = metric.replicates(rows_a, counts) - metric.replicates(rows_b, counts)
     return replace(score, ci=interval(value, draws, confidence, "centered"))
 
 # %% ../../nbs/scoring/10_inference.ipynb #0a085354
-def shuffle_sides(rows: Rows, reps: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray: # (reps, N + M), 1 = prediction
+def shuffle_sides(
+    rows: Rows, reps: int, labels: np.ndarray | None, generator: np.random.Generator
+) -> np.ndarray: # (reps, N + M), 1 = prediction
     "Random relabelings of predictions and targets: inside pairs for matched sets, whole clusters together."
     n, m = len(rows), len(rows.target)
     if not rows.matched:
-        if labels is not None: raise InputError("a permutation of unmatched sets cannot keep clusters of one side together")
-        return np.stack([np.isin(np.arange(n + m), generator.choice(n + m, n, replace=False)) for _ in range(reps)]).astype(float)
+        if labels is not None:
+            raise InputError("a permutation of unmatched sets cannot keep clusters of one side together")
+        return np.stack([np.isin(np.arange(n + m), generator.choice(n + m, n, replace=False))
+                         for _ in range(reps)]).astype(float)
     units = n if labels is None else int(labels.max()) + 1
     swap = generator.integers(0, 2, (reps, units)).astype(float)
     if labels is not None: swap = swap[:, labels]
@@ -341,15 +405,18 @@ def permutation_test(metric: Metric,                    # a distance between set
                      seed: int = 0,
                      clusters: Sequence | None = None,  # (N,) labels, for matched sets
                     ) -> float:                         # in [1/(reps + 1), 1]
-    "P-value of the hypothesis that predictions and targets have one distribution; raises InputError if it cannot be tested."
-    if not metric.is_distance: raise InputError(f"{metric.name}: a permutation test needs a distance between sets")
+    """P-value of the hypothesis that predictions and targets have one distribution; raises InputError if it
+    cannot be tested."""
+    if not metric.is_distance:
+        raise InputError(f"{metric.name}: a permutation test needs a distance between sets")
     labels, generator = cluster_labels(clusters, len(rows)), rng(seed, "permutation")
     pool = torch.cat([rows.pred, rows.target])
     pooled = Rows(pool, pool, matched=False)
     own = np.r_[np.ones(len(rows)), np.zeros(len(rows.target))][None]
     observed = metric.replicates(pooled, (own, 1 - own))[0]
     found = []
-    for some in progress(np.array_split(np.arange(reps), -(-reps//512)), desc="permutations"): # a part in memory at a time
+    # a part in memory at a time
+    for some in progress(np.array_split(np.arange(reps), -(-reps//512)), desc="permutations"):
         mixed = shuffle_sides(rows, len(some), labels, generator)
         found.append(metric.replicates(pooled, (mixed, 1 - mixed)))
     rounding = 1e-9*abs(observed)

@@ -20,7 +20,8 @@ from ..core import InputError, checked_arguments, few, rng
 from ..files import load_results
 from ..plots import HUES, INK, STYLE, small_figure
 from ..stats import cluster_labels, normal
-from .power import Pilot, Power, Stabilizer, influence_pilot, mean_pilot, power, round_digits, system_pilot
+from .power import (Pilot, Power, Stabilizer, influence_pilot, mean_pilot, power,
+                                             round_digits, system_pilot)
 from .score import score
 
 # %% ../../nbs/scoring/40_pilots.ipynb #a4d741d6
@@ -29,29 +30,35 @@ FISHER = Stabilizer(np.arctanh, np.tanh, lambda r: 1/(1 - r**2), 0.0, 1.0)
 def pearson_influence(x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]: # r; (N,)
     "Pearson's correlation and what each item does to it; raises InputError on a constant column."
     x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.shape != y.shape or x.ndim != 1: raise InputError(f"a correlation takes two columns of one length, not {x.shape} and {y.shape}")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()): raise InputError("a correlation takes finite numbers; leave out the items that miss one")
+    if x.shape != y.shape or x.ndim != 1:
+        raise InputError(f"a correlation takes two columns of one length, not {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise InputError("a correlation takes finite numbers; leave out the items that miss one")
     if np.ptp(x) == 0 or np.ptp(y) == 0: raise InputError("one column is constant, there is no correlation")
     zx, zy = ((v - v.mean())/v.std() for v in (x, y))
     r = float((zx*zy).mean())
     return r, zx*zy - r*(zx**2 + zy**2)/2
 
-def correlation_pilot(x: np.ndarray,             # (N,) human scores
-                      y: np.ndarray,             # (N,) scores of a metric
-                      other=None,                # (N,) scores of another metric; or a pair of columns of other items
+def correlation_pilot(x: np.ndarray,                   # (N,) human scores
+                      y: np.ndarray,                   # (N,) scores of a metric
+                      other=None, # (N,) scores of another metric; or a pair of columns of other items
                       *, statistic: str = "correlation",
-                      clusters: Sequence | None = None, # (N,) labels of items that are not independent
+                      clusters: Sequence | None = None # (N,) labels of items that are not independent
                      ) -> Pilot:
-    "A pilot for one Pearson correlation against 0, or for the difference of two; raises InputError on a constant column."
+    """A pilot for one Pearson correlation against 0, or for the difference of two; raises InputError on a
+    constant column."""
     (r, psi), n = pearson_influence(x, y), len(x)
     if other is None:
-        if 1 - r**2 < 1e-12: raise InputError(f"{statistic}: the columns agree exactly, nothing varies to plan with")
-        return influence_pilot(statistic, r, [(psi, clusters)], n, f"a {statistic} of {{}}", small=False, lost=3, scale=FISHER)
+        if 1 - r**2 < 1e-12:
+            raise InputError(f"{statistic}: the columns agree exactly, nothing varies to plan with")
+        return influence_pilot(statistic, r, [(psi, clusters)], n, f"a {statistic} of {{}}", small=False,
+                               lost=3, scale=FISHER)
     same = not isinstance(other, tuple)
     r_other, psi_other = pearson_influence(x, other) if same else pearson_influence(*other)
-    parts, noun = ([(psi - psi_other, clusters)], "items") if same else ([(psi, clusters), (psi_other, None)], "items of each kind")
-    return influence_pilot(statistic, r - r_other, parts, min(n, len(psi_other)), f"a difference in {statistic} of {{}}", noun=noun,
-                           paired=same, small=False)
+    parts, noun = (([(psi - psi_other, clusters)], "items") if same
+                   else ([(psi, clusters), (psi_other, None)], "items of each kind"))
+    return influence_pilot(statistic, r - r_other, parts, min(n, len(psi_other)),
+                           f"a difference in {statistic} of {{}}", noun=noun, paired=same, small=False)
 
 # %% ../../nbs/scoring/40_pilots.ipynb #93c2ab6e
 def auc_variance(a): # of an AUC or an array of them
@@ -62,15 +69,18 @@ def _auc_scale() -> Stabilizer:
     h = np.linspace(0, 6, 6001)
     a, steps = normal.cdf(h), normal.pdf(h)/np.sqrt(auc_variance(normal.cdf(h)))
     to = np.r_[0, np.cumsum((steps[1:] + steps[:-1])/2)*(h[1] - h[0])]
-    return Stabilizer(lambda x: np.sign(x - 0.5)*np.interp(np.maximum(x, 1 - x), a, to), lambda v: np.interp(v, to, a, right=np.nan),
-                 lambda x: 1/auc_variance(min(max(x, 1e-9), 1 - 1e-9))**0.5, 0.5, 0.5)
+    return Stabilizer(lambda x: np.sign(x - 0.5)*np.interp(np.maximum(x, 1 - x), a, to),
+                      lambda v: np.interp(v, to, a, right=np.nan),
+                      lambda x: 1/auc_variance(min(max(x, 1e-9), 1 - 1e-9))**0.5, 0.5, 0.5)
 
 BINORMAL = _auc_scale()
 
-def auc_influence(positive: np.ndarray, negative: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]: # AUC; (P,), (Q,)
+def auc_influence(positive: np.ndarray, negative: np.ndarray,
+                 ) -> tuple[float, np.ndarray, np.ndarray]: # AUC; (P,), (Q,)
     "An AUC and what each positive and each negative does to it (DeLong et al. 1988)."
     p, q = np.asarray(positive, float), np.asarray(negative, float)
-    if not (len(p) and len(q) and np.isfinite(p).all() and np.isfinite(q).all()): raise InputError("an AUC takes finite positives and negatives, one each at least")
+    if not (len(p) and len(q) and np.isfinite(p).all() and np.isfinite(q).all()):
+        raise InputError("an AUC takes finite positives and negatives, one each at least")
     def share(x, other): # how much of `other` lies below each x, ties by half
         other = np.sort(other)
         return (np.searchsorted(other, x, "left") + np.searchsorted(other, x, "right"))/(2*len(other))
@@ -83,45 +93,59 @@ def auc_pilot(positive: np.ndarray,   # (P,) scores that should be higher
               *, statistic: str = "AUC",
               clusters=(None, None),  # labels of the positives, of the negatives
              ) -> Pilot:
-    "A pilot for one AUC against one half, or for the difference of two on the same items; raises InputError where all are told apart."
+    """A pilot for one AUC against one half, or for the difference of two on the same items; raises InputError
+    where all are told apart."""
     value, pos, neg = auc_influence(positive, negative)
     n, noun = len(pos) + len(neg), f"items ({len(pos)/(len(pos) + len(neg)):.0%} of them positive)"
     if other is None:
-        if value in (0.0, 1.0): raise InputError(f"{statistic} is {value:g}: all pairs fall on one side, there is no spread to plan with")
-        return influence_pilot(statistic, value, list(zip((pos, neg), clusters)), n, f"a lead of the {statistic} over ½ by {{}}", noun=noun,
-                               small=False, scale=BINORMAL)
-    if (len(other[0]), len(other[1])) != (len(pos), len(neg)): raise InputError(f"{statistic}: another metric is compared on the same items")
+        if value in (0.0, 1.0):
+            raise InputError(f"{statistic} is {value:g}: all pairs fall on one side, "
+                             "there is no spread to plan with")
+        return influence_pilot(statistic, value, list(zip((pos, neg), clusters)), n, "a lead of the "
+                               f"{statistic} over ½ by {{}}", noun=noun, small=False, scale=BINORMAL)
+    if (len(other[0]), len(other[1])) != (len(pos), len(neg)):
+        raise InputError(f"{statistic}: another metric is compared on the same items")
     value_b, pos_b, neg_b = auc_influence(*other)
-    return influence_pilot(statistic, value - value_b, [(pos - pos_b, clusters[0]), (neg - neg_b, clusters[1])], n,
-                           f"a difference in {statistic} of {{}}", noun=noun, paired=True, small=False)
+    return influence_pilot(statistic, value - value_b, [(pos - pos_b, clusters[0]),
+        (neg - neg_b, clusters[1])], n, f"a difference in {statistic} of {{}}", noun=noun, paired=True,
+                           small=False)
 
 # %% ../../nbs/scoring/40_pilots.ipynb #e744c055
-def jackknife_pilot(statistic: str,
-                    function: Callable,               # columns -> number
-                    columns: Sequence[np.ndarray],    # (N,) each, items in the same order
-                    other: Sequence[np.ndarray] | None = None, # columns of another metric or system for the same items
-                    *, clusters: Sequence | None = None, # (N,) labels
-                    groups: int = 200,                # left out one at a time
-                    seed: int = 0,                    # of the grouping
-                   ) -> Pilot:
-    "A pilot for any smooth statistic of rows, or for the difference of two, from leaving groups out; raises InputError below four."
+def jackknife_pilot(
+    statistic: str,
+    function: Callable,                        # columns -> number
+    columns: Sequence[np.ndarray],             # (N,) each, items in the same order
+    other: Sequence[np.ndarray] | None = None, # columns of another metric or system for the same items
+    *, clusters: Sequence | None = None,       # (N,) labels
+    groups: int = 200,                         # left out one at a time
+    seed: int = 0,                             # of the grouping
+) -> Pilot:
+    """A pilot for any smooth statistic of rows, or for the difference of two, from leaving groups out; raises
+    InputError below four."""
     sides = [[np.asarray(c) for c in side] for side in (columns, other) if side is not None]
     n = len(sides[0][0])
-    if any(len(c) != n for side in sides for c in side): raise InputError(f"{statistic}: all columns have the same items, not {n} and others")
+    if any(len(c) != n for side in sides for c in side):
+        raise InputError(f"{statistic}: all columns have the same items, not {n} and others")
     labels = np.arange(n) if clusters is None else cluster_labels(clusters, n)
     count = int(labels.max()) + 1
     group = rng(seed, "jackknife").permutation(np.arange(count) % min(groups, count))[labels]
-    def value(keep): return function(*(c[keep] for c in sides[0])) - (function(*(c[keep] for c in sides[1])) if other is not None else 0.0)
+    def value(keep):
+        return function(*(c[keep] for c in sides[0])) - (function(*(c[keep] for c in sides[1]))
+                                                         if other is not None else 0.0)
     left_out = np.array([value(group != g) for g in range(group.max() + 1)])
     effect = f"a {statistic} of {{}}" if other is None else f"a difference in {statistic} of {{}}"
-    return influence_pilot(statistic, value(np.full(n, True)), [((len(left_out) - 1)*(left_out.mean() - left_out), None)], n, effect,
-                           paired=None if other is None else True, noun="items" if clusters is None else f"items in {count:,} clusters")
+    return influence_pilot(statistic, value(np.full(n, True)),
+                           [((len(left_out) - 1)*(left_out.mean() - left_out), None)], n, effect,
+                           paired=None if other is None else True,
+                           noun="items" if clusters is None else f"items in {count:,} clusters")
 
 # %% ../../nbs/scoring/40_pilots.ipynb #6552c0dd
 def _system(frame: pd.DataFrame, system: str | None, path) -> pd.DataFrame: # the rows of one system
     known = list(dict.fromkeys(frame["system"]))
-    if system is None and len(known) > 1: raise InputError(f"{path} holds several systems: {few(known)}; name one")
-    if system is not None and system not in known: raise InputError(f"{path} holds no system {system!r}; it has {few(known)}")
+    if system is None and len(known) > 1:
+        raise InputError(f"{path} holds several systems: {few(known)}; name one")
+    if system is not None and system not in known:
+        raise InputError(f"{path} holds no system {system!r}; it has {few(known)}")
     return frame[frame["system"] == (known[0] if system is None else system)]
 
 def _read(path) -> pd.DataFrame:
@@ -132,9 +156,12 @@ def _read(path) -> pd.DataFrame:
 
 def _matched(metric: str, a: pd.Series, b: pd.Series) -> tuple[np.ndarray, np.ndarray]: # values by name
     for side in (a, b):
-        if side.index.duplicated().any(): raise InputError(f"{metric}: item {side.index[side.index.duplicated()][0]} is there twice in one system")
+        if side.index.duplicated().any():
+            raise InputError(f"{metric}: item {side.index[side.index.duplicated()][0]} is "
+                             "there twice in one system")
     if lost := sorted(set(a.index) ^ set(b.index)):
-        raise InputError(f"{metric}: {len(lost)} items are in one file only: {few(lost)}; score the same items, or compare them unpaired")
+        raise InputError(f"{metric}: {len(lost)} items are in one file only: {few(lost)}; "
+                         "score the same items, or compare them unpaired")
     return a.to_numpy(float), b.reindex(a.index).to_numpy(float)
 
 # %% ../../nbs/scoring/40_pilots.ipynb #061cca06
@@ -144,15 +171,19 @@ def file_pilots(first: str | Path,          # parquet of `score --per-item`
                 metrics: Sequence[str] | None = None, # None: all that both have
                 paired: bool = True,        # False: the systems answered different items
                ) -> list[Pilot]:            # one per metric
-    "Pilots of differences between two systems from stored values per item; raises InputError, naming items, where they do not match."
+    """Pilots of differences between two systems from stored values per item; raises InputError, naming items,
+    where they do not match."""
     frames = [_read(first), _read(first if second is None else second)]
     if second is None and systems == (None, None):
         systems = tuple(dict.fromkeys(frames[0]["system"]))
-        if len(systems) != 2: raise InputError(f"{first} holds {len(systems)} systems: {few(systems)}; a comparison takes two, name them or give a second file")
+        if len(systems) != 2:
+            raise InputError(f"{first} holds {len(systems)} systems: {few(systems)}; a comparison takes two, "
+                             "name them or give a second file")
     a, b = (_system(f, s, p) for f, s, p in zip(frames, systems, (first, second or first)))
     both = [m for m in dict.fromkeys(a["metric"]) if m in set(b["metric"])]
     if not both: raise InputError(f"{first} and {second or first} have no metric in common")
-    if lost := [m for m in metrics or () if m not in both]: raise InputError(f"no values of {few(lost)} in both files; they share {few(both)}")
+    if lost := [m for m in metrics or () if m not in both]:
+        raise InputError(f"no values of {few(lost)} in both files; they share {few(both)}")
     out = []
     for m in metrics or both:
         x, y = (side[side["metric"] == m].set_index("name")["value"] for side in (a, b))
@@ -166,14 +197,15 @@ def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings 
     return [power(pilot, **settings) for pilot in pilots]
 
 @checked_arguments
-def plan_systems(pred,                               # as for `score`: one system, or a dict of two
-            target=None,
-            metrics: Sequence[str] = ("psnr", "ssim"),
-            *, wished: float | None = None,     # the difference one would like to notice
-            power: float = 0.8, alpha: float = 0.05, comparisons: int = 1,
-            **options,                          # of `score`: source, encoder, layer, weights, options, clusters, seed, device, …
-           ) -> list[Power]:                    # one per metric
-    "Plans from predictions: of the difference of two systems, or of one system against the reference; raises InputError as `score`."
+def plan_systems(pred,                           # as for `score`: one system, or a dict of two
+                 target=None,
+                 metrics: Sequence[str] = ("psnr", "ssim"),
+                 *, wished: float | None = None, # the difference one would like to notice
+                 power: float = 0.8, alpha: float = 0.05, comparisons: int = 1,
+                 **options # of `score`: source, encoder, layer, weights, options, clusters, seed, device, …
+                ) -> list[Power]: # one per metric
+    """Plans from predictions: of the difference of two systems, or of one system against the reference;
+    raises InputError as `score`."""
     systems = dict(pred) if isinstance(pred, Mapping) else {"": pred}
     if len(systems) > 2: raise InputError(f"a plan is for one system or two, and there are {len(systems)}")
     found = score(systems, target, metrics, ci=False, **options)
@@ -182,18 +214,23 @@ def plan_systems(pred,                               # as for `score`: one syste
 
 # %% ../../nbs/scoring/40_pilots.ipynb #14e63a4c
 def power_figure(plan: Power) -> Figure:
-    "Detectable difference against the number of items, the present one marked, and the wished one where there is any."
+    """Detectable difference against the number of items, the present one marked, and the wished one where
+    there is any."""
     with matplotlib.rc_context(STYLE):
         figure, axes = small_figure(2.5, fit=True)
         curve = plan.curve[np.isfinite(plan.curve["mdd"])]
         axes.loglog(curve["n"], curve["mdd"], color=HUES[0])
         if np.isfinite(plan.mdd):
             axes.plot([plan.n], [plan.mdd], "o", color=INK, ms=5)
-            axes.annotate(f" {plan.n:,} now: {round_digits(plan.mdd)}", (plan.n, plan.mdd), va="bottom", color=INK)
+            axes.annotate(f" {plan.n:,} now: {round_digits(plan.mdd)}", (plan.n, plan.mdd), va="bottom",
+                          color=INK)
         if plan.wished is not None:
-            axes.plot([curve["n"].min(), plan.n_needed, plan.n_needed], [plan.wished, plan.wished, curve["mdd"].min()], color=HUES[1], ls="--", lw=1)
-            axes.annotate(f" {plan.n_needed:,} for {plan.wished:g}", (plan.n_needed, plan.wished), va="bottom", color=INK)
-        what = "detectable distance" if plan.signature and "permutation" in str(plan.signature) else "detectable difference"
+            axes.plot([curve["n"].min(), plan.n_needed, plan.n_needed],
+                      [plan.wished, plan.wished, curve["mdd"].min()], color=HUES[1], ls="--", lw=1)
+            axes.annotate(f" {plan.n_needed:,} for {plan.wished:g}", (plan.n_needed, plan.wished),
+                          va="bottom", color=INK)
+        what = ("detectable distance" if plan.signature and "permutation" in str(plan.signature)
+                else "detectable difference")
         axes.set(xlabel="items", ylabel=f"{what}, {plan.statistic}")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:,.10g}"))

@@ -28,15 +28,19 @@ from .sides import StatsPair
 # %% ../../nbs/scoring/30_power.ipynb #3799906d
 def check_plan(power: float, alpha: float, comparisons: int) -> float: # the level of one test
     "Bonferroni's level; raises InputError on numbers that make no plan."
-    if not 0 < alpha < 1: raise InputError(f"alpha is the share of false alarms, between 0 and 1 such as 0.05, and is not {alpha}")
-    if comparisons < 1 or int(comparisons) != comparisons: raise InputError(f"comparisons counts the tests made together, at least 1, not {comparisons}")
-    if not alpha < power < 1: raise InputError(f"power is a share between alpha and 1 such as 0.8, and is not {power}")
+    if not 0 < alpha < 1:
+        raise InputError("alpha is the share of false alarms, "
+                         f"between 0 and 1 such as 0.05, and is not {alpha}")
+    if comparisons < 1 or int(comparisons) != comparisons:
+        raise InputError(f"comparisons counts the tests made together, at least 1, not {comparisons}")
+    if not alpha < power < 1:
+        raise InputError(f"power is a share between alpha and 1 such as 0.8, and is not {power}")
     return alpha/comparisons
 
 def detectable_errors(power: float,
-          alpha: float,               # two-sided level of one test
-          df=None,                    # Student's degrees of freedom, a number or an array; None: the normal law
-         ):                           # of the shape of df
+                      alpha: float, # two-sided level of one test
+                      df=None       # Student's degrees of freedom, a number or an array; None: the normal law
+                     ): # of the shape of df
     "How many standard errors a difference must measure to be found with this power (noncentral t)."
     z = normal.ppf(1 - alpha/2) + normal.ppf(power)
     if df is None: return z
@@ -66,7 +70,8 @@ class Pilot:
     lost: int = 0                     # items that do not count
     scale: Stabilizer = Stabilizer()
     sd_error: float = 0.0             # relative standard error of sd
-    null: np.ndarray | None = None    # (R,) of a distance tested against 0: n × what it is on equal sets, around its mean
+    # (R,) of a distance tested against 0: n × what it is on equal sets, around its mean
+    null: np.ndarray | None = None
     rate: float = 0.0                 # of such a distance: first-order variance × n, per unit of distance
     notes: tuple[str, ...] = ()
     signature: Signature | None = None # of the metric
@@ -89,11 +94,15 @@ def detectable_at(pilot: Pilot,
 MOST = 10**12 # items of a plan
 
 def items_needed(pilot: Pilot, wished: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    "The least number of items that would show the wished effect; raises InputError on effects that there cannot be."
+    """The least number of items that would show the wished effect; raises InputError on effects that there
+    cannot be."""
     if not wished > 0: raise InputError(f"the wished effect is a size, greater than 0, and is not {wished}")
-    if wished >= pilot.scale.top: raise InputError(f"{pilot.statistic}: there is no effect of {wished:g}, they end below {pilot.scale.top:g}")
+    if wished >= pilot.scale.top:
+        raise InputError(f"{pilot.statistic}: there is no effect of {wished:g}, "
+                         f"they end below {pilot.scale.top:g}")
     if detectable_at(pilot, MOST, power, alpha) > wished:
-        raise InputError(f"{pilot.statistic}: an effect of {wished:g} would take more than {MOST:,} items; wish for a larger one")
+        raise InputError(f"{pilot.statistic}: an effect of {wished:g} would take more than {MOST:,} "
+                         "items; wish for a larger one")
     low, high = 3, 4
     while detectable_at(pilot, high, power, alpha) > wished: low, high = high, 2*high
     while high - low > 1:
@@ -104,7 +113,8 @@ def items_needed(pilot: Pilot, wished: float, power: float = 0.8, alpha: float =
 # %% ../../nbs/scoring/30_power.ipynb #58308ab9
 InfluencePart = tuple[np.ndarray, Sequence | None] # influences (N,), cluster labels (N,) or None
 
-def _part(x: np.ndarray, clusters: Sequence | None) -> tuple[float, float, float]: # variance of the mean; its df; its relative variance
+# variance of the mean; its df; its relative variance
+def _part(x: np.ndarray, clusters: Sequence | None) -> tuple[float, float, float]:
     if clusters is not None and (count := len(set(np.asarray(clusters).tolist()))) < 4:
         raise InputError(f"a plan needs a pilot of four clusters at least, not {count}")
     se, df = standard_error(Estimate(0.0, pred=torch.as_tensor(x, dtype=torch.float64)), clusters=clusters)
@@ -122,21 +132,28 @@ def influence_pilot(statistic: str,
                     **more,                         # further fields of the pilot
                    ) -> Pilot:
     "A pilot from the influences of a statistic; raises InputError below four items and where nothing varies."
-    if min(len(x) for x, _ in parts) < 4: raise InputError(f"{statistic}: a plan needs a pilot of four items at least, not {min(len(x) for x, _ in parts)}")
+    if min(len(x) for x, _ in parts) < 4:
+        raise InputError(f"{statistic}: a plan needs a pilot of four items at least, "
+                         f"not {min(len(x) for x, _ in parts)}")
     found = [_part(x, clusters) for x, clusters in parts]
     var = sum(v for v, _, _ in found)
     size = max(float(np.abs(x).max()) for x, _ in parts)
-    if not np.isfinite(var): raise InputError(f"{statistic}: an influence is not finite, there is no spread to plan with")
-    if var**0.5 <= 1e-12*max(size, abs(value)): raise InputError(f"{statistic}: nothing varies between the items, so no number of items can be planned")
+    if not np.isfinite(var):
+        raise InputError(f"{statistic}: an influence is not finite, there is no spread to plan with")
+    if var**0.5 <= 1e-12*max(size, abs(value)):
+        raise InputError(f"{statistic}: nothing varies between the items, "
+                         "so no number of items can be planned")
     scale = more.get("scale", Stabilizer())
     df = var**2/sum(v**2/max(d, 1) for v, d, _ in found) if small else None
     error = 0.5*sum(v**2*r for v, _, r in found)**0.5/var
-    return Pilot(statistic, float(value), int(n), float(var*n)**0.5*float(scale.slope(value)), effect, df=df, sd_error=float(error), **more)
+    return Pilot(statistic, float(value), int(n), float(var*n)**0.5*float(scale.slope(value)), effect, df=df,
+                 sd_error=float(error), **more)
 
 # %% ../../nbs/scoring/30_power.ipynb #09adfe85
 def _values(statistic: str, x) -> np.ndarray:
     x = np.asarray(x, float)
-    if x.ndim != 1 or not np.isfinite(x).all(): raise InputError(f"{statistic}: a pilot takes one finite value per item")
+    if x.ndim != 1 or not np.isfinite(x).all():
+        raise InputError(f"{statistic}: a pilot takes one finite value per item")
     return x
 
 def _labels(clusters: Sequence | None, n: int, noun: str) -> str: # what the items are called
@@ -144,52 +161,68 @@ def _labels(clusters: Sequence | None, n: int, noun: str) -> str: # what the ite
     return f"{noun} in {int(cluster_labels(clusters, n).max()) + 1:,} clusters"
 
 def mean_pilot(a,                                 # (N,) values per item of the first system
-               b=None,                            # (N,) of the second on the same items, (M,) on others; None: one mean against 0
+               b=None, # (N,) of the second on the same items, (M,) on others; None: one mean against 0
                *, statistic: str = "the mean",
                paired: bool = True,
                clusters: Sequence | None = None,  # (N,) labels of items that are not independent
-               clusters_b: Sequence | None = None, # (M,) of an unpaired second system
+               clusters_b: Sequence | None = None # (M,) of an unpaired second system
               ) -> Pilot:
     "A pilot of a mean or of a difference of two; raises InputError on values that do not fit together."
     a, noun = _values(statistic, a), _labels(clusters, len(a), "items")
-    if b is None: return influence_pilot(statistic, a.mean(), [(a, clusters)], len(a), f"a mean {statistic} of {{}}", noun=noun)
+    if b is None:
+        return influence_pilot(statistic, a.mean(), [(a, clusters)], len(a), f"a mean {statistic} of {{}}",
+                               noun=noun)
     b, effect = _values(statistic, b), f"a difference in {statistic} of {{}}"
     if paired and len(a) != len(b):
-        raise InputError(f"{statistic}: paired systems have the same items, not {len(a)} and {len(b)}; paired=False compares different ones")
-    if paired: return influence_pilot(statistic, (a - b).mean(), [(a - b, clusters)], len(a), effect, paired=True, noun=noun)
-    return influence_pilot(statistic, a.mean() - b.mean(), [(a, clusters), (b, clusters_b)], min(len(a), len(b)), effect,
-                           paired=False, noun="items of each system")
+        raise InputError(f"{statistic}: paired systems have the same items, not {len(a)} and {len(b)}; "
+                         "paired=False compares different ones")
+    if paired:
+        return influence_pilot(statistic, (a - b).mean(), [(a - b, clusters)], len(a), effect, paired=True,
+                               noun=noun)
+    return influence_pilot(statistic, a.mean() - b.mean(), [(a, clusters), (b, clusters_b)],
+                           min(len(a), len(b)), effect, paired=False, noun="items of each system")
 
 # %% ../../nbs/scoring/30_power.ipynb #f6dd8d09
-def _from_equality(pilot: Pilot, power: float, alpha: float) -> float: # detectable distance × n; the test is one-sided
+# detectable distance × n; the test is one-sided
+def _from_equality(pilot: Pilot, power: float, alpha: float) -> float:
     ordered, allowed = np.sort(pilot.null)[::-1], int(alpha*(len(pilot.null) + 1))
-    if not allowed: raise InputError(f"{pilot.statistic}: a level of {alpha:g} needs {int(np.ceil(1/alpha))} relabelings, and there are {len(ordered)}")
+    if not allowed:
+        raise InputError(f"{pilot.statistic}: a level of {alpha:g} needs {int(np.ceil(1/alpha))} "
+                         f"relabelings, and there are {len(ordered)}")
     q, z = ordered[allowed - 1], normal.ppf(power)
     half = q + z**2*pilot.rate/2
     root = max(half**2 - q**2 + z**2*float((ordered**2).mean()), 0.0)**0.5
     return float(half + np.sign(z)*root)
 
-def equality_pilot(metric: Metric,                     # a distance between sets
-                   rows: Rows,
-                   *, known: Estimate | None = None,   # `estimate_rows` of these rows, where it is there already
-                   clusters: Sequence | None = None,   # (N,) labels, for matched sets
-                   reps: int = 999,                    # random relabelings
-                   seed: int = 0,
-                  ) -> Pilot:
-    "A pilot of the permutation test that two sets have one distribution; raises InputError where there is none."
-    if not metric.is_distance: raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
+def equality_pilot(
+    metric: Metric,                   # a distance between sets
+    rows: Rows,
+    *, known: Estimate | None = None, # `estimate_rows` of these rows, where it is there already
+    clusters: Sequence | None = None, # (N,) labels, for matched sets
+    reps: int = 999,                  # random relabelings
+    seed: int = 0,
+) -> Pilot:
+    """A pilot of the permutation test that two sets have one distribution; raises InputError where there is
+    none."""
+    if not metric.is_distance:
+        raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
     n, m = len(rows), len(rows.target)
-    if min(n, m) < 4: raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {min(n, m)}")
+    if min(n, m) < 4:
+        raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {min(n, m)}")
     known = known or metric.estimate_rows(rows, seed, clusters)
     pool, own = torch.cat([rows.pred, rows.target]), np.r_[np.ones(n), np.zeros(m)][None]
-    pooled, mixed = Rows(pool, pool, matched=False), shuffle_sides(rows, reps, cluster_labels(clusters, n), rng(seed, "power"))
-    drawn = np.concatenate([metric.replicates(pooled, (part, 1 - part)) for part in np.array_split(mixed, -(-reps//512))])
-    observed, noun = float(metric.replicates(pooled, (own, 1 - own))[0]), "items" if n == m else f"items ({m/n:.3g} times as many in the reference)"
+    pooled = Rows(pool, pool, matched=False)
+    mixed = shuffle_sides(rows, reps, cluster_labels(clusters, n), rng(seed, "power"))
+    drawn = np.concatenate([metric.replicates(pooled, (part, 1 - part))
+                            for part in np.array_split(mixed, -(-reps//512))])
+    observed = float(metric.replicates(pooled, (own, 1 - own))[0])
+    noun = "items" if n == m else f"items ({m/n:.3g} times as many in the reference)"
     influence = standard_error(known, rows.matched, clusters)[0] if known.pred is not None else None
     if influence is None: raise InputError(f"{metric.name} has no influences to plan with")
-    return Pilot(metric.name, observed - drawn.mean(), n, 0.0, f"a {metric.name} of {{}} from the reference", noun=noun,
-                 null=n*(drawn - drawn.mean()), rate=n*influence**2/max(observed, np.finfo(float).tiny),
-                 notes=("influences vanish where the sets are equal; planned with the permutation test's own law",))
+    return Pilot(metric.name, observed - drawn.mean(), n, 0.0, f"a {metric.name} of {{}} from the reference",
+                 noun=noun, null=n*(drawn - drawn.mean()), rate=n*influence**2/max(observed,
+        np.finfo(float).tiny), notes=("influences vanish where the sets are equal; "
+                                      "planned with the permutation test's own law",))
 
 # %% ../../nbs/scoring/30_power.ipynb #fd6312a6
 def estimate_pilot(statistic: str,
@@ -200,67 +233,92 @@ def estimate_pilot(statistic: str,
                    clusters: Sequence | None = None,  # (N,) labels of the predictions
                   ) -> Pilot:
     "A pilot from stored influences; raises InputError where an estimate has none."
-    if any(e is not None and e.pred is None for e in (a, b)): raise InputError(f"{statistic}: there are no influences to plan with")
+    if any(e is not None and e.pred is None for e in (a, b)):
+        raise InputError(f"{statistic}: there are no influences to plan with")
     best = [e.value if e.corrected is None else e.corrected for e in (a, b) if e is not None]
-    sides = [[None if x is None else x.double().cpu().numpy() for x in (e.pred, e.target)] for e in (a, b) if e is not None]
+    sides = [[None if x is None else x.double().cpu().numpy() for x in (e.pred, e.target)] for e in (a, b)
+             if e is not None]
     if len(sides) == 2 and same_items and len(sides[0][0]) != len(sides[1][0]):
-        raise InputError(f"{statistic}: a paired comparison needs the same items, not {len(sides[0][0])} and {len(sides[1][0])}")
+        raise InputError(f"{statistic}: a paired comparison needs the same items, "
+                         f"not {len(sides[0][0])} and {len(sides[1][0])}")
     preds = [side[0] for side in sides] if len(sides) == 1 or not same_items else [sides[0][0] - sides[1][0]]
     target = sides[0][1] if len(sides) == 1 or sides[0][1] is None else sides[0][1] - sides[1][1]
     if target is not None and matched and len(preds) == 1: preds, target = [preds[0] + target], None
-    parts = [(x, clusters if k == 0 else None) for k, x in enumerate(preds)] + ([] if target is None else [(target, None)])
+    parts = [(x, clusters if k == 0 else None) for k, x in enumerate(preds)] + ([] if target is None
+        else [(target, None)])
     n, noun = min(map(len, preds)), "items" if len(preds) == 1 else "items of each system"
     effect = f"a difference in {statistic} of {{}}" if len(sides) == 2 else f"a {statistic} of {{}}"
-    return influence_pilot(statistic, best[0] - (best[1] if len(best) == 2 else 0), parts, n, effect, noun=_labels(clusters, len(preds[0]), noun),
-                           paired=None if len(sides) == 1 else same_items, notes=_near_zero(statistic, (a, b), matched, clusters))
+    return influence_pilot(statistic, best[0] - (best[1] if len(best) == 2 else 0), parts, n, effect,
+                           noun=_labels(clusters, len(preds[0]), noun), paired=None if len(sides) == 1
+                           else same_items, notes=_near_zero(statistic, (a, b), matched, clusters))
 
-def _near_zero(statistic: str, estimates: Sequence[Estimate | None], matched: bool, clusters) -> tuple[str, ...]:
+def _near_zero(
+    statistic: str, estimates: Sequence[Estimate | None], matched: bool, clusters
+) -> tuple[str, ...]:
     "A note where a distance may be 0, so that its influences say too little."
-    found = [(e.corrected, standard_error(e, matched, clusters)[0]) for e in estimates if e is not None and e.corrected is not None and e.target is not None]
+    found = [(e.corrected, standard_error(e, matched, clusters)[0]) for e in estimates
+             if e is not None and e.corrected is not None and e.target is not None]
     if not any(value <= 1.96*se for value, se in found): return ()
     return (f"a {statistic} here may be 0, where influences vanish and the plan promises too much",)
 
 # %% ../../nbs/scoring/30_power.ipynb #970b64a3
-def _resampled_pilot(metric: Metric, a: Rows, b: Rows, clusters, seed: int, reps: int = 400) -> Pilot: # without influences
-    if len(a) < 4: raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {len(a)}")
+# without influences
+def _resampled_pilot(metric: Metric, a: Rows, b: Rows, clusters, seed: int, reps: int = 400) -> Pilot:
+    if len(a) < 4:
+        raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {len(a)}")
     draws = bootstrap_counts(a, reps, seed, clusters)
     spread = float((metric.replicates(a, draws) - metric.replicates(b, draws)).std(ddof=1))
-    if not spread > 0: raise InputError(f"{metric.name}: nothing varies between the items, so no number of items can be planned")
-    return Pilot(metric.name, np.nan, len(a), spread*len(a)**0.5, f"a difference in {metric.name} of {{}}", paired=True, sd_error=(2*reps)**-0.5,
-                 noun=_labels(clusters, len(a), "items"), notes=(f"spread from {reps} bootstrap replicates; the metric has no influences",))
+    if not spread > 0:
+        raise InputError(f"{metric.name}: nothing varies between the items, "
+                         "so no number of items can be planned")
+    return Pilot(metric.name, np.nan, len(a), spread*len(a)**0.5, f"a difference in {metric.name} of {{}}",
+                 paired=True, sd_error=(2*reps)**-0.5, noun=_labels(clusters, len(a), "items"),
+                 notes=(f"spread from {reps} bootstrap replicates; the metric has no influences",))
 
-def _stored_pilot(metric: Metric, a: StatsPair, b: StatsPair) -> Pilot: # of two systems that left statistics only
+# of two systems that left statistics only
+def _stored_pilot(metric: Metric, a: StatsPair, b: StatsPair) -> Pilot:
     pair = [metric.from_stats(r.pred, r.target) for r in (a, b)]
-    if any(e.se is None for e in pair): raise InputError(f"{metric.name}: statistics without random parts have no spread; keep some (parts=8) when making them")
+    if any(e.se is None for e in pair):
+        raise InputError(f"{metric.name}: statistics without random parts have no spread; "
+                         "keep some (parts=8) when making them")
     n, var = min(a.pred.n, b.pred.n), sum(e.se**2 for e in pair)
     df = var**2/sum(e.se**4/(e.df or np.inf) for e in pair) if any(e.df for e in pair) else None
     best = [e.value if e.corrected is None else e.corrected for e in pair]
-    return Pilot(metric.name, best[0] - best[1], n, (n*var)**0.5, f"a difference in {metric.name} of {{}}", "items of each system", False,
-                 sd_error=0.0 if df is None else (2*df)**-0.5,
-                 notes=("from statistics, that is without what the systems share: with the items themselves fewer may do",))
+    return Pilot(metric.name, best[0] - best[1], n, (n*var)**0.5, f"a difference in {metric.name} of {{}}",
+                 "items of each system", False, sd_error=0.0 if df is None else (2*df)**-0.5,
+                 notes=("from statistics, that is without what the systems share: "
+                        "with the items themselves fewer may do",))
 
 def metric_pilot(metric: Metric,
-                 a: Rows,                           # of `extract` or `Scores.rows`
-                 b: Rows | None = None,             # of another system; None: one system, a distance against 0
+                 a: Rows,                          # of `extract` or `Scores.rows`
+                 b: Rows | None = None,            # of another system; None: one system, a distance against 0
                  *, same_items: bool = True,
-                 known: Sequence[Estimate] = (),    # `estimate_rows` of them, where they are there already
-                 clusters: Sequence | None = None,  # (N,) labels
-                 seed: int = 0,
-                ) -> Pilot:
+                 known: Sequence[Estimate] = (),   # `estimate_rows` of them, where they are there already
+                 clusters: Sequence | None = None, # (N,) labels
+                 seed: int = 0) -> Pilot:
     "A pilot for one metric on one or two systems; raises InputError, with the reason, where there is none."
     return replace(_metric_pilot(metric, a, b, same_items, known, clusters, seed), signature=metric.signature)
 
-def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool, known: Sequence[Estimate], clusters, seed: int) -> Pilot:
+def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool,
+                  known: Sequence[Estimate], clusters, seed: int) -> Pilot:
     if isinstance(a, StatsPair) and b is not None: return _stored_pilot(metric, a, b)
-    if isinstance(a, StatsPair): raise InputError(f"{metric.name}: one system's statistics hold no items to relabel; give the items, or two systems")
+    if isinstance(a, StatsPair):
+        raise InputError(f"{metric.name}: one system's statistics hold no items to relabel; "
+                         "give the items, or two systems")
     rows = [a] if b is None else [a, b]
     if not metric.has_influences:
-        if b is None or not same_items: raise InputError(f"{metric.name} has no influences; it can be planned for two systems of the same items only")
+        if b is None or not same_items:
+            raise InputError(f"{metric.name} has no influences; it can be planned for two "
+                             "systems of the same items only")
         return _resampled_pilot(metric, a, b, clusters, seed)
-    found = list(known) if len(known) == len(rows) else [metric.estimate_rows(r, seed, clusters) for r in rows]
-    if b is None and metric.is_distance: return equality_pilot(metric, a, known=found[0], clusters=clusters, seed=seed)
-    if any(e.pred is None for e in found) and b is not None and same_items: return _resampled_pilot(metric, a, b, clusters, seed)
-    return estimate_pilot(metric.name, *found, matched=a.matched and a.target is not None, same_items=same_items, clusters=clusters)
+    found = (list(known) if len(known) == len(rows)
+             else [metric.estimate_rows(r, seed, clusters) for r in rows])
+    if b is None and metric.is_distance:
+        return equality_pilot(metric, a, known=found[0], clusters=clusters, seed=seed)
+    if any(e.pred is None for e in found) and b is not None and same_items:
+        return _resampled_pilot(metric, a, b, clusters, seed)
+    return estimate_pilot(metric.name, *found, matched=a.matched and a.target is not None,
+                          same_items=same_items, clusters=clusters)
 
 # %% ../../nbs/scoring/30_power.ipynb #da44a7c5
 @dataclass(frozen=True)
@@ -282,13 +340,16 @@ class Power:
 
     def to_dict(self) -> dict:
         "A plain dict that goes into JSON."
-        plain = {k: getattr(self, k) for k in ("statistic", "n", "sd", "paired", "mdd", "wished", "n_needed", "sentence")}
+        plain = {k: getattr(self, k)
+                 for k in ("statistic", "n", "sd", "paired", "mdd", "wished", "n_needed", "sentence")}
         plain = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in plain.items()}
-        return {**plain, "notes": list(self.notes), "signature": str(self.signature), "curve": self.curve.to_dict("records")}
+        return {**plain, "notes": list(self.notes), "signature": str(self.signature),
+                "curve": self.curve.to_dict("records")}
 
 def round_digits(x: float) -> str:
     "Two significant digits, without an exponent where it is readable."
-    return f"{x:.1e}" if x and not 1e-4 <= abs(x) < 1e7 else np.format_float_positional(float(f"{x:.2g}"), trim="-")
+    return (f"{x:.1e}" if x and not 1e-4 <= abs(x) < 1e7
+            else np.format_float_positional(float(f"{x:.2g}"), trim="-"))
 
 def _about(n: int) -> str: # rounded up to two digits
     step = 10**max(len(str(n)) - 2, 0)
@@ -299,10 +360,13 @@ def _often(power: float) -> str:
     return f"{100*power:g} times out of 100"
 
 # %% ../../nbs/scoring/30_power.ipynb #207c806d
-def _sentence(pilot: Pilot, mdd: float, wished: float | None, needed: int | None, power: float, comparisons: int) -> str:
+def _sentence(pilot: Pilot, mdd: float, wished: float | None, needed: int | None, power: float,
+              comparisons: int) -> str:
     among = f" (among {comparisons} comparisons)" if comparisons > 1 else ""
     seen = "be told from 0" if pilot.null is not None else "be noticed"
-    if np.isfinite(mdd): said = f"With these {pilot.n:,} {pilot.noun} {pilot.effect.format(round_digits(mdd))} or more would {seen} {_often(power)}{among}"
+    if np.isfinite(mdd):
+        said = (f"With these {pilot.n:,} {pilot.noun} {pilot.effect.format(round_digits(mdd))} or more would "
+                f"{seen} {_often(power)}{among}")
     else: said = f"With these {pilot.n:,} {pilot.noun} nothing would {seen} {_often(power)}{among}"
     if wished is None: return f"{said}."
     if needed <= pilot.n: return f"{said}; for {wished:g} about {_about(needed)} would do."
@@ -313,7 +377,8 @@ def _notes(pilot: Pilot, needed: int | None) -> tuple[str, ...]:
     spread = f"the pilot's own spread is known to ±{196*pilot.sd_error:.0f} % only"
     if needed is None: return (*pilot.notes, spread)
     low, high = (max(1 + k*1.96*pilot.sd_error, 0.1)**2*needed for k in (-1, 1))
-    return (*pilot.notes, f"{spread}: between {_about(int(low) + 1)} and {_about(int(high) + 1)} may be needed")
+    return (*pilot.notes,
+            f"{spread}: between {_about(int(low) + 1)} and {_about(int(high) + 1)} may be needed")
 
 def _curve(pilot: Pilot, needed: int | None, power: float, alpha: float) -> pd.DataFrame:
     ends = max(4, min(pilot.n, needed or pilot.n)//8), 4*max(pilot.n, needed or pilot.n)
@@ -326,18 +391,23 @@ def _plan(pilot: Pilot, wished: float | None, chance: float, alpha: float, compa
     needed = None if wished is None else items_needed(pilot, wished, chance, level)
     mdd = float(detectable_at(pilot, pilot.n, chance, level))
     how = "permutation" if pilot.null is not None else "normal" if pilot.df is None else "noncentral-t"
-    signature = (pilot.signature or Signature.of()).extended(plan=pilot.statistic, n=pilot.n, paired=pilot.paired, test=how, alpha=alpha, power=chance,
-                             comparisons=comparisons if comparisons > 1 else None, wished=wished)
-    return Power(pilot.statistic, pilot.n, pilot.sd, pilot.paired, mdd, wished, needed, _curve(pilot, needed, chance, level),
+    signature = (pilot.signature or Signature.of()).extended(plan=pilot.statistic, n=pilot.n,
+        paired=pilot.paired, test=how, alpha=alpha, power=chance,
+        comparisons=comparisons if comparisons > 1 else None, wished=wished)
+    return Power(pilot.statistic, pilot.n, pilot.sd, pilot.paired, mdd, wished, needed,
+                 _curve(pilot, needed, chance, level),
                  _sentence(pilot, mdd, wished, needed, chance, comparisons), _notes(pilot, needed), signature)
 
-def power(pilot: Pilot,               # from `mean_pilot`, `metric_pilot`, … or a function of `scoring.pilots`
-          *, wished: float | None = None, # the difference one would like to notice
-          power: float = 0.8,         # how often
-          alpha: float = 0.05,        # share of false alarms, two-sided
-          comparisons: int = 1,       # tests made together; each is done at alpha/comparisons (Bonferroni, Holm's first step)
-         ) -> Power:
-    "Minimum detectable difference at the pilot's n, and n for the wished one; raises InputError on what cannot be planned."
+def power(
+    pilot: Pilot,                   # from `mean_pilot`, `metric_pilot`, … or a function of `scoring.pilots`
+    *, wished: float | None = None, # the difference one would like to notice
+    power: float = 0.8,             # how often
+    alpha: float = 0.05,            # share of false alarms, two-sided
+    # tests made together; each is done at alpha/comparisons (Bonferroni, Holm's first step)
+    comparisons: int = 1,
+) -> Power:
+    """Minimum detectable difference at the pilot's n, and n for the wished one; raises InputError on what
+    cannot be planned."""
     return _plan(pilot, wished, power, alpha, comparisons)
 
 # %% ../../nbs/scoring/30_power.ipynb #6a54fb0e
@@ -345,7 +415,8 @@ def system_pilot(scores: Scores,           # from `score` on a dict of systems, 
                  metric: Metric,           # one of `scores.metrics`
                  systems: Sequence[str],   # one name, or two to compare
                 ) -> Pilot:
-    "The pilot of one metric on systems that were scored together; raises InputError, with the reason, if there is none."
+    """The pilot of one metric on systems that were scored together; raises InputError, with the reason, if
+    there is none."""
     names = [scores.names[s] for s in systems]
     known = [e for e in (scores.known[s].get(metric.name) for s in systems) if e is not None]
     rows = [scores.rows[s][metric.name].rows for s in systems]
@@ -361,12 +432,17 @@ def detectable(scores: Scores,          # from `score` on a dict of systems
                comparisons: int = 1,    # tests made together
                wished: float | None = None,
               ) -> list[dict]:          # metric, n, detectable, needed, sentence, notes: a row per metric
-    "What differences of two systems these items would have shown, at the confidence of the scores' intervals."
+    """What differences of two systems these items would have shown, at the confidence of the scores'
+    intervals."""
     rows = []
     for m in scores.metrics:
-        try: plan = _plan(system_pilot(scores, m, (a, b)), wished, power, 1 - scores.settings["confidence"], comparisons)
+        try:
+            plan = _plan(system_pilot(scores, m, (a, b)), wished, power, 1 - scores.settings["confidence"],
+                         comparisons)
         except InputError as error:
-            rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.", notes=()))
+            rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.",
+                             notes=()))
             continue
-        rows.append(dict(metric=m.name, n=plan.n, detectable=plan.mdd, needed=plan.n_needed, sentence=plan.sentence, notes=plan.notes))
+        rows.append(dict(metric=m.name, n=plan.n, detectable=plan.mdd, needed=plan.n_needed,
+                         sentence=plan.sentence, notes=plan.notes))
     return rows

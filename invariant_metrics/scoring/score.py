@@ -14,7 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..core import InputError, Score, Signature, check_device, check_range, check_source, check_type, progress, unknown
+from ..core import (InputError, Score, Signature, check_device, check_range, check_source,
+                                    check_type, progress, unknown)
 from ..data.items import Images
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
@@ -22,23 +23,28 @@ from ..encoders.store import Features, FeatureStore
 from ..files import digest
 from ..metrics.base import Estimate, ItemMetric, Metric, SetMetric
 from ..metrics.gaussian import GaussianStats, same_moments
-from .inference import METHODS, estimate_score, paired_difference, permutation_test, score_rows
-from .sides import SideComparison, Extraction, NotedRows, Side, StatsPair, by_id, comparison_rows
+from .inference import (METHODS, estimate_score, paired_difference, permutation_test,
+                                                 score_rows)
+from .sides import (SideComparison, Extraction, NotedRows, Side, StatsPair, by_id,
+                                             comparison_rows)
 from .sides import listed_metrics, open_comparison
 from ..stats import check_clusters, check_level
 
 # %% ../../nbs/scoring/20_score.ipynb #f5cf7962
-def _sorted_rows(x: Tensor, dtype: torch.dtype) -> list[bytes]: return sorted(row.tobytes() for row in (x.to(dtype) + 0).numpy()) # −0 is 0
+def _sorted_rows(x: Tensor, dtype: torch.dtype) -> list[bytes]: # −0 is 0
+    return sorted(row.tobytes() for row in (x.to(dtype) + 0).numpy())
 
 def same_content(pred: Side, target: Side) -> bool:
     "Whether both sides hold the same items, features or moments, in whatever order."
     if pred is target: return True
     if isinstance(target, References) and isinstance(pred, Texts): # one reference each, the same
-        return len(pred) == len(target) and all(refs == (text,) for text, refs in zip(pred.items, target.items))
+        return (len(pred) == len(target)
+                and all(refs == (text,) for text, refs in zip(pred.items, target.items)))
     if type(pred) is not type(target) or len(pred) != len(target): return False
     if isinstance(pred, Features):
         finer = torch.promote_types(pred.rows.dtype, target.rows.dtype)
-        return pred.rows.shape == target.rows.shape and _sorted_rows(pred.rows, finer) == _sorted_rows(target.rows, finer)
+        return (pred.rows.shape == target.rows.shape
+                and _sorted_rows(pred.rows, finer) == _sorted_rows(target.rows, finer))
     if isinstance(pred, GaussianStats): return same_moments(pred, target)
     return sorted(pred.fingerprints()) == sorted(target.fingerprints())
 
@@ -46,19 +52,24 @@ def same_content(pred: Side, target: Side) -> bool:
 def reference_digest(side: Side) -> str:
     "A short name of what a side holds, for signatures: scores against two references cannot be compared."
     if isinstance(side, (Images, Texts)): return digest(sorted(side.fingerprints()))[:12]
-    return tensors_sha256({"rows": side.rows} if isinstance(side, Features) else {"mean": side.mean, "cov": side.cov})[:12]
+    return tensors_sha256({"rows": side.rows} if isinstance(side, Features)
+                          else {"mean": side.mean, "cov": side.cov})[:12]
 
 # %% ../../nbs/scoring/20_score.ipynb #e4115625
 def _frame_row(score: Score) -> dict:
     low, high = (score.ci.low, score.ci.high) if score.ci else (None, None)
     confidence, method = (score.ci.level, score.ci.method) if score.ci else (None, None)
-    return dict(value=score.value, corrected=score.corrected, ci_low=low, ci_high=high, confidence=confidence, method=method, p_value=score.p_value,
-                n=score.n, higher_is_better=score.higher_is_better, notes="; ".join(score.notes), signature=str(score.signature))
+    return dict(value=score.value, corrected=score.corrected, ci_low=low, ci_high=high, confidence=confidence,
+                method=method, p_value=score.p_value, n=score.n, higher_is_better=score.higher_is_better,
+                notes="; ".join(score.notes), signature=str(score.signature))
 
-def _frame_html(frame: pd.DataFrame) -> str: # for people: the direction as an arrow, the short signature, no empty columns
+# for people: the direction as an arrow, the short signature, no empty columns
+def _frame_html(frame: pd.DataFrame) -> str:
     arrows = {True: " ↑", False: " ↓"}
-    shown = frame.assign(metric=[f"{m}{arrows.get(h, '')}" for m, h in zip(frame.metric, frame.higher_is_better)],
-                         signature=[Signature.parse(s).short for s in frame.signature]).drop(columns=["higher_is_better", "confidence", "method"])
+    shown = frame.assign(metric=[f"{m}{arrows.get(h, '')}"
+                                 for m, h in zip(frame.metric, frame.higher_is_better)],
+                         signature=[Signature.parse(s).short for s in frame.signature]).drop(
+        columns=["higher_is_better", "confidence", "method"])
     shown = shown.loc[:, [(shown[c].notna() & (shown[c] != "")).any() for c in shown.columns]]
     with pd.option_context("display.max_colwidth", None): # a note is never cut
         return shown.to_html(index=False, escape=True, na_rep="", float_format="{:.4g}".format, border=0)
@@ -66,7 +77,8 @@ def _frame_html(frame: pd.DataFrame) -> str: # for people: the direction as an a
 class SystemScores(dict):
     "Metric name -> Score, of one system."
     def to_frame(self) -> pd.DataFrame:
-        "A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n, higher_is_better, notes, signature."
+        """A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n,
+        higher_is_better, notes, signature."""
         return pd.DataFrame([{"metric": name, **_frame_row(score)} for name, score in self.items()])
 
     def _repr_html_(self) -> str: return _frame_html(self.to_frame()) if self else ""
@@ -75,9 +87,14 @@ class SystemScores(dict):
 # %% ../../nbs/scoring/20_score.ipynb #19409941
 class Scores(dict):
     "System -> metric name -> Score, with the rows and settings that paired comparisons need."
-    def __init__(self, scores: Mapping, metrics: Sequence[Metric], rows: Mapping, known: Mapping, names: Mapping, settings: Mapping):
+    def __init__(self, scores: Mapping, metrics: Sequence[Metric], rows: Mapping, known: Mapping,
+                 names: Mapping, settings: Mapping):
         super().__init__(scores)
-        self.metrics, self.rows, self.known, self.names, self.settings = list(metrics), rows, known, names, dict(settings)
+        self.metrics = list(metrics)
+        self.rows = rows
+        self.known = known
+        self.names = names
+        self.settings = dict(settings)
 
     def to_frame(self) -> pd.DataFrame:
         "A row per system and metric, with the columns that the frame of one system has."
@@ -87,7 +104,8 @@ class Scores(dict):
 
     def _repr_html_(self) -> str: return _frame_html(self.to_frame()) if self else ""
 
-    def difference(self, metric: Metric | str, a: str, b: str) -> Score | None: # a − b; None where it cannot be tested
+    def difference(self, metric: Metric | str, a: str, b: str,
+                  ) -> Score | None: # a − b; None where it cannot be tested
         "The paired difference of two systems; on the reference alone where their items are not the same."
         metric = next(m for m in self.metrics if m is metric or m.name == metric)
         rows = [self.rows[s][metric.name].rows for s in (a, b)]
@@ -95,52 +113,67 @@ class Scores(dict):
         known = [k for k in (self.known[s][metric.name] for s in (a, b)) if k is not None]
         if not self.settings["reps"] or any(isinstance(r, StatsPair) for r in rows): return None
         if not (same or isinstance(metric, SetMetric) and metric.has_influences): return None
-        return paired_difference(metric, *rows, same_items=same, known=known if len(known) == 2 else (), **self.settings)
+        return paired_difference(metric, *rows, same_items=same, known=known if len(known) == 2 else (),
+                                 **self.settings)
 
     def paired(self, a: str, b: str) -> SystemScores: # metric name -> difference, a − b
         "All paired differences of two systems; raises InputError, with the reason, where one cannot be had."
         out = SystemScores({m.name: self.difference(m, a, b) for m in self.metrics})
         lost = [name for name, gap in out.items() if gap is None]
         if lost:
-            why = "no interval was asked for" if not self.settings["reps"] else "it needs samples of both systems, of the same items or with influences"
-            raise InputError(f"{', '.join(lost)}: no paired difference of {a or 'the first'} and {b or 'the second'}: {why}")
+            why = ("no interval was asked for" if not self.settings["reps"]
+                   else "it needs samples of both systems, of the same items or with influences")
+            raise InputError(f"{', '.join(lost)}: no paired difference of {a or 'the first'} and "
+                             f"{b or 'the second'}: {why}")
         return out
 
 # %% ../../nbs/scoring/20_score.ipynb #46f268d4
 _SAME = "pred and target hold the same items: the distance is 0; was another folder meant?"
 
-def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations: int, settings: Mapping) -> Score:
+def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations: int,
+                 settings: Mapping) -> Score:
     asked = [settings["method"]] if settings["method"] in ("bootstrap", "jackknife") else []
     if permutations: asked.append("a permutation test")
     if settings["clusters"] is not None: asked.append("clusters")
-    if asked: raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be had from statistics, which hold no samples")
+    if asked:
+        raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be had from "
+                         "statistics, which hold no samples")
     if not settings["reps"]: known = Estimate(known.value, notes=("no interval: none was asked for",))
     n, m = len(pair.pred), len(pair.target) # 0 where nobody knows
     score = estimate_score(metric, known, n, m, confidence=settings["confidence"])
     counts = {"n": n or "unknown", "n_target": None if n == m else m or "unknown"}
     return replace(score, signature=score.signature.extended(**counts))
 
-def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
-    if isinstance(noted.rows, StatsPair): return _stats_score(metric, noted.rows, known, permutations, settings)
+def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutations: int,
+           settings: Mapping) -> Score:
+    if isinstance(noted.rows, StatsPair):
+        return _stats_score(metric, noted.rows, known, permutations, settings)
     score = score_rows(metric, noted.rows, known=known, **settings)
     if not permutations or not metric.is_distance: return score
-    return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations, seed=settings["seed"], clusters=settings["clusters"]))
+    return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations,
+                                                   seed=settings["seed"], clusters=settings["clusters"]))
 
 def _known(metric: Metric, noted: NotedRows, settings: Mapping) -> Estimate | None:
     rows = noted.rows
     if isinstance(rows, StatsPair): return metric.from_stats(rows.pred, rows.target)
-    wanted = settings["method"] in ("auto", "influence", "bootstrap") and settings["reps"] and metric.has_influences
-    return metric.estimate_rows(rows, settings["seed"], settings["clusters"]) if wanted and len(rows) > 1 else None
+    wanted = (settings["method"] in ("auto", "influence", "bootstrap") and settings["reps"]
+              and metric.has_influences)
+    return (metric.estimate_rows(rows, settings["seed"], settings["clusters"]) if wanted and len(rows) > 1
+            else None)
 
-def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | None, permutations: int, settings: Mapping) -> Score:
+def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | None,
+                permutations: int, settings: Mapping) -> Score:
     if same and metric.is_distance:
         n = len(noted.rows.pred)
         return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *noted.notes))
     score = _score(metric, noted, known, permutations, settings)
-    notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.compares else ()), *noted.notes, *score.notes)
+    notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.compares else ()), *noted.notes,
+             *score.notes)
     return replace(score, notes=tuple(dict.fromkeys(notes)))
 
-def score_comparison(found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping) -> Scores: # settings of `score_rows`
+def score_comparison(
+    found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping
+) -> Scores: # settings of `score_rows`
     "The scores of every system, with the rows they come from."
     rows = comparison_rows(found, extraction)
     truth = found.target and reference_digest(found.target)
@@ -148,33 +181,37 @@ def score_comparison(found: SideComparison, extraction: Extraction, permutations
     scores, known = {}, {}
     for s, side in progress(found.systems.items(), desc="comparing", disable=len(found.systems) == 1):
         same = found.target is not None and same_content(side, found.target)
-        known[s] = {m.name: None if isinstance(m, ItemMetric) or same else _known(m, rows[s][m.name], settings) for m in found.metrics}
+        known[s] = {m.name: None if isinstance(m, ItemMetric) or same
+                    else _known(m, rows[s][m.name], settings) for m in found.metrics}
         scores[s] = SystemScores()
         for m in found.metrics:
             score = _pair_score(m, rows[s][m.name], same, known[s][m.name], permutations, settings)
-            against = dict(reference=truth if m.compares else None, source=source if m.card.get("source") else None)
+            against = dict(reference=truth if m.compares else None,
+                           source=source if m.card.get("source") else None)
             scores[s][m.name] = replace(score, signature=score.signature.extended(**against))
     names = {s: getattr(side, "names", None) for s, side in found.systems.items()}
     return Scores(scores, found.metrics, rows, known, names, settings)
 
 # %% ../../nbs/scoring/20_score.ipynb #01c00819
-MOST_DRAWS = 10**6 # replicates or permutations: with more, a digit of an interval's end would be bought with days
+# replicates or permutations: with more, a digit of an interval's end would be bought with days
+MOST_DRAWS = 10**6
 
 @dataclass(frozen=True)
 class ScoreOptions:
     "How scores are computed, where the usual way is not wanted."
     metric_options: Mapping | None = None # for the metrics that take them, e.g. {"tokenizer": "intl"}
-    ci: bool | str | None = True                 # False for values alone; "influence", "bootstrap", "jackknife"
+    ci: bool | str | None = True # False for values alone; "influence", "bootstrap", "jackknife"
     reps: int = 1000                      # bootstrap replicates, if the bootstrap is used; 0 for values alone
     permutations: int = 0                 # of a test that the two sets have one distribution
     paired: bool = False                  # two systems: the interval of their difference, first − second
-    clusters: Sequence | None = None      # (N,) labels of items that are not independent, in the order of the sorted names
-    query: object = None                  # text file or list, line by line, for metrics of (query, text) pairs
-    skip_bad: bool = False                # leave out images that do not decode, and say how many
-    recursive: bool = False               # also the folders beneath a folder
-    intersect: bool = False               # if sides do not have the same names: score what all of them have, and say so
-    cache: bool = True                    # keep features of files for the next time
-    batch: int = 64                       # items at a time, at most
+    # (N,) labels of items that are not independent, in the order of the sorted names
+    clusters: Sequence | None = None
+    query: object = None    # text file or list, line by line, for metrics of (query, text) pairs
+    skip_bad: bool = False  # leave out images that do not decode, and say how many
+    recursive: bool = False # also the folders beneath a folder
+    intersect: bool = False # if sides do not have the same names: score what all of them have, and say so
+    cache: bool = True      # keep features of files for the next time
+    batch: int = 64         # items at a time, at most
 
     def __post_init__(self):
         for f in fields(self): check_type(f.name, getattr(self, f.name), f.type)
@@ -183,11 +220,14 @@ class ScoreOptions:
         check_range("permutations", self.permutations, 0, MOST_DRAWS)
         check_range("batch", self.batch, 1)
         check_clusters(self.clusters)
-        if isinstance(self.ci, str) and self.ci not in METHODS: raise unknown("interval method", self.ci, METHODS)
+        if isinstance(self.ci, str) and self.ci not in METHODS:
+            raise unknown("interval method", self.ci, METHODS)
         own = {"encoder", "layer", "weights", "device", *(f.name for f in fields(self))}
         for name in self.metric_options or {}:
             check_type("the name of a metric's option", name, str)
-            if name in own: raise InputError(f"{name} is an argument of its own: {name}=…; it has no place among metric_options")
+            if name in own:
+                raise InputError(f"{name} is an argument of its own: {name}=…; "
+                                 "it has no place among metric_options")
 
     @property
     def method(self) -> str | None: # as `score_rows` takes it
@@ -201,41 +241,51 @@ class ScoreOptions:
         return replace(self, **more)
 
 # %% ../../nbs/scoring/20_score.ipynb #a470f284
-def score(pred,                             # folder, files, array, texts, features, statistics; or a dict of them, one per system
-          target=None,                      # the same for the targets; not needed for single metrics
+def score(pred, # folder, files, array, texts, features, statistics; or a dict of them, one per system
+          target=None,                          # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
-          *, source=None,                   # what the predictions were made from: images of captions, sentences of translations
-          encoder=None,                     # for the metrics that take one
-          layer: str | None = None,         # of the encoder
-          weights: str | None = None,       # of the encoder or of the metric's own network
-          confidence: float = 0.95,         # of the intervals
-          seed: int = 0,                    # of everything drawn at random
-          device: str | None = None,        # where networks run, e.g. "cuda"
+          *, source=None, # what the predictions were made from: images of captions, sentences of translations
+          encoder=None,                         # for the metrics that take one
+          layer: str | None = None,             # of the encoder
+          weights: str | None = None,           # of the encoder or of the metric's own network
+          confidence: float = 0.95,             # of the intervals
+          seed: int = 0,                        # of everything drawn at random
+          device: str | None = None,            # where networks run, e.g. "cuda"
           options: ScoreOptions = ScoreOptions(),
-          **more,                           # fields of ScoreOptions by name, e.g. ci=False, clusters=labels
-         ):                                 # `SystemScores`, metric name -> Score; for a dict of systems `Scores`, system -> the same
+          **more # fields of ScoreOptions by name, e.g. ci=False, clusters=labels
+         ): # `SystemScores`, metric name -> Score; for a dict of systems `Scores`, system -> the same
     "Scores with intervals; raises InputError, in one line, on whatever does not fit together."
     check_level(confidence)
     check_type("seed", seed, int)
     check_type("layer", layer, str | None)
     check_source(weights, "weights")
     check_device(device)
-    if not isinstance(options, ScoreOptions): raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
+    if not isinstance(options, ScoreOptions):
+        raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
     options = options.including(**more)
     several = isinstance(pred, Mapping) and not by_id(pred, target)
     if options.paired and not (several and len(pred) == 2):
-        raise InputError(f"a paired comparison needs two systems, and there are {len(pred) if several else 1}")
+        raise InputError("a paired comparison needs two systems, "
+                         f"and there are {len(pred) if several else 1}")
     if options.paired and not (options.ci and options.reps):
-        raise InputError("a paired comparison is an interval, and none was asked for; leave out --ci none (ci=False)")
+        raise InputError("a paired comparison is an interval, and none was asked for; "
+                         "leave out --ci none (ci=False)")
     asked = listed_metrics(metrics)
     for_metrics = {**(options.metric_options or {}), "encoder": encoder, "layer": layer, "weights": weights}
-    found = open_comparison(pred, target, asked, source, device=device, query=options.query, skip_bad=options.skip_bad,
-                            recursive=options.recursive, intersect=options.intersect, **for_metrics)
+    found = open_comparison(pred, target, asked, source, device=device, query=options.query,
+                            skip_bad=options.skip_bad, recursive=options.recursive,
+                            intersect=options.intersect, **for_metrics)
     if options.permutations and not any(m.is_distance for m in found.metrics):
-        raise InputError(f"permutations test distances between sets, and {', '.join(m.name for m in found.metrics)} are none")
-    settings = dict(method=options.method, confidence=confidence, reps=options.reps if options.method else 0, seed=seed, clusters=options.clusters)
-    try: scores = score_comparison(found, Extraction(options.batch, FeatureStore() if options.cache else None), options.permutations, settings)
-    except MemoryError as error: raise InputError(f"not enough memory ({error}); take fewer items, replicates or permutations") from error
+        raise InputError("permutations test distances between sets, "
+                         f"and {', '.join(m.name for m in found.metrics)} are none")
+    settings = dict(method=options.method, confidence=confidence, reps=options.reps if options.method else 0,
+                    seed=seed, clusters=options.clusters)
+    try:
+        scores = score_comparison(found, Extraction(options.batch, FeatureStore() if options.cache else None),
+                                  options.permutations, settings)
+    except MemoryError as error:
+        raise InputError(f"not enough memory ({error}); take fewer items, "
+                         "replicates or permutations") from error
     if options.paired: return scores.paired(*found.systems)
     return scores if several else scores[""]
 
@@ -249,23 +299,28 @@ def _ranked(metric: Metric, board: Scores) -> list[str]:
 def _verdict(metric: Metric, rank: int, gap: Score | None) -> str:
     if metric.higher_is_better is None: return "no direction"
     if rank == 1: return "best"
-    if gap is not None and gap.per_item is not None and not gap.per_item.any(): return "the same on every item"
+    if gap is not None and gap.per_item is not None and not gap.per_item.any():
+        return "the same on every item"
     if gap is None or gap.ci is None: return "not tested"
     return "not shown to be worse" if gap.ci.low <= 0 <= gap.ci.high else "worse"
 
 def _ends(score: Score | None, name: str) -> dict:
-    return {f"{name}_low": score.ci.low if score and score.ci else None, f"{name}_high": score.ci.high if score and score.ci else None}
+    return {f"{name}_low": score.ci.low if score and score.ci else None,
+            f"{name}_high": score.ci.high if score and score.ci else None}
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
            ) -> pd.DataFrame:    # one row per metric and system
-    "Systems in order with paired differences from the best; raises InputError where systems were not scored together."
-    if not isinstance(scores, Scores): raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")
+    """Systems in order with paired differences from the best; raises InputError where systems were not scored
+    together."""
+    if not isinstance(scores, Scores):
+        raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")
     out = []
     for m in scores.metrics:
         order = _ranked(m, scores)
         for rank, name in enumerate(order, 1):
             s, gap = scores[name][m.name], scores.difference(m, name, order[0]) if rank > 1 else None
-            out.append(dict(metric=m.name, rank=None if m.higher_is_better is None else rank, system=name, value=s.value, corrected=s.corrected,
-                            **_ends(s, "ci"), difference=_best_guess(gap) if gap else None, **_ends(gap, "difference"),
+            out.append(dict(metric=m.name, rank=None if m.higher_is_better is None else rank, system=name,
+                            value=s.value, corrected=s.corrected, **_ends(s, "ci"),
+                            difference=_best_guess(gap) if gap else None, **_ends(gap, "difference"),
                             verdict=_verdict(m, rank, gap), n=s.n, signature=str(s.signature)))
     return pd.DataFrame(out).astype({"rank": "Int64"})

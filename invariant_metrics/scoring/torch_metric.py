@@ -29,15 +29,17 @@ from .inference import estimate_score, score_rows
 # %% ../../nbs/scoring/50_torch_metric.ipynb #86c67063
 _TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 
-def gather_states(x: Tensor,          # (n, …) of this process; torchmetrics gives an empty vector where there is nothing
-           group=None,         # of processes; None for all
-          ) -> list[Tensor]:   # one per process
+def gather_states(
+    x: Tensor,  # (n, …) of this process; torchmetrics gives an empty vector where there is nothing
+    group=None, # of processes; None for all
+) -> list[Tensor]: # one per process
     "The tensors of all processes; those that are empty take shape and type from the others."
     mine = torch.tensor([x.numel(), _TYPES.index(x.dtype), *x.shape[1:]] + [-1]*(5 - x.ndim), device=x.device)
     all_of_them = [torch.zeros_like(mine) for _ in range(torch.distributed.get_world_size(group))]
     torch.distributed.all_gather(all_of_them, mine, group)
     full = next((y for y in all_of_them if y[0] > 0), mine).tolist()
-    if not x.numel(): x = torch.zeros(0, *(s for s in full[2:] if s >= 0), dtype=_TYPES[full[1]], device=x.device)
+    if not x.numel():
+        x = torch.zeros(0, *(s for s in full[2:] if s >= 0), dtype=_TYPES[full[1]], device=x.device)
     return gather_all_tensors(x, group)
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #b0119dca
@@ -53,7 +55,8 @@ def unpack_stats(packs: Tensor) -> Iterator[GaussianStats]: # views of the same 
         width, count = int(packs[0]), int(packs[1])
         size = 1 + width + width**2
         each = packs[2:2 + count*size].split(size)
-        yield GaussianStats.over([Moments(int(m[0]), m[1:width + 1], m[width + 1:].view(width, width)) for m in each])
+        yield GaussianStats.over([Moments(int(m[0]), m[1:width + 1], m[width + 1:].view(width, width))
+                                  for m in each])
         packs = packs[2 + count*size:]
 
 def note_counts(pack: Tensor, stats: GaussianStats) -> None:
@@ -66,7 +69,8 @@ def text_pack(pred: Sequence[str],
               target=None,                          # a text or several for each prediction
               source: Sequence[str] | None = None,  # what each prediction was made from
              ) -> Tensor:                           # (bytes,) uint8
-    "A batch of texts as one flat tensor; raises InputError on what is no text and on sides of different lengths."
+    """A batch of texts as one flat tensor; raises InputError on what is no text and on sides of different
+    lengths."""
     pred, target = (load_texts(pred, alone=True).items, None) if target is None else check_sides(pred, target)
     body = json.dumps([pred, target, None if source is None else list(source)]).encode()
     return torch.frombuffer(bytearray(len(body).to_bytes(8, "big") + body), dtype=torch.uint8)
@@ -82,39 +86,46 @@ def texts_of(packs: Tensor # (bytes,) uint8, end to end
     return out
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #02d090ab
-_OF_TORCHMETRICS = ("compute_on_cpu", "dist_sync_on_step", "process_group", "dist_sync_fn", "distributed_available_fn",
-                    "sync_on_compute", "compute_with_cache")
+_OF_TORCHMETRICS = ("compute_on_cpu", "dist_sync_on_step", "process_group", "dist_sync_fn",
+                    "distributed_available_fn", "sync_on_compute", "compute_with_cache")
 
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
     full_state_update, is_differentiable = False, False
 
-    def __init__(self, metric,                    # whatever `get_metric` takes
-                 options: Mapping | None = None,  # for it; or by name, below
-                 *, streamed: bool = False,       # keep moments instead of rows: bounded memory
-                 parts: int = 0,                  # random parts of the moments, from which a streamed score has its interval
-                 seed: int = 0,                   # of the parts
-                 **more):                         # further options of the metric, or arguments of torchmetrics.Metric
-        super().__init__(**{"dist_sync_fn": gather_states, **{k: more.pop(k) for k in _OF_TORCHMETRICS if k in more}})
+    def __init__(self, metric,                   # whatever `get_metric` takes
+                 options: Mapping | None = None, # for it; or by name, below
+                 *, streamed: bool = False,      # keep moments instead of rows: bounded memory
+                 parts: int = 0, # random parts of the moments, from which a streamed score has its interval
+                 seed: int = 0,                  # of the parts
+                 **more): # further options of the metric, or arguments of torchmetrics.Metric
+        super().__init__(**{"dist_sync_fn": gather_states,
+                            **{k: more.pop(k) for k in _OF_TORCHMETRICS if k in more}})
         options = {**(options or {}), **more}
         if isinstance(metric, Metric) and options:
-            raise InputError(f"{metric.name} is built already; give {', '.join(options)} where it is built, or its name here")
+            raise InputError(f"{metric.name} is built already; give {', '.join(options)} where it is "
+                             "built, or its name here")
         self.metric, self.source = get_metric(metric, **options), (metric, options)
         self.streamed, self.parts, self.seed = streamed, parts, seed
         if streamed and self.metric.from_stats is None:
-            raise InputError(f"{self.metric.name} needs more than mean and covariance; leave out streamed=True")
-        if parts and not streamed: raise InputError("parts are of use with streamed=True only; without it every row is kept")
+            raise InputError(f"{self.metric.name} needs more than mean and covariance; "
+                             "leave out streamed=True")
+        if parts and not streamed:
+            raise InputError("parts are of use with streamed=True only; without it every row is kept")
         GaussianStats(parts) # raises on a number of parts that cannot be
-        identity = digest([self.metric.name, str(self.metric.signature), *([parts, seed] if streamed else [])])
+        identity = digest([self.metric.name, str(self.metric.signature),
+                           *([parts, seed] if streamed else [])])
         self._rows = [f"{side}_{identity}" for side in ("pred", "target")]
         self._packs = [f"{side}_moments_{identity}" for side in ("pred", "target")] if streamed else []
         self._texts = [f"texts_{identity}"] if self.metric.corpus else []
-        for state in (*self._rows, *self._packs, *self._texts): self.add_state(state, default=[], dist_reduce_fx="cat")
+        for state in (*self._rows, *self._packs, *self._texts):
+            self.add_state(state, default=[], dist_reduce_fx="cat")
         if type(self) is TorchMetric: self.__class__ = _class_of(self.metric.name)
 
     higher_is_better = property(lambda self: self.metric.higher_is_better)
 
-    def _state(self, name: str) -> list[Tensor]: # a list also after synchronizing, when torchmetrics has joined it
+    # a list also after synchronizing, when torchmetrics has joined it
+    def _state(self, name: str) -> list[Tensor]:
         held = getattr(self, name)
         return [held] if isinstance(held, Tensor) else held
 
@@ -152,29 +163,36 @@ class TorchMetric(torchmetrics.Metric):
     def extra_repr(self) -> str:
         how = {"streamed": self.streamed, "parts": self.parts, "seed": self.seed}
         given = {**self.source[1], **{k: v for k, v in how.items() if v}}
-        return ", ".join([repr(self.metric.name), *(f"{k}={getattr(v, 'name', v)!r}" for k, v in given.items())])
+        return ", ".join([repr(self.metric.name),
+                          *(f"{k}={getattr(v, 'name', v)!r}" for k, v in given.items())])
 
     def _apply(self, fn, exclude_state=()):
         device = fn(torch.zeros(1, device=self.device)).device
-        return super()._apply(lambda x: x.to(device), exclude_state) # where they are, not how precise they are
+        # where they are, not how precise they are
+        return super()._apply(lambda x: x.to(device), exclude_state)
 
     def __deepcopy__(self, memo) -> "TorchMetric":
         new = memo[id(self)] = type(self).__new__(type(self))
-        new.__setstate__({k: v if k == "metric" else deepcopy(v, memo) for k, v in super().__getstate__().items()})
+        new.__setstate__({k: v if k == "metric" else deepcopy(v, memo)
+                          for k, v in super().__getstate__().items()})
         return new
 
-    def __getstate__(self) -> dict: return {**super().__getstate__(), **({"metric": None} if isinstance(self.source[0], str) else {})}
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), **({"metric": None} if isinstance(self.source[0], str) else {})}
 
     def __setstate__(self, state: dict) -> None:
-        super().__setstate__({**state, "metric": state["metric"] or get_metric(state["source"][0], **state["source"][1])})
+        super().__setstate__({**state, "metric": state["metric"]
+                              or get_metric(state["source"][0], **state["source"][1])})
 
-    def __reduce__(self) -> tuple: # classes made by `_class_of` are in no module where unpickling could find them
+    # classes made by `_class_of` are in no module where unpickling could find them
+    def __reduce__(self) -> tuple:
         home = self.metric.name if type(self) is _class_of(self.metric.name) else type(self)
         return _blank, (home,), self.__getstate__()
 
 @cache
 def _class_of(name: str) -> type: # a dot would be a path to torch
-    return type(name.replace(".", "_"), (TorchMetric,), {"__doc__": f"`TorchMetric` of {name}.", "__module__": TorchMetric.__module__})
+    return type(name.replace(".", "_"), (TorchMetric,),
+                {"__doc__": f"`TorchMetric` of {name}.", "__module__": TorchMetric.__module__})
 
 def _blank(home: str | type) -> TorchMetric:
     home = _class_of(home) if isinstance(home, str) else home
@@ -188,7 +206,8 @@ def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's
     rows, packs = [x for x in self._state(self._rows[side]) if len(x)], self._state(self._packs[side])
     seen = [stats for pack in packs for stats in unpack_stats(pack)]
     if not rows and not seen: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-    pack = packs[0] if len(seen) == 1 else new_pack(rows[0].shape[1] if rows else seen[0].width, self.parts or 1, self.device)
+    pack = (packs[0] if len(seen) == 1
+            else new_pack(rows[0].shape[1] if rows else seen[0].width, self.parts or 1, self.device))
     stats = next(unpack_stats(pack))
     stats.seed = self.seed
     for other in seen if len(seen) > 1 else (): stats.merge(other)
@@ -205,24 +224,29 @@ def rows(self: TorchMetric) -> Rows:
         texts = texts_of(torch.cat(self._state(self._texts[0]) or [torch.zeros(0, dtype=torch.uint8)]))
         if not texts[0]: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
         return extract([self.metric], *(side or None for side in texts))[self.metric.name]
-    pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None for name in self._rows)
+    pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None
+                    for name in self._rows)
     if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
     return Rows(pred, target, matched=target is None or len(pred) == len(target))
 
 @patch
 def stats(self: TorchMetric) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
-    "What the streamed states hold, from all processes once synchronized; raises InputError before the first update."
+    """What the streamed states hold, from all processes once synchronized; raises InputError before the first
+    update."""
     return self._fold(0), self._fold(1)
 
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #3666b992
 @patch
 def merge_state(self: TorchMetric, incoming_state) -> None:
-    "Take in the state of another, as torchmetrics does; raises InputError if that is another metric or has other options."
+    """Take in the state of another, as torchmetrics does; raises InputError if that is another metric or has
+    other options."""
     other = incoming_state.metric_state if isinstance(incoming_state, torchmetrics.Metric) else incoming_state
     if isinstance(other, dict) and set(other) != set(self._defaults):
-        what = incoming_state if isinstance(incoming_state, torchmetrics.Metric) else "a state of another kind"
-        raise InputError(f"{self} cannot take in {what}: only the same metric with the same options can be merged")
+        what = (incoming_state if isinstance(incoming_state, torchmetrics.Metric)
+                else "a state of another kind")
+        raise InputError(f"{self} cannot take in {what}: only the same metric with the "
+                         "same options can be merged")
     torchmetrics.Metric.merge_state(self, other)
     self._computed = None # torchmetrics would go on returning the number from before
     self._update_count += self._has_seen()
@@ -240,11 +264,13 @@ def _everywhere(metric: TorchMetric):
         if here and metric._is_synced: metric.unsync()
 
 @patch
-def score(self: TorchMetric, *, confidence: float = 0.95, **options) -> Score: # options of `score_rows`, where rows are kept
+def score(self: TorchMetric, *, confidence: float = 0.95, **options,
+         ) -> Score: # options of `score_rows`, where rows are kept
     "The value with its interval, over all processes; raises InputError before the first update."
     with _everywhere(self):
         if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
         if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
         pred, target = self.stats()
-        return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n, confidence=confidence)
+        return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n,
+                              confidence=confidence)
 

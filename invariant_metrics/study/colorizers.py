@@ -32,8 +32,10 @@ from ..encoders.weights import make_all
 from ..invariants.base import chosen_weights, invariant_names, invariant_weight_names
 from ..invariants.edges import color_change
 from .improvement import BASE, SATURATION
-from .plan import DATA_PARTS, STUDY_WORLD, ControlCurve, MetricValues, StudyDesign, StudyGrid, StudyPlan
-from .plan import StudySize, Unit, directions, gap_of, item_ranges, label_of, value_with_replicates
+from .plan import (DATA_PARTS, STUDY_WORLD, ControlCurve, MetricValues, StudyDesign,
+                                          StudyGrid, StudyPlan)
+from .plan import (StudySize, Unit, directions, gap_of, item_ranges, label_of,
+                                          value_with_replicates)
 from .tasks import StudyTask, read_chosen, register_task
 from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, extract, get_metric
 from ..metrics.base import takes_encoder, weight_names, weights_of
@@ -58,9 +60,10 @@ COLORIZATION = StudyDesign(
     tricks={"gray": False, "blurred-color": True, "constant-color": False})
 
 # %% ../../nbs/study/030_colorizers.ipynb #4bc48067
-def blurred_color(rgb: Tensor,           # (N, 3, H, W) in [0, 1]
-                  reach: float = 0.125,  # of the mean around each pixel, to each side, as a share of the shorter side
-                 ) -> Tensor:            # (N, 3, H, W)
+def blurred_color(
+    rgb: Tensor,          # (N, 3, H, W) in [0, 1]
+    reach: float = 0.125, # of the mean around each pixel, to each side, as a share of the shorter side
+) -> Tensor: # (N, 3, H, W)
     "Pictures with the same lightness, whose colors are the mean over a square around each pixel."
     L, ab = split_lab(rgb)
     wide = max(1, round(reach*min(rgb.shape[-2:])))
@@ -122,12 +125,14 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
         def cut() -> dict[str, Tensor]:
             t = cut_tiles(own, size.side, -(-wanted // len(own)), s["seed"], s["regions"])
             photo = torch.tensor([names.index(n) for n in t.names])
-            return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": photo, "regions": t.regions.short()}
-        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side, "wanted": wanted,
-                 "seed": s["seed"], "regions": s["regions_identity"]}
+            return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": photo,
+                    "regions": t.regions.short()}
+        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side,
+                 "wanted": wanted, "seed": s["seed"], "regions": s["regions_identity"]}
         kept = cached_tensors("tiles", about, cut, folder)
         of_photo = [names[i] for i in kept["photo"]]
-        out[part] = Pictures(kept["rgb"].float()/255, of_photo, kept["cluster"].numpy(), regions=kept["regions"])
+        out[part] = Pictures(kept["rgb"].float()/255, of_photo, kept["cluster"].numpy(),
+                             regions=kept["regions"])
         usable = len(np.unique(out[part].cluster))
         if usable < (1 if part == "validation" else 2):
             have = f"only {usable} of {len(own)} photographs for {part} have usable tiles"
@@ -138,7 +143,8 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
 _ALWAYS = ("fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness")
 
 def judged_invariants(plan: StudyPlan) -> list[str]:
-    "The invariants that are measured: those of the plan, each with its second judge where it has one, and edges, which knows no scenes."
+    """The invariants that are measured: those of the plan, each with its second judge where it has one, and
+    edges, which knows no scenes."""
     known = invariant_names()
     named = [n for i in plan.invariants for n in (i, f"{i}-judge") if n == i or n in known]
     return named if "edges" in named else [*named, "edges"]
@@ -164,17 +170,21 @@ def picture_metrics(plan: StudyPlan, device: str = "cpu") -> list[Metric]:
 def outline_auc(rgb: Tensor,     # (N, 3, H, W) in [0, 1]
                 regions: Tensor, # (N, H, W) region of each pixel
                ) -> Tensor:      # (N,) float64; ½ where a picture has no outline
-    "How well the change of color tells the pixels beside another region from all others, as an AUC per picture."
+    """How well the change of color tells the pixels beside another region from all others, as an AUC per
+    picture."""
     change = color_change(split_lab(rgb)[1]).flatten(1).double().numpy()
     padded = F.pad(regions[:, None].float(), (1, 1, 1, 1), mode="replicate")[:, 0]
-    around = [padded[:, 1 + dy:padded.shape[1] - 1 + dy, 1 + dx:padded.shape[2] - 1 + dx] for dy, dx in ((0, 1), (1, 0), (0, -1), (-1, 0))]
+    around = [padded[:, 1 + dy:padded.shape[1] - 1 + dy, 1 + dx:padded.shape[2] - 1 + dx]
+              for dy, dx in ((0, 1), (1, 0), (0, -1), (-1, 0))]
     outline = torch.stack([near != regions for near in around]).any(0).flatten(1).numpy()
-    found = [auc(values[at], values[~at]) for values, at in zip(change.round(2), outline)] # what differs by a tenth of a Lab step is a tie
+    # what differs by a tenth of a Lab step is a tie
+    found = [auc(values[at], values[~at]) for values, at in zip(change.round(2), outline)]
     return torch.tensor(found, dtype=torch.float64).nan_to_num(0.5)
 
 def outlines_metric(regions: str) -> Metric: # who says where they are: exact, label-maps, felzenszwalb
     "What holds the name, the direction and the signature of `outline_auc`."
-    return PairedMetric("outlines", None, None, True, Signature.of(metric="outlines", regions=regions, change="di-zenzo"))
+    return PairedMetric("outlines", None, None, True,
+                        Signature.of(metric="outlines", regions=regions, change="di-zenzo"))
 
 # %% ../../nbs/study/030_colorizers.ipynb #ec443437
 TRUTH_KEPT = 128.0 # MB of maps of the truth that a process keeps for the next system
@@ -184,8 +194,9 @@ def truth_megabytes(metrics: Sequence[Metric], rgb: Tensor) -> float:
     seen = {m.phi_key: m.phi(rgb[:1]) for m in metrics if m.compares}
     return len(rgb)*sum(4e-6*value.numel() for value in seen.values() if isinstance(value, Tensor))
 
+# from the world's own truth: allowed colors
 SCENE_ORACLE = PairedMetric("oracle", lambda rgb: rgb, lambda p, t: None, False,
-                            Signature.of(metric="oracle", truth="allowed-colors")) # from the world's own truth: allowed colors
+                            Signature.of(metric="oracle", truth="allowed-colors"))
 
 def measure_pictures(metrics: Sequence[Metric],
                      pred: Tensor,                 # (N, 3, H, W) in [0, 1]
@@ -195,7 +206,8 @@ def measure_pictures(metrics: Sequence[Metric],
                      cache: dict | None = None,    # of the truth's side; the same dict for the same pictures
                     ) -> MetricValues:
     "Every metric's value, its replicates and values per picture; raises InputError unless all are finite."
-    small = metrics if truth_megabytes(metrics, pictures.rgb) <= TRUTH_KEPT else [m for m in metrics if isinstance(m, SetMetric)]
+    small = (metrics if truth_megabytes(metrics, pictures.rgb) <= TRUTH_KEPT
+             else [m for m in metrics if isinstance(m, SetMetric)])
     large = [m for m in metrics if m not in small]
     rows = extract(small, pred, pictures.rgb, cache=cache, batch=32) if small else {}
     rows |= extract(large, pred, pictures.rgb, batch=32) if large else {}
@@ -203,7 +215,8 @@ def measure_pictures(metrics: Sequence[Metric],
     if pictures.regions is not None: rows["outlines"] = Rows(outline_auc(pred, pictures.regions))
     weights = bootstrap_weights(len(pred), reps, rng(seed, "study"), pictures.cluster) * pictures.weight
     measured = [m for m in [*metrics, SCENE_ORACLE, outlines_metric("")] if m.name in rows]
-    out = MetricValues({m.name: value_with_replicates(m, rows[m.name], weights, pictures.weight) for m in measured})
+    out = MetricValues({m.name: value_with_replicates(m, rows[m.name], weights, pictures.weight)
+                        for m in measured})
     for m in filter(gap_of, metrics):
         truth = value_with_replicates(m, extract([m], pictures.rgb)[m.name], weights, pictures.weight)
         out.stats[gap_of(m)] = np.abs(out.stats[m.name] - truth)
@@ -224,7 +237,8 @@ def map_at_size(maps: Tensor,            # (n, h, w), as from `map_of_value`
                ) -> Tensor:              # (n, *size), of the same type
     "Maps at the size of the pictures they stand under: public networks answer on coarser grids."
     if tuple(maps.shape[-2:]) == tuple(size): return maps
-    return torch.nn.functional.interpolate(maps[:, None].float(), tuple(size), mode="nearest")[:, 0].to(maps.dtype)
+    return torch.nn.functional.interpolate(maps[:, None].float(), tuple(size),
+                                           mode="nearest")[:, 0].to(maps.dtype)
 
 # %% ../../nbs/study/030_colorizers.ipynb #b91259d0
 @register_task
@@ -257,7 +271,8 @@ class Colorization(StudyTask):
         if s["model"] not in colorizers: raise unknown("colorizer", s["model"], colorizers.names())
         make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
         if s["data"]: self.photos()
-        return directions(picture_metrics(self.plan), {"outlines": True} | ({} if s["data"] else {"oracle": False}))
+        return directions(picture_metrics(self.plan),
+                          {"outlines": True} | ({} if s["data"] else {"oracle": False}))
 
     def prepare(self) -> None: # cuts the tiles
         if self.plan.settings["data"]: self.pictures
@@ -303,7 +318,8 @@ class Colorization(StudyTask):
     def trick(self, name: str, part: str, pred: Tensor) -> Tensor: # (N, 3, H, W)
         L = split_lab(self.pictures[part].rgb)[0]
         if name == "blurred-color": return blurred_color(pred)
-        return join_lab(L, (0*self.mean_color if name == "gray" else self.mean_color).expand(len(L), 2, *L.shape[2:]))
+        return join_lab(L, (0*self.mean_color if name == "gray" else self.mean_color).expand(len(L), 2,
+            *L.shape[2:]))
 
     def measure(self, pred: Tensor, part: str, reps: int) -> MetricValues:
         seed = self.plan.settings["seed"]
@@ -319,7 +335,8 @@ class Colorization(StudyTask):
         "A few pictures, and the map of each invariant of the plan under them."
         here = rgb.to(self.device)
         maps = {label_of(i): map_of_value(self.invariant(i).value(here)) for i in self.plan.invariants}
-        shown = {f"{prefix}/{name}": map_at_size(v, rgb.shape[-2:]).contiguous() for name, v in maps.items() if v is not None}
+        shown = {f"{prefix}/{name}": map_at_size(v, rgb.shape[-2:]).contiguous() for name, v in maps.items()
+                 if v is not None}
         return {f"{prefix}/rgb": (255*rgb).round().byte()} | shown
 
     def keep(self, unit: Unit, pred: Tensor, log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]:

@@ -23,16 +23,19 @@ from ..stats import bootstrap_weights
 from ..files import digest
 from ..worlds.bilingual import make_sentences, preserved
 from ..words import split_words
-from ..data.parallel import CaptionSet, ParallelTexts, captions_file, load_captions, load_parallel
+from ..data.parallel import (CaptionSet, ParallelTexts, captions_file, load_captions,
+                                             load_parallel)
 from ..worlds.scene_captions import judge_captions
 from ..encoders.base import Encoder
 from ..encoders.cache import kept_once
 from ..encoders.text import RememberingEncoder, bert
 from ..encoders.weights import chosen_encoder, make_all
 from ..invariants.base import chosen_weights
-from .plan import DATA_PARTS, STUDY_WORLD, MetricValues, StudyPlan, gap_of, item_ranges, label_of
+from .plan import (DATA_PARTS, STUDY_WORLD, MetricValues, StudyPlan, gap_of,
+                                          item_ranges, label_of)
 from .plan import value_with_replicates
-from ..metrics.base import Metric, PairedMetric, Rows, SetMetric, TextMetric, extract, get_metric, weights_of
+from ..metrics.base import (Metric, PairedMetric, Rows, SetMetric, TextMetric, extract,
+                                            get_metric, weights_of)
 from ..metrics.violation import paraphrase_from_memory, violation_metric
 from ..training.text_corpora import TextCorpus, photo_texts, scene_texts
 
@@ -45,15 +48,18 @@ def bilingual_corpora(plan: StudyPlan, parts: Sequence[str]) -> dict[str, TextCo
     for part in parts:
         start, n = item_ranges(plan.size)[part]
         s = make_sentences(n, seed=STUDY_WORLD + plan.settings["seed"], start=start)
-        several = [(e, *[r for r in refs if r != e][:REFERENCES - 1]) for e, refs in zip(s.english, s.references)]
-        out[part] = TextCorpus(list(range(start, start + n)), s.source, several, truth=None if part == "train" else s.meanings)
+        several = [(e, *[r for r in refs if r != e][:REFERENCES - 1])
+                   for e, refs in zip(s.english, s.references)]
+        out[part] = TextCorpus(list(range(start, start + n)), s.source, several,
+                               truth=None if part == "train" else s.meanings)
     return out
 
 # %% ../../nbs/study/040_corpora.ipynb #52016df7
 SHOWN = 6 # test items on the page
 
 def picture_encoder(plan: StudyPlan, device: str = "cpu") -> Encoder:
-    "The encoder through which a captioner sees: the package's own, or the one that was chosen; raises InputError where it has no feature maps."
+    """The encoder through which a captioner sees: the package's own, or the one that was chosen; raises
+    InputError where it has no feature maps."""
     encoder = chosen_encoder(plan.settings["encoder"] or "embedded", plan.weights, device)
     encoder.feature_maps(torch.full((1, 3, 32, 32), 0.5, device=device))
     return encoder
@@ -68,9 +74,12 @@ def scene_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") ->
     return out
 
 # %% ../../nbs/study/040_corpora.ipynb #a2e1b855
-def divide_texts(split: Sequence[str], # of each item: "train", "validation", "test", or "" where the data does not say
-                  plan: StudyPlan) -> dict[str, list[int]]: # part -> positions
-    "Which items belong to which part; raises InputError where a part would be empty or too small to measure on."
+def divide_texts(
+    split: Sequence[str], # of each item: "train", "validation", "test", or "" where the data does not say
+    plan: StudyPlan,
+) -> dict[str, list[int]]: # part -> positions
+    """Which items belong to which part; raises InputError where a part would be empty or too small to measure
+    on."""
     order = rng(plan.settings["seed"], "split").permutation(len(split)).tolist()
     named = {part: [i for i in order if split[i] == part] for part in DATA_PARTS}
     named["train"] += [i for i in order if split[i] not in DATA_PARTS]
@@ -79,7 +88,8 @@ def divide_texts(split: Sequence[str], # of each item: "train", "validation", "t
         if not named[part]: named[part], named["train"] = named["train"][:tenth], named["train"][tenth:]
     named = {part: sorted(items[:getattr(plan.size, part)]) for part, items in named.items()}
     if few := [f"{len(items)} for {part}" for part, items in named.items() if len(items) < 8]:
-        raise InputError(f"too few items: {', '.join(few)}; 8 at least are needed, and 80 in all where the data names no parts")
+        raise InputError(f"too few items: {', '.join(few)}; 8 at least are needed, "
+                         "and 80 in all where the data names no parts")
     return named
 
 def own_data(plan: StudyPlan) -> tuple[CaptionSet, dict[str, list[int]]]: # and the positions of each part
@@ -99,14 +109,19 @@ def own_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") -> d
     for part in parts:
         items = split[part]
         names, refs = [data.names[i] for i in items], [tuple(data.references[i]) for i in items]
-        if isinstance(data, ParallelTexts): out[part] = TextCorpus(names, [data.source[i] for i in items], refs)
-        else: out[part] = photo_texts(picture_encoder(plan, device), names, refs, place, plan.size.side, SHOWN)
+        if isinstance(data, ParallelTexts):
+            out[part] = TextCorpus(names, [data.source[i] for i in items], refs)
+        else:
+            out[part] = photo_texts(picture_encoder(plan, device), names, refs, place, plan.size.side, SHOWN)
     return out
 
-def corpora(plan: StudyPlan, parts: Sequence[str] = tuple(DATA_PARTS), device: str = "cpu") -> dict[str, TextCorpus]:
+def corpora(
+    plan: StudyPlan, parts: Sequence[str] = tuple(DATA_PARTS), device: str = "cpu"
+) -> dict[str, TextCorpus]:
     "The data of a plan by part."
     if plan.settings["data"]: return own_corpora(plan, parts, device)
-    return bilingual_corpora(plan, parts) if plan.task == "translation" else scene_corpora(plan, parts, device)
+    return (bilingual_corpora(plan, parts) if plan.task == "translation"
+            else scene_corpora(plan, parts, device))
 
 # %% ../../nbs/study/040_corpora.ipynb #cb22c792
 PAIRED = {"translation": ("bleu", "meteor-nltk", "chrf", "distinct-2"),
@@ -117,17 +132,22 @@ def set_sides(corpus: TextCorpus, texts: Sequence[str], task: str) -> list:
     "What a Fréchet distance looks at: texts, with their sources where there are some."
     return list(zip(corpus.source, texts)) if task == "translation" else list(texts)
 
-def recall_references(task: str, encoder: RememberingEncoder, of_sets: Callable, parts: Sequence[TextCorpus]) -> None:
-    "Give the encoder what is known of the references of these parts; read and kept if no process has done it."
-    shown = list(dict.fromkeys(x for c in parts for x in set_sides(c, [refs[0] for refs in c.references], task)))
-    rows = {tuple(r["input_ids"]): r for r in encoder.prepare([r for c in parts for refs in c.references for r in refs])}
+def recall_references(task: str, encoder: RememberingEncoder, of_sets: Callable,
+                      parts: Sequence[TextCorpus]) -> None:
+    """Give the encoder what is known of the references of these parts; read and kept if no process has done
+    it."""
+    shown = list(dict.fromkeys(x for c in parts
+                               for x in set_sides(c, [refs[0] for refs in c.references], task)))
+    rows = {tuple(r["input_ids"]): r
+            for r in encoder.prepare([r for c in parts for refs in c.references for r in refs])}
     if len(rows) > encoder.tokens.most//2: return
     def read() -> dict[str, Tensor]:
         vectors = encoder.token_vectors([*rows.values()])
         of_sets(shown)
         whole, means = [encoder.whole.known[x] for x in shown], [encoder.tokens.known[key][1] for key in rows]
         return {"sets": torch.stack(whole), "tokens": torch.cat(vectors), "means": torch.stack(means)}
-    about = {"texts": digest([task, shown, list(rows)]), "encoder": encoder.revision, "layers": encoder.kept, "layer": encoder.depth}
+    about = {"texts": digest([task, shown, list(rows)]), "encoder": encoder.revision, "layers": encoder.kept,
+             "layer": encoder.depth}
     found = kept_once("references", about, read)
     encoder.whole.known.update(zip(shown, found["sets"]))
     vectors = found["tokens"].split([len(key) for key in rows])
@@ -136,8 +156,9 @@ def recall_references(task: str, encoder: RememberingEncoder, of_sets: Callable,
 # %% ../../nbs/study/040_corpora.ipynb #d730c828
 def _words(pred, target=None, source=None) -> list[str]: return list(pred)
 
-WORD_COUNT = TextMetric("length", _words, lambda texts: torch.tensor([float(len(split_words(t))) for t in texts], dtype=torch.float64),
-                        None, Signature.of(metric="length", unit="words"), "words", compares=False)
+WORD_COUNT = TextMetric("length", _words, lambda texts: torch.tensor([float(len(split_words(t)))
+    for t in texts], dtype=torch.float64), None, Signature.of(metric="length", unit="words"), "words",
+                        compares=False)
 
 REMEMBERED = 8000 # texts whose tokens are remembered, 200 MB
 
@@ -153,20 +174,23 @@ def text_weight_takers(plan: StudyPlan) -> list[str]:
     "The metrics of a plan that take weights by their own name."
     return [*dict.fromkeys(("fbd", "fbd-4", "bertscore", *plan.settings["metrics"]))]
 
-def writer_metrics(plan: StudyPlan, encoder: RememberingEncoder, device: str = "cpu",
-                   parts: Sequence[TextCorpus] = (), # that will be measured; their references are looked up or read at once
-                  ) -> list[Metric]:
+def writer_metrics(
+    plan: StudyPlan, encoder: RememberingEncoder, device: str = "cpu",
+    parts: Sequence[TextCorpus] = (), # that will be measured; their references are looked up or read at once
+) -> list[Metric]:
     "The metrics every system of the plan is measured with; raises InputError on unknown ones."
     query = plan.task == "translation"
     chosen = weights_of(text_weight_takers(plan), plan.weights, shared=False)
     sets = [get_metric(name, weights=chosen.get(name, encoder), query=query) for name in ("fbd", "fbd-4")]
-    judged = dict.fromkeys(i for i in (INVARIANT_FORMS.get(i, (i.removesuffix("-weighted"),))[0] for i in plan.invariants) if i != "paraphrase")
+    judged = dict.fromkeys(i for i in (INVARIANT_FORMS.get(i, (i.removesuffix("-weighted"),))[0]
+                                       for i in plan.invariants) if i != "paraphrase")
     def violation(i: str) -> Metric:
         made = violation_metric(i, device=device, weights=chosen_weights(i, plan.weights))
         return replace(made, name=f"violation-{label_of(i)}")
     violations = make_all([partial(violation, i) for i in (*judged, "paraphrase")])
     if parts and "fbd" not in chosen: recall_references(plan.task, encoder, sets[0].phi, parts)
-    if chosen_weights("paraphrase", plan.weights) == "embedded": violations[-1] = paraphrase_from_memory(violations[-1], encoder, special=False)
+    if chosen_weights("paraphrase", plan.weights) == "embedded":
+        violations[-1] = paraphrase_from_memory(violations[-1], encoder, special=False)
     score = get_metric("bertscore", weights=chosen.get("bertscore", encoder))
     ours = [*sets, score, *map(get_metric, PAIRED[plan.task]), *violations, WORD_COUNT]
     given = {name: {"weights": chosen[name]} if name in chosen else {} for name in plan.settings["metrics"]}
@@ -174,16 +198,19 @@ def writer_metrics(plan: StudyPlan, encoder: RememberingEncoder, device: str = "
     return ours + [m for m in more if m.name not in {o.name for o in ours}]
 
 # %% ../../nbs/study/040_corpora.ipynb #885177d5
-EXACT_MEASURES = {"translation": {f"kept-{k}": True for k in ("entities", "numbers", "sentiment", "relation")} | {"right": True},
-         "captioning": {f"true-{k}": True for k in ("objects", "colors", "relations")}}
+EXACT_MEASURES = {"translation": {f"kept-{k}": True for k in ("entities", "numbers", "sentiment", "relation")}
+                  | {"right": True},
+                  "captioning": {f"true-{k}": True for k in ("objects", "colors", "relations")}}
 
 def exact_rows(task: str, texts: Sequence[str], truth: Sequence) -> dict[str, Rows]: # name -> (N,)
     "What texts really kept, from the truth of their world."
     if task == "captioning":
         found = judge_captions(texts, truth)
-        return {name: Rows(torch.as_tensor(found[name.removeprefix("true-")], dtype=torch.float64)) for name in EXACT_MEASURES[task]}
+        return {name: Rows(torch.as_tensor(found[name.removeprefix("true-")], dtype=torch.float64))
+                for name in EXACT_MEASURES[task]}
     found = preserved(texts, truth)
-    return {name: Rows(torch.as_tensor(found[name.removeprefix("kept-")], dtype=torch.float64)) for name in EXACT_MEASURES[task]}
+    return {name: Rows(torch.as_tensor(found[name.removeprefix("kept-")], dtype=torch.float64))
+            for name in EXACT_MEASURES[task]}
 
 def exact_metric(name: str) -> Metric:
     "What holds an exact measure's name, direction and signature."
@@ -192,11 +219,13 @@ def exact_metric(name: str) -> Metric:
 def measure_texts(metrics: Sequence[Metric], texts: Sequence[str], corpus: TextCorpus, task: str,
                   reps: int,                   # bootstrap replicates over items, 0 for none
                   seed: int = 0) -> MetricValues:
-    "Every metric's value, its replicates and values per item; raises InputError on values that are not finite."
+    """Every metric's value, its replicates and values per item; raises InputError on values that are not
+    finite."""
     first = [refs[0] for refs in corpus.references]
     sets = [m for m in metrics if isinstance(m, SetMetric)]
     others = [m for m in metrics if not isinstance(m, SetMetric)]
-    rows = extract(sets, set_sides(corpus, texts, task), set_sides(corpus, first, task), matched=True) if sets else {}
+    rows = (extract(sets, set_sides(corpus, texts, task), set_sides(corpus, first, task), matched=True)
+            if sets else {})
     rows |= extract(others, list(texts), list(corpus.references), source=corpus.source)
     weights = bootstrap_weights(len(texts), reps, rng(seed, "study"))
     out = MetricValues({m.name: value_with_replicates(m, rows[m.name], weights) for m in metrics})

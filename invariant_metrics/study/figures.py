@@ -19,7 +19,8 @@ from ..stats import student
 from ..plots import HUES, INK, STYLE, cell, inline_svg, percent, percent_range, picture, short
 from ..plots import small_figure
 from ..probe.figures import line_look
-from .improvement import BASE, LENGTH, NULLS, PLACES, SAFE, SATURATION, UNTRAINED, BEYOND
+from .improvement import (BASE, LENGTH, NULLS, PLACES, SAFE, SATURATION, UNTRAINED,
+                                                 BEYOND)
 from .plan import is_later_draw, is_random
 
 # %% ../../nbs/study/070_figures.ipynb #bf9e3dc0
@@ -34,7 +35,8 @@ def with_units(improvements: pd.DataFrame) -> pd.DataFrame:
 # %% ../../nbs/study/070_figures.ipynb #80deb5a8
 def is_control(system: str) -> bool:
     "Whether a system is a control."
-    return system in NULLS or system in UNTRAINED or is_random(system) or system.endswith(("-shuffled", "-single"))
+    return (system in NULLS or system in UNTRAINED or is_random(system)
+            or system.endswith(("-shuffled", "-single")))
 
 def without_draws(frame: pd.DataFrame) -> pd.DataFrame: # with a column `system`
     "A study's table without the second and later draws of random networks."
@@ -44,7 +46,8 @@ def in_order(systems: Iterable[str]) -> list[str]:
     "The baseline, the systems with fewer invariants before those with more, then the controls; each once."
     return sorted(dict.fromkeys(systems), key=lambda s: (s != BASE, is_control(s), s.count("+")))
 
-FIRST = ("fd", "fd-untrained", "cmmd-embedded", "lpips-embedded", "encoder-distance", "psnr", "ssim", "colorfulness", "colorfulness-gap")
+FIRST = ("fd", "fd-untrained", "cmmd-embedded", "lpips-embedded", "encoder-distance", "psnr", "ssim",
+         "colorfulness", "colorfulness-gap")
 
 def columns_of(metrics: Iterable[str],
                first: Sequence[str]=FIRST,
@@ -52,7 +55,8 @@ def columns_of(metrics: Iterable[str],
               ) -> list[str]:
     "Metrics as in the paper's Table 3, others after them in the order they come; each once."
     names = list(dict.fromkeys(metrics))
-    return [m for m in first if m in names] + [m for m in names if m not in (*first, *last)] + [m for m in last if m in names]
+    return [m for m in first if m in names] + [m for m in names if m not in (*first, *last)] + [m
+        for m in last if m in names]
 
 def judge_pairs(metrics: Iterable[str]) -> dict[str, str]: # violation of an invariant -> of its second judge
     "The invariants that were also measured by a second judge."
@@ -64,7 +68,8 @@ def mark_clipped(axes: matplotlib.axes.Axes,
                  rows: pd.DataFrame,         # improvement, ci_low, ci_high; a row per bar, from below
                  low: float, high: float,    # the ends of the axis
                 ) -> None:
-    "An arrow at the end of the axis where a bar or its interval goes on, with the bar's value where the bar itself does."
+    """An arrow at the end of the axis where a bar or its interval goes on, with the bar's value where the bar
+    itself does."""
     for y, row in enumerate(rows.itertuples()):
         right, left = max(row.ci_high, row.improvement) > high, min(row.ci_low, row.improvement) < low
         for end, arrow, there in ((high, ">", right), (low, "<", left)):
@@ -72,16 +77,18 @@ def mark_clipped(axes: matplotlib.axes.Axes,
         if low <= row.improvement <= high: continue
         end, side = (high, 1) if row.improvement > high else (low, -1)
         text = f"{row.improvement:+.0f}".replace("-", "−")
-        axes.annotate(text, (end, y), xytext=(5 * side, 0), textcoords="offset points", fontsize=7, color=INK, va="center",
-                      ha="left" if side > 0 else "right", annotation_clip=False)
+        axes.annotate(text, (end, y), xytext=(5 * side, 0), textcoords="offset points", fontsize=7, color=INK,
+                      va="center", ha="left" if side > 0 else "right", annotation_clip=False)
 
 # %% ../../nbs/study/070_figures.ipynb #3f7b4a32
 @matplotlib.rc_context(STYLE)
 def sensitivity_figures(improvements: pd.DataFrame, # of a study
                         reading: str,               # one of improvement.READINGS
                        ) -> list[dict]:             # title, svg
-    "Improvement over the baseline in percent or points, a bar per metric with its interval; controls last and in gray, undefined ones counted."
-    rows, values = with_units(improvements[improvements["reading"] == reading]).copy(), ["improvement", "ci_low", "ci_high"]
+    """Improvement over the baseline in percent or points, a bar per metric with its interval; controls last
+    and in gray, undefined ones counted."""
+    rows = with_units(improvements[improvements["reading"] == reading]).copy()
+    values = ["improvement", "ci_low", "ci_high"]
     rows[values] = 100 * rows[values].replace([np.inf, -np.inf], np.nan)
     rows["metric"] += np.where(rows["unit"] == "points", " (points)", "")
     missing = rows["improvement"].isna().groupby(rows["system"]).sum()
@@ -98,14 +105,17 @@ def sensitivity_figures(improvements: pd.DataFrame, # of a study
         figure.get_layout_engine().set(h_pad=0.12)
         place, value = np.arange(len(group)), group["improvement"]
         axes.barh(place, value, xerr=[value - group["ci_low"], group["ci_high"] - value], height=0.62,
-                  color="#8a919c" if is_control(system) else HUES[0], error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2})
+                  color="#8a919c" if is_control(system) else HUES[0],
+                  error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2})
         axes.axvline(0, color=INK, linewidth=0.8)
         mark_clipped(axes, group, low, high)
         axes.set_yticks(place, group.index)
         points = (rows["unit"] == "points").any()
-        axes.set(xlabel="better by (% or points)" if points else "better by (%)", xlim=(low, high), ylim=(-0.6, len(group) - 0.4))
+        axes.set(xlabel="better by (% or points)" if points else "better by (%)", xlim=(low, high),
+                 ylim=(-0.6, len(group) - 0.4))
         undefined = f"; {missing[system]} undefined" if missing[system] else ""
-        found.append({"title": f"{system} (control{undefined})" if is_control(system) else f"{system}{undefined and f' ({undefined[2:]})'}",
+        found.append({"title": f"{system} (control{undefined})" if is_control(system)
+                      else f"{system}{undefined and f' ({undefined[2:]})'}",
                       "svg": inline_svg(figure, f"{reading}: improvement of {system}")})
     return found
 
@@ -114,12 +124,16 @@ def system_look(k: int) -> dict: # color, marker, ls
     "How the k-th system of a figure looks: points with a marker of their own."
     return line_look(k) | {"ls": "none"}
 
-AXIS = {SATURATION: ("psnr", "PSNR (dB)"), LENGTH: ("length", "mean length (words)")} # trick -> metric it is matched in, its name on the axis
+# trick -> metric it is matched in, its name on the axis
+AXIS = {SATURATION: ("psnr", "PSNR (dB)"), LENGTH: ("length", "mean length (words)")}
 
-def axis_points(results: pd.DataFrame, axis: str) -> pd.DataFrame: # system, alpha, metric, value, low, high, axis; sorted by alpha
-    "Each (system, alpha) as a point: mean over seeds of each metric and of the one on the axis, with the range over seeds."
+def axis_points(results: pd.DataFrame, axis: str,
+               ) -> pd.DataFrame: # system, alpha, metric, value, low, high, axis; sorted by alpha
+    """Each (system, alpha) as a point: mean over seeds of each metric and of the one on the axis, with the
+    range over seeds."""
     keys = ["system", "alpha"]
-    cells = results.groupby([*keys, "metric"], sort=False)["value"].agg(value="mean", low="min", high="max").reset_index()
+    cells = results.groupby([*keys, "metric"], sort=False)["value"].agg(value="mean", low="min",
+        high="max").reset_index()
     place = cells[cells["metric"] == axis].set_index(keys)["value"].rename("axis")
     return cells.join(place, on=keys).sort_values("alpha", kind="stable")
 
@@ -134,9 +148,11 @@ def null_figures(results: pd.DataFrame,
                  first: Sequence[str]=FIRST, # order of the metrics
                  last: Sequence[str]=(),
                 ) -> list[dict]:             # title, svg
-    "Metrics against what a trick moves: the trick's curve dashed, and every trained (system, alpha) with its range over seeds."
+    """Metrics against what a trick moves: the trick's curve dashed, and every trained (system, alpha) with
+    its range over seeds."""
     (axis, label), found = AXIS[trick], []
-    points, systems = axis_points(results, axis), [s for s in in_order(results["system"]) if s != trick and s not in UNTRAINED]
+    points = axis_points(results, axis)
+    systems = [s for s in in_order(results["system"]) if s != trick and s not in UNTRAINED]
     for metric in columns_of(_compared(results, trick), first, last):
         figure, axes = small_figure(2.7)
         rows = points[points["metric"] == metric]
@@ -149,7 +165,8 @@ def null_figures(results: pd.DataFrame,
             axes.errorbar(part["axis"], part["value"], yerr=error, elinewidth=1, **look)
         axes.ticklabel_format(axis="y", scilimits=(-3, 4))
         axes.set(xlabel=label)
-        found.append({"title": metric, "svg": inline_svg(figure, f"{metric} against {label} with the {trick} curve")})
+        found.append({"title": metric,
+                      "svg": inline_svg(figure, f"{metric} against {label} with the {trick} curve")})
     return found
 
 # %% ../../nbs/study/070_figures.ipynb #98344c27
@@ -183,15 +200,18 @@ def results_table_rows(results: pd.DataFrame, chosen: Mapping[str, float],
                       ) -> dict:                   # title, columns, rows
     "Systems by metrics at the chosen alpha, means over seeds with intervals, the best of each column marked."
     cells = over_seeds(at_chosen(results, chosen))
-    systems, metrics = in_order(cells.index.get_level_values("system")), columns_of(cells.index.get_level_values("metric"), first, last)
+    systems = in_order(cells.index.get_level_values("system"))
+    metrics = columns_of(cells.index.get_level_values("metric"), first, last)
     column = {m: cells.xs(m, level="metric") for m in metrics}
     up = {m: frame["up"].iloc[0] for m, frame in column.items()}
     differs = {m: column[m]["value"].map(short).nunique() > 1 or len(column[m]) == 1 for m in metrics}
-    best = {m: column[m]["value"].idxmax() if up[m] else column[m]["value"].idxmin() for m in metrics if differs[m] and up[m] in (True, False)}
+    best = {m: column[m]["value"].idxmax() if up[m] else column[m]["value"].idxmin() for m in metrics
+            if differs[m] and up[m] in (True, False)}
     def at(system: str, metric: str) -> dict:
         if (system, metric) not in cells.index: return cell("–")
         row = cells.loc[(system, metric)]
-        return cell(short(row["value"]), f"{short(row['low'])} – {short(row['high'])}", best.get(metric) == system)
+        return cell(short(row["value"]), f"{short(row['low'])} – {short(row['high'])}",
+                    best.get(metric) == system)
     label = lambda s: breakable_name(f"{s} (α\u00a0=\u00a0{chosen[s]:g})" if s in chosen else s)
     return {"title": f"{what}, means over seeds; below each its 95 % interval",
             "columns": ["system", *(m + {True: " ↑", False: " ↓"}.get(up[m], "") for m in metrics)],
@@ -200,12 +220,14 @@ def results_table_rows(results: pd.DataFrame, chosen: Mapping[str, float],
 # %% ../../nbs/study/070_figures.ipynb #53ceae35
 def step_lines(meta: Mapping) -> list[str]: # of a study
     "What a training step cost, a line per system; nothing where it was not measured."
-    cost = {s: v for s, v in (meta.get("step_cost") or {}).items() if s != BASE and v is not None and np.isfinite(v)}
+    cost = {s: v for s, v in (meta.get("step_cost") or {}).items()
+            if s != BASE and v is not None and np.isfinite(v)}
     return [f"A training step of {s} cost {cost[s]:.1f} times the baseline's." for s in in_order(cost)]
 
 # %% ../../nbs/study/070_figures.ipynb #4c52f318
 def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, rows
-    "Improvement by the invariant itself beside that by its second judge, selected models; None where no pair was measured."
+    """Improvement by the invariant itself beside that by its second judge, selected models; None where no
+    pair was measured."""
     rows = improvements[improvements["reading"] == "selected"].set_index(["system", "metric"])
     columns = [m for pair in judge_pairs(rows.index.get_level_values("metric")).items() for m in pair]
     if not columns: return None
@@ -214,7 +236,8 @@ def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, ro
         r = rows.loc[(system, metric)]
         return cell(percent(r["improvement"]), percent_range(r["ci_low"], r["ci_high"]))
     systems = in_order(rows.index.get_level_values("system"))
-    return {"title": "Violation of each invariant, improvement over the baseline", "columns": ["system", *columns],
+    return {"title": "Violation of each invariant, improvement over the baseline",
+            "columns": ["system", *columns],
             "rows": [[cell(breakable_name(s)), *(at(s, m) for m in columns)] for s in systems]}
 
 # %% ../../nbs/study/070_figures.ipynb #5ccd1b53
@@ -225,7 +248,8 @@ def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
     if not len(safe): return None
     systems, rows = in_order(safe["system"]), []
     def at(row: Mapping, prefix: str, best: bool) -> dict:
-        names = {"": ("improvement", "ci_low", "ci_high"), "trick_": ("trick_improvement", "trick_low", "trick_high")}[prefix]
+        names = {"": ("improvement", "ci_low", "ci_high"),
+                 "trick_": ("trick_improvement", "trick_low", "trick_high")}[prefix]
         value, low, high = (row[name] for name in names)
         text = gain(value, "points" if row["metric"] in points else "relative")
         return cell(f"{row['trick']} {text}" if prefix else text, percent_range(low, high), best)
@@ -234,30 +258,36 @@ def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
         first = next(iter(by.values()))
         said = "no trick improves it" if first["verdict"] == SAFE else ""
         proud = {s: row["verdict"] in (SAFE, BEYOND) and row["ci_low"] > 0 for s, row in by.items()}
-        rows.append([cell(metric, said), at(first, "trick_", False), *(at(by[s], "", proud[s]) if s in by else cell("–") for s in systems)])
-    return {"title": "Improvement over the baseline, selected models, beside the cheap trick that gains most; bold: more than any trick or random network, or no trick improves it",
+        rows.append([cell(metric, said), at(first, "trick_", False),
+                     *(at(by[s], "", proud[s]) if s in by else cell("–") for s in systems)])
+    return {"title": "Improvement over the baseline, selected models, beside the cheap trick that gains "
+            "most; bold: more than any trick or random network, or no trick improves it",
             "columns": ["metric", "best cheap trick", *map(breakable_name, systems)], "rows": rows}
 
 def optimum_lines(meta: Mapping) -> list[str]: # of a study
     "Where the chosen weight of each system lies in the grid, a line per system."
     found, chosen, alphas = meta.get("optimum") or {}, meta.get("chosen", {}), meta.get("alphas") or ()
     few = f"; a grid of {len(alphas)} has no inside" if len(alphas) < 3 else ""
-    return [f"{s}: α = {chosen.get(s, float('nan')):g}, {PLACES[place]}{few if place != 'none' else ''}." for s, place in found.items()]
+    return [f"{s}: α = {chosen.get(s, float('nan')):g}, {PLACES[place]}{few if place != 'none' else ''}."
+            for s, place in found.items()]
 
 def pull_lines(meta: Mapping) -> list[str]: # of a study
     "By what the weights of random controls were multiplied, a line for each that is shown."
     found = {s: told for s, told in (meta.get("pulls") or {}).items() if not is_later_draw(s)}
-    return [f"{s} was trained at {told['alpha']:.2g} α, where its gradient at the fork is as long as that of the real one "
-            f"({told['real_gradient']:.2g} of {told['task_gradient']:.2g} for the task loss, at α = 1)." for s, told in found.items()]
+    return [f"{s} was trained at {told['alpha']:.2g} α, where its gradient at the fork is as long as that of "
+            "the real one " f"({told['real_gradient']:.2g} of {told['task_gradient']:.2g} for "
+            "the task loss, at α = 1)." for s, told in found.items()]
 
 def chance_rows(chance: pd.DataFrame, # of improvement.chance_table
                ) -> dict | None:      # title, columns, rows; None with a single random network
     "Gains at the best alpha for each metric beside those of random networks with the same pull."
     rows = chance[chance["reading"] == "best"]
     if not len(rows): return None
-    body = [[cell(breakable_name(r.system)), cell(r.metric), cell(percent(r.improvement)), cell(percent(r.q50), f"{percent(r.q05)} – {percent(r.q95)}"), cell(f"{r.p:.2f}")]
+    body = [[cell(breakable_name(r.system)), cell(r.metric), cell(percent(r.improvement)),
+             cell(percent(r.q50), f"{percent(r.q05)} – {percent(r.q95)}"), cell(f"{r.p:.2f}")]
             for r in rows.itertuples()]
-    return {"title": f"Best over α under no effect: {rows['draws'].iloc[0]} random networks, their median with the 5 % and 95 % quantiles",
+    return {"title": f"Best over α under no effect: {rows['draws'].iloc[0]} random networks, "
+            "their median with the 5 % and 95 % quantiles",
             "columns": ["system", "metric", "gain", "random networks", "p"], "rows": body}
 
 # %% ../../nbs/study/070_figures.ipynb #9ddf889c
@@ -268,22 +298,25 @@ def map_colors(values: np.ndarray,  # (h, w) class numbers (uint8) or real value
     if values.dtype == np.uint8: colors = matplotlib.colormaps["tab20"](values % 20)
     else:
         low, high = float(like.min()), float(like.max())
-        colors = matplotlib.colormaps["viridis"](np.clip((values.astype(float) - low) / max(high - low, 1e-9), 0, 1))
+        colors = matplotlib.colormaps["viridis"](np.clip((values.astype(float) - low) / max(high - low, 1e-9),
+                                                         0, 1))
     return (255 * colors[..., :3]).round().astype(np.uint8)
 
 def panel_maps(panels: Iterable[str]) -> list[str]: # keys of the panels
     "The invariants whose maps were kept, from top to bottom."
     return [key.removeprefix("truth/") for key in panels if key.startswith("truth/") and key != "truth/rgb"]
 
-def panel_strips(panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
-                ) -> list[list[dict]]:             # rows of pictures
+def panel_strips(
+    panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
+) -> list[list[dict]]: # rows of pictures
     "For each of three test pictures one strip: gray input, systems, truth; under each its invariant maps."
     there, maps = [key.removesuffix("/rgb") for key in panels if key.endswith("/rgb")], panel_maps(panels)
     systems = in_order(row for row in there if row not in ("gray", "truth"))
     rows = [row for row in ("gray", *systems, "truth") if row in there]
     def column(row: str, k: int) -> dict:
         shown = [panels[f"{row}/rgb"][k].transpose(1, 2, 0)]
-        shown += [map_colors(panels[f"{row}/{m}"][k], panels[f"truth/{m}"][k]) for m in maps if f"{row}/{m}" in panels]
+        shown += [map_colors(panels[f"{row}/{m}"][k], panels[f"truth/{m}"][k]) for m in maps
+                  if f"{row}/{m}" in panels]
         gap = np.full((max(1, len(shown[0]) // 16), *shown[0].shape[1:]), 128, np.uint8)
         stacked = np.concatenate([part for image in shown for part in (image, gap)][:-1])
         return picture(stacked, "gray input" if row == "gray" else breakable_name(row), side=128 * len(shown))

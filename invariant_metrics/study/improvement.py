@@ -25,28 +25,35 @@ def relative_improvement(base: np.ndarray,        # the baseline's values, any s
                          new: np.ndarray,         # the system's, of the same shape
                          higher_is_better: bool,
                         ) -> np.ndarray:          # 0.1 is ten percent better
-    "Change relative to the baseline, positive where it is for the better; raises InputError where the baseline is exactly 0."
+    """Change relative to the baseline, positive where it is for the better; raises InputError where the
+    baseline is exactly 0."""
     base, new = np.asarray(base, float), np.asarray(new, float)
     if (base == 0).any(): raise InputError("the baseline's value is 0: a relative improvement does not exist")
     return (new - base if higher_is_better else base - new) / np.abs(base)
 
 # %% ../../nbs/study/000_improvement.ipynb #469e529b
-def _spreads(stat: np.ndarray) -> tuple[np.ndarray, float, float]: # (S, 1 + R); variance over pictures; variance over seeds
+# (S, 1 + R); variance over pictures; variance over seeds
+def _spreads(stat: np.ndarray) -> tuple[np.ndarray, float, float]:
     stat = np.atleast_2d(np.asarray(stat, float))
-    if stat.shape[1] < 3 or not np.isfinite(stat).all(): raise InputError("an interval needs two replicates at least, all of them finite")
+    if stat.shape[1] < 3 or not np.isfinite(stat).all():
+        raise InputError("an interval needs two replicates at least, all of them finite")
     low, high = np.quantile(stat[:, 1:].mean(0), [0.1587, 0.8413])
     return stat, ((high - low)/2)**2, stat[:, 0].var(ddof=1)/len(stat) if len(stat) > 1 else 0.0
 
 def _half(pictures: float, between: float, seeds: int, level: float) -> float: # half-width
-    return math.sqrt(normal.ppf((1 + level)/2)**2*pictures + student.ppf((1 + level)/2, max(seeds - 1, 1))**2*between)
+    return math.sqrt(normal.ppf((1 + level)/2)**2*pictures
+                     + student.ppf((1 + level)/2, max(seeds - 1, 1))**2*between)
 
-def mean_over_seeds(stat: np.ndarray,      # (S, 1 + R): a row per seed; column 0 the value, then replicates over pictures
-                    level: float = 0.95,
-                   ) -> tuple[float, Interval]:
-    "Mean over seeds, its interval over pictures (bootstrap) and seeds (t; Zou and Donner 2008); raises InputError without replicates."
+def mean_over_seeds(
+    stat: np.ndarray, # (S, 1 + R): a row per seed; column 0 the value, then replicates over pictures
+    level: float = 0.95,
+) -> tuple[float, Interval]:
+    """Mean over seeds, its interval over pictures (bootstrap) and seeds (t; Zou and Donner 2008); raises
+    InputError without replicates."""
     stat, pictures, between = _spreads(stat)
     value, half = float(stat[:, 0].mean()), _half(pictures, between, len(stat), level)
-    return value, Interval(value - half, value + half, level, f"bootstrap-{stat.shape[1] - 1}+t-{len(stat)}-seeds")
+    return (value,
+            Interval(value - half, value + half, level, f"bootstrap-{stat.shape[1] - 1}+t-{len(stat)}-seeds"))
 
 # %% ../../nbs/study/000_improvement.ipynb #c046b23c
 def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvement
@@ -59,18 +66,24 @@ def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvem
     if value == 0 or pictures + between == 0: return 1.0 if value == 0 else math.ulp(0.0)
     excess = lambda logp: _half_tail(pictures, between, len(stat), math.exp(logp)) - value
     least = math.log(1e-300)
-    return math.exp(least if excess(least) < 0 else 0.0 if excess(-1e-12) > 0 else brentq(excess, least, -1e-12))
+    return math.exp(least if excess(least) < 0 else 0.0 if excess(-1e-12) > 0
+                    else brentq(excess, least, -1e-12))
 
-def _half_tail(pictures: float, between: float, seeds: int, p: float) -> float: # half-width at level 1 − p, exact for tiny p
-    return math.hypot(normal.isf(p/2)*math.sqrt(pictures), student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
+# half-width at level 1 − p, exact for tiny p
+def _half_tail(pictures: float, between: float, seeds: int, p: float) -> float:
+    return math.hypot(normal.isf(p/2)*math.sqrt(pictures),
+                      student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
 
-def trained_pair_test(a: np.ndarray,        # (S, 1 + R) of one recipe: a row per seed, value and replicates over items
-                      b: np.ndarray,        # (S, 1 + R) of another, with the same item weights; row s shares its seed with row s of a
-                      level: float = 0.95,
-                     ) -> tuple[float, Interval]: # p, interval of the difference a − b
-    "Do two trained recipes differ, seeds and items both random? Raises InputError where they were not measured alike."
+def trained_pair_test(
+    a: np.ndarray, # (S, 1 + R) of one recipe: a row per seed, value and replicates over items
+    b: np.ndarray, # (S, 1 + R) of another, with the same item weights; row s shares its seed with row s of a
+    level: float = 0.95,
+) -> tuple[float, Interval]: # p, interval of the difference a − b
+    """Do two trained recipes differ, seeds and items both random? Raises InputError where they were not
+    measured alike."""
     a, b = (np.atleast_2d(np.asarray(x, float)) for x in (a, b))
-    if a.shape != b.shape: raise InputError(f"a trained pair has the same seeds and replicates, not {a.shape} and {b.shape}")
+    if a.shape != b.shape:
+        raise InputError(f"a trained pair has the same seeds and replicates, not {a.shape} and {b.shape}")
     return trained_pair_p(a - b), mean_over_seeds(a - b, level)[1]
 
 # %% ../../nbs/study/000_improvement.ipynb #2a4e5ba4
@@ -94,7 +107,8 @@ def best_alpha(validation: Bank,
               ) -> float:
     "The weight with the best mean over seeds on validation; the smaller of equals."
     sign = -1 if higher_is_better else 1
-    return min(alphas_of(validation, system), key=lambda a: (sign * stacked(validation, system, a, metric)[:, 0].mean(), a))
+    return min(alphas_of(validation, system),
+               key=lambda a: (sign * stacked(validation, system, a, metric)[:, 0].mean(), a))
 
 # %% ../../nbs/study/000_improvement.ipynb #afb43199
 def _fine(curve: np.ndarray, parts: int) -> np.ndarray: # (S, K, 1 + R) -> (S, (K - 1)·parts + 1, 1 + R)
@@ -110,26 +124,32 @@ def saturation_null(psnr_curve: np.ndarray,   # (S, K, 1 + R) PSNR of the baseli
                     higher_is_better: bool,
                    ) -> np.ndarray:           # (S, 1 + R)
     "The best value that the baseline reaches on this part of its curve at no lower PSNR than the system's."
-    values = _fine(curve, 20)                           # (S, 20·(K − 1) + 1, 1 + R): twenty pieces between two measured k
-    allowed = _fine(psnr_curve, 20) >= psnr[:, None]    # of the same shape
+    values = _fine(curve, 20) # (S, 20·(K − 1) + 1, 1 + R): twenty pieces between two measured k
+    allowed = _fine(psnr_curve, 20) >= psnr[:, None] # of the same shape
     if higher_is_better: return np.maximum(np.where(allowed, values, -np.inf).max(1), base)
     return np.minimum(np.where(allowed, values, np.inf).min(1), base)
 
 # %% ../../nbs/study/000_improvement.ipynb #61317e53
-def equal_null(place_curve: np.ndarray,  # (S, K, 1 + R) where the baseline is at each point: its mean length, its colorfulness
-               curve: np.ndarray,        # (S, K, 1 + R) the metric at each point
-               place: np.ndarray,        # (S, 1 + R) where the system is
-               reach: float,             # how far the nearest point may be
-              ) -> np.ndarray:           # (S, 1 + R)
-    "The value the baseline reaches at the point of its curve where the system is; NaN where the curve does not get there."
-    gap = np.abs(_fine(place_curve, 50) - place[:, None]) # (S, 50·(K − 1) + 1, 1 + R): fifty pieces between two points
+def equal_null(
+    # (S, K, 1 + R) where the baseline is at each point: its mean length, its colorfulness
+    place_curve: np.ndarray,
+    curve: np.ndarray, # (S, K, 1 + R) the metric at each point
+    place: np.ndarray, # (S, 1 + R) where the system is
+    reach: float,      # how far the nearest point may be
+) -> np.ndarray: # (S, 1 + R)
+    """The value the baseline reaches at the point of its curve where the system is; NaN where the curve does
+    not get there."""
+    # (S, 50·(K − 1) + 1, 1 + R): fifty pieces between two points
+    gap = np.abs(_fine(place_curve, 50) - place[:, None])
     nearest = gap.argmin(1)[:, None]
     found = np.take_along_axis(_fine(curve, 50), nearest, 1)[:, 0]
     return np.where(np.take_along_axis(gap, nearest, 1)[:, 0] <= reach, found, np.nan)
 
 # %% ../../nbs/study/000_improvement.ipynb #303ee549
-NULLS = {SATURATION: ("psnr",), LENGTH: ("length", "length-gap")} # curve -> what it is matched in, which is not compared
-AGAINST = { # reading -> its curve, the part of it, what it is matched in (not compared), how far the nearest point may be
+# curve -> what it is matched in, which is not compared
+NULLS = {SATURATION: ("psnr",), LENGTH: ("length", "length-gap")}
+# reading -> its curve, the part of it, what it is matched in (not compared), how far the nearest point may be
+AGAINST = {
     "beyond saturation": (SATURATION, (1.0, math.inf), ("psnr",), None),
     "beyond desaturation": (SATURATION, (0.0, 1.0), ("psnr",), None),
     "at equal colorfulness": (SATURATION, (0.0, math.inf), ("colorfulness", "colorfulness-gap"), 0.5),
@@ -149,17 +169,23 @@ def gain_over(base: np.ndarray, new: np.ndarray, # (S, 1 + R)
     "How much better than the baseline: relative, or as a difference where the metric is a share of items."
     return (new - base)*(1 if higher else -1) if share else relative_improvement(base, new, higher)
 
-def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray, higher: bool, share: bool = False) -> dict:
-    missing = "nothing-to-compare-with" if np.isnan(base).any() else "the-baseline-is-0" if (base == 0).any() and not share else ""
-    if missing: value, ci, p = np.nan, Interval(np.nan, np.nan, 0.95, f"none:{missing}"), np.nan # of a user's rare-event metric, say
+def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray,
+         higher: bool, share: bool = False) -> dict:
+    missing = ("nothing-to-compare-with" if np.isnan(base).any() else "the-baseline-is-0"
+               if (base == 0).any() and not share else "")
+    # of a user's rare-event metric, say
+    if missing:
+        value, ci, p = np.nan, Interval(np.nan, np.nan, 0.95, f"none:{missing}"), np.nan
     else:
         gain = gain_over(base, new, higher, share)
         (value, ci), p = mean_over_seeds(gain), trained_pair_p(gain)
     return {"reading": reading, "system": system, "metric": metric, "alpha": alpha, "improvement": value,
-            "ci_low": ci.low, "ci_high": ci.high, "unit": "points" if share else "relative", "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
+            "ci_low": ci.low, "ci_high": ci.high, "unit": "points" if share else "relative",
+            "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
             "higher_is_better": higher, "method": ci.method, "p": p}
 
-def null_of(test: Bank, reading: str, system: str, alpha: float, metric: str, higher: bool) -> np.ndarray: # (S, 1 + R)
+def null_of(test: Bank, reading: str, system: str, alpha: float, metric: str, higher: bool,
+           ) -> np.ndarray: # (S, 1 + R)
     "What a trick alone gives where it is matched with a system, for one metric and one reading of `AGAINST`."
     trick, (low, high), (matched, *_), reach = AGAINST[reading]
     points = [k for k in alphas_of(test, trick) if low <= k <= high]
@@ -175,24 +201,28 @@ def _holm_of_tests(p: pd.Series) -> pd.Series: # of the same index
     return pd.Series(holm(tests) if len(tests) else [], tests.index, float).reindex(p.index)
 
 # %% ../../nbs/study/000_improvement.ipynb #0a18b4bf
-def improvement_table(test: Bank,
-                      validation: Bank,
-                      directions: Mapping[str, bool],  # metric -> higher is better; metrics not named here have no row
-                      select: str = "fd",              # chooses alpha in the reading `selected`
-                      shares: Sequence[str] = (),      # metrics that are shares: compared by difference, in points
-                     ) -> pd.DataFrame:                # reading, system, metric, alpha, improvement, ci_low, ci_high, unit, base, value, …, p, p_holm
+def improvement_table(
+    test: Bank,
+    validation: Bank,
+    directions: Mapping[str, bool], # metric -> higher is better; metrics not named here have no row
+    select: str = "fd",             # chooses alpha in the reading `selected`
+    shares: Sequence[str] = (),     # metrics that are shares: compared by difference, in points
+    # reading, system, metric, alpha, improvement, ci_low, ci_high, unit, base, value, …, p, p_holm
+) -> pd.DataFrame:
     "Improvements over the baseline in all readings; raises InputError when `select` has no direction."
     if select not in directions: raise unknown("metric with a better direction", select, directions)
     systems, rows = [s for s in dict.fromkeys(k[0] for k in test) if s != BASE], []
     measured = {k[3] for k in test}
-    readings = [r for r, (trick, _, matched, _) in AGAINST.items() if trick in systems and matched[0] in measured]
+    readings = [r for r, (trick, _, matched, _) in AGAINST.items()
+                if trick in systems and matched[0] in measured]
     for system in systems:
         chosen = best_alpha(validation, system, select, directions[select])
         for metric, higher in directions.items():
             own = best_alpha(validation, system, metric, higher)
             base, new = stacked(test, BASE, 0.0, metric), stacked(test, system, chosen, metric)
             rows += [_row("selected", system, metric, chosen, base, new, higher, metric in shares),
-                     _row("best", system, metric, own, base, stacked(test, system, own, metric), higher, metric in shares)]
+                     _row("best", system, metric, own, base, stacked(test, system, own, metric), higher,
+                          metric in shares)]
             for reading in readings:
                 if system in NULLS or system in UNTRAINED or metric in AGAINST[reading][2]: continue
                 null = null_of(test, reading, system, chosen, metric, higher)
@@ -203,14 +233,21 @@ def improvement_table(test: Bank,
 # %% ../../nbs/study/000_improvement.ipynb #88ec83d2
 SAFE, BEYOND, NOT_SAFE = "safe", "beyond every trick", "not safe"
 
-def trick_gains(test: Bank, validation: Bank, metric: str, higher: bool, share: bool = False) -> dict[str, np.ndarray]: # trick -> (S, 1 + R)
-    "How much each cheap trick improves a metric; a curve at the point that is best on validation, which its name says."
+def trick_gains(
+    test: Bank, validation: Bank, metric: str, higher: bool, share: bool = False
+) -> dict[str, np.ndarray]: # trick -> (S, 1 + R)
+    """How much each cheap trick improves a metric; a curve at the point that is best on validation, which its
+    name says."""
     there, base = {k[0] for k in test}, stacked(test, BASE, 0.0, metric)
-    points = {trick: best_alpha(validation, trick, metric, higher) for trick in (*UNTRAINED, *NULLS) if trick in there}
+    points = {trick: best_alpha(validation, trick, metric, higher) for trick in (*UNTRAINED, *NULLS)
+              if trick in there}
     name = lambda trick, k: f"{trick} at {k:g}" if trick in NULLS else trick
-    return {name(trick, k): gain_over(base, stacked(test, trick, k, metric), higher, share) for trick, k in points.items()}
+    return {name(trick, k): gain_over(base, stacked(test, trick, k, metric), higher, share)
+            for trick, k in points.items()}
 
-def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.ndarray], controls: Sequence[np.ndarray]) -> dict: # a row
+# a row
+def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.ndarray],
+            controls: Sequence[np.ndarray]) -> dict:
     value, ci = mean_over_seeds(own)
     found = {trick: mean_over_seeds(gain) for trick, gain in tricks.items()}
     best = max(found, key=lambda trick: found[trick][0])
@@ -218,27 +255,30 @@ def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.n
     least = min(margins, key=lambda m: m[1].low)
     calm, ahead = all(i.high <= 0 for _, i in found.values()), ci.low > 0 and least[1].low > 0
     return {"metric": metric, "system": system, "verdict": SAFE if calm else BEYOND if ahead else NOT_SAFE,
-            "improvement": value, "ci_low": ci.low, "ci_high": ci.high, "trick": best, "trick_improvement": found[best][0],
+            "improvement": value, "ci_low": ci.low, "ci_high": ci.high, "trick": best,
+            "trick_improvement": found[best][0],
             "trick_low": found[best][1].low, "trick_high": found[best][1].high,
             "margin": least[0], "margin_low": least[1].low, "margin_high": least[1].high}
 
-SAFE_COLUMNS = ("metric", "system", "verdict", "improvement", "ci_low", "ci_high", "trick", "trick_improvement", "trick_low", "trick_high",
-                "margin", "margin_low", "margin_high")
+SAFE_COLUMNS = ("metric", "system", "verdict", "improvement", "ci_low", "ci_high", "trick",
+                "trick_improvement", "trick_low", "trick_high", "margin", "margin_low", "margin_high")
 
 def safe_columns(test: Bank, validation: Bank,
-                 directions: Mapping[str, bool],  # metric -> higher is better
-                 chosen: Mapping[str, float],     # trained system -> its weight
-                 shares: Sequence[str] = (),      # metrics that are shares, compared by difference
-                 controls: Mapping[str, float] = {}, # systems trained without knowledge -> their weight
-                ) -> pd.DataFrame:                # of SAFE_COLUMNS; no row where a baseline is 0 or there is no trick
-    "For each metric and trained system: whether a cheap trick improves the metric, and whether the system improves it more."
+                 directions: Mapping[str, bool],    # metric -> higher is better
+                 chosen: Mapping[str, float],       # trained system -> its weight
+                 shares: Sequence[str] = (),        # metrics that are shares, compared by difference
+                 controls: Mapping[str, float] = {} # systems trained without knowledge -> their weight
+                ) -> pd.DataFrame: # of SAFE_COLUMNS; no row where a baseline is 0 or there is no trick
+    """For each metric and trained system: whether a cheap trick improves the metric, and whether the system
+    improves it more."""
     rows = []
     for metric, higher in directions.items():
         base, share = stacked(test, BASE, 0.0, metric), metric in shares
         if (base == 0).any() and not share: continue
         tricks = trick_gains(test, validation, metric, higher, share)
         if not tricks: continue
-        gains = {s: gain_over(base, stacked(test, s, alpha, metric), higher, share) for s, alpha in {**chosen, **controls}.items()}
+        gains = {s: gain_over(base, stacked(test, s, alpha, metric), higher, share)
+                 for s, alpha in {**chosen, **controls}.items()}
         rows += [_safety(s, metric, gains[s], tricks, [gains[c] for c in controls]) for s in chosen]
     return pd.DataFrame(rows, columns=list(SAFE_COLUMNS))
 
@@ -247,11 +287,16 @@ def safe_sentences(table: pd.DataFrame) -> list[str]: # of `safe_columns`; one a
     "Which columns are safe, and for which systems others are; or that there is none."
     if not len(table): return ["No safe column: no cheap trick was measured."]
     calm = list(dict.fromkeys(table.loc[table["verdict"] == SAFE, "metric"]))
-    ahead = {m: list(part["system"]) for m, part in table[table["verdict"] == BEYOND].groupby("metric", sort=False)}
-    if not calm and not ahead: return ["No safe column: before every metric a cheap trick does as well as every trained system, or may."]
-    said = [f"Safe columns, which no cheap trick improves: {', '.join(calm)}."] if calm else ["No column is safe from every cheap trick."]
+    ahead = {m: list(part["system"])
+             for m, part in table[table["verdict"] == BEYOND].groupby("metric", sort=False)}
+    if not calm and not ahead:
+        return ["No safe column: before every metric a cheap trick does as well as every "
+                "trained system, or may."]
+    said = ([f"Safe columns, which no cheap trick improves: {', '.join(calm)}."] if calm
+            else ["No column is safe from every cheap trick."])
     further = "; ".join(f"{m} for {', '.join(systems)}" for m, systems in ahead.items())
-    return said + ([f"Improved more than by any cheap trick or network without knowledge: {further}."] if ahead else [])
+    return said + ([f"Improved more than by any cheap trick or network without knowledge: {further}."]
+                   if ahead else [])
 
 # %% ../../nbs/study/000_improvement.ipynb #488c3a03
 CHANCE_COLUMNS = ("reading", "system", "metric", "improvement", "draws", "q05", "q50", "q95", "p")
@@ -273,15 +318,18 @@ def chance_table(test: Bank, validation: Bank, directions: Mapping[str, bool],
         for reading in ("best", "selected"):
             for metric in possible:
                 chooser = metric if reading == "best" else select
-                own, others = gain(system, metric, chooser), np.array([gain(c, metric, chooser) for c in controls])
+                own = gain(system, metric, chooser)
+                others = np.array([gain(c, metric, chooser) for c in controls])
                 low, middle, high = np.quantile(others, [0.05, 0.5, 0.95])
-                rows.append({"reading": reading, "system": system, "metric": metric, "improvement": own, "draws": len(others),
-                             "q05": low, "q50": middle, "q95": high, "p": (1 + (others >= own).sum())/(len(others) + 1)})
+                rows.append({"reading": reading, "system": system, "metric": metric, "improvement": own,
+                             "draws": len(others), "q05": low, "q50": middle, "q95": high,
+                             "p": (1 + (others >= own).sum())/(len(others) + 1)})
     return pd.DataFrame(rows, columns=list(CHANCE_COLUMNS))
 
 # %% ../../nbs/study/000_improvement.ipynb #c418d46f
-PLACES = {"interior": "inside the grid", "lower edge": "the smallest of the grid: smaller ones were not tried",
-          "upper edge": "the largest of the grid: larger ones were not tried", "none": "no optimum: the baseline is better than every weight of the grid"}
+PLACES = {"interior": "inside the grid", "lower edge": "the smallest of the grid: "
+          "smaller ones were not tried", "upper edge": "the largest of the grid: larger ones were not tried",
+          "none": "no optimum: the baseline is better than every weight of the grid"}
 
 def alpha_place(validation: Bank, system: str, metric: str, higher: bool) -> str: # a key of PLACES
     "Where the weight that a metric chooses lies in the grid of its system."

@@ -68,12 +68,14 @@ class StudyDesign:
     controls: Mapping[str, tuple[str, ...]]    # system -> the controls that are trained at its chosen weight
     curve: ControlCurve
     datasets: tuple[str, str]                  # names in tables: the package's own world, the user's data
-    tricks: Mapping[str, bool] = field(default_factory=dict) # untrained system -> whether it is made from the baseline's output
+    # untrained system -> whether it is made from the baseline's output
+    tricks: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict: # setting -> default
         "All that can be asked for."
-        return {"data": None, "recursive": False, "data_identity": None, "scale": "default", "grid": "default",
+        return {"data": None, "recursive": False, "data_identity": None, "scale": "default",
+                "grid": "default",
                 "alphas": None, "seeds": None, "metrics": (), "invariants": (), "long": "cut", "seed": 0,
                 "systems": None, "weights": None, "encoder": None, "regions": None, "regions_identity": None,
                 "random_networks": None,
@@ -84,7 +86,8 @@ def is_random(name: str) -> bool:
     return bool(re.search(r"-random(-\d+)?$", name))
 
 def is_later_draw(name: str) -> bool:
-    "Whether a control is a second or later draw of a random network, which counts in the distribution and is not shown."
+    """Whether a control is a second or later draw of a random network, which counts in the distribution and
+    is not shown."""
     return bool(re.search(r"-random-\d+$", name))
 
 def random_draws(names: Sequence[str], count: int) -> tuple[str, ...]:
@@ -124,7 +127,8 @@ class StudyPlan:
     @property
     def weights(self) -> WeightChoice: # chosen by name, and looked at with everything that takes weights
         given = (self.settings["weights"] or {}).items() # weights, or what `chosen_record` makes of them
-        return WeightChoice({name: told["weights"] if isinstance(told, Mapping) else told for name, told in given}, settled=True)
+        return WeightChoice({name: told["weights"] if isinstance(told, Mapping) else told
+                             for name, told in given}, settled=True)
 
     @property
     def invariants(self) -> list[str]: # all that train some system, in order
@@ -132,7 +136,8 @@ class StudyPlan:
 
     @property
     def controls(self) -> dict[str, tuple[str, ...]]: # system of this plan -> the controls that go with it
-        return {s: random_draws(names, self.random_networks) for s, names in self.design.controls.items() if s in self.systems}
+        return {s: random_draws(names, self.random_networks) for s, names in self.design.controls.items()
+                if s in self.systems}
 
     @property
     def copied(self) -> dict[str, str]: # random control -> the system whose pull it is given
@@ -150,9 +155,12 @@ def _alphas(asked: Sequence[float]) -> tuple[float, ...]: # sorted
     if len(set(alphas)) < len(alphas): raise InputError(f"an alpha occurs twice in {list(alphas)}")
     return alphas
 
-def _systems(asked: Sequence[str]) -> tuple[tuple[str, ...], ...]: # "segmentation+depth", with or without a + in front
+# "segmentation+depth", with or without a + in front
+def _systems(asked: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     systems = tuple(dict.fromkeys(tuple(part for part in name.split("+") if part) for name in asked))
-    if not systems or () in systems: raise InputError("name at least one system, such as segmentation or segmentation+depth; the baseline is always trained")
+    if not systems or () in systems:
+        raise InputError("name at least one system, such as segmentation or segmentation+depth; "
+                         "the baseline is always trained")
     return systems
 
 def plan_study(design: StudyDesign,          # of the task
@@ -189,12 +197,14 @@ def item_ranges(size: StudySize) -> dict[str, tuple[int, int]]: # part -> (first
 
 # %% ../../nbs/study/010_plan.ipynb #86d820d3
 def gap_of(metric: Metric) -> str | None:
-    "The name under which a directionless metric of single items is judged: its distance to the truth's value."
+    """The name under which a directionless metric of single items is judged: its distance to the truth's
+    value."""
     return f"{metric.name}-gap" if not metric.compares and metric.higher_is_better is None else None
 
-def directions(metrics: Sequence[Metric],
-               exact: Mapping[str, bool] = {}, # what is measured from the world's own truth -> higher is better
-              ) -> dict[str, bool]:            # metric -> higher is better
+def directions(
+    metrics: Sequence[Metric],
+    exact: Mapping[str, bool] = {}, # what is measured from the world's own truth -> higher is better
+) -> dict[str, bool]: # metric -> higher is better
     "Which metrics have a better direction, and which."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
     return {k: v for k, v in out.items() if v is not None} | dict(exact)
@@ -203,7 +213,7 @@ def directions(metrics: Sequence[Metric],
 @dataclass
 class MetricValues:
     "What measuring one system on one part of the data gave."
-    stats: dict[str, np.ndarray]                               # metric -> (1 + R,), the value, then its replicates
+    stats: dict[str, np.ndarray] # metric -> (1 + R,), the value, then its replicates
     items: dict[str, np.ndarray] = field(default_factory=dict) # metric -> (N,), if it has a value per item
 
 # %% ../../nbs/study/010_plan.ipynb #56b54cb7
@@ -239,11 +249,14 @@ def unit_file(folder: Path, # of the training part
     return folder/"runs"/unit.name/"result.safetensors"
 
 # %% ../../nbs/study/010_plan.ipynb #035a7a9b
-def read_unit(path: str | Path) -> tuple[dict[str, np.ndarray], dict]: # arrays by name, and what they are about
+def read_unit(path: str | Path,
+             ) -> tuple[dict[str, np.ndarray], dict]: # arrays by name, and what they are about
     "What a unit left; raises InputError where the file is damaged."
     try:
-        with safe_open(path, "np") as file: return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["about"])
-    except Exception as error: raise InputError(f"{path} cannot be read ({error}); run again with --overwrite") from error
+        with safe_open(path, "np") as file:
+            return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["about"])
+    except Exception as error:
+        raise InputError(f"{path} cannot be read ({error}); run again with --overwrite") from error
 
 # %% ../../nbs/study/010_plan.ipynb #6d2d8317
 def save_unit(path: Path, tensors: Mapping[str, Tensor], unit: Unit, n: int, # items of the test part
@@ -253,7 +266,8 @@ def save_unit(path: Path, tensors: Mapping[str, Tensor], unit: Unit, n: int, # i
               **more) -> Path:
     "Write what a unit leaves, in one step: tensors, and what they mean."
     last = log[log["step"] >= 0.9*log["step"].max()].groupby("term")["value"].mean()
-    about = {"unit": asdict(unit), "n": n, "loss": last.to_dict(), "signatures": dict(signatures), "invariants": dict(invariants), **more}
+    about = {"unit": asdict(unit), "n": n, "loss": last.to_dict(), "signatures": dict(signatures),
+             "invariants": dict(invariants), **more}
     save_tensors(path, tensors, {"about": json.dumps(about)})
     return path
 

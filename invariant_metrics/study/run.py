@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..core import InputError, announce, check_device, checked_arguments, package_version, unknown
+from ..core import (InputError, announce, check_device, checked_arguments, package_version,
+                                    unknown)
 from ..encoders.weights import WeightChoice, chosen_record, make_all
 from ..files import digest
-from ..runs import RUN_SCALES, clean_refusal, data_identity, open_run, parts_summary, peak_memory
+from ..runs import (RUN_SCALES, clean_refusal, data_identity, open_run, parts_summary,
+                                    peak_memory)
 from ..runs import read_run, versions, write_run
 from .tasks import make_plan, study_tasks
 
@@ -29,7 +31,8 @@ GRID_NAMES = ("default", "full")
 # %% ../../nbs/study/100_run.ipynb #c299813d
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
-    for kind, given, known in [("task", [task], study_tasks.names()), ("part", parts, STUDY_PARTS), ("scale", [scale], RUN_SCALES), ("grid", [grid], GRID_NAMES)]:
+    for kind, given, known in [("task", [task], study_tasks.names()), ("part", parts, STUDY_PARTS),
+                               ("scale", [scale], RUN_SCALES), ("grid", [grid], GRID_NAMES)]:
         for name in given:
             if name not in known: raise unknown(kind, name, known)
     if not parts: raise InputError("no part to run; choose probe, training or both")
@@ -46,12 +49,15 @@ class StudyRun:
         return f"{self.meta['settings']['task']}: {parts_summary(self.meta)}"
 
     def controls(self) -> dict: # {} without a training part; safe, safe_columns, optimum, pulls, chance
-        "What cheap tricks and random networks say about the training part: sentences, and rows of its tables."
+        """What cheap tricks and random networks say about the training part: sentences, and rows of its
+        tables."""
         if "training" not in self.meta["parts"]: return {}
         from invariant_metrics.study.search import StudyResult
         found = StudyResult.load(self.folder/"training")
-        tables = {name: json.loads(frame.to_json(orient="records")) for name, frame in (("safe_columns", found.safe), ("chance", found.chance))}
-        return {key: found.meta.get(key, empty) for key, empty in (("safe", []), ("optimum", {}), ("pulls", {}))} | tables
+        tables = {name: json.loads(frame.to_json(orient="records"))
+                  for name, frame in (("safe_columns", found.safe), ("chance", found.chance))}
+        return {key: found.meta.get(key, empty)
+                for key, empty in (("safe", []), ("optimum", {}), ("pulls", {}))} | tables
 
 # %% ../../nbs/study/100_run.ipynb #fa4b4bbf
 def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
@@ -71,7 +77,8 @@ def _check_weights(s: dict, task, parts: Sequence[str]) -> None: # names that no
     takers = task.weight_takers() if "training" in parts else {}
     probed = [VARIANTS.get(m, (m,))[0] for m in _probe_metrics(s)] if "probe" in parts else []
     encoder = s["encoder"] if s["task"] == "colorization" else None
-    replace(task.plan.weights, settled=False).assign({**takers, **{m: weight_names(m, encoder) for m in probed}}, shared=False)
+    replace(task.plan.weights,
+            settled=False).assign({**takers, **{m: weight_names(m, encoder) for m in probed}}, shared=False)
 
 def _check_names(s: dict, parts: Sequence[str]) -> None: # what is wrong by itself, whatever the data
     task = study_tasks[s["task"]](make_plan(s))
@@ -95,7 +102,8 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
         from invariant_metrics.data.photos import folder_photos
         folder_photos(s["data"], s["recursive"], s["regions"])
     elif "probe" in parts:
-        print(f"note: the probe of {s['task']} breaks texts of the package's own world; --data is trained on", file=sys.stderr, flush=True)
+        print(f"note: the probe of {s['task']} breaks texts of the package's own world; --data is trained on",
+              file=sys.stderr, flush=True)
     if "training" in parts:
         from invariant_metrics.study.search import check_study
         check_study(s)
@@ -105,10 +113,12 @@ def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     from invariant_metrics.probe.images import color_probe
     if s["task"] != "colorization":
         from invariant_metrics.probe.worlds import text_probe
-        options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device, workers=workers)
+        options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device,
+                       workers=workers)
         text_probe(s["task"], **options, **_networks(s)).save(folder)
         return
-    options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device, recursive=s["recursive"], regions=s["regions"])
+    options = dict(metrics=_probe_metrics(s), scale=s["scale"], seed=s["seed"], device=device,
+                   recursive=s["recursive"], regions=s["regions"])
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
     color_probe(sources, workers=workers, **options, **_networks(s)).save(folder)
 
@@ -117,47 +127,55 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     train_systems(folder, s, device=device, workers=workers)
 
 # %% ../../nbs/study/100_run.ipynb #618c3203
-def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None, workers: int) -> dict: # run.json's content
+# run.json's content
+def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None,
+               workers: int) -> dict:
     for part in STUDY_PARTS:
         if part not in parts or part in meta["parts"]: continue
         announce(f"{settings['task']}, {part}: running in {out}")
         start = time.perf_counter()
-        with peak_memory() as seen: {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
+        with peak_memory() as seen:
+            {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
         meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
         peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
-        meta |= {"status": "finished" if set(parts) <= set(meta["parts"]) else "running", "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
+        meta |= {"status": "finished" if set(parts) <= set(meta["parts"]) else "running",
+                 "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
         write_run(out, meta)
     return meta
 
 # %% ../../nbs/study/100_run.ipynb #7d6033e1
 @checked_arguments
-def study(task: str = "colorization",
-          *,
-          parts: Sequence[str] = STUDY_PARTS,            # "probe", "training"
-          out: str | Path | None = None,           # run folder; default runs/<task>
-          data: str | Path | None = None,          # the user's own: photographs, parallel text, captions
-          recursive: bool = False,                 # look into its subfolders
-          regions: str | Path | None = None,       # folder of label maps <stem>_a<k>.png
-          resume: bool = False,                    # insist on going on with an interrupted run
-          overwrite: bool = False,                 # replace another run in the folder
-          scale: str = "default",                  # "quick", "default" or "full": size only
-          grid: str = "default",                   # "default" or "full": which systems, alphas and seeds
-          alphas: Sequence[float] | None = None,   # weights of the invariants; default by grid
-          seeds: int | None = None,                # training seeds; default by grid
-          random_networks: int | None = None,      # behind each random control; from 2 on trained at all alphas; default by grid
-          model: str | None = None,                # network; default by task
-          systems: Sequence[str] | None = None,    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
-          weights=None,                            # {name: weights}: see `WeightChoice`
-          encoder: str | None = None,              # captioning: through which pictures are seen; colorization: of the metrics that take one
-          metrics: Sequence[str] = (),             # further metrics, names or "package.module:object"
-          invariants: Sequence[str] = (),          # further invariants, likewise
-          select: str | None = None,               # metric that chooses alpha on validation; default by task
-          long: str = "cut",                       # texts longer than the network writes: "cut" or "drop"
-          device: str | None = None,               # "cpu", "cuda", "cuda:N"
-          seed: int = 0,
-          workers: int = 2,                        # processes, one thread each
-         ) -> StudyRun:
-    "Run the parts of a study into a run folder, or return the same run if it is finished; raises InputError as the table above says."
+def study(
+    task: str = "colorization",
+    *, parts: Sequence[str] = STUDY_PARTS, # "probe", "training"
+    out: str | Path | None = None,         # run folder; default runs/<task>
+    data: str | Path | None = None,        # the user's own: photographs, parallel text, captions
+    recursive: bool = False,               # look into its subfolders
+    regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
+    resume: bool = False,                  # insist on going on with an interrupted run
+    overwrite: bool = False,               # replace another run in the folder
+    scale: str = "default",                # "quick", "default" or "full": size only
+    grid: str = "default",                 # "default" or "full": which systems, alphas and seeds
+    alphas: Sequence[float] | None = None, # weights of the invariants; default by grid
+    seeds: int | None = None,              # training seeds; default by grid
+    # behind each random control; from 2 on trained at all alphas; default by grid
+    random_networks: int | None = None,
+    model: str | None = None,              # network; default by task
+    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
+    systems: Sequence[str] | None = None,
+    weights=None,                          # {name: weights}: see `WeightChoice`
+    # captioning: through which pictures are seen; colorization: of the metrics that take one
+    encoder: str | None = None,
+    metrics: Sequence[str] = (),           # further metrics, names or "package.module:object"
+    invariants: Sequence[str] = (),        # further invariants, likewise
+    select: str | None = None,             # metric that chooses alpha on validation; default by task
+    long: str = "cut",                     # texts longer than the network writes: "cut" or "drop"
+    device: str | None = None,             # "cpu", "cuda", "cuda:N"
+    seed: int = 0,
+    workers: int = 2,                      # processes, one thread each
+) -> StudyRun:
+    """Run the parts of a study into a run folder, or return the same run if it is finished; raises InputError
+    as the table above says."""
     check_choices(task, parts, scale, grid)
     check_device(device or "cpu")
     design = study_tasks[task].design
@@ -166,11 +184,16 @@ def study(task: str = "colorization",
     if texts and regions: raise InputError(f"--regions belongs to colorization; {task} has no label maps")
     identity = data_identity(data, recursive or texts, files=texts)
     chosen = chosen_record(WeightChoice.of(weights))
-    if encoder and task != "colorization" and "training" not in parts: raise InputError(f"--encoder has no effect on the probe of {task}; leave it out")
-    settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity, recursive=recursive,
-                    regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions), scale=scale, grid=grid,
-                    alphas=alphas and list(alphas), seeds=seeds, random_networks=random_networks, model=model or design.model, metrics=list(metrics),
-                    invariants=list(invariants), select=select or design.select, long=long, seed=seed, device=device or "cpu", version=package_version(),
+    if encoder and task != "colorization" and "training" not in parts:
+        raise InputError(f"--encoder has no effect on the probe of {task}; leave it out")
+    settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity,
+                    recursive=recursive,
+                    regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions),
+                    scale=scale, grid=grid,
+                    alphas=alphas and list(alphas), seeds=seeds, random_networks=random_networks,
+                    model=model or design.model, metrics=list(metrics),
+                    invariants=list(invariants), select=select or design.select, long=long, seed=seed,
+                    device=device or "cpu", version=package_version(),
                     systems=systems and list(systems), weights=chosen, encoder=encoder)
     held = None if overwrite else read_run(out)
     if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):

@@ -34,10 +34,13 @@ from ..core import InputError, package_version, progress, unknown
 from ..files import atomic_write, load_results, results_table, save_results
 from ..runs import share_out
 from ..stats import interval
-from .improvement import BASE, CHANCE_COLUMNS, SAFE_COLUMNS, Bank, alpha_place, best_alpha, chance_table
+from .improvement import (BASE, CHANCE_COLUMNS, SAFE_COLUMNS, Bank, alpha_place,
+                                                 best_alpha, chance_table)
 from .improvement import improvement_table, safe_columns, safe_sentences
-from .plan import StudyPlan, StudySize, Unit, is_later_draw, is_random, read_unit, release_memory, unit_file
-from .tasks import StudyTask, control_names, make_plan, pretrain_network, run_unit, split_record, study_tasks
+from .plan import (StudyPlan, StudySize, Unit, is_later_draw, is_random, read_unit,
+                                          release_memory, unit_file)
+from .tasks import (StudyTask, control_names, make_plan, pretrain_network, run_unit,
+                                           split_record, study_tasks)
 from ..training.checkpoint import read_state
 
 # %% ../../nbs/study/060_search.ipynb #238d9e03
@@ -57,8 +60,8 @@ def open_search(folder: Path,
                ) -> optuna.Study:
     "The search of a stage, in the journal file of the folder; made where it does not exist."
     storage = JournalStorage(JournalFileBackend(str(folder/"search.journal")))
-    return optuna.create_study(storage=storage, study_name=stage, sampler=sampler or GridSampler(space), load_if_exists=True,
-                               direction="maximize" if maximize else "minimize")
+    return optuna.create_study(storage=storage, study_name=stage, sampler=sampler or GridSampler(space),
+                               load_if_exists=True, direction="maximize" if maximize else "minimize")
 
 def trial_lock(folder: Path, name: str) -> FileLock:
     (folder/"locks").mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,8 @@ def grid_of(points: Points) -> dict[str, list]: # parameter -> values, as GridSa
 
 def finished(search: optuna.Study, points: Points) -> set[str]:
     "Names of the points that have a complete trial."
-    return {point_name(t.params, points) for t in search.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))} - {None}
+    return {point_name(t.params, points)
+            for t in search.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))} - {None}
 
 def enqueue(folder: Path, stage: str, points: Points) -> None:
     "Give every point of a grid that nobody has done, awaits or works on a waiting trial."
@@ -91,19 +95,22 @@ def enqueue(folder: Path, stage: str, points: Points) -> None:
         search, taken = open_search(folder, stage, space, optuna.samplers.RandomSampler()), set()
         for t in search.get_trials(deepcopy=False):
             name, grid_id = point_name(t.params, points), t.system_attrs.get("grid_id")
-            if t.state == TrialState.RUNNING and not (name and alive(folder, name)): search.tell(t.number, state=TrialState.FAIL)
+            if t.state == TrialState.RUNNING and not (name and alive(folder, name)):
+                search.tell(t.number, state=TrialState.FAIL)
             elif t.state in (TrialState.RUNNING, TrialState.WAITING, TrialState.COMPLETE): taken.add(grid_id)
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
             if grid_id in taken: continue
-            search.add_trial(create_trial(state=TrialState.WAITING, system_attrs={"grid_id": grid_id, "search_space": space}))
+            search.add_trial(create_trial(state=TrialState.WAITING,
+                                          system_attrs={"grid_id": grid_id, "search_space": space}))
 
 # %% ../../nbs/study/060_search.ipynb #3a9c2e7c
-def work_through(folder: Path,
-                 stage: str,
-                 points: Points,
-                 do: Callable[[str], float],   # does a point, by name; returns what Optuna writes down as its value
-                 maximize: bool = False,
-                ) -> None:
+def work_through(
+    folder: Path,
+    stage: str,
+    points: Points,
+    do: Callable[[str], float], # does a point, by name; returns what Optuna writes down as its value
+    maximize: bool = False,
+) -> None:
     "Take waiting trials of a stage until there are none; raises what `do` raises."
     search = open_search(folder, stage, grid_of(points), maximize=maximize)
     def objective(trial: optuna.Trial) -> float:
@@ -111,14 +118,16 @@ def work_through(folder: Path,
         try:
             with trial_lock(folder, name).acquire(timeout=0): return do(name)
         except Timeout: raise optuna.TrialPruned(f"{name} is done elsewhere") from None
-    while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)): search.optimize(objective, n_trials=1)
+    while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        search.optimize(objective, n_trials=1)
 
 # %% ../../nbs/study/060_search.ipynb #f12af115
 Controls = Mapping[str, tuple[float, ...]] # trained control -> its alphas
 
 def control_units(plan: StudyPlan, controls: Controls) -> list[Unit]:
     "The trained controls, each at its alphas, for every seed."
-    return [Unit(system, alpha, seed) for system, alphas in controls.items() for alpha in alphas for seed in range(plan.seeds)]
+    return [Unit(system, alpha, seed) for system, alphas in controls.items() for alpha in alphas
+            for seed in range(plan.seeds)]
 
 def points_of(plan: StudyPlan, stage: str, controls: Controls) -> dict[str, dict]: # by name
     "The grid of a stage."
@@ -202,7 +211,8 @@ def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -
             if not where.startswith(f"{part}@"): continue
             place = where.removeprefix(f"{part}@")
             if place in plan.design.tricks:
-                seeds = [unit.seed] if plan.design.tricks[place] else range(plan.seeds) # the same for every seed, measured with the first
+                # the same for every seed, measured with the first
+                seeds = [unit.seed] if plan.design.tricks[place] else range(plan.seeds)
                 bank |= {(place, 0.0, seed, metric): value for seed in seeds}
                 continue
             k = float(place)
@@ -211,16 +221,19 @@ def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -
     return bank
 
 # %% ../../nbs/study/060_search.ipynb #e6a663ff
-def result_rows(bank: Bank, plan: StudyPlan, about: Mapping, dataset: str, higher: Mapping[str, bool]) -> pd.DataFrame:
+def result_rows(bank: Bank, plan: StudyPlan, about: Mapping, dataset: str,
+                higher: Mapping[str, bool]) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval if there are replicates."
     rows, untrained = [], (BASE, plan.design.curve.name, *plan.design.tricks)
     for (system, alpha, seed, metric), x in sorted(bank.items()):
         ci = interval(x[0], x[1:], method="centered") if len(x) > 1 else None
         rows.append({"task": plan.task, "dataset": dataset, "system": system, "model": plan.settings["model"],
-                     "invariants": "+".join(plan.systems.get(system, ())) or ("" if system in untrained else system.lstrip("+")),
+                     "invariants": "+".join(plan.systems.get(system, ()))
+                     or ("" if system in untrained else system.lstrip("+")),
                      "alpha": alpha, "seed": seed, "metric": metric, "value": x[0],
                      "ci_low": ci.low if ci else np.nan, "ci_high": ci.high if ci else np.nan,
-                     "n": about["n"], "higher_is_better": higher.get(metric), "signature": about["signatures"][metric]})
+                     "n": about["n"], "higher_is_better": higher.get(metric),
+                     "signature": about["signatures"][metric]})
     return results_table(rows)
 
 # %% ../../nbs/study/060_search.ipynb #470adeee
@@ -230,11 +243,14 @@ class StudyResult:
     folder: Path
     results: pd.DataFrame       # columns of files.RESULT_COLUMNS, on test items
     validation: pd.DataFrame    # the same on validation items
-    improvements: pd.DataFrame  # reading, system, metric, alpha, improvement, ci_low, ci_high, base, value, seeds, …
+    # reading, system, metric, alpha, improvement, ci_low, ci_high, base, value, seeds, …
+    improvements: pd.DataFrame
     panels: dict[str, np.ndarray] # "<row>/gray|rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
     meta: dict
-    safe: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(SAFE_COLUMNS)))   # of improvement.safe_columns
-    chance: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(CHANCE_COLUMNS))) # of improvement.chance_table
+    # of improvement.safe_columns
+    safe: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(SAFE_COLUMNS)))
+    # of improvement.chance_table
+    chance: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(CHANCE_COLUMNS)))
 
     @classmethod
     def load(cls, folder: str | Path) -> "StudyResult":
@@ -242,9 +258,13 @@ class StudyResult:
         folder = Path(folder)
         if not (folder/"study.json").exists(): raise InputError(f"no finished training part in {folder}")
         with np.load(folder/"panels.npz") as file: panels = dict(file)
-        frames = (load_results(folder/f"{name}.parquet") for name in ("results", "validation", "improvements"))
-        later = {key: load_results(folder/f"{name}.parquet") for key, name in (("safe", "safe_columns"), ("chance", "chance")) if (folder/f"{name}.parquet").exists()}
-        return cls(folder, *frames, panels, json.loads((folder/"study.json").read_text(encoding="utf-8")), **later)
+        frames = (load_results(folder/f"{name}.parquet")
+                  for name in ("results", "validation", "improvements"))
+        later = {key: load_results(folder/f"{name}.parquet")
+                 for key, name in (("safe", "safe_columns"), ("chance", "chance"))
+                 if (folder/f"{name}.parquet").exists()}
+        return cls(folder, *frames, panels, json.loads((folder/"study.json").read_text(encoding="utf-8")),
+                   **later)
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -262,15 +282,18 @@ def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by sy
         if took: seconds.setdefault(unit.system, []).append(took)
     if BASE not in seconds: return {}
     base = np.median(seconds[BASE])
-    return {system: round(float(np.median(took)/base), 2) for system, took in seconds.items() if system != BASE}
+    return {system: round(float(np.median(took)/base), 2) for system, took in seconds.items()
+            if system != BASE}
 
-def mean_pulls(folder: Path, units: Sequence[Unit]) -> dict[str, dict[str, float]]: # random control -> what `equal_pull` found, at alpha 1
+def mean_pulls(folder: Path, units: Sequence[Unit],
+              ) -> dict[str, dict[str, float]]: # random control -> what `equal_pull` found, at alpha 1
     "By what a random control's weight was multiplied to pull as the real system does: means over its runs."
     found = {}
     for unit in units:
         told = read_unit(unit_file(folder, unit))[1].get("pull")
         if told: found.setdefault(unit.system, []).append({**told, "alpha": told["alpha"]/unit.alpha})
-    return {system: {k: float(np.mean([told[k] for told in runs])) for k in runs[0]} for system, runs in found.items()}
+    return {system: {k: float(np.mean([told[k] for told in runs])) for k in runs[0]}
+            for system, runs in found.items()}
 
 def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
              meta: Mapping) -> StudyResult:
@@ -300,13 +323,15 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
     with atomic_write(folder/"study.json") as path:
         found = {**meta, "chosen": chosen, "examples": examples, "step_cost": step_costs(folder, units),
                  "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems},
-                 "pulls": mean_pulls(folder, control_units(plan, controls)), "safe": safe_sentences(tables["safe_columns"])}
+                 "pulls": mean_pulls(folder, control_units(plan, controls)),
+                 "safe": safe_sentences(tables["safe_columns"])}
         path.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return StudyResult.load(folder)
 
 # %% ../../nbs/study/060_search.ipynb #81b01f8d
 def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[StudyPlan, dict[str, bool]]:
-    "The plan of these settings, and metric -> higher is better; raises InputError on anything unknown or missing."
+    """The plan of these settings, and metric -> higher is better; raises InputError on anything unknown or
+    missing."""
     plan = make_plan(settings, size)
     higher = study_tasks[plan.task](plan).check()
     select = plan.settings["select"]
@@ -315,12 +340,14 @@ def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[Study
 
 def claim(folder: Path, plan: StudyPlan) -> bool: # whether the study is finished
     "Take a folder for a study; raises InputError where it holds another."
-    mine = json.loads(json.dumps({"settings": dict(plan.settings), "size": asdict(plan.size), "version": package_version()}))
+    mine = json.loads(json.dumps({"settings": dict(plan.settings), "size": asdict(plan.size),
+                                  "version": package_version()}))
     path = folder/"settings.json"
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != mine:
         raise InputError(f"{folder} holds a study with other settings; choose another folder")
     if not path.exists():
-        with atomic_write(path) as temporary: temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
     return (folder/"study.json").exists()
 
 # %% ../../nbs/study/060_search.ipynb #d8fe5163
@@ -341,7 +368,8 @@ def chosen_controls(task: StudyTask, higher: Mapping[str, bool]) -> Controls:
 # %% ../../nbs/study/060_search.ipynb #0eaf9676
 def steps_done(folder: Path) -> int: # of the training part
     "Training steps that the checkpoints in a study's folder have behind them."
-    kept = [*folder.glob("pretrained/*/checkpoint.safetensors"), *folder.glob("runs/*/checkpoint.safetensors")]
+    kept = [*folder.glob("pretrained/*/checkpoint.safetensors"),
+            *folder.glob("runs/*/checkpoint.safetensors")]
     return sum(read_state(path, header_only=True)[1]["step"] for path in kept)
 
 # %% ../../nbs/study/060_search.ipynb #0d0cf964
@@ -351,7 +379,8 @@ def train_systems(folder: str | Path,          # of the training part, made if a
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: StudySize | None = None, # instead of the scale's
                  ) -> StudyResult:
-    "Train and measure all systems, go on where it was left, or read the result; raises InputError before it begins."
+    """Train and measure all systems, go on where it was left, or read the result; raises InputError before it
+    begins."""
     begun = time.perf_counter()
     folder, device = Path(folder), device or "cpu"
     plan, higher = check_study(settings, size)
@@ -370,8 +399,10 @@ def train_systems(folder: str | Path,          # of the training part, made if a
         for stage in ("pretraining", "systems"): run_stage(work(stage, {}), workers, bar)
         controls = chosen_controls(task, higher)
         run_stage(work("controls", controls), workers, bar)
-    meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas, "seeds": plan.seeds,
+    meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas,
+            "seeds": plan.seeds,
             "splits": split_record(task), "systems": {k: list(v) for k, v in plan.systems.items()},
-            "curve": list(plan.design.curve), "tricks": list(plan.design.tricks), "random_networks": plan.random_networks, "select": plan.settings["select"],
+            "curve": list(plan.design.curve), "tricks": list(plan.design.tricks),
+            "random_networks": plan.random_networks, "select": plan.settings["select"],
             "seconds": time.perf_counter() - begun, "device": device, "workers": workers}
     return conclude(task, higher, controls, meta)

@@ -23,7 +23,8 @@ from ..invariants.base import invariant_weight_names
 from ..metrics.base import weight_names
 from .improvement import BASE
 from .plan import MetricValues, StudyDesign, StudyPlan, StudySize, Unit
-from .plan import is_random, item_ranges, plan_study, read_unit, release_memory, save_unit, unit_file
+from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory,
+                                          save_unit, unit_file)
 from ..training.augmented import fork
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, fit, weighted
@@ -79,7 +80,8 @@ class StudyTask:
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
         "Everything of the plan that takes weights, with the names it goes by."
         names = dict.fromkeys(self.form(spec)[0] for spec in self.plan.invariants)
-        return {**{n: invariant_weight_names(n) for n in names}, **{m: weight_names(m) for m in self.plan.settings["metrics"]}}
+        return {**{n: invariant_weight_names(n) for n in names},
+                **{m: weight_names(m) for m in self.plan.settings["metrics"]}}
 
     def network(self, seed: int) -> nn.Module:
         "The network of the plan with the first weights of a seed."
@@ -148,8 +150,8 @@ def train_network(task: StudyTask, network: nn.Module,
     fresh = not (folder/"checkpoint.safetensors").exists()
     begun = time.process_time()
     every = max(50, steps // task.checkpoints)
-    log = fit(Turn(network, loss, optim), batches, steps, folder=folder, save_every=every, seed=seed, settings=about,
-              desc=folder.name)
+    log = fit(Turn(network, loss, optim), batches, steps, folder=folder, save_every=every, seed=seed,
+              settings=about, desc=folder.name)
     log.attrs["step seconds"] = (time.process_time() - begun)/steps if fresh else None
     release_memory()
     return log
@@ -168,26 +170,32 @@ PULL_BATCHES = 4 # the first ones of a fork, on which its pull is measured
 def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none for the task loss
          seed: int,                                                      # of the batches
         ) -> float:
-    "The length of the gradient of what invariants add to the loss, at weight 1, or of the task loss: the mean over the first batches."
+    """The length of the gradient of what invariants add to the loss, at weight 1, or of the task loss: the
+    mean over the first batches."""
     network, ticking, task.tick = fork(network).eval(), task.tick, int # no step is taken
     try:
         loss, batches = task.training(invariants, 1.0, seed)
         parameters, lengths = [p for p in network.parameters() if p.requires_grad], []
         for i in range(PULL_BATCHES):
             terms = weighted(loss(network, batches(i)))
-            value = sum(w*t for name, (w, t) in terms.items() if (name == "task") != bool(invariants) and w != 0)
+            value = sum(w*t for name, (w, t) in terms.items()
+                        if (name == "task") != bool(invariants) and w != 0)
             found = torch.autograd.grad(value, parameters, allow_unused=True)
             lengths.append(torch.cat([g.flatten() for g in found if g is not None]).norm().item())
         return sum(lengths)/len(lengths)
     finally: task.tick = ticking
 
-def equal_pull(task: StudyTask, network: nn.Module, unit: Unit, invariants: Sequence[str]) -> dict[str, float]: # {} unless it is a random control
-    "The weight at which a random control pulls as its real system does at the unit's alpha, and the lengths it was computed from."
+def equal_pull(
+    task: StudyTask, network: nn.Module, unit: Unit, invariants: Sequence[str]
+) -> dict[str, float]: # {} unless it is a random control
+    """The weight at which a random control pulls as its real system does at the unit's alpha, and the lengths
+    it was computed from."""
     real = task.plan.copied.get(unit.system)
     if real is None: return {}
     sides = {"real": task.plan.systems[real], "random": invariants, "task": ()}
     found = {side: pull(task, network, names, unit.seed + 1000) for side, names in sides.items()}
-    return {"alpha": unit.alpha*found["real"]/found["random"]} | {f"{side}_gradient": length for side, length in found.items()}
+    return {"alpha": unit.alpha*found["real"]/found["random"]} | {f"{side}_gradient": length
+                                                                  for side, length in found.items()}
 
 def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]:
     "A system forked from the pretrained network of its seed, and its log; attrs[\"pull\"] says how a random control was weighted."
@@ -240,14 +248,16 @@ def measure_tricks(task: StudyTask, network: nn.Module, made: Mapping, # part ->
         if point != curve.unchanged: tensors |= measure_network(task, network, point)[0]
     for name, of_baseline in task.plan.design.tricks.items():
         if not (of_baseline or first): continue
-        tensors |= measure_predictions(task, {part: task.trick(name, part, pred) for part, pred in made.items()}, name)
+        tensors |= measure_predictions(task, {part: task.trick(name, part, pred)
+                                              for part, pred in made.items()}, name)
     return tensors
 
 # %% ../../nbs/study/020_tasks.ipynb #05c58486
 def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> its trained controls
     "The controls of the plan that can be trained here."
     known = {*invariant_names(), *task.more_controls}
-    return {system: tuple(c for c in names if task.form(c)[0] in known or c in known) for system, names in task.plan.controls.items()}
+    return {system: tuple(c for c in names if task.form(c)[0] in known or c in known)
+            for system, names in task.plan.controls.items()}
 
 def split_record(task: StudyTask) -> dict[str, list]: # part -> [first, count], or names of the user's items
     "Which items belong to which part, for the record."

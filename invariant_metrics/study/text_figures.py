@@ -49,13 +49,15 @@ def text_blocks(examples: Mapping[str, np.ndarray], # "task/name" -> (k,) string
                 task: str,
                ) -> list[list[dict]]:               # blocks of rows: name, segments
     "Two items that were kept, each with its violations, the changed words marked."
-    found = {key.removeprefix(f"{task}/"): texts for key, texts in examples.items() if key.startswith(f"{task}/")}
+    found = {key.removeprefix(f"{task}/"): texts for key, texts in examples.items()
+             if key.startswith(f"{task}/")}
     said = {"source": "source", "reference": "reference", "valid": "another right answer"}
     blocks = []
     for k in range(min(2, min(map(len, found.values()), default=0))):
-        rows = [{"name": said[name], "segments": [segment(str(found[name][k]))], "right": True} for name in said if name in found]
-        rows += [{"name": name, "segments": changed_words(str(found["valid"][k]), str(texts[k])), "right": False}
-                 for name, texts in found.items() if name not in said and texts[k]]
+        rows = [{"name": said[name], "segments": [segment(str(found[name][k]))], "right": True}
+                for name in said if name in found]
+        rows += [{"name": name, "segments": changed_words(str(found["valid"][k]), str(texts[k])),
+                  "right": False} for name, texts in found.items() if name not in said and texts[k]]
         blocks.append(rows)
     return blocks
 
@@ -103,14 +105,18 @@ def graphs_beside(said: Mapping[str, str], # name -> caption, the truth first
         for axes in figure.axes:
             axes.title.set_color(plots.INK)
             for text in axes.texts:
-                if not isinstance(text, Annotation): text.set(color=plots.INK, bbox={"fc": "none", "ec": "none"})
-        found.append({"svg": plots.inline_svg(figure, f"{label}, {', '.join(name for name, _ in part)}"), "columns": len(part)})
+                if not isinstance(text, Annotation):
+                    text.set(color=plots.INK, bbox={"fc": "none", "ec": "none"})
+        found.append({"svg": plots.inline_svg(figure, f"{label}, {', '.join(name for name, _ in part)}"),
+                      "columns": len(part)})
     return found
 
 # %% ../../nbs/study/080_text_figures.ipynb #7a0e047d
 def _rows(example: Mapping, names: Callable) -> list[dict]: # name, segments, right
-    rows = [{"name": "source", "segments": [segment(example["source"])], "right": True}] if example["source"] else []
-    rows += [{"name": "reference", "segments": marked_names(r, names(r)), "right": True} for r in example["references"][:2]]
+    rows = ([{"name": "source", "segments": [segment(example["source"])], "right": True}] if example["source"]
+            else [])
+    rows += [{"name": "reference", "segments": marked_names(r, names(r)), "right": True}
+             for r in example["references"][:2]]
     return rows + [{"name": s, "segments": marked_names(t, names(t)), "right": False}
                    for s in fig.in_order(example["outputs"]) for t in [example["outputs"][s]]]
 
@@ -125,9 +131,11 @@ def caption_blocks(examples: Sequence[Mapping], pictures: np.ndarray, # (n, 3, h
     "Captions beside three of their pictures, with the scene graphs of the reference and of all systems."
     blocks = []
     for k, e in enumerate(examples[:min(3, len(pictures))]):
-        said = {"reference": e["references"][0], **{s: e["outputs"][s] for s in fig.in_order(e["outputs"]) if not fig.is_control(s)}}
-        blocks.append({"rows": _rows(e, lambda text: ()), "picture": plots.picture(pictures[k].transpose(1, 2, 0), "picture"),
-                       "graphs": graphs_beside(said, f"scene graphs of example {k + 1}") if len(said) > 1 else []})
+        said = {"reference": e["references"][0],
+                **{s: e["outputs"][s] for s in fig.in_order(e["outputs"]) if not fig.is_control(s)}}
+        blocks.append({"rows": _rows(e, lambda text: ()), "picture": plots.picture(pictures[k].transpose(1, 2,
+            0), "picture"), "graphs": graphs_beside(said, f"scene graphs of example {k + 1}") if len(said) > 1
+                       else []})
     return blocks
 
 # %% ../../nbs/study/080_text_figures.ipynb #9054c508
@@ -142,7 +150,8 @@ _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} score
          "item": "another right {0} against the edited reference: how often the edited one scores worse",
          "set": "sets of {0}s: how often the set with the edited ones is farther away"}
 
-_APART = {"violation": "", "less": "true but less said: ", "form": "said worse: "} # kind -> what a title begins with
+# kind -> what a title begins with
+_APART = {"violation": "", "less": "true but less said: ", "form": "said worse: "}
 
 def text_tables(auc: pd.DataFrame, task: str,
                 ledger: pd.DataFrame = pd.DataFrame(), # of the probe: which families are of which kind
@@ -151,7 +160,8 @@ def text_tables(auc: pd.DataFrame, task: str,
     def table(kind: str, view: str) -> dict | None:
         rows = single_edits(rows_of_kind(auc, ledger, kind))
         title = f"{_APART[kind]}{_VIEW[view].format(_UNIT[task])}".capitalize()
-        return charts.heat_table(rows, task, view, "1", title, LEAST_ITEMS) if len(charts.all_levels(rows, task, view, "1")) else None
+        return (charts.heat_table(rows, task, view, "1", title, LEAST_ITEMS)
+                if len(charts.all_levels(rows, task, view, "1")) else None)
     found = [table(kind, view) for kind in _APART for view in _VIEW]
     return [one for one in found if one is not None]
 
@@ -166,28 +176,35 @@ def text_probe_context(probe) -> dict: # of a ProbeResult
     dose = with_doses(probe.dose)
     pictures = probe.examples.get(f"{task}/picture", ())
     words = {k: v for k, v in probe.examples.items() if k != f"{task}/picture"}
-    blocks = [{"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures) else None, "graphs": []}
-              for k, rows in enumerate(text_blocks(words, task))]
+    blocks = [{"rows": rows, "picture": plots.picture(pictures[k], "picture") if len(pictures) else None,
+               "graphs": []} for k, rows in enumerate(text_blocks(words, task))]
     return {"tables": text_tables(probe.auc, task, probe.ledger), "blocks": blocks, "unit": _UNIT[task],
-            "legend": charts.line_keys(charts.family_looks(dose["family"])), "dose": charts.dose_figures(dose, task, "edits", falling=False),
-            "ledgers": charts.ledger_tables(probe.ledger, "×", "items that were used, of those tried, edited once, twice and three times; the rest "
-                                         "have nothing of the kind to break, only one right answer, or an edit without a proof")}
+            "legend": charts.line_keys(charts.family_looks(dose["family"])),
+            "dose": charts.dose_figures(dose, task, "edits", falling=False),
+            "ledgers": charts.ledger_tables(probe.ledger, "×",
+                                            "items that were used, of those tried, edited once, twice and "
+                                            "three times; the rest "
+                                         "have nothing of the kind to break, only one right answer, or an "
+                                         "edit without a proof")}
 
 # %% ../../nbs/study/080_text_figures.ipynb #48ee3057
-TEXT_FIRST = ("fbd", "fbd-4", "bertscore", "bleu", "bleu-4", "meteor", "meteor-nltk", "meteor-1.5", "chrf", "rouge-l", "cider-d", "scene-graph-f1")
+TEXT_FIRST = ("fbd", "fbd-4", "bertscore", "bleu", "bleu-4", "meteor", "meteor-nltk", "meteor-1.5", "chrf",
+              "rouge-l", "cider-d", "scene-graph-f1")
 EXACT_NAMES = tuple(name for exact in EXACT_MEASURES.values() for name in exact)
 
 def result_tables(results: pd.DataFrame, chosen: Mapping[str, float], task: str) -> list[dict]:
     "What the systems reach: in metrics, and exactly where the truth is known."
     exact = results["metric"].isin(EXACT_NAMES)
     parts = ((results[~exact], "metrics"), (results[exact], "exact measures"))
-    return [fig.results_table_rows(rows, chosen, TEXT_FIRST, EXACT_NAMES, f"Test {_UNIT[task]}s, {what}") for rows, what in parts if len(rows)]
+    return [fig.results_table_rows(rows, chosen, TEXT_FIRST, EXACT_NAMES, f"Test {_UNIT[task]}s, {what}")
+            for rows, what in parts if len(rows)]
 
 def undefined_line(improvements: pd.DataFrame, reading: str) -> str: # "" where all are defined
     "How many improvements of a reading do not exist, and why."
     rows = improvements[improvements["reading"] == reading]
     n = int((~np.isfinite(rows["improvement"].astype(float))).sum())
-    why = "no point of the curve has that length, or its value is 0" if reading == f"beyond {LENGTH}" else "the baseline's value is 0"
+    why = ("no point of the curve has that length, or its value is 0" if reading == f"beyond {LENGTH}"
+           else "the baseline's value is 0")
     return f"Undefined and not drawn: {n} of {len(rows)} ({why})." if n else ""
 
 def text_outputs(training, task: str) -> tuple[list[dict], str]: # blocks; who read the names
@@ -201,6 +218,6 @@ def text_training_parts(training, task: str) -> dict: # of a StudyResult
     "What only a page of texts shows of a training: what was written, exact measures, and what is undefined."
     rows, results = training.improvements, training.results
     blocks, who = text_outputs(training, task)
-    return {"undefined": undefined_line(rows, "best"), "undefined_beyond": undefined_line(rows, f"beyond {LENGTH}"),
-            "tables": result_tables(results[results["system"] != LENGTH], training.meta.get("chosen", {}), task),
-            "task": task, "blocks": blocks, "who": who}
+    return {"undefined": undefined_line(rows, "best"), "undefined_beyond": undefined_line(rows,
+        f"beyond {LENGTH}"), "tables": result_tables(results[results["system"] != LENGTH],
+        training.meta.get("chosen", {}), task), "task": task, "blocks": blocks, "who": who}

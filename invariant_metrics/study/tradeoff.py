@@ -18,9 +18,12 @@ from ..plots import small_figure
 from .improvement import BASE, NULLS, UNTRAINED
 
 # %% ../../nbs/study/090_tradeoff.ipynb #31dfd67c
-TRADEOFFS = {"colorization": (("psnr", "violation-segmentation"), ("psnr", "violation-segmentation-judge"), ("psnr", "violation-depth")),
-             "translation": (("bleu", "kept-entities"), ("bleu", "violation-entities"), ("bleu", "kept-sentiment")),
-             "captioning": (("cider-d", "true-relations"), ("cider-d", "violation-scene-graph"), ("cider-d", "true-objects"))} # task metric, violation or fact
+# task metric, violation or fact
+TRADEOFFS = {"colorization": (("psnr", "violation-segmentation"), ("psnr", "violation-segmentation-judge"),
+                              ("psnr", "violation-depth")), "translation": (("bleu", "kept-entities"),
+    ("bleu", "violation-entities"), ("bleu", "kept-sentiment")),
+             "captioning": (("cider-d", "true-relations"), ("cider-d", "violation-scene-graph"),
+                            ("cider-d", "true-objects"))}
 
 # %% ../../nbs/study/090_tradeoff.ipynb #c6eac575
 def _path(axes, part: pd.DataFrame, metrics: tuple[str, str], **look) -> None: # part: index (alpha, metric)
@@ -28,9 +31,12 @@ def _path(axes, part: pd.DataFrame, metrics: tuple[str, str], **look) -> None: #
     y = y.reindex(x.index)
     reach = [[v["value"] - v["low"], v["high"] - v["value"]] for v in (x, y)]
     axes.errorbar(x["value"], y["value"], xerr=reach[0], yerr=reach[1], elinewidth=0.7, capsize=0, **look)
-    if len(x) > 1: axes.annotate(f"{x.index[-1]:g}", (x["value"].iloc[-1], y["value"].iloc[-1]), xytext=(3, 3), textcoords="offset points", fontsize=7, color=INK)
+    if len(x) > 1:
+        axes.annotate(f"{x.index[-1]:g}", (x["value"].iloc[-1], y["value"].iloc[-1]), xytext=(3, 3),
+                      textcoords="offset points", fontsize=7, color=INK)
 
-def _window(cells: pd.DataFrame, metric: str) -> tuple[float, float]: # the range of one axis: all systems, the trick as far as it fits
+# the range of one axis: all systems, the trick as far as it fits
+def _window(cells: pd.DataFrame, metric: str) -> tuple[float, float]:
     held = cells.xs(metric, level="metric")
     held = held[~held.index.get_level_values("system").isin([*NULLS, *UNTRAINED])]
     low, high = held["low"].min(), held["high"].max()
@@ -42,10 +48,12 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
                     task_metric: str,       # to the right: psnr, bleu, cider-d, …
                     violation: str,         # upward: the violation of an invariant, or an exact fact
                    ) -> dict:               # title, svg
-    "Task metric against violation over alpha, a path per system from the baseline, the trick's curve dashed; raises InputError on unknown metrics."
+    """Task metric against violation over alpha, a path per system from the baseline, the trick's curve
+    dashed; raises InputError on unknown metrics."""
     pair = (task_metric, violation)
     for m in pair:
-        if m not in set(results["metric"]): raise unknown("metric of this study", m, results["metric"].unique())
+        if m not in set(results["metric"]):
+            raise unknown("metric of this study", m, results["metric"].unique())
     cells = over_seeds(results[results["metric"].isin(pair)], ("system", "alpha", "metric"))
     figure, axes = small_figure(2.9, fit=True)
     systems = in_order(cells.index.get_level_values("system"))
@@ -55,14 +63,17 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
         axes.plot(x, y.reindex(x.index), color=INK, ls="--", marker=".", lw=1, zorder=1)
     for k, system in enumerate([s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]):
         part, color = cells.xs(system), "#8a919c" if is_control(system) else HUES[k % len(HUES)]
-        start, first = [base.xs(m, level="metric")["value"].iloc[0] for m in pair], part.sort_index().index[0][0]
+        start = [base.xs(m, level="metric")["value"].iloc[0] for m in pair]
+        first = part.sort_index().index[0][0]
         axes.plot(*zip(start, [part.loc[(first, m), "value"] for m in pair]), color=color, lw=1, zorder=2)
         _path(axes, part, pair, color=color, marker=line_look(k)["marker"], lw=1, zorder=3)
     _path(axes, base, pair, color=INK, marker="D", lw=0, ms=5, zorder=4)
-    arrow = {m: {True: " ↑", False: " ↓"}.get(up, "") for m, up in results.groupby("metric")["higher_is_better"].first().items()}
+    arrow = {m: {True: " ↑", False: " ↓"}.get(up, "")
+             for m, up in results.groupby("metric")["higher_is_better"].first().items()}
     axes.set(xlabel=task_metric + arrow.get(task_metric, ""), ylabel=violation + arrow.get(violation, ""),
              xlim=_window(cells, task_metric), ylim=_window(cells, violation))
-    return {"title": f"{violation} against {task_metric}", "svg": inline_svg(figure, f"{violation} against {task_metric} over alpha")}
+    return {"title": f"{violation} against {task_metric}",
+            "svg": inline_svg(figure, f"{violation} against {task_metric} over alpha")}
 
 # %% ../../nbs/study/090_tradeoff.ipynb #c2ceb5a7
 def tradeoff_figures(results: pd.DataFrame) -> list[dict]: # title, svg
@@ -75,5 +86,7 @@ def tradeoff_legend(results: pd.DataFrame) -> list[dict]: # name, svg
     systems = in_order(results["system"])
     own = [s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]
     looks = {"baseline": {"color": INK, "marker": "D", "ls": "none"}}
-    looks |= {s: line_look(k) | {"ls": "-"} | ({"color": "#8a919c"} if is_control(s) else {}) for k, s in enumerate(own)}
-    return line_keys(looks | {s: {"color": INK, "marker": ".", "ls": "--"} for s in systems if s in NULLS}, "in trade-offs")
+    looks |= {s: line_look(k) | {"ls": "-"} | ({"color": "#8a919c"} if is_control(s) else {})
+              for k, s in enumerate(own)}
+    return line_keys(looks | {s: {"color": INK, "marker": ".", "ls": "--"} for s in systems if s in NULLS},
+                     "in trade-offs")

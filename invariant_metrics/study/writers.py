@@ -25,10 +25,12 @@ from ..encoders.grid import channel_stats, standardized
 from ..encoders.weights import make_all
 from ..invariants.base import invariant_weight_names
 from .improvement import LENGTH
-from .plan import DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid, StudyPlan, StudySize, Unit
+from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid,
+                                          StudyPlan, StudySize, Unit)
 from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
-from .corpora import EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora, exact_metric, measure_texts
+from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
+                                             exact_metric, measure_texts)
 from .corpora import own_corpora, own_data, own_names, picture_encoder, text_encoder
 from .corpora import text_weight_takers, writer_metrics
 from ..metrics.base import Metric, weight_names
@@ -47,7 +49,8 @@ TRANSLATION = StudyDesign(
                     StudySize(0, 160000, 2000, 4000, 40000, 4000, 128, 1000)),
     grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
-                             (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",), ("sentiment",),
+                             (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",),
+                              ("sentiment",),
                               ("entities", "sentiment")), random_networks=10)},
     controls={"+entities": ("entities-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
@@ -60,12 +63,14 @@ CAPTIONING = StudyDesign(
                     StudySize(64, 3000, 200, 400, 800, 64, 16, 400),
                     StudySize(64, 100000, 2000, 4000, 20000, 2000, 64, 1000)),
     grids={"default": StudyGrid((0.3, 3.0), 3,
-                                (("entities",), ("scene-graph",), ("entities", "scene-graph"), ("paraphrase",),
+                                (("entities",), ("scene-graph",), ("entities", "scene-graph"),
+                                 ("paraphrase",),
                                  ("scene-graph", "paraphrase"))),
            "full": StudyGrid((0.1, 0.3, 1.0, 3.0, 10.0), 5,
                              (("scene-graph",), ("scene-graph-weighted",), ("paraphrase",),
                               ("scene-graph", "paraphrase")))},
-    controls={"+entities": ("entities-random",), "+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
+    controls={"+entities": ("entities-random",),
+              "+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
     curve=ControlCurve(LENGTH, 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
     datasets=("scenes", "own"),
     tricks={"commonest-text": False, "repeated": True})
@@ -117,8 +122,8 @@ def text_unit_batches(task, # a WritingTask, defined below
     "The batches of a seed by their number, with what the system needs."
     tokens, owner = task.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
-    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed, task.targets(soft),
-                        owner, task.corpora["train"].references)
+    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed,
+                        task.targets(soft), owner, task.corpora["train"].references)
     def at(i: int) -> dict:
         task.tick()
         batch = make(i)
@@ -161,7 +166,9 @@ class WritingTask(StudyTask):
         for spec in self.plan.invariants:
             read = self.invariant(spec).inputs
             if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
-        if s["encoder"] and task != "captioning": raise InputError(f"--encoder has no effect on {task}: its networks read no pictures; leave it out")
+        if s["encoder"] and task != "captioning":
+            raise InputError(f"--encoder has no effect on {task}: "
+                             "its networks read no pictures; leave it out")
         if s["encoder"]: picture_encoder(self.plan)
         if s["data"]: own_corpora(self.plan, ["validation"])
         return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
@@ -170,7 +177,8 @@ class WritingTask(StudyTask):
         encoder = self.plan.settings["encoder"] or "embedded"
         seen = {encoder: encoder_weight_names(encoder)} if self.plan.task == "captioning" else {}
         read = {"paraphrase": invariant_weight_names("paraphrase")} # always measured
-        return super().weight_takers() | seen | read | {m: weight_names(m) for m in text_weight_takers(self.plan)}
+        return super().weight_takers() | seen | read | {m: weight_names(m)
+                                                        for m in text_weight_takers(self.plan)}
 
     def check_data(self) -> None:
         if self.plan.settings["data"]: own_data(self.plan)
@@ -232,7 +240,8 @@ class WritingTask(StudyTask):
             cut = set(self.too_long(texts, owner))
             texts, owner = ([x for k, x in enumerate(part) if k not in cut] for part in (texts, owner))
         if not texts:
-            raise InputError(f"every training text has {self.longest} words or more; leave --long drop out to cut them")
+            raise InputError(f"every training text has {self.longest} words or more; "
+                             "leave --long drop out to cut them")
         return self.words[1].batch(texts, self.longest), torch.tensor(owner)
 
     def training_texts(self) -> tuple[list[str], list[int]]:
@@ -255,7 +264,8 @@ class WritingTask(StudyTask):
         ahead = size.steps*size.batch >= len(tokens)
         for name, (g, _) in loss.invariants.items():
             key = f"targets of {g.signature}"
-            if key not in self.frozen: self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), ahead=ahead)
+            if key not in self.frozen:
+                self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), ahead=ahead)
             out[name] = self.frozen[key]
         return out
 

@@ -18,9 +18,11 @@ from .augmented import AugmentedLoss, predict_ab
 from .loop import Optim, Turn
 
 # %% ../../nbs/training/050_adversarial.ipynb #5dd1c8b8
-VERDICTS: dict[str, tuple[Callable, Callable, Callable]] = { # critic on real, critic on made, generator on made
+# critic on real, critic on made, generator on made
+VERDICTS: dict[str, tuple[Callable, Callable, Callable]] = {
     "hinge": (lambda s: F.relu(1 - s).mean(), lambda s: F.relu(1 + s).mean(), lambda s: -s.mean()),
-    "least-squares": (lambda s: (s - 1).square().mean(), lambda s: s.square().mean(), lambda s: (s - 1).square().mean()),
+    "least-squares": (lambda s: (s - 1).square().mean(), lambda s: s.square().mean(),
+                      lambda s: (s - 1).square().mean()),
 }
 
 # %% ../../nbs/training/050_adversarial.ipynb #fa419818
@@ -43,5 +45,5 @@ def adversarial_turns(generator: nn.Module,             # a colorizer
     critic = (critic or PatchCritic()).to(next(generator.parameters()).device)
     opinion = lambda ab, batch: VERDICTS[kind][2](critic(batch["L"], ab))
     loss = AugmentedLoss(others={"critic": (opinion, weight)}, **options)
-    return [Turn(generator, loss, optim, "generator"),
-            Turn(critic, lambda model, batch: critic_loss(model, batch, generator, kind), critic_optim, "critic")]
+    return [Turn(generator, loss, optim, "generator"), Turn(critic,
+        lambda model, batch: critic_loss(model, batch, generator, kind), critic_optim, "critic")]

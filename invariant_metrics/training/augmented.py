@@ -47,10 +47,12 @@ class TargetCache:
         self._fill(batch)
 
     def _fill(self, batch: int) -> None:
-        for i in range(0, self.kept, batch): self.values[i:i + batch] = self._compute(self.rgb[i:min(i + batch, self.kept)])
+        for i in range(0, self.kept, batch):
+            self.values[i:i + batch] = self._compute(self.rgb[i:min(i + batch, self.kept)])
 
     def _compute(self, rgb: Tensor) -> Tensor:
-        device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())), rgb.device)
+        device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())),
+                      rgb.device)
         return self.invariant.value(rgb.to(device)).to("cpu", self.dtype)
 
     def __len__(self) -> int: return len(self.rgb)
@@ -70,11 +72,14 @@ def color_batches(rgb: Tensor,                                # (N, 3, H, W), th
                  ) -> Callable[[int], dict]:                  # batch number -> {"L", "ab", "targets"}
     "Batches by number for `fit`; raises InputError when a cache is of other pictures."
     for name, cache in (caches or {}).items():
-        if len(cache) != len(rgb): raise InputError(f"the cache of {name!r} holds {len(cache)} pictures, the training set {len(rgb)}")
+        if len(cache) != len(rgb):
+            raise InputError(f"the cache of {name!r} holds {len(cache)} pictures, "
+                             f"the training set {len(rgb)}")
     (L, ab), pick = split_lab(rgb), batch_indices(len(rgb), size, seed)
     def at(i: int) -> dict:
         index = pick(i)
-        return {"L": L[index], "ab": ab[index], "targets": {name: cache[index] for name, cache in (caches or {}).items()}}
+        return {"L": L[index], "ab": ab[index],
+                "targets": {name: cache[index] for name, cache in (caches or {}).items()}}
     return at
 
 # %% ../../nbs/training/030_augmented.ipynb #7b95f2ad
@@ -85,30 +90,36 @@ def color_view(ab: Tensor, batch: Mapping) -> Tensor: # (N, 3, H, W), RGB in [0,
     with torch.autocast(ab.device.type, enabled=False): return join_lab(batch["L"].float(), ab.float())
 
 class AugmentedLoss:
-    "The task loss and any number of invariants, as named terms with their weights; raises InputError on an alpha below 0 or not finite."
-    def __init__(self, invariants: Mapping[str, tuple[Invariant, float]] | None = None, # name -> (frozen g, alpha)
-                 task: str | Callable = "smooth-l1",  # a color loss by name, or (prediction, batch) -> scalar
-                 predict: Callable = predict_ab,      # (network, batch) -> prediction
-                 view: Callable = color_view,         # (prediction, batch) -> what g takes
-                 truth: Callable | None = None,       # batch -> the same of the truth; None: the view of batch["ab"]
-                 others: Mapping[str, tuple[Callable, float]] | None = None, # name -> ((prediction, batch) -> scalar, weight)
-                ):
+    """The task loss and any number of invariants, as named terms with their weights; raises InputError on an
+    alpha below 0 or not finite."""
+    def __init__(
+        self, invariants: Mapping[str, tuple[Invariant, float]] | None = None, # name -> (frozen g, alpha)
+        task: str | Callable = "smooth-l1", # a color loss by name, or (prediction, batch) -> scalar
+        predict: Callable = predict_ab,     # (network, batch) -> prediction
+        view: Callable = color_view,        # (prediction, batch) -> what g takes
+        truth: Callable | None = None,      # batch -> the same of the truth; None: the view of batch["ab"]
+        # name -> ((prediction, batch) -> scalar, weight)
+        others: Mapping[str, tuple[Callable, float]] | None = None,
+    ):
         if isinstance(task, str) and task not in TASK_LOSSES: raise unknown("task loss", task, TASK_LOSSES)
         self.invariants, self.others = dict(invariants or {}), dict(others or {})
         for name, (_, alpha) in self.invariants.items():
-            if not 0 <= alpha < math.inf: raise InputError(f"alpha of {name!r} is finite and not below 0, not {alpha}")
+            if not 0 <= alpha < math.inf:
+                raise InputError(f"alpha of {name!r} is finite and not below 0, not {alpha}")
         self.task, self.predict, self.view = task, predict, view
         self.truth = truth or (lambda batch: view(batch["ab"], batch))
 
     def __call__(self, model: nn.Module, batch: Mapping) -> dict: # name -> (weight, scalar)
         prediction = self.predict(model, batch)
         named = isinstance(self.task, str)
-        terms = {"task": (1.0, color_loss(prediction, batch["ab"], self.task) if named else self.task(prediction, batch))}
+        terms = {"task": (1.0, color_loss(prediction, batch["ab"], self.task) if named
+                          else self.task(prediction, batch))}
         seen = self.view(prediction, batch) if self.invariants else None
         for name, (invariant, alpha) in self.invariants.items():
             with torch.set_grad_enabled(alpha != 0 and torch.is_grad_enabled()):
                 terms[name] = (alpha, invariant.loss(seen, **self._target(name, batch)).mean())
-        return terms | {name: (weight, term(prediction, batch)) for name, (term, weight) in self.others.items()}
+        return terms | {name: (weight, term(prediction, batch))
+                        for name, (term, weight) in self.others.items()}
 
     def _target(self, name: str, batch: Mapping) -> dict:
         if name in batch.get("targets", {}): return {"target_value": batch["targets"][name]}
@@ -118,7 +129,8 @@ class AugmentedLoss:
     def settings(self) -> dict:
         "What shapes this loss, for `fit(settings=…)`: task, and each invariant's alpha and signature."
         task = self.task if isinstance(self.task, str) else getattr(self.task, "__qualname__", "own")
-        return {"task loss": task, **{f"alpha {k}": a for k, (_, a) in {**self.invariants, **self.others}.items()},
+        return {"task loss": task, **{f"alpha {k}": a for k, (_, a) in {**self.invariants,
+            **self.others}.items()},
                 **{f"invariant {k}": str(g.signature) for k, (g, _) in self.invariants.items()}}
 
 # %% ../../nbs/training/030_augmented.ipynb #81276241

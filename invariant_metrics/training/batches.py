@@ -23,13 +23,15 @@ def batch_indices(n: int,        # items in the training set
                   size: int,     # items in a batch
                   seed: int = 0,
                  ) -> Callable[[int], Tensor]: # batch number -> (size,) item numbers
-    "A function from batch number to the items in it: epochs in random order, one after the other; raises InputError when empty."
+    """A function from batch number to the items in it: epochs in random order, one after the other; raises
+    InputError when empty."""
     if n < 1 or size < 1: raise InputError(f"batches of {size} from {n} items: both have to be at least 1")
     @lru_cache(maxsize=2)
     def order(epoch: int) -> np.ndarray: return rng(seed, "epoch", epoch).permutation(n)
     def at(i: int) -> Tensor:
         tape = np.arange(i * size, (i + 1) * size)
-        return torch.from_numpy(np.concatenate([order(e)[tape[tape // n == e] % n] for e in np.unique(tape // n)]))
+        return torch.from_numpy(np.concatenate([order(e)[tape[tape // n == e] % n]
+                                                for e in np.unique(tape // n)]))
     return at
 
 # %% ../../nbs/training/000_batches.ipynb #26d0aa51

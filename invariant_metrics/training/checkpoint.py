@@ -34,7 +34,8 @@ def save_state(path: str | Path,
     for name, model in models.items():
         tensors |= {f"{name}/model/{k}": _plain(v) for k, v in model.state_dict().items()}
         moments = optimizers[name].state_dict()["state"]
-        tensors |= {f"{name}/optimizer/{i}/{k}": _plain(v) for i, state in moments.items() for k, v in state.items()}
+        tensors |= {f"{name}/optimizer/{i}/{k}": _plain(v) for i, state in moments.items()
+                    for k, v in state.items()}
     header = {"step": step, "settings": settings, "terms": [list(row[1:3]) for row in log],
               "scalers": {name: scaler.state_dict() for name, scaler in scalers.items()}}
     save_tensors(path, tensors, {"run": json.dumps(header)})
@@ -50,7 +51,8 @@ def read_state(path: str | Path,
             return {k: file.get_tensor(k) for k in names}, json.loads((file.metadata() or {})["run"])
     except FileNotFoundError as error: raise InputError(f"no checkpoint at {path}") from error
     except (SafetensorError, KeyError, OSError) as error:
-        raise InputError(f"{path} is not a readable checkpoint ({error}); remove it to start again") from error
+        raise InputError(f"{path} is not a readable checkpoint ({error}); "
+                         "remove it to start again") from error
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
@@ -60,7 +62,8 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], name: str, path
     "A checkpoint's weights under `name`, put into `model`; raises InputError when they do not fit."
     try: model.load_state_dict(_part(tensors, f"{name}/model/"))
     except RuntimeError as error:
-        raise InputError(f"the weights of {name!r} in {path} do not fit this {type(model).__name__}") from error
+        raise InputError(f"the weights of {name!r} in {path} do not fit "
+                         f"this {type(model).__name__}") from error
     return model
 
 def load_weights(model: nn.Module,       # changed in place
@@ -71,13 +74,15 @@ def load_weights(model: nn.Module,       # changed in place
     return put_weights(model, read_state(path)[0], name, path)
 
 # %% ../../nbs/training/010_checkpoint.ipynb #58ef7777
-def put_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None: # "index/key" -> tensor
+def put_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor],
+                 ) -> None: # "index/key" -> tensor
     "Bring an optimizer to a saved state, each tensor in the memory layout of its parameter."
     state, parameters = optimizer.state_dict(), optimizer.param_groups[0]["params"]
     for name, value in saved.items():
         i, key = name.split("/")
         same = value.shape == parameters[int(i)].shape
-        state["state"].setdefault(int(i), {})[key] = torch.empty_like(parameters[int(i)], dtype=value.dtype).copy_(value) if same else value
+        state["state"].setdefault(int(i), {})[key] = (torch.empty_like(parameters[int(i)],
+            dtype=value.dtype).copy_(value) if same else value)
     optimizer.load_state_dict(state)
 
 # %% ../../nbs/training/010_checkpoint.ipynb #2eec05bc
@@ -85,8 +90,8 @@ def check_same_settings(path: str | Path, old: Mapping, new: Mapping) -> None:
     "Raises InputError, naming the first difference, when a checkpoint was made under other settings."
     new = json.loads(json.dumps(new)) # as they would have been read from a file
     for k in [k for k in {**old, **new} if old.get(k) != new.get(k)]:
-        raise InputError(f"{path} holds a run with {k} = {old.get(k)}, not {new.get(k)}: restore it, choose another folder, "
-                         "or start over with resume=False")
+        raise InputError(f"{path} holds a run with {k} = {old.get(k)}, not {new.get(k)}: restore it, "
+                         "choose another folder, " "or start over with resume=False")
 
 # %% ../../nbs/training/010_checkpoint.ipynb #0329255a
 def restore(path: str | Path,
@@ -95,11 +100,13 @@ def restore(path: str | Path,
             settings: Mapping,                                # of the run that wants to go on
             scalers: Mapping[str, GradScaler] = {},           # changed in place
            ) -> tuple[int, list[tuple]]:                      # steps taken, and the log so far
-    "Bring networks, optimizers and scales to where a checkpoint left them; raises InputError when it is another run's."
+    """Bring networks, optimizers and scales to where a checkpoint left them; raises InputError when it is
+    another run's."""
     tensors, header = read_state(path)
     check_same_settings(path, header["settings"], settings)
     for name, model in models.items():
         put_weights(model, tensors, name, path)
         put_optimizer(optimizers[name], _part(tensors, f"{name}/optimizer/"))
     for name, scaler in scalers.items(): scaler.load_state_dict(header["scalers"][name])
-    return header["step"], [(int(s), *term, w, v) for (s, w, v), term in zip(tensors["log"].tolist(), header["terms"])]
+    return (header["step"],
+            [(int(s), *term, w, v) for (s, w, v), term in zip(tensors["log"].tolist(), header["terms"])])

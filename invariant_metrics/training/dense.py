@@ -43,12 +43,15 @@ def faded(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W) Lab
 
 # %% ../../nbs/training/070_dense.ipynb #b5d7269a
 def disturbed(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W) Lab -> RGB
-    "The augmentation of the judges: turn hues by up to 10°, cast color, fade between 30 and 115 %, add noise; one in ten is gray."
+    """The augmentation of the judges: turn hues by up to 10°, cast color, fade between 30 and 115 %, add
+    noise; one in ten is gray."""
     n, u = len(lab), torch.rand(4, len(lab), 1, 1, generator=generator)
     turn, keep = (u[0] - 0.5)*0.35, torch.where(u[1] < 0.1, torch.zeros(()), 0.3 + 0.85*u[2])
     a, b = lab[:, 1], lab[:, 2]
-    cast = F.interpolate(torch.randn(n, 2, 3, 3, generator=generator)*2, size=lab.shape[-2:], mode="bilinear", align_corners=True)
-    ab = torch.stack([a*turn.cos() - b*turn.sin(), a*turn.sin() + b*turn.cos()], 1)*keep[:, None] + cast*keep[:, None]
+    cast = F.interpolate(torch.randn(n, 2, 3, 3, generator=generator)*2, size=lab.shape[-2:], mode="bilinear",
+                         align_corners=True)
+    ab = torch.stack([a*turn.cos() - b*turn.sin(), a*turn.sin() + b*turn.cos()],
+                     1)*keep[:, None] + cast*keep[:, None]
     L = 50 + (lab[:, :1] - 50)*(0.85 + 0.3*u[3][:, None]) + torch.randn(lab[:, :1].shape, generator=generator)
     return lab_to_rgb(torch.cat([L, ab], 1))
 
@@ -56,7 +59,8 @@ def disturbed(lab: Tensor, generator: torch.Generator) -> Tensor: # (N, 3, H, W)
 SIZES = ((32, 32), (32, 32), (64, 16)) # side in pixels and pictures of every third batch
 
 def training_batches(judge: bool, seed: int) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
-    "Batch number to RGB (N, 3, H, W), classes (N, H, W) int64 and inverse depth (N, H, W); half of the scenes mirrored."
+    """Batch number to RGB (N, 3, H, W), classes (N, H, W) int64 and inverse depth (N, H, W); half of the
+    scenes mirrored."""
     def make(i: int) -> tuple[Tensor, Tensor, Tensor]:
         (size, batch), generator = SIZES[i % len(SIZES)], torch_rng(seed, "dense", judge, i)
         scenes = make_scenes(batch, size, WORLDS["judge" if judge else "invariant"] + 10*seed, start=32*i)
@@ -76,11 +80,14 @@ def segmentation_loss(network: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) 
     overlap = (overlap_distance(maps.softmax(1), truth)*present).sum()/present.sum()
     return {"cross-entropy": F.cross_entropy(maps, classes), "overlap": overlap}
 
-def depth_loss(network: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor | tuple[float, Tensor]]:
+def depth_loss(
+    network: nn.Module, batch: tuple[Tensor, Tensor, Tensor]
+) -> dict[str, Tensor | tuple[float, Tensor]]:
     "SILog, and 0.3 times the absolute error of the logarithm."
     rgb, _, depth = batch
     guess = OUTPUTS["depth"](network(rgb))
-    return {"silog": silog(guess, depth).mean(), "log error": (0.3, ((guess + 1e-3).log() - (depth + 1e-3).log()).abs().mean())}
+    return {"silog": silog(guess, depth).mean(),
+            "log error": (0.3, ((guess + 1e-3).log() - (depth + 1e-3).log()).abs().mean())}
 
 LOSSES = {"segmentation": segmentation_loss, "depth": depth_loss}
 
@@ -98,9 +105,10 @@ def train_dense(kind: str,                   # "segmentation" or "depth"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2*seed + judge)
         network = dense_network(kind, len(CLASSES), judge).to(device, memory_format=torch.channels_last)
-    turn = Turn(network, LOSSES[kind], Optim(lr=3e-3 if judge else 5e-3, weight_decay=0.02, warmup=min(100, steps//5 + 1)))
-    log = fit(turn, training_batches(judge, seed), steps, folder=folder, seed=seed, precision="fp32", desc=f"{kind}{' judge'*judge}",
-              settings={"kind": kind, "judge": judge})
+    turn = Turn(network, LOSSES[kind],
+                Optim(lr=3e-3 if judge else 5e-3, weight_decay=0.02, warmup=min(100, steps//5 + 1)))
+    log = fit(turn, training_batches(judge, seed), steps, folder=folder, seed=seed, precision="fp32",
+              desc=f"{kind}{' judge'*judge}", settings={"kind": kind, "judge": judge})
     return network.eval(), log
 
 # %% ../../nbs/training/070_dense.ipynb #717141b3
@@ -109,7 +117,8 @@ def mean_iou(guess: Tensor,     # (N, H, W) class ids
              classes: int = len(CLASSES),
             ) -> float:         # in [0, 1]
     "Intersection over union per class over all pixels, averaged over the classes that occur in either."
-    pairs = torch.bincount((truth.long()*classes + guess.long()).flatten(), minlength=classes**2).view(classes, classes).double()
+    pairs = torch.bincount((truth.long()*classes + guess.long()).flatten(),
+                           minlength=classes**2).view(classes, classes).double()
     both, either = pairs.diagonal(), pairs.sum(0) + pairs.sum(1) - pairs.diagonal()
     return (both/either)[either > 0].mean().item()
 
@@ -117,26 +126,32 @@ def mean_iou(guess: Tensor,     # (N, H, W) class ids
 def dense_score(network: nn.Module, kind: str, rgb: Tensor, scenes: Scenes) -> float:
     "mIoU of segmentation or mean SILog of depth, on pictures (N, 3, H, W) of these scenes."
     maps = torch.cat([OUTPUTS[kind](network(x)) for x in rgb.split(50)])
-    return mean_iou(maps.argmax(1), scenes.segmentation) if kind == "segmentation" else silog(maps, scenes.depth).mean().item()
+    return (mean_iou(maps.argmax(1), scenes.segmentation) if kind == "segmentation"
+            else silog(maps, scenes.depth).mean().item())
 
 def dense_scores(network: nn.Module, kind: str, n: int = 400) -> dict[str, float]: # "64px color" and so on
-    "Scores on held-out scenes at 64 and 32 pixels: full, half and no color, and recolored within what is allowed."
+    """Scores on held-out scenes at 64 and 32 pixels: full, half and no color, and recolored within what is
+    allowed."""
     table = {}
     for size in (64, 32):
         scenes = make_scenes(n, size, WORLDS["test"])
-        views = {"color": scenes.rgb, "half": scale_chroma(scenes.rgb, 0.5), "gray": scale_chroma(scenes.rgb, 0.),
-                 "valid": recolored(scenes, rng(0, "valid")).rgb}
-        table |= {f"{size}px {name}": round(dense_score(network, kind, rgb, scenes), 3) for name, rgb in views.items()}
+        views = {"color": scenes.rgb, "half": scale_chroma(scenes.rgb, 0.5),
+                 "gray": scale_chroma(scenes.rgb, 0.), "valid": recolored(scenes, rng(0, "valid")).rgb}
+        table |= {f"{size}px {name}": round(dense_score(network, kind, rgb, scenes), 3)
+                  for name, rgb in views.items()}
     return table
 
 # %% ../../nbs/training/070_dense.ipynb #0614a527
 def dense_epsilon(invariant: Invariant, n: int = 400) -> dict[str, dict[str, float]]: # by kind of wrong
     "ε of an invariant on held-out scenes, rounded for a card."
-    return {kind: {k: round(v, 4) for k, v in e.to_dict().items()} for kind, e in scene_epsilon(invariant, n, seed=WORLDS["test"]).items()}
+    return {kind: {k: round(v, 4) for k, v in e.to_dict().items()}
+            for kind, e in scene_epsilon(invariant, n, seed=WORLDS["test"]).items()}
 
 # %% ../../nbs/training/070_dense.ipynb #dbdb22c1
-DENSE = {"segmentation": dict(kind="segmentation", judge=False, steps=2000), "depth": dict(kind="depth", judge=False, steps=1500),
-         "segmentation-judge": dict(kind="segmentation", judge=True, steps=1200), "depth-judge": dict(kind="depth", judge=True, steps=900)}
+DENSE = {"segmentation": dict(kind="segmentation", judge=False, steps=2000),
+         "depth": dict(kind="depth", judge=False, steps=1500),
+         "segmentation-judge": dict(kind="segmentation", judge=True, steps=1200),
+         "depth-judge": dict(kind="depth", judge=True, steps=900)}
 
 def make_dense(name: str,                             # a key of DENSE
                folder: str | Path | None = None,      # where the weights go; None for the package's own
@@ -145,14 +160,18 @@ def make_dense(name: str,                             # a key of DENSE
                checkpoints: str | Path | None = None, # folder for going on after an interruption
                n: int = 400,                          # scenes to measure on
               ) -> Card:
-    "Train an embedded dense network and store it with its card; raises InputError on a name that is not known."
+    """Train an embedded dense network and store it with its card; raises InputError on a name that is not
+    known."""
     if name not in DENSE: raise unknown("dense network", name, DENSE)
     plan = DENSE[name] | ({"steps": steps} if steps else {})
     network, _ = train_dense(**plan, seed=seed, folder=checkpoints)
-    what = f"{plan['kind']} of scenes, {type(network).__name__} with {sum(p.numel() for p in network.parameters())/1e3:.0f}k weights"
-    card = Card(name, what + (", the independent judge" if plan["judge"] else ""), command=f"invariant-metrics weights train {name}",
-                data=f"scenes of this package, seed {WORLDS['judge' if plan['judge'] else 'invariant'] + 10*seed}, {plan['steps']} steps")
-    state = {k: v for k, v in network.state_dict().items() if v.is_floating_point()} # without the batch norms' step counts
+    what = (f"{plan['kind']} of scenes, {type(network).__name__} with "
+            f"{sum(p.numel() for p in network.parameters())/1e3:.0f}k weights")
+    card = Card(name, what + (", the independent judge" if plan["judge"] else ""),
+                command=f"invariant-metrics weights train {name}", data="scenes of this package, "
+                f"seed {WORLDS['judge' if plan['judge'] else 'invariant'] + 10*seed}, {plan['steps']} steps")
+    # without the batch norms' step counts
+    state = {k: v for k, v in network.state_dict().items() if v.is_floating_point()}
     with tempfile.TemporaryDirectory() as trial:
         save_embedded(name, state, card, trial)
         invariant = get_invariant(name, weights=Path(trial)/f"{name}.safetensors")

@@ -21,7 +21,8 @@ RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, what it is told
     **{name: ("invariant_metrics.training.dense:make_dense", {"name": name})
        for name in ("segmentation", "depth", "segmentation-judge", "depth-judge")},
     "word-pieces": ("invariant_metrics.training.text_classifier:make_word_pieces", {}),
-    **{name: ("invariant_metrics.training.text_classifier:make_reader", {"name": name}) for name in ("entities", "sentiment")},
+    **{name: ("invariant_metrics.training.text_classifier:make_reader", {"name": name})
+       for name in ("entities", "sentiment")},
 }
 
 # %% ../../nbs/training/040_embedded.ipynb #a88cc781

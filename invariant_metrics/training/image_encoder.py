@@ -28,7 +28,8 @@ from .batches import batch_indices
 from .loop import Optim, Turn, fit
 
 # %% ../../nbs/training/060_image_encoder.ipynb #2aa30d03
-PAIRS = [(k, c) for k in range(len(CLASSES)) for c in range(len(COLORS)) if ALLOWED[k, c]] # (class id, color id)
+# (class id, color id)
+PAIRS = [(k, c) for k in range(len(CLASSES)) for c in range(len(COLORS)) if ALLOWED[k, c]]
 
 def pair_map(scenes: Scenes) -> Tensor: # (N, H, W) uint8, index into PAIRS
     "Which pair of class and color each pixel belongs to."
@@ -49,7 +50,8 @@ def class_areas(pairs: Tensor, # (N, H, W) as from pair_map
     classes = torch.tensor([k for k, _ in PAIRS])
     return torch.zeros(len(pairs), len(CLASSES)).index_add_(1, classes, pair_shares(pairs))
 
-DESCRIPTIONS = {"pairs": (pair_shares, len(PAIRS)), "classes": (class_areas, len(CLASSES))} # name -> function, numbers
+# name -> function, numbers
+DESCRIPTIONS = {"pairs": (pair_shares, len(PAIRS)), "classes": (class_areas, len(CLASSES))}
 
 # %% ../../nbs/training/060_image_encoder.ipynb #91809209
 def picture_pool(n: int, size: int = 64, seed: int = 0,
@@ -72,7 +74,8 @@ def varied(rgb: Tensor,     # (N, 3, H, W) uint8
            generator: torch.Generator,
            hue: float = 0,  # degrees, see `jitter_hue`
           ) -> tuple[Tensor, Tensor | None]: # (N, 3, size, size) in [0, 1], and the pairs of the crops
-    "Random crops, mirrored, brighter or darker, some blurred; colors stay what they are unless `hue` is given."
+    """Random crops, mirrored, brighter or darker, some blurred; colors stay what they are unless `hue` is
+    given."""
     n, full = len(rgb), rgb.shape[-1]
     side = int(torch.randint(full*5//8, full + 1, (1,), generator=generator))
     corner = torch.randint(0, full - side + 1, (n, 2), generator=generator).tolist()
@@ -80,7 +83,8 @@ def varied(rgb: Tensor,     # (N, 3, H, W) uint8
     image = cut(rgb).float()/255
     pairs = None if pairs is None else cut(pairs)
     if side != size: image = F.interpolate(image, (size, size), mode="bilinear", antialias=True).clamp(0, 1)
-    if torch.rand((), generator=generator) < 0.3: image = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, 1)
+    if torch.rand((), generator=generator) < 0.3:
+        image = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, 1)
     light = 0.8 + 0.4*torch.rand(n, 1, 1, 1, generator=generator)
     mirrored = torch.rand(n, 1, 1, 1, generator=generator) < 0.5
     image = torch.where(mirrored, image.flip(-1), image).mul(light).clamp(0, 1)
@@ -118,13 +122,15 @@ def varied_batches(rgb: Tensor, pairs: Tensor, batch: int, seed: int, hue: float
     "Batch number to (pictures, shares): 64-pixel crops in even batches, 32-pixel crops in odd ones."
     items = batch_indices(len(rgb), batch, seed)
     def make(i: int) -> tuple[Tensor, Tensor]:
-        image, crop = varied(rgb[items(i)], pairs[items(i)], (64, 32)[i % 2], torch_rng(seed, "varied", i), hue)
+        image, crop = varied(rgb[items(i)], pairs[items(i)], (64, 32)[i % 2], torch_rng(seed, "varied", i),
+                             hue)
         return image, describe(crop)
     return make
 
 # %% ../../nbs/training/060_image_encoder.ipynb #e99da77f
 def _check_hue(hue: float) -> None:
-    if not 0 <= hue <= 180: raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
+    if not 0 <= hue <= 180:
+        raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
 
 def _seeded_model(make: Callable, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
@@ -143,13 +149,15 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
                         *, hue: float = 0,      # degrees by which hues are turned at random; what ships has 0
                         targets: str = "pairs", # or "classes": descriptions without colors
                        ) -> tuple[Contrast, pd.DataFrame]: # in evaluation mode, and the log of the loss
-    "Train the embedded image encoder on scenes; raises InputError on an angle or a description that does not exist."
+    """Train the embedded image encoder on scenes; raises InputError on an angle or a description that does
+    not exist."""
     _check_hue(hue)
     few_threads()
     model = _seeded_model(lambda: Contrast(VisionNet(), targets=targets), seed).to(device)
     rgb, pairs = picture_pool(scenes, 64, seed=1000 + seed)
     batches = varied_batches(rgb, pairs, batch, seed, hue, model.describe)
-    log = fit(_usual_turn(model, steps), batches, steps, folder=folder, seed=seed, precision="fp32", desc="image encoder",
+    log = fit(_usual_turn(model, steps), batches, steps, folder=folder, seed=seed, precision="fp32",
+              desc="image encoder",
               settings={"hue": hue, "targets": targets} if hue or targets != "pairs" else None)
     return model.eval(), log
 
@@ -158,7 +166,8 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
 def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
     "How often a picture's own description, of the kind it was trained with, is the nearest of all."
     rgb = scenes.rgb
-    if gray: rgb = (rgb*torch.tensor([0.2126, 0.7152, 0.0722]).view(3, 1, 1)).sum(1, keepdim=True).expand_as(rgb)
+    if gray:
+        rgb = (rgb*torch.tensor([0.2126, 0.7152, 0.0722]).view(3, 1, 1)).sum(1, keepdim=True).expand_as(rgb)
     device = model.log_scale.device
     text = model.describe(pair_map(scenes)).to(device)
     best = torch.cat([model(x.to(device), text).argmax(1).cpu() for x in rgb.split(100)])
@@ -177,12 +186,14 @@ def photo_patches(photos: Sequence[Photo], # as from `packaged_photos` or `folde
                   size: int = 96,          # side, pixels
                   seed: int = 0,
                  ) -> Tensor:              # (n, 3, size, size) uint8
-    "Square patches at random places, equally many of each photograph; raises InputError where one is smaller than a patch."
+    """Square patches at random places, equally many of each photograph; raises InputError where one is
+    smaller than a patch."""
     draw, parts = rng(seed, "photo patches"), []
     for k, photo in enumerate(photos):
         small = shrink(photo.rgb, round(TILES_ACROSS*64))
         rows, columns = small.shape[0] - size + 1, small.shape[1] - size + 1
-        if min(rows, columns) < 1: raise InputError(f"{photo.name} is smaller than {size} pixels; leave it out")
+        if min(rows, columns) < 1:
+            raise InputError(f"{photo.name} is smaller than {size} pixels; leave it out")
         corners = draw.integers((rows, columns), size=(len(range(k, n, len(photos))), 2))
         parts += [small[y:y + size, x:x + size] for y, x in corners]
     return torch.from_numpy(np.stack(parts)).permute(0, 3, 1, 2).contiguous()
@@ -195,16 +206,20 @@ class Twins(nn.Module):
         self.net = net
         self.log_scale = nn.Parameter(torch.tensor(2.7))
 
-    def forward(self, first: Tensor, second: Tensor) -> Tensor: # (N, 3, H, W) twice -> (N, N) similarities over the temperature
+    def forward(self, first: Tensor, second: Tensor,
+               ) -> Tensor: # (N, 3, H, W) twice -> (N, N) similarities over the temperature
         one, two = F.normalize(self.net(torch.cat([first, second])), dim=1).chunk(2)
         return one @ two.T * self.log_scale.clamp(max=4.6).exp()
 
-def twin_batches(rgb: Tensor, batch: int, seed: int, hue: float = 0) -> Callable[[int], tuple[Tensor, Tensor]]:
+def twin_batches(
+    rgb: Tensor, batch: int, seed: int, hue: float = 0
+) -> Callable[[int], tuple[Tensor, Tensor]]:
     "Batch number to two views of the same patches, each with crops and hues of its own."
     items = batch_indices(len(rgb), batch, seed)
     def make(i: int) -> tuple[Tensor, Tensor]:
         size, patches = (64, 32)[i % 2], rgb[items(i)]
-        return tuple(varied(patches, None, size, torch_rng(seed, "varied", i, view), hue)[0] for view in range(2))
+        return tuple(varied(patches, None, size, torch_rng(seed, "varied", i, view), hue)[0]
+                     for view in range(2))
     return make
 
 # %% ../../nbs/training/060_image_encoder.ipynb #7ca965ff
@@ -216,13 +231,14 @@ def train_photo_encoder(photos: Sequence[Photo] | None = None, # None: the packa
                         device: str = "cpu",
                         *, hue: float = 0,   # degrees by which the hues of each view are turned at random
                        ) -> tuple[Twins, pd.DataFrame]: # in evaluation mode, and the log of the loss
-    "Train the same network on photographs without labels: two crops of a place find each other (Chen et al. 2020)."
+    """Train the same network on photographs without labels: two crops of a place find each other (Chen et al.
+    2020)."""
     _check_hue(hue)
     few_threads()
     model = _seeded_model(lambda: Twins(VisionNet()), seed).to(device)
     rgb = photo_patches(packaged_photos() if photos is None else photos, patches, seed=seed)
-    log = fit(_usual_turn(model, steps), twin_batches(rgb, batch, seed, hue), steps, folder=folder, seed=seed, precision="fp32",
-              desc="photo encoder", settings={"hue": hue, "patches": patches})
+    log = fit(_usual_turn(model, steps), twin_batches(rgb, batch, seed, hue), steps, folder=folder, seed=seed,
+              precision="fp32", desc="photo encoder", settings={"hue": hue, "patches": patches})
     return model.eval(), log
 
 # %% ../../nbs/training/060_image_encoder.ipynb #eca64a88
@@ -235,7 +251,8 @@ def make_image_encoder(folder: str | Path | None = None,  # where the weights go
     "Train the embedded image encoder and store it with its card."
     model, _ = train_image_encoder(steps, seed, folder=checkpoints, **options)
     n = sum(p.numel() for p in model.net.parameters())
-    card = Card("embedded-image", f"image encoder, {n/1e3:.0f}k weights, {model.net.dim}-d, trained on scenes with descriptions",
-                command="invariant-metrics weights train embedded-image", data=f"scenes of this package, seed {1000 + seed}, {steps} steps",
+    card = Card("embedded-image", f"image encoder, {n/1e3:.0f}k weights, {model.net.dim}-d, "
+                "trained on scenes with descriptions", command="invariant-metrics weights train "
+                "embedded-image", data=f"scenes of this package, seed {1000 + seed}, {steps} steps",
                 scores=image_encoder_scores(model, tests))
     return save_embedded("embedded-image", model.net.state_dict(), card, folder)

@@ -45,7 +45,8 @@ class Optim:
     clip: float = 1.0                           # longest gradient; inf for no limit
 
 # %% ../../nbs/training/020_loop.ipynb #4d0c5206
-def _stair(gone: float, n: int, final: float) -> float: # share of the run that is over, stairs, height of the last
+# share of the run that is over, stairs, height of the last
+def _stair(gone: float, n: int, final: float) -> float:
     return final ** (min(int(gone * n), n - 1) / (n - 1))
 
 def learning_rate(optim: Optim,
@@ -74,7 +75,8 @@ class Turn:
     optim: Optim = field(default_factory=Optim)
     name: str = "model"                     # in the log and in checkpoints
 
-    def parameters(self) -> dict[str, Tensor]: return {k: p for k, p in self.model.named_parameters() if p.requires_grad}
+    def parameters(self) -> dict[str, Tensor]:
+        return {k: p for k, p in self.model.named_parameters() if p.requires_grad}
 
 # %% ../../nbs/training/020_loop.ipynb #7b4126b6
 def weighted(terms: Terms) -> dict[str, tuple[float, Tensor]]:
@@ -151,13 +153,16 @@ class FitPlan:
 
     def numbers(self, start: int) -> Iterator[int]:
         "The numbers of this process's batches from step `start` on."
-        return (i * self.world + self.rank for i in range(start * self.accumulate, self.steps * self.accumulate))
+        return (i * self.world + self.rank
+                for i in range(start * self.accumulate, self.steps * self.accumulate))
 
 # %% ../../nbs/training/020_loop.ipynb #2c7b1746
-def check_terms_finite(step: int, turn: str, values: Mapping[str, float], path: Path | None, # of the last checkpoint
-                 keep: Callable[[], Path | None] | None = None,                        # saves where the run stands; None: nothing to save
-                ) -> None:
-    "Raises InputError, naming step, term and the file of the last good state, when a value is NaN or infinite."
+def check_terms_finite(
+    step: int, turn: str, values: Mapping[str, float], path: Path | None, # of the last checkpoint
+    keep: Callable[[], Path | None] | None = None, # saves where the run stands; None: nothing to save
+) -> None:
+    """Raises InputError, naming step, term and the file of the last good state, when a value is NaN or
+    infinite."""
     for term, value in values.items():
         if math.isfinite(value): continue
         path = (keep and keep()) or path
@@ -168,22 +173,26 @@ def check_terms_finite(step: int, turn: str, values: Mapping[str, float], path: 
 # %% ../../nbs/training/020_loop.ipynb #df990865
 def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], plan: FitPlan,
                     scaler: GradScaler) -> dict[str, tuple[float, Tensor]]: # mean terms
-    "Add up the scaled gradient of one turn's mean loss over batches (number -> batch) and return its terms as (weight, value)."
+    """Add up the scaled gradient of one turn's mean loss over batches (number -> batch) and return its terms
+    as (weight, value)."""
     device, sums = next(p.device for p in turn.model.parameters() if p.requires_grad), {}
     half = PRECISIONS[plan.precision]
     for number, batch in batches.items():
-        with seeded(plan.seed, turn.name, number, device=device), torch.autocast(device.type, half, enabled=half is not None):
+        with seeded(plan.seed, turn.name, number, device=device), torch.autocast(device.type, half,
+                enabled=half is not None):
             terms = weighted(turn.loss(network, batch))
             loss = total(terms) / len(batches)
         scaler.scale(loss).backward()
-        for k, (w, t) in terms.items(): sums[k] = (w, sums.get(k, (w, 0.0))[1] + t.detach().float() / len(batches))
+        for k, (w, t) in terms.items():
+            sums[k] = (w, sums.get(k, (w, 0.0))[1] + t.detach().float() / len(batches))
     return sums
 
 def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int, Any], step: int, plan: FitPlan,
               keep: Callable[[], Path | None] | None = None, # as in `check_terms_finite`
               scaler: GradScaler | None = None,              # of a run in fp16
              ) -> list[tuple]: # rows of the log
-    "Move one turn's parameters once; raises InputError, and moves nothing, if a term or the gradient is not finite."
+    """Move one turn's parameters once; raises InputError, and moves nothing, if a term or the gradient is not
+    finite."""
     group, scaler = optimizer.param_groups[0], scaler or GradScaler("cpu", enabled=False)
     optimizer.zero_grad(set_to_none=True)
     sums = gather_gradient(turn, network, batches, plan, scaler)
@@ -217,20 +226,25 @@ def only(turn: Turn, turns: Sequence[Turn]) -> Iterator[None]:
         for p in others: p.requires_grad_(True)
 
 # %% ../../nbs/training/020_loop.ipynb #a610e5ea
-def take_step(turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
-              batches: Mapping[int, Any], step: int, plan: FitPlan,
-              keep: Callable[[], Path | None] | None = None,
-              scalers: Sequence[GradScaler | None] = (), # theirs, in fp16
-             ) -> list[tuple]: # rows of the log
-    "Let all turns move once, in their order, on the same batches; the first one finds everything as the last step left it, and may `keep` it."
+def take_step(
+    turns: Sequence[Turn], networks: Sequence[Callable], optimizers: Sequence[torch.optim.Optimizer],
+    batches: Mapping[int, Any], step: int, plan: FitPlan,
+    keep: Callable[[], Path | None] | None = None,
+    scalers: Sequence[GradScaler | None] = (), # theirs, in fp16
+) -> list[tuple]: # rows of the log
+    """Let all turns move once, in their order, on the same batches; the first one finds everything as the
+    last step left it, and may `keep` it."""
     rows = []
     scalers = scalers or [None]*len(turns)
     for i, (turn, network, optimizer, scaler) in enumerate(zip(turns, networks, optimizers, scalers)):
-        with only(turn, turns): rows += take_turn(turn, network, optimizer, batches, step, plan, None if i else keep, scaler)
+        with only(turn, turns):
+            rows += take_turn(turn, network, optimizer, batches, step, plan, None if i else keep, scaler)
     return rows
 
-def _stopped(plan: FitPlan, models: Mapping, movers: Mapping, step: int, *rest) -> Path | None: # where it lies; rest: of `save_state`
-    if not plan.path or not all(t.isfinite().all() for m in models.values() for t in m.state_dict().values()): return None
+# where it lies; rest: of `save_state`
+def _stopped(plan: FitPlan, models: Mapping, movers: Mapping, step: int, *rest) -> Path | None:
+    if not plan.path or not all(t.isfinite().all() for m in models.values() for t in m.state_dict().values()):
+        return None
     path = plan.path.with_name("stopped.safetensors")
     if plan.rank == 0: save_state(path, models, movers, step, *rest)
     return path
@@ -243,33 +257,41 @@ def _agreed(pressed: list, plan: FitPlan, device: torch.device) -> bool: # the s
 LOG_COLUMNS = ["step", "turn", "term", "weight", "value"]
 LOOP_TERMS = ("gradient", "loss scale", "skipped") # what the loop adds to the log; the last two in fp16
 
-def fit(turns: Turn | Sequence[Turn],        # what moves; several turns alternate within each step
-        batches: Callable[[int], Any],       # batch number -> batch: the same number, the same batch
-        steps: int,                          # of the whole run
-        *,
-        folder: str | Path | None = None,    # where checkpoint.safetensors is kept; None keeps nothing
-        resume: bool = True,                 # go on from the folder's checkpoint, if there is one
-        save_every: int = 200,               # steps between checkpoints; one is always written at the end
-        accumulate: int = 1,                 # batches a process gathers for one step
-        seed: int = 0,                       # of what losses draw at random (dropout, noise)
-        precision: str = "auto",             # of PRECISIONS; auto is bf16 on an accelerator, fp32 elsewhere
-        compile: bool = False,               # run the networks through torch.compile
-        workers: int = 0,                    # threads that prepare batches in advance
-        settings: Mapping | None = None,     # whatever else has to agree when a run goes on, e.g. the weight of a term
-        desc: str = "train",                 # before the progress bar
-       ) -> pd.DataFrame:                    # columns step, turn, term, weight, value
-    "Train in place and return the log; raises InputError on a value that is not finite or a checkpoint of another run."
+def fit(
+    turns: Turn | Sequence[Turn],        # what moves; several turns alternate within each step
+    batches: Callable[[int], Any],       # batch number -> batch: the same number, the same batch
+    steps: int,                          # of the whole run
+    *, folder: str | Path | None = None, # where checkpoint.safetensors is kept; None keeps nothing
+    resume: bool = True,                 # go on from the folder's checkpoint, if there is one
+    save_every: int = 200,               # steps between checkpoints; one is always written at the end
+    accumulate: int = 1,                 # batches a process gathers for one step
+    seed: int = 0,                       # of what losses draw at random (dropout, noise)
+    precision: str = "auto",             # of PRECISIONS; auto is bf16 on an accelerator, fp32 elsewhere
+    compile: bool = False,               # run the networks through torch.compile
+    workers: int = 0,                    # threads that prepare batches in advance
+    # whatever else has to agree when a run goes on, e.g. the weight of a term
+    settings: Mapping | None = None,
+    desc: str = "train",                 # before the progress bar
+) -> pd.DataFrame: # columns step, turn, term, weight, value
+    """Train in place and return the log; raises InputError on a value that is not finite or a checkpoint of
+    another run."""
     turns, (rank, world) = [turns] if isinstance(turns, Turn) else list(turns), processes()
     device = next(iter(turns[0].parameters().values())).device
-    precision, path = chosen_precision(precision, device), Path(folder) / "checkpoint.safetensors" if folder else None
+    precision = chosen_precision(precision, device)
+    path = Path(folder) / "checkpoint.safetensors" if folder else None
     plan = FitPlan(steps, seed, accumulate, precision, rank, world, path)
-    optimizers = [torch.optim.AdamW(t.parameters().values(), t.optim.lr, t.optim.betas, weight_decay=t.optim.weight_decay) for t in turns]
+    optimizers = [torch.optim.AdamW(t.parameters().values(), t.optim.lr, t.optim.betas,
+                                    weight_decay=t.optim.weight_decay) for t in turns]
     scalers = [GradScaler(device.type) for _ in turns] if precision == "fp16" else []
     half = {"bf16": precision == "bf16", **({"fp16": True} if scalers else {})}
-    known = run_settings(turns, {"steps": steps, "seed": seed, "batches per step": accumulate * world, **half, **(settings or {})})
+    known = run_settings(turns, {"steps": steps, "seed": seed, "batches per step": accumulate * world, **half,
+                                 **(settings or {})})
     names = [t.name for t in turns]
-    models, movers, scales = {t.name: t.model for t in turns}, dict(zip(names, optimizers)), dict(zip(names, scalers))
-    start, log = restore(path, models, movers, known, scales) if folder and resume and path.exists() else (0, [])
+    models = {t.name: t.model for t in turns}
+    movers = dict(zip(names, optimizers))
+    scales = dict(zip(names, scalers))
+    start, log = (restore(path, models, movers, known, scales) if folder and resume and path.exists()
+                  else (0, []))
     for turn in turns: same_start(turn.model.train(), world)
     networks = [torch.compile(t.model) if compile else t.model for t in turns]
     coming = zip(plan.numbers(start), prepare_ahead(batches, plan.numbers(start), workers))

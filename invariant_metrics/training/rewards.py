@@ -22,7 +22,8 @@ from .self_critical import Reward, mix_rewards
 
 # %% ../../nbs/training/140_rewards.ipynb #72b2a7d6
 class ClipReward:
-    "How well captions fit their pictures (CLIPScore, Hessel et al. 2021), and with references also what people say (RefCLIPScore)."
+    """How well captions fit their pictures (CLIPScore, Hessel et al. 2021), and with references also what
+    people say (RefCLIPScore)."""
     sees_pictures = True
 
     def __init__(self, model: ImageText,     # any CLIP, or a light one
@@ -35,13 +36,16 @@ class ClipReward:
         self.cut = 0                       # captions that were longer than the model reads
 
     @property
-    def name(self) -> str: return f"{'ref' if self.references else ''}{'l-' if self.model.name == 'lclip' else ''}clipscore"
+    def name(self) -> str:
+        return f"{'ref' if self.references else ''}{'l-' if self.model.name == 'lclip' else ''}clipscore"
 
-    def vectors(self, texts: Sequence[str]) -> tuple[Tensor, int]: # (N, d) of length 1; and how many were too long
+    def vectors(self, texts: Sequence[str],
+               ) -> tuple[Tensor, int]: # (N, d) of length 1; and how many were too long
         "Texts encoded now, whatever was encoded before, in the model's own precision."
         alone = replace(self.model, held={}) # the same networks, another memory
         read = [" ".join(text.replace(UNKNOWN, " ").split()) for text in texts] # ⁇ is no word of any model
-        with torch.autocast(torch.device(self.model.device).type, enabled=False): return alone.texts(read, self.prefix, self.long)
+        with torch.autocast(torch.device(self.model.device).type, enabled=False):
+            return alone.texts(read, self.prefix, self.long)
 
     def remember(self, references: Sequence[Sequence[str]]) -> None:
         "Encode references now, so that a run which goes on finds the same vectors."
@@ -51,49 +55,62 @@ class ClipReward:
     def seen(self, pictures: Sequence[Tensor]) -> Tensor: # (N, d) of length 1
         "Vectors of pictures; raises InputError on vectors of another space."
         if any(p.ndim != 1 for p in pictures):
-            with torch.autocast(torch.device(self.model.device).type, enabled=False): return self.model.images(pictures)
+            with torch.autocast(torch.device(self.model.device).type, enabled=False):
+                return self.model.images(pictures)
         return torch.stack([p.double().cpu() for p in pictures])
 
-    def __call__(self, texts: Sequence[str], references: Sequence[Sequence[str]], pictures: Sequence[Tensor]) -> np.ndarray: # (N,)
+    # (N,)
+    def __call__(self, texts: Sequence[str], references: Sequence[Sequence[str]],
+                 pictures: Sequence[Tensor]) -> np.ndarray:
         captions, over = self.vectors(texts)
         self.cut += over
         fits = clip_scores(self.seen(pictures), captions)
         if not self.references: return fits.numpy()
         self.remember(references)
-        return harmonic_mean(fits, reference_scores(captions, [torch.stack([self.known[r] for r in refs]) for refs in references])).numpy()
+        return harmonic_mean(fits, reference_scores(captions,
+            [torch.stack([self.known[r] for r in refs]) for refs in references])).numpy()
 
 # %% ../../nbs/training/140_rewards.ipynb #a2bf4caa
-def reward_deviations(rewards: Mapping[str, Reward],               # by name
-                      references: Sequence[Sequence[str]],         # (M,) of the training set, two at least for each that counts
-                      pictures: Sequence | None = None,            # (M,) for rewards that see them
-                      most: int = 500, seed: int = 0,              # pictures that are drawn
-                     ) -> dict[str, float]:
-    "The standard deviation of each reward on references, each judged against the others of its picture; raises InputError where there is none."
+def reward_deviations(
+    rewards: Mapping[str, Reward],       # by name
+    references: Sequence[Sequence[str]], # (M,) of the training set, two at least for each that counts
+    pictures: Sequence | None = None,    # (M,) for rewards that see them
+    most: int = 500, seed: int = 0,      # pictures that are drawn
+) -> dict[str, float]:
+    """The standard deviation of each reward on references, each judged against the others of its picture;
+    raises InputError where there is none."""
     several = [i for i, refs in enumerate(references) if len(refs) > 1]
-    if len(several) < 2: raise InputError(f"normalized scales need pictures with two captions or more; there are {len(several)}; use scales='raw'")
+    if len(several) < 2:
+        raise InputError("normalized scales need pictures with two captions or more; "
+                         f"there are {len(several)}; use scales='raw'")
     drawn = sorted(rng(seed, "scales").permutation(several)[:most].tolist())
     texts, others = [references[i][0] for i in drawn], [list(references[i][1:]) for i in drawn]
     shown = None if pictures is None else [pictures[i] for i in drawn]
-    found = mix_rewards({name: (reward, 0.0) for name, reward in rewards.items()}, texts, others, [True]*len(texts), shown)
+    found = mix_rewards({name: (reward, 0.0) for name, reward in rewards.items()}, texts, others,
+                        [True]*len(texts), shown)
     out = {name: float(np.std(found[name], ddof=1)) for name in rewards}
-    if flat := [name for name, s in out.items() if not s > 0]: raise InputError(f"reward {flat[0]!r} is the same for all references; use scales='raw'")
+    if flat := [name for name, s in out.items() if not s > 0]:
+        raise InputError(f"reward {flat[0]!r} is the same for all references; use scales='raw'")
     return out
 
 # %% ../../nbs/training/140_rewards.ipynb #30816203
 SCALES = ("raw", "normalized")
 
-def mixed_reward(clip_weight: float,                    # a: 0 is CIDEr-D alone, 1 the CLIP alone
-                 model: ImageText,
-                 captions: Sequence[Sequence[str]],     # (M,) references of the training set: rare words and scales
-                 pictures: Sequence | None = None,      # (M,) of the training set, for normalized scales
-                 references: bool = False,              # RefCLIPScore (the paper's Eq. 4) instead of CLIPScore (Eq. 3)
-                 scales: str = "raw",                   # or "normalized"
-                ) -> dict[str, tuple[Reward, float]]:   # name -> (reward, weight)
-    "CIDEr-D and CLIPScore, weighted 1 − a and a; raises InputError on a weight outside [0, 1] and unknown scales."
+def mixed_reward(
+    clip_weight: float,                # a: 0 is CIDEr-D alone, 1 the CLIP alone
+    model: ImageText,
+    captions: Sequence[Sequence[str]], # (M,) references of the training set: rare words and scales
+    pictures: Sequence | None = None,  # (M,) of the training set, for normalized scales
+    references: bool = False,          # RefCLIPScore (the paper's Eq. 4) instead of CLIPScore (Eq. 3)
+    scales: str = "raw",               # or "normalized"
+) -> dict[str, tuple[Reward, float]]: # name -> (reward, weight)
+    """CIDEr-D and CLIPScore, weighted 1 − a and a; raises InputError on a weight outside [0, 1] and unknown
+    scales."""
     check_range("clip_weight", clip_weight, 0, 1)
     if scales not in SCALES: raise unknown("scale of rewards", scales, SCALES)
     clip = ClipReward(model, references)
     rewards = {"cider-d": cider_reward(captions), clip.name: clip}
-    spread = dict.fromkeys(rewards, 1.0) if scales == "raw" else reward_deviations(rewards, captions, pictures)
+    spread = (dict.fromkeys(rewards, 1.0) if scales == "raw"
+              else reward_deviations(rewards, captions, pictures))
     weights = {"cider-d": 1 - clip_weight, clip.name: clip_weight}
     return {name: (reward, weights[name]/spread[name]) for name, reward in rewards.items()}

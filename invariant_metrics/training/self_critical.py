@@ -25,24 +25,31 @@ from ..models.text import BOS, EOS, Generated, Vocabulary, evaluating, policy
 from .text import predict_text, text_loss
 
 # %% ../../nbs/training/090_self_critical.ipynb #72252769
-Reward = Callable[..., np.ndarray] # (texts, references) -> (N,), higher is better; with `sees_pictures` (texts, references, pictures)
+# (texts, references) -> (N,), higher is better; with `sees_pictures` (texts, references, pictures)
+Reward = Callable[..., np.ndarray]
 
 # %% ../../nbs/training/090_self_critical.ipynb #a04beae2
 def call_reward(name: str, reward: Reward, texts: Sequence[str], references: Sequence[Sequence[str]],
                 complete: Sequence[bool],          # which texts came to an end
                 pictures: Sequence | None = None,  # (N,) for rewards that see them
                ) -> np.ndarray:                    # (N,) float64
-    "What one reward says of texts; raises InputError, naming it, on missing pictures, other shapes and values that are not finite."
+    """What one reward says of texts; raises InputError, naming it, on missing pictures, other shapes and
+    values that are not finite."""
     shown = list(texts)
     if getattr(reward, "marks_end", False):
         closed = {id(r): mark_ends(r) for r in references}
         shown = [f"{text} {END}" if whole else text for text, whole in zip(texts, complete)]
         references = [closed[id(r)] for r in references]
     looks = getattr(reward, "sees_pictures", False)
-    if looks and pictures is None: raise InputError(f"reward {name!r} looks at pictures, and there are none; give text_batches pictures=…")
-    value = np.asarray(reward(shown, references, pictures) if looks else reward(shown, references), np.float64)
-    if value.shape != (len(texts),): raise InputError(f"reward {name!r} gave {value.shape} numbers for {len(texts)} texts")
-    if not np.isfinite(value).all(): raise InputError(f"reward {name!r} is not finite for {texts[int(np.argmin(np.isfinite(value)))]!r}")
+    if looks and pictures is None:
+        raise InputError(f"reward {name!r} looks at pictures, and there are none; "
+                         "give text_batches pictures=…")
+    value = np.asarray(reward(shown, references, pictures) if looks else reward(shown, references),
+                       np.float64)
+    if value.shape != (len(texts),):
+        raise InputError(f"reward {name!r} gave {value.shape} numbers for {len(texts)} texts")
+    if not np.isfinite(value).all():
+        raise InputError(f"reward {name!r} is not finite for {texts[int(np.argmin(np.isfinite(value)))]!r}")
     return value
 
 def mix_rewards(rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, weight)
@@ -51,7 +58,8 @@ def mix_rewards(rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, 
           pictures: Sequence | None = None,            # (N,) for rewards that see them
          ) -> dict[str, np.ndarray]:                   # name -> (N,), and "reward", the weighted sum
     "Each reward on its own scale, and their sum; raises InputError as `call_reward` does."
-    out = {name: call_reward(name, reward, texts, references, complete, pictures) for name, (reward, _) in rewards.items()}
+    out = {name: call_reward(name, reward, texts, references, complete, pictures)
+           for name, (reward, _) in rewards.items()}
     return {**out, "reward": sum(weight*out[name] for name, (_, weight) in rewards.items())}
 
 # %% ../../nbs/training/090_self_critical.ipynb #b72df5c6
@@ -62,10 +70,12 @@ def advantage_loss(log_probs: Tensor,  # (N, T) of the words drawn, with a gradi
                    advantage: Tensor,  # (N,)
                    per: str = "word",  # or "text"
                   ) -> Tensor:         # scalar
-    "Minus the advantage-weighted log-probability, per word (Rennie et al. 2017) or per text; raises InputError on another `per`."
+    """Minus the advantage-weighted log-probability, per word (Rennie et al. 2017) or per text; raises
+    InputError on another `per`."""
     if per not in ("word", "text"): raise unknown("per", per, ("word", "text"))
     mask = mask.to(log_probs)
-    return -(log_probs*mask*advantage.to(log_probs)[:, None]).sum()/(mask.sum() if per == "word" else len(mask))
+    return -(log_probs*mask*advantage.to(log_probs)[:, None]).sum()/(mask.sum() if per == "word"
+        else len(mask))
 
 def leave_one_out_baseline(rewards: Tensor) -> Tensor: # (N, k) -> (N, k)
     "For each of k rewards the mean of the others."
@@ -76,7 +86,8 @@ def draw_texts(model: nn.Module, batch: Mapping, generator: torch.Generator, bas
         ) -> tuple[Generated, Generated | None]: # (N·samples) drawn texts, and for the greedy baseline (N) greedy ones
     "Texts to be judged; raises InputError where the baseline cannot be formed."
     if baseline not in BASELINES: raise unknown("baseline", baseline, BASELINES)
-    if samples < (2 if baseline == "leave-one-out" else 1): raise InputError(f"a {baseline} baseline needs more than {samples} samples")
+    if samples < (2 if baseline == "leave-one-out" else 1):
+        raise InputError(f"a {baseline} baseline needs more than {samples} samples")
     drawn = model.generate(batch, length, sample=generator, samples=samples)
     return drawn, model.generate(batch, length) if baseline == "greedy" else None
 
@@ -96,7 +107,8 @@ def repeated_pairs(texts: Generated) -> float:
     "`pair_repetition` of generated texts, up to their end."
     return pair_repetition([row[:row.index(EOS)] if EOS in row else row for row in texts.tokens.tolist()])
 
-def scored_log_probs(model: nn.Module, batch: Mapping, drawn: Generated, samples: int) -> Tensor: # (N·samples, T), with a gradient
+def scored_log_probs(model: nn.Module, batch: Mapping, drawn: Generated, samples: int,
+                    ) -> Tensor: # (N·samples, T), with a gradient
     "The drawn words' log-probabilities, from feeding them in; in evaluation mode."
     with evaluating(model):
         memory, mask = (m.repeat_interleave(samples, 0) for m in model.memory(batch))
@@ -104,16 +116,18 @@ def scored_log_probs(model: nn.Module, batch: Mapping, drawn: Generated, samples
     return policy(logits).gather(2, drawn.tokens[..., None])[..., 0].where(drawn.mask, 0.0)
 
 # %% ../../nbs/training/090_self_critical.ipynb #5bd4e08f
-def self_critical(model: nn.Module,                           # a TextGenerator
-                  batch: Mapping,                             # its inputs, "references", and "pictures" for rewards that see them
-                  rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, weight), on their raw scales
-                  generator: torch.Generator,                 # texts are drawn from it
-                  baseline: str = "greedy",                   # or "leave-one-out"
-                  samples: int = 5,                           # texts drawn for each item
-                  length: int = 24, per: str = "word",
-                 ) -> dict[str, Tensor]: # "self-critical", the loss; "reward", each reward's mean, "length" and "rep-2"
+def self_critical(
+    model: nn.Module,                            # a TextGenerator
+    batch: Mapping, # its inputs, "references", and "pictures" for rewards that see them
+    rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, weight), on their raw scales
+    generator: torch.Generator,                  # texts are drawn from it
+    baseline: str = "greedy",                    # or "leave-one-out"
+    samples: int = 5,                            # texts drawn for each item
+    length: int = 24, per: str = "word",
+) -> dict[str, Tensor]: # "self-critical", the loss; "reward", each reward's mean, "length" and "rep-2"
     "The policy-gradient loss of a batch and what to watch; raises InputError on a batch without references."
-    if "references" not in batch: raise InputError("self-critical training needs batch['references']; see text_batches")
+    if "references" not in batch:
+        raise InputError("self-critical training needs batch['references']; see text_batches")
     drawn, greedy = draw_texts(model, batch, generator, baseline, samples, length)
     pictures = batch.get("pictures")
     references = [r for r in batch["references"] for _ in range(samples)]
@@ -121,7 +135,9 @@ def self_critical(model: nn.Module,                           # a TextGenerator
     found = reward_texts(model, drawn, references, rewards, of_drawn)
     value = torch.from_numpy(found["reward"]).view(-1, samples)
     if greedy is None: base = leave_one_out_baseline(value)
-    else: base = torch.from_numpy(reward_texts(model, greedy, batch["references"], rewards, pictures)["reward"])[:, None]
+    else:
+        base = torch.from_numpy(reward_texts(model, greedy, batch["references"], rewards,
+                                             pictures)["reward"])[:, None]
     log_probs = scored_log_probs(model, batch, drawn, samples)
     loss = advantage_loss(log_probs, drawn.mask, (value - base).flatten().to(log_probs.device), per)
     seen = {k: float(v.mean()) for k, v in found.items()} | {"rep-2": repeated_pairs(drawn),
@@ -142,17 +158,20 @@ class RepetitionAlarm:
         "Whether a step is above the limit; the first one is told on standard error."
         above = rate > self.limit
         if above and not self.rang:
-            print(f"warning: generated texts repeat themselves: {rate:.0%} of their pairs of words, {self.usual:.0%} in the references; "
-                  "the reward is being cheated", file=sys.stderr, flush=True)
+            print(f"warning: generated texts repeat themselves: {rate:.0%} of their pairs of words, "
+                  f"{self.usual:.0%} in the references; " "the reward is being cheated", file=sys.stderr,
+                  flush=True)
             self.rang = True
         return above
 
     def report(self, log: pd.DataFrame) -> dict[str, Any]: # the log of `fit`
-        "What a run should say of itself: limit, usual and last rate, whether it rang, at which step first, in how many steps."
+        """What a run should say of itself: limit, usual and last rate, whether it rang, at which step first,
+        in how many steps."""
         rates = log[log["term"] == "rep-2"].sort_values("step")
         above = rates["step"][rates["value"] > self.limit]
-        return {"usual": self.usual, "limit": self.limit, "last": float(rates["value"].tail(10).mean()), "rang": bool(len(above)),
-                "first step": int(above.iloc[0]) if len(above) else None, "steps above": len(above), "steps": len(rates)}
+        return {"usual": self.usual, "limit": self.limit, "last": float(rates["value"].tail(10).mean()),
+                "rang": bool(len(above)), "first step": int(above.iloc[0]) if len(above) else None,
+                "steps above": len(above), "steps": len(rates)}
 
 # %% ../../nbs/training/090_self_critical.ipynb #f5aaeb95
 WATCHED = ("self-critical", "reward", "length", "rep-2", "collapse", "gradient") # names in the log
@@ -160,20 +179,24 @@ WATCHED = ("self-critical", "reward", "length", "rep-2", "collapse", "gradient")
 class SelfCriticalLoss:
     "A self-critical term, alone or added to the terms of another loss."
     def __init__(self, rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, weight)
-                 alpha: float = 1.0,              # weight of the self-critical term
-                 task: Callable | None = None,    # (model, batch) -> terms, e.g. an AugmentedLoss
+                 alpha: float = 1.0,                                # weight of the self-critical term
+                 task: Callable | None = None, # (model, batch) -> terms, e.g. an AugmentedLoss
                  baseline: str = "greedy", samples: int = 5, length: int = 24, per: str = "word",
-                 alarm: RepetitionAlarm | None = None): # its answer is logged as "collapse": 1 above the limit, else 0
+                 alarm: RepetitionAlarm | None = None
+                ): # its answer is logged as "collapse": 1 above the limit, else 0
         if not rewards: raise InputError("self-critical training needs at least one reward")
         if not 0 <= alpha < math.inf: raise InputError(f"alpha is finite and not below 0, not {alpha}")
-        self._refuse(rewards, {*WATCHED, "task", *getattr(task, "invariants", ()), *getattr(task, "others", ())})
+        self._refuse(rewards,
+                     {*WATCHED, "task", *getattr(task, "invariants", ()), *getattr(task, "others", ())})
         self.rewards, self.alpha, self.task = dict(rewards), alpha, task
         self.alarm = alarm
         self.options = {"baseline": baseline, "samples": samples, "length": length, "per": per}
 
     @staticmethod
     def _refuse(names, taken) -> None:
-        if both := sorted({*names} & {*taken}): raise InputError(f"a reward and another term are both called {both[0]!r}: give the reward another name")
+        if both := sorted({*names} & {*taken}):
+            raise InputError(f"a reward and another term are both called {both[0]!r}: "
+                             "give the reward another name")
 
     def __call__(self, model: nn.Module, batch: Mapping) -> dict: # name -> (weight, scalar)
         task, device = dict(self.task(model, batch)) if self.task else {}, next(model.parameters()).device
@@ -182,13 +205,15 @@ class SelfCriticalLoss:
         with torch.set_grad_enabled(self.alpha != 0 and torch.is_grad_enabled()):
             found = self_critical(model, batch, self.rewards, generator, **self.options)
         if self.alarm is not None: found["collapse"] = torch.tensor(float(self.alarm(float(found["rep-2"]))))
-        terms = {name: (self.alpha if name == "self-critical" else 0.0, value) for name, value in found.items()}
+        terms = {name: (self.alpha if name == "self-critical" else 0.0, value)
+                 for name, value in found.items()}
         return task | terms
 
     @property
     def settings(self) -> dict:
         "What shapes this loss, for `fit(settings=…)`."
-        mine = {"self-critical": self.alpha, **self.options, **{f"reward {k}": w for k, (_, w) in self.rewards.items()}}
+        mine = {"self-critical": self.alpha, **self.options,
+                **{f"reward {k}": w for k, (_, w) in self.rewards.items()}}
         return {**getattr(self.task, "settings", {}), **mine}
 
 # %% ../../nbs/training/090_self_critical.ipynb #90c9db39
@@ -202,17 +227,23 @@ class WeightedLoss:
         self.reward, self.alpha, self.smoothing, self.length = reward, alpha, smoothing, length
 
     def __call__(self, model: nn.Module, batch: Mapping) -> dict: # name -> (weight, scalar)
-        if "references" not in batch: raise InputError("the weights of texts need batch['references']; see text_batches")
+        if "references" not in batch:
+            raise InputError("the weights of texts need batch['references']; see text_batches")
         logits = predict_text(model, batch)
         greedy = model.generate(batch, self.length)
-        found = reward_texts(model, greedy, batch["references"], {"own": (self.reward, 1.0)}, batch.get("pictures"))["reward"]
+        found = reward_texts(model, greedy, batch["references"], {"own": (self.reward, 1.0)},
+                             batch.get("pictures"))["reward"]
         violation = -torch.from_numpy(found).to(logits.device, torch.float32)
         weights = 1 + self.alpha*violation
-        if (weights < 0).any(): raise InputError(f"a reward of {found.max():g} gives a text a weight below 0: shift the reward to at most 0, or lower alpha")
-        return {"task": (1.0, text_loss(logits, batch["tokens"], self.smoothing, weights)), "violation": (0.0, violation.mean())}
+        if (weights < 0).any():
+            raise InputError(f"a reward of {found.max():g} gives a text a weight below 0: "
+                             "shift the reward to at most 0, or lower alpha")
+        return {"task": (1.0, text_loss(logits, batch["tokens"], self.smoothing, weights)),
+                "violation": (0.0, violation.mean())}
 
     @property
     def settings(self) -> dict:
         "What shapes this loss, for `fit(settings=…)`."
         name = getattr(self.reward, "__qualname__", type(self.reward).__name__)
-        return {"task loss": f"text-weighted-smoothing-{self.smoothing:g}", "alpha violation": self.alpha, "length": self.length, "reward": name}
+        return {"task loss": f"text-weighted-smoothing-{self.smoothing:g}", "alpha violation": self.alpha,
+                "length": self.length, "reward": name}

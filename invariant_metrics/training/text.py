@@ -26,26 +26,32 @@ def text_loss(logits: Tensor,          # (N, T − 1, V), as a generator's forwa
               smoothing: float = 0.1,  # ε, the share given to other words; 0 is plain cross-entropy
               weights: Tensor | None = None, # (N,) of each text; None is 1 for all
              ) -> Tensor:              # scalar
-    "Mean label-smoothed cross-entropy per word (in fairseq's form, Ott et al. 2019); raises InputError on shapes that do not fit."
+    """Mean label-smoothed cross-entropy per word (in fairseq's form, Ott et al. 2019); raises InputError on
+    shapes that do not fit."""
     wanted = (tokens.shape[0], tokens.shape[1] - 1)
-    if logits.shape[:2] != wanted: raise InputError(f"logits {tuple(logits.shape)} do not belong to tokens {tuple(tokens.shape)}: expected {(*wanted, 'V')}")
+    if logits.shape[:2] != wanted:
+        raise InputError(f"logits {tuple(logits.shape)} do not belong to tokens {tuple(tokens.shape)}: "
+                         f"expected {(*wanted, 'V')}")
     truth, each = tokens[:, 1:], smoothing/(logits.shape[-1] - 1)
     there, log_probs = truth != PAD, F.log_softmax(logits.float(), -1)
     loss = -(1 - smoothing - each)*log_probs.gather(2, truth[..., None])[..., 0]
     if smoothing: loss = loss - each*log_probs.sum(-1)
     if weights is not None:
-        if weights.shape != tokens.shape[:1]: raise InputError(f"{len(tokens)} texts need as many weights, not {tuple(weights.shape)}")
+        if weights.shape != tokens.shape[:1]:
+            raise InputError(f"{len(tokens)} texts need as many weights, not {tuple(weights.shape)}")
         loss = loss*weights.to(loss)[:, None]
     return loss[there].mean()
 
 # %% ../../nbs/training/080_text.ipynb #91bf0777
-def predict_text(model: nn.Module, batch: Mapping) -> Tensor: return model(batch, batch["tokens"]) # (N, T − 1, V) logits
+def predict_text(model: nn.Module, batch: Mapping) -> Tensor: # (N, T − 1, V) logits
+    return model(batch, batch["tokens"])
 
 def word_mask(tokens: Tensor) -> Tensor: return (tokens != PAD) & (tokens != BOS) & (tokens != EOS)
 
 def soft_view(logits: Tensor, batch: Mapping) -> SoftTexts:
     "The soft texts that a network is about to say, in float32."
-    with torch.autocast(logits.device.type, enabled=False): return SoftTexts(logits.float().softmax(-1), word_mask(batch["tokens"][:, 1:]))
+    with torch.autocast(logits.device.type, enabled=False):
+        return SoftTexts(logits.float().softmax(-1), word_mask(batch["tokens"][:, 1:]))
 
 def soft_texts(tokens: Tensor, # (N, T) BOS … EOS PAD
                entries: int,   # of the vocabulary
@@ -58,18 +64,24 @@ def soft_truth(batch: Mapping) -> SoftTexts: return soft_texts(batch["tokens"], 
 # %% ../../nbs/training/080_text.ipynb #f26b4922
 class TextTargets(TargetCache):
     "g of the true texts, computed once through the bridge that predictions take, and looked up by number."
-    def __init__(self, invariant: Invariant,   # bound to the vocabulary
-                 tokens: Tensor,               # (N, T) BOS … EOS PAD
-                 entries: int,                 # of the vocabulary
-                 batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0, # MB; texts beyond are computed when asked for
-                 ahead: bool = True): # False: each text when it is first asked for
+    def __init__(
+        self, invariant: Invariant, # bound to the vocabulary
+        tokens: Tensor,             # (N, T) BOS … EOS PAD
+        entries: int,               # of the vocabulary
+        # MB; texts beyond are computed when asked for
+        batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0,
+        ahead: bool = True,
+    ): # False: each text when it is first asked for
         self.entries, self.asked, self.ahead = entries, {}, ahead
         super().__init__(invariant, tokens, batch, dtype, limit)
-        read = getattr(invariant.network, "length", tokens.shape[1]) # a reader cuts what is longer than it can read
-        self.along = self.values.ndim > 2 and self.values.shape[1] == min(tokens.shape[1] - 1, read) # a row per position
+        # a reader cuts what is longer than it can read
+        read = getattr(invariant.network, "length", tokens.shape[1])
+        # a row per position
+        self.along = self.values.ndim > 2 and self.values.shape[1] == min(tokens.shape[1] - 1, read)
 
     def _compute(self, tokens: Tensor) -> Tensor:
-        device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())), tokens.device)
+        device = next((t.device for t in (*self.invariant.parameters(), *self.invariant.buffers())),
+                      tokens.device)
         return self.invariant.value(soft_texts(tokens.to(device), self.entries)).to("cpu", self.dtype)
 
     def _fill(self, batch: int) -> None:
@@ -85,7 +97,8 @@ class TextTargets(TargetCache):
             out.append(value)
         return torch.stack(out).float()
 
-    def _alone(self, tokens: Tensor) -> Tensor: return self._compute(tokens if self.along else trimmed(tokens))[0]
+    def _alone(self, tokens: Tensor) -> Tensor:
+        return self._compute(tokens if self.along else trimmed(tokens))[0]
 
     def at(self, index: Tensor, length: int) -> Tensor: # length: positions of the batch
         "The values of these texts."
@@ -97,21 +110,24 @@ def trimmed(ids: Tensor) -> Tensor: # (n, T)
     "Without columns of nothing but padding at the end."
     return ids[:, :int((ids != PAD).any(0).sum())]
 
-def text_batches(inputs: Mapping[str, Tensor],             # (M, …) what texts are written from, e.g. {"source": ids}
-                 tokens: Tensor,                           # (N, T) the true texts, BOS … EOS PAD
-                 vocabulary: Vocabulary, size: int, seed: int = 0, # of the order
-                 caches: Mapping[str, TextTargets] | None = None,  # by invariant name, of the same texts
-                 owner: Tensor | None = None,              # (N,) whose text each is; None: text i belongs to input i
-                 references: Sequence[Sequence[str]] | None = None, # (M,) right answers to each input, for rewards
-                 pictures: Sequence | None = None,         # (M,) what rewards that look at pictures see: pixels, or vectors
-                ) -> Callable[[int], dict]:                # batch number -> inputs, "tokens", "entries", "targets", "references", "pictures"
+def text_batches(
+    inputs: Mapping[str, Tensor], # (M, …) what texts are written from, e.g. {"source": ids}
+    tokens: Tensor,                                    # (N, T) the true texts, BOS … EOS PAD
+    vocabulary: Vocabulary, size: int, seed: int = 0,  # of the order
+    caches: Mapping[str, TextTargets] | None = None,   # by invariant name, of the same texts
+    owner: Tensor | None = None, # (N,) whose text each is; None: text i belongs to input i
+    references: Sequence[Sequence[str]] | None = None, # (M,) right answers to each input, for rewards
+    pictures: Sequence | None = None, # (M,) what rewards that look at pictures see: pixels, or vectors
+) -> Callable[[int], dict]: # batch number -> inputs, "tokens", "entries", "targets", "references", "pictures"
     "Batches by number for `fit`; raises InputError where numbers of texts do not fit."
     given = {k: v for k, v in {"references": references, "pictures": pictures}.items() if v is not None}
     caches, owner = dict(caches or {}), torch.arange(len(tokens)) if owner is None else owner
     for name, found in {"owner": owner, **caches}.items():
-        if len(found) != len(tokens): raise InputError(f"{name!r} is of {len(found)} texts, the training set has {len(tokens)}")
+        if len(found) != len(tokens):
+            raise InputError(f"{name!r} is of {len(found)} texts, the training set has {len(tokens)}")
     for name, found in {**inputs, **given}.items():
-        if len(found) <= int(owner.max()): raise InputError(f"{name!r} has {len(found)} items, the texts belong to {int(owner.max()) + 1}")
+        if len(found) <= int(owner.max()):
+            raise InputError(f"{name!r} has {len(found)} items, the texts belong to {int(owner.max()) + 1}")
     pick = batch_indices(len(tokens), size, seed)
     def at(i: int) -> dict:
         index = pick(i)
@@ -130,15 +146,18 @@ def text_task(smoothing: float = 0.1) -> Callable[[Tensor, Mapping], Tensor]: # 
     task.__qualname__ = f"text-smoothing-{smoothing:g}" # what the settings of a run call it
     return task
 
-def augmented_text(vocabulary: Vocabulary,
-                   invariants: Mapping[str, tuple[Invariant, float]] | None = None, # name -> (text invariant, alpha)
-                   smoothing: float = 0.1,
-                   mode: str = "expected",    # of the bridge: or "straight-through", "gumbel"
-                  ) -> AugmentedLoss:
+def augmented_text(
+    vocabulary: Vocabulary,
+    invariants: Mapping[str, tuple[Invariant, float]] | None = None, # name -> (text invariant, alpha)
+    smoothing: float = 0.1,
+    mode: str = "expected", # of the bridge: or "straight-through", "gumbel"
+) -> AugmentedLoss:
     "The loss of a generator with this vocabulary; its `invariants` are bound."
-    bound = {name: (g.bind(vocabulary.words, mode=mode), alpha) for name, (g, alpha) in (invariants or {}).items()}
+    bound = {name: (g.bind(vocabulary.words, mode=mode), alpha)
+             for name, (g, alpha) in (invariants or {}).items()}
     return AugmentedLoss(bound, text_task(smoothing), predict_text, soft_view, soft_truth)
 
-def text_targets(loss: AugmentedLoss, tokens: Tensor, vocabulary: Vocabulary) -> dict[str, TextTargets]: # by invariant name
+def text_targets(loss: AugmentedLoss, tokens: Tensor, vocabulary: Vocabulary,
+                ) -> dict[str, TextTargets]: # by invariant name
     "Caches of g of the truth for every invariant of a loss."
     return {name: TextTargets(g, tokens, len(vocabulary)) for name, (g, _) in loss.invariants.items()}

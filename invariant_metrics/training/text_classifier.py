@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import few_threads, rng, torch_rng, unknown
-from ..worlds.bilingual import edits, make_sentences, write_sentence, meaning_sentiment, tagged
+from ..worlds.bilingual import (edits, make_sentences, write_sentence, meaning_sentiment,
+                                                tagged)
 from ..encoders.text import text_place
 from ..encoders.weights import Card, save_embedded
 from ..invariants.base import Invariant, epsilon, get_invariant
@@ -48,16 +49,19 @@ def make_word_pieces(folder: str | Path | None = None, # where the weights go; N
                      seed: int = 0,                    # nothing is drawn
                      checkpoints: str | Path | None = None, # unused: it takes seconds
                     ) -> Card:
-    "Reduce a public model's word embeddings and store them with their vocabulary; raises InputError without the extra minilm."
+    """Reduce a public model's word embeddings and store them with their vocabulary; raises InputError without
+    the extra minilm."""
     from safetensors import safe_open
     place = text_place(weights)
-    with safe_open(place.path/"model.safetensors", "pt") as file: vectors = file.get_tensor("embeddings.word_embeddings.weight")
+    with safe_open(place.path/"model.safetensors", "pt") as file:
+        vectors = file.get_tensor("embeddings.word_embeddings.weight")
     known = json.loads((place.path/"tokenizer.json").read_text())["model"]["vocab"]
     codes, scale, share = reduced(vectors, rank)
     state = {"codes": codes, "scale": scale, "vocabulary": pack(sorted(known, key=known.get))}
-    card = Card("word-pieces", f"{len(codes)} WordPieces, {rank} numbers each", license="Apache-2.0, derived from sentence-transformers/all-MiniLM-L6-v2",
-                command="invariant-metrics weights train word-pieces", data=f"the word embeddings of {place.name}, revision {place.revision}",
-                scores={"share of variance": round(share, 3)})
+    card = Card("word-pieces", f"{len(codes)} WordPieces, {rank} numbers each",
+                license="Apache-2.0, derived from sentence-transformers/all-MiniLM-L6-v2",
+                command="invariant-metrics weights train word-pieces", data="the word embeddings of "
+                f"{place.name}, revision {place.revision}", scores={"share of variance": round(share, 3)})
     return save_embedded("word-pieces", state, card, folder)
 
 # %% ../../nbs/training/100_text_classifier.ipynb #5612b9ec
@@ -98,9 +102,12 @@ def without_capitals(x: Tensor, generator: torch.Generator) -> Tensor: # (N, T, 
     keep = (torch.rand(len(x), 1, generator=generator) >= 0.3).to(x)
     return torch.cat([x[..., :-1], x[..., -1:]*keep[..., None]], -1)
 
-def strange(x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generator, # (N, T, r + 1), (N, T) numbers of TAGS
-           ) -> Tensor:
-    "Half of the words of names exchanged for unknown ones or for words of other names of their kind, and noise on all; capitals are kept."
+def strange(
+    # (N, T, r + 1), (N, T) numbers of TAGS
+    x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generator,
+) -> Tensor:
+    """Half of the words of names exchanged for unknown ones or for words of other names of their kind, and
+    noise on all; capitals are kept."""
     drawn = torch.randint(len(table.codes), (3, *tags.shape), generator=generator)
     kept = torch.arange(3)[:, None, None] <= torch.randint(3, tags.shape, generator=generator)
     unknown = ((table.codes[drawn]*kept[..., None]).sum(0)*table.scale)/kept.sum(0)[..., None]
@@ -113,35 +120,46 @@ def strange(x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generato
     vectors = torch.where(chosen, torch.where((draw < 0.25)[..., None], unknown, others), vectors)
     return torch.cat([vectors + 0.25*torch.randn(vectors.shape, generator=generator), x[..., -1:]], -1)
 
-def mixed_words(x: Tensor, y: Tensor | None, mask: Tensor, generator: torch.Generator, # (N, T, r), (N, T, C), (N, T)
-                least: float = 0.0) -> tuple[Tensor, Tensor | None]:
-    "Half of the words mixed with words from anywhere in the batch, labels alike; `least` of a word stays its own."
+def mixed_words(
+    x: Tensor, y: Tensor | None, mask: Tensor, generator: torch.Generator, # (N, T, r), (N, T, C), (N, T)
+    least: float = 0.0,
+) -> tuple[Tensor, Tensor | None]:
+    """Half of the words mixed with words from anywhere in the batch, labels alike; `least` of a word stays
+    its own."""
     there = mask.flatten().nonzero().flatten()
     other = there[torch.randint(len(there), mask.shape, generator=generator)]
     own = least + (1 - least)*torch.rand(mask.shape, generator=generator)
     own = torch.where((torch.rand(mask.shape, generator=generator) < 0.5) & mask, own, 1.)[..., None]
     return tuple(None if z is None else own*z + (1 - own)*z.flatten(0, 1)[other] for z in (x, y))
 
-def mixed_texts(x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def mixed_texts(
+    x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     "Half of the texts mixed whole with another: vectors, labels (N, C), and the mask of both together."
     n = len(x)
     other, own = torch.randperm(n, generator=generator), torch.rand(n, generator=generator)
     own = torch.where(torch.rand(n, generator=generator) < 0.5, own, 1.)
     both = mask | (mask[other] & (own < 1)[:, None])
-    return own[:, None, None]*x + (1 - own[:, None, None])*x[other], own[:, None]*y + (1 - own[:, None])*y[other], both
+    return (own[:, None, None]*x + (1 - own[:, None, None])*x[other],
+            own[:, None]*y + (1 - own[:, None])*y[other], both)
 
 # %% ../../nbs/training/100_text_classifier.ipynb #114af09a
 KINDS = {"entities": TAGS, "sentiment": MOODS}
 
-def reader_batches(kind: str, corpus: TaggedSentences, table: WordTable, seed: int) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+def reader_batches(
+    kind: str, corpus: TaggedSentences, table: WordTable, seed: int
+) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
     "Batch number to vectors, soft labels and mask, mixed as the kind is mixed."
-    vectors, mask, labels = corpus.vectors(table), corpus.mask, {"entities": corpus.tags, "sentiment": corpus.moods}[kind]
+    vectors = corpus.vectors(table)
+    mask = corpus.mask
+    labels = {"entities": corpus.tags, "sentiment": corpus.moods}[kind]
     def make(i: int) -> tuple[Tensor, Tensor, Tensor]:
         generator = torch_rng(seed, "text classifier", kind, i)
         pick = torch.randint(len(vectors), (48,), generator=generator) # sentences of a batch
         longest = int(mask[pick].sum(1).max())
         m, y = mask[pick, :longest], smoothed(labels[pick], len(KINDS[kind]))
-        x = strange(without_capitals(vectors[pick, :longest], generator), corpus.tags[pick, :longest], table, generator)*m[..., None]
+        x = strange(without_capitals(vectors[pick, :longest], generator), corpus.tags[pick, :longest], table,
+                    generator)*m[..., None]
         if kind == "entities": return *mixed_words(x, y[:, :longest], m, generator), m
         x, _ = mixed_words(x, None, m, generator, least=0.5)
         return mixed_texts(x, y, m, generator)
@@ -160,7 +178,8 @@ def train_reader(kind: str,          # "entities" or "sentiment"
                  table: WordTable | None = None,   # None: the package's
                  folder: str | Path | None = None, # checkpoints
                 ) -> tuple[Tagger, pd.DataFrame]:  # in evaluation mode, and the log
-    "Train one small reader on right sentences of the bilingual world; raises InputError on a kind that is not known."
+    """Train one small reader on right sentences of the bilingual world; raises InputError on a kind that is
+    not known."""
     if kind not in KINDS: raise unknown("kind of reader", kind, KINDS)
     few_threads()
     table = table or embedded_words()[0]
@@ -169,12 +188,15 @@ def train_reader(kind: str,          # "entities" or "sentiment"
         net = Tagger(table.width, len(KINDS[kind]), pooled=kind == "sentiment")
     batches = reader_batches(kind, TaggedSentences(n, WORLDS["train"] + 10*seed), table, seed)
     turn = Turn(net, reader_loss, Optim(lr=3e-3, weight_decay=0.05, warmup=min(100, steps//5 + 1)))
-    log = fit(turn, batches, steps, folder=folder, seed=seed, precision="fp32", desc=kind, settings={"kind": kind})
+    log = fit(turn, batches, steps, folder=folder, seed=seed, precision="fp32", desc=kind,
+              settings={"kind": kind})
     return net.eval(), log
 
 # %% ../../nbs/training/100_text_classifier.ipynb #4482efd9
 @torch.no_grad()
-def accuracy(net: Tagger, kind: str, corpus: TaggedSentences, table: WordTable, mixtures: bool = False) -> dict[str, float]: # "all", and of tags "names"
+def accuracy(
+    net: Tagger, kind: str, corpus: TaggedSentences, table: WordTable, mixtures: bool = False
+) -> dict[str, float]: # "all", and of tags "names"
     "Share of labels that are right."
     x, mask = corpus.vectors(table), corpus.mask
     if mixtures: x, _ = mixed_words(x, None, mask, torch_rng(0, "mixtures"), least=0.5)
@@ -183,32 +205,43 @@ def accuracy(net: Tagger, kind: str, corpus: TaggedSentences, table: WordTable, 
     right = (guess == corpus.tags)
     kind = (guess + 1)//2 == (corpus.tags + 1)//2
     names = mask & (corpus.tags > 0)
-    return {"all": right[mask].float().mean().item(), "names": right[names].float().mean().item(), "kinds": kind[names].float().mean().item()}
+    return {"all": right[mask].float().mean().item(), "names": right[names].float().mean().item(),
+            "kinds": kind[names].float().mean().item()}
 
 def reader_scores(net: Tagger, kind: str, table: WordTable, n: int = 1000) -> dict[str, float]:
     "Accuracy on sentences no reader was trained on."
-    views = {"common": {}, "held-out": {"names": "held-out"}, "lower case": {"lower": True}, "held-out lower case": {"names": "held-out", "lower": True}}
+    views = {"common": {}, "held-out": {"names": "held-out"}, "lower case": {"lower": True},
+             "held-out lower case": {"names": "held-out", "lower": True}}
     corpora = {name: TaggedSentences(n, WORLDS["test"], **how) for name, how in views.items()}
-    found = {name: accuracy(net, kind, c, table) for name, c in corpora.items()} | {"mixtures": accuracy(net, kind, corpora["common"], table, mixtures=True)}
-    return {name + ("" if what == "all" else f" {what}"): round(v, 3) for name, each in found.items() for what, v in each.items()}
+    found = {name: accuracy(net, kind, c, table) for name, c in corpora.items()} | {"mixtures": accuracy(net,
+        kind, corpora["common"], table, mixtures=True)}
+    return {name + ("" if what == "all" else f" {what}"): round(v, 3) for name, each in found.items()
+            for what, v in each.items()}
 
 # %% ../../nbs/training/100_text_classifier.ipynb #c1141ad2
-WRONG = {"entities": {"entity": "name replaced", "place": "place replaced", "relation": "roles exchanged"}, "sentiment": {"sentiment": "mood changed"}}
+WRONG = {"entities": {"entity": "name replaced", "place": "place replaced", "relation": "roles exchanged"},
+         "sentiment": {"sentiment": "mood changed"}}
 
-def text_pairs(kind: str, n: int = 300, names: str = "common") -> tuple[tuple, dict[str, tuple]]: # (outputs, truths); by wrong
+def text_pairs(kind: str, n: int = 300, names: str = "common",
+              ) -> tuple[tuple, dict[str, tuple]]: # (outputs, truths); by wrong
     "Right pairs of sentences, and wrong ones by what is wrong with them."
-    sentences, generator = make_sentences(n, WORLDS["test"], 20_000, names), rng(WORLDS["test"], "text pairs", kind)
+    sentences = make_sentences(n, WORLDS["test"], 20_000, names)
+    generator = rng(WORLDS["test"], "text pairs", kind)
     right = [write_sentence(m, generator) for m in sentences.meanings], sentences.english
     wrong = {}
     for edit, name in WRONG[kind].items():
-        pairs = [(other, truth) for m, truth in zip(sentences.meanings, sentences.english) if (other := edits(m, edit, generator)) is not None]
+        pairs = [(other, truth) for m, truth in zip(sentences.meanings, sentences.english)
+                 if (other := edits(m, edit, generator)) is not None]
         wrong[name] = [write_sentence(m, generator) for m, _ in pairs], [truth for _, truth in pairs]
     return right, wrong
 
-def text_epsilons(invariant: Invariant, kind: str, n: int = 300, names: str = "common") -> dict[str, dict[str, float]]: # by kind of wrong
+def text_epsilons(
+    invariant: Invariant, kind: str, n: int = 300, names: str = "common"
+) -> dict[str, dict[str, float]]: # by kind of wrong
     "ε of a text invariant on sentences of the world, rounded for a card."
     right, wrong = text_pairs(kind, n, names)
-    return {name: {k: round(v, 4) for k, v in epsilon(invariant, right, pair).to_dict().items()} for name, pair in wrong.items()}
+    return {name: {k: round(v, 4) for k, v in epsilon(invariant, right, pair).to_dict().items()}
+            for name, pair in wrong.items()}
 
 # %% ../../nbs/training/100_text_classifier.ipynb #3e2b1765
 def make_reader(name: str,                             # "entities" or "sentiment"
@@ -217,14 +250,19 @@ def make_reader(name: str,                             # "entities" or "sentimen
                 checkpoints: str | Path | None = None, # folder for going on after an interruption
                 n: int = 1000,                         # sentences to measure on
                ) -> Card:
-    "Train an embedded reader of texts and store it with its card; raises InputError on a name that is not known."
+    """Train an embedded reader of texts and store it with its card; raises InputError on a name that is not
+    known."""
     table, _ = embedded_words()
     net, _ = train_reader(name, steps, seed=seed, table=table, folder=checkpoints)
-    card = Card(name, f"{' '.join(KINDS[name])}: two layers with {sum(p.numel() for p in net.parameters())/1e3:.0f}k weights above word-pieces",
-                command=f"invariant-metrics weights train {name}", data=f"right English sentences of the bilingual world, seed {WORLDS['train'] + 10*seed}, {steps} steps")
+    card = Card(name, f"{' '.join(KINDS[name])}: two layers with "
+                f"{sum(p.numel() for p in net.parameters())/1e3:.0f}k weights above word-pieces",
+                command=f"invariant-metrics weights train {name}", data="right English sentences of the "
+                f"bilingual world, seed {WORLDS['train'] + 10*seed}, {steps} steps")
     with tempfile.TemporaryDirectory() as trial:
         save_embedded(name, net.state_dict(), card, trial)
         invariant = get_invariant(name, weights=Path(trial)/f"{name}.safetensors")
-        scores = reader_scores(invariant.network.net, name, table, n) | {
-            "epsilon": text_epsilons(invariant, name, max(n//3, 20)), "epsilon held-out": text_epsilons(invariant, name, max(n//3, 20), "held-out")}
+        scores = reader_scores(invariant.network.net, name, table,
+                               n) | {"epsilon": text_epsilons(invariant, name, max(n//3, 20)),
+                                     "epsilon held-out": text_epsilons(invariant, name, max(n//3, 20),
+            "held-out")}
     return save_embedded(name, net.state_dict(), replace(card, scores=scores), folder)

@@ -38,18 +38,21 @@ class TextCorpus:
     def __len__(self) -> int: return len(self.names)
 
 # %% ../../nbs/training/150_text_corpora.ipynb #471d6850
-def kept_grid(encoder: Encoder,                        # one with feature maps
-              blocks: Callable[[], Iterable[Tensor]],  # pictures (n, 3, H, W) in [0, 1], asked for where nothing is kept
-              about: Mapping,                          # what identifies the pictures
-             ) -> Tensor:                              # (N, S, d)
+def kept_grid(
+    encoder: Encoder, # one with feature maps
+    blocks: Callable[[], Iterable[Tensor]], # pictures (n, 3, H, W) in [0, 1], asked for where nothing is kept
+    about: Mapping,   # what identifies the pictures
+) -> Tensor: # (N, S, d)
     "Grid features of pictures, rounded to half precision; read where they are kept, else computed."
-    def made() -> dict[str, Tensor]: return {"features": torch.cat([grid_features(encoder, b) for b in blocks()]).half()}
+    def made() -> dict[str, Tensor]:
+        return {"features": torch.cat([grid_features(encoder, b) for b in blocks()]).half()}
     return kept_once("grid", {**about, **encoder.describe()}, made)["features"].float()
 
 # %% ../../nbs/training/150_text_corpora.ipynb #ac463e2f
 def scene_blocks(side: int, seed: int, start: int, count: int) -> list[Scenes]: # of at most 256
     "Scenes `start` to `start + count` of a seed that have captions, in blocks."
-    return [scenes_with_captions(min(256, start + count - i), side, seed=seed, start=i) for i in range(start, start + count, 256)]
+    return [scenes_with_captions(min(256, start + count - i), side, seed=seed, start=i)
+            for i in range(start, start + count, 256)]
 
 def scene_texts(encoder: Encoder,     # through which the network sees
                 side: int,            # pixels
@@ -61,7 +64,8 @@ def scene_texts(encoder: Encoder,     # through which the network sees
     "Scenes with their five relational captions."
     blocks = scene_blocks(side, seed, start, count)
     numbers = torch.cat([b.index for b in blocks]).tolist()
-    others = [number for number in numbers if number >= start + count] # those that stand for scenes without captions
+    # those that stand for scenes without captions
+    others = [number for number in numbers if number >= start + count]
     about = {"scenes": [seed, start, count, side]} | ({"others": others} if others else {})
     features = kept_grid(encoder, lambda: (b.rgb for b in blocks), about)
     captions = [tuple(relation_captions(b, i)) for b in blocks for i in range(len(b))]
@@ -71,17 +75,19 @@ def scene_texts(encoder: Encoder,     # through which the network sees
     return TextCorpus(numbers, [""]*count, captions, features, pictures, facts, relations)
 
 # %% ../../nbs/training/150_text_corpora.ipynb #308f4c5f
-def photo_texts(encoder: Encoder, names: Sequence[str],        # (N,) of the pictures
-                references: Sequence[tuple[str, ...]],         # (N,) captions of each
-                place: Path,                                   # the captions' file or folder; pictures lie below or beside it
-                side: int,                                     # pixels to which pictures are shrunk
-                shown: int = 0,                                # pictures to keep
+def photo_texts(encoder: Encoder, names: Sequence[str], # (N,) of the pictures
+                references: Sequence[tuple[str, ...]],  # (N,) captions of each
+                place: Path, # the captions' file or folder; pictures lie below or beside it
+                side: int,                              # pixels to which pictures are shrunk
+                shown: int = 0                          # pictures to keep
                ) -> TextCorpus:
     "Captioned pictures of the user; raises InputError on missing, ambiguous and broken ones."
     files = image_files(names, place)
     stamps = [[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
     def blocks() -> Iterable[Tensor]:
-        return (torch.stack([small_picture(p, side) for p in files[i:i + 64]]) for i in range(0, len(files), 64))
+        return (torch.stack([small_picture(p, side) for p in files[i:i + 64]])
+                for i in range(0, len(files), 64))
     features = kept_grid(encoder, blocks, {"own": digest(stamps), "side": side})
-    pictures = (255*torch.stack([small_picture(p, side) for p in files[:shown]])).round().byte() if shown else None
+    pictures = ((255*torch.stack([small_picture(p, side) for p in files[:shown]])).round().byte() if shown
+                else None)
     return TextCorpus(list(names), [""]*len(names), list(references), features, pictures)

@@ -44,38 +44,56 @@ class Frame(NamedTuple):
     object: tuple[str, ...]
     things: dict                      # table of the noun in it, or none
     en: tuple[str, ...]
-    de: tuple[tuple[str, str, str, str], ...] # what stands first (after ^: nowhere else), finite verb, middle (@ for time and place), end
+    # what stands first (after ^: nowhere else), finite verb, middle (@ for time and place), end
+    de: tuple[tuple[str, str, str, str], ...]
     weight: float                     # how often it is drawn
 
 _PP, _PO, _NONE = ("PER",), ("PER", "ORG"), {}
-_GIVEN = ("{S} {V[0]} {O} {N} {A} {X}", "{S} {V[0]} {N} {A} {X} to {O}", "{O} was {V[1]} {N} {A} {X} by {S}", "{N} {A} {X} were {V[1]} to {O} by {S}")
-_ACT = (("{S} {V[0]} {O}", "{O} was {V[1]} by {S}"),
-        (("{S}", "{V[0]}", "{O} @", "{V[1]}"), ("{S}", "hat", "{O} @", " {V[2]}"), ("{O}", "wurde", "@ von {S}", " {V[2]}")))
+_GIVEN = ("{S} {V[0]} {O} {N} {A} {X}", "{S} {V[0]} {N} {A} {X} to {O}", "{O} was {V[1]} {N} {A} {X} by {S}",
+          "{N} {A} {X} were {V[1]} to {O} by {S}")
+_ACT = (("{S} {V[0]} {O}", "{O} was {V[1]} by {S}"), (("{S}", "{V[0]}", "{O} @", "{V[1]}"),
+    ("{S}", "hat", "{O} @", " {V[2]}"), ("{O}", "wurde", "@ von {S}", " {V[2]}")))
 FRAMES = {
     "act": Frame(_PP, _PP, W.CIRCUMSTANCES, *_ACT, 4), "deal": Frame(_PO, _PO, W.CIRCUMSTANCES, *_ACT, 3),
-    "sell": Frame(_PO, _PO, W.GOODS, _GIVEN, (("{S}", "{V[0]}", "@ {N} {A} {X} an {O}", "{V[1]}"), ("{S}", "hat", "@ {N} {A} {X} an {O}", " {V[2]}"),
+    "sell": Frame(_PO, _PO, W.GOODS, _GIVEN, (("{S}", "{V[0]}", "@ {N} {A} {X} an {O}", "{V[1]}"),
+                                              ("{S}", "hat", "@ {N} {A} {X} an {O}", " {V[2]}"),
                   ("^{N} {A} {X}", "wurden", "@ von {S} an {O}", " {V[2]}")), 3),
-    "give": Frame(_PO, _PO, W.GOODS, _GIVEN, (("{S}", "{V[0]}", "{O} @ {N} {A} {X}", "{V[1]}"), ("{S}", "hat", "{O} @ {N} {A} {X}", " {V[2]}")), 3),
-    "buy": Frame(_PO, _PO, W.GOODS, ("{S} {V[0]} {N} {A} {X} from {O}", "{N} {A} {X} were {V[1]} from {O} by {S}"),
-                 (("{S}", "{V[0]}", "@ {N} {A} {X} von {O}", "{V[1]}"), ("{S}", "hat", "@ von {O} {N} {A} {X}", " {V[2]}")), 3),
-    "judge": Frame(_PP, _PO, W.WORKS, (),  (("{S}", "fand", "@ {X} von {O}", " {A}"), ("^{X} von {O}", "fand", "{S} @", " {A}"),
-                   ("{S}", "hat", "@ {X} von {O}", " {A} gefunden"), ("{S}", "hielt", "@ {X} von {O}", " {A:für}")), 5),
-    "move": Frame(_PP, ("LOC",), W.CIRCUMSTANCES, ("{S} {V[0]} from {P} to {O}", "{S} {V[0]} to {O} from {P}"),
-                  (("{S}", "{V[0]}", "@ von {P} nach {O}", "{V[1]}"), ("{S}", "ist", "@ von {P} nach {O}", " {V[2]}")), 2),
+    "give": Frame(_PO, _PO, W.GOODS, _GIVEN, (("{S}", "{V[0]}", "{O} @ {N} {A} {X}", "{V[1]}"),
+                                              ("{S}", "hat", "{O} @ {N} {A} {X}", " {V[2]}")), 3),
+    "buy": Frame(_PO, _PO, W.GOODS,
+                 ("{S} {V[0]} {N} {A} {X} from {O}", "{N} {A} {X} were {V[1]} from {O} by {S}"),
+                 (("{S}", "{V[0]}", "@ {N} {A} {X} von {O}", "{V[1]}"),
+                  ("{S}", "hat", "@ von {O} {N} {A} {X}", " {V[2]}")), 3),
+    "judge": Frame(_PP, _PO, W.WORKS, (),
+                   (("{S}", "fand", "@ {X} von {O}", " {A}"), ("^{X} von {O}", "fand", "{S} @", " {A}"),
+                   ("{S}", "hat", "@ {X} von {O}", " {A} gefunden"),
+                   ("{S}", "hielt", "@ {X} von {O}", " {A:für}")), 5),
+    "move": Frame(_PP, ("LOC",), W.CIRCUMSTANCES,
+                  ("{S} {V[0]} from {P} to {O}", "{S} {V[0]} to {O} from {P}"),
+                  (("{S}", "{V[0]}", "@ von {P} nach {O}", "{V[1]}"),
+                   ("{S}", "ist", "@ von {P} nach {O}", " {V[2]}")), 2),
     "work": Frame(_PP, ("ORG",), W.JOBS, ("{S} has {V[1]} {O} as {X}",),
-                  (("{S}", "{V[0]}", "@ als {X} für {O}", ""), ("{S}", "ist", "@ als {X} bei {O}", " angestellt")), 2),
+                  (("{S}", "{V[0]}", "@ als {X} für {O}", ""),
+                   ("{S}", "ist", "@ als {X} bei {O}", " angestellt")), 2),
     "win": Frame(_PP, _PP, W.UNITS, ("{S} {V[0]} {O} by {N} {X}", "{O} was {V[1]} by {S} by {N} {X}"),
-                 (("{S}", "{V[0]}", "{O} @ mit {N} {X} Vorsprung", "{V[1]}"), ("{O}", "wurde", "@ von {S} mit {N} {X} Vorsprung", " {V[2]}")), 2),
-    "acquire": Frame(("ORG",), ("ORG",), W.CURRENCIES, ("{S} {V[0]} {O} for {N} million {X}", "{O} was {V[1]} by {S} for {N} million {X}"),
-        (("{S}", "{V[0]}", "{O} @ für {N} Millionen {X}", "{V[1]}"), ("{O}", "wurde", "@ von {S} für {N} Millionen {X}", " {V[2]}")), 2),
-    "hire": Frame(("ORG",), _PP, W.JOBS, ("{S} {V[0]} {O} as {X}", "{O} was {V[1]} as {X} by {S}", "{O} was {V[1]} by {S} as {X}"),
-                  (("{S}", "{V[0]}", "{O} @ als {X}", "{V[1]}"), ("{O}", "wurde", "@ von {S} als {X}", " {V[2]}")), 2)}
+                 (("{S}", "{V[0]}", "{O} @ mit {N} {X} Vorsprung", "{V[1]}"),
+                  ("{O}", "wurde", "@ von {S} mit {N} {X} Vorsprung", " {V[2]}")), 2),
+    "acquire": Frame(("ORG",), ("ORG",), W.CURRENCIES,
+                     ("{S} {V[0]} {O} for {N} million {X}", "{O} was {V[1]} by {S} for {N} million {X}"),
+        (("{S}", "{V[0]}", "{O} @ für {N} Millionen {X}", "{V[1]}"),
+         ("{O}", "wurde", "@ von {S} für {N} Millionen {X}", " {V[2]}")), 2),
+    "hire": Frame(("ORG",), _PP, W.JOBS,
+                  ("{S} {V[0]} {O} as {X}", "{O} was {V[1]} as {X} by {S}", "{O} was {V[1]} by {S} as {X}"),
+                  (("{S}", "{V[0]}", "{O} @ als {X}", "{V[1]}"),
+                   ("{O}", "wurde", "@ von {S} als {X}", " {V[2]}")), 2)}
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #4c46a19a
 _WORK = ("the {X} by {O}", "{O}'s {X}")
 _PLAIN = ("{S} {V[0]} # {A}", "{S} thought that # was {A}", "# was {V[1]} {A} by {S}")
 _DENIED = ("{S} did not {V[2]} # {A}", "{S} thought that # was not {A}", "# was not {V[1]} {A} by {S}")
-_JUDGED = tuple(tuple(form.replace("#", work) for work in _WORK for form in forms) for forms in (_PLAIN, _DENIED)) # by denial
+# by denial
+_JUDGED = tuple(tuple(form.replace("#", work) for work in _WORK for form in forms)
+                for forms in (_PLAIN, _DENIED))
 _COMMENT = {"en": ((", and the {X} was {A}",), (", and the {X} was not {A}", ", and the {X} wasn't {A}")),
             "de": ((", und {X} war {A}",), (", und {X} war nicht {A}",))}
 
@@ -84,10 +102,12 @@ def _commented(frame: str) -> bool: return FRAMES[frame].things is W.CIRCUMSTANC
 def _cores(frame: str, negated: bool) -> tuple[str, ...]: # English main clauses
     return _JUDGED[negated] if frame == "judge" else FRAMES[frame].en
 
-def _clauses(frame: str, negated: bool) -> list[str]: # German main clauses with # for each place where time or place may go
+# German main clauses with # for each place where time or place may go
+def _clauses(frame: str, negated: bool) -> list[str]:
     out = []
     for first, finite, middle, end in FRAMES[frame].de:
-        end = end.replace("{A}", "nicht {A}" if negated else "{A}").replace("{A:für}", "nicht für {A}" if negated else "für {A}")
+        end = end.replace("{A}", "nicht {A}" if negated else "{A}").replace("{A:für}",
+            "nicht für {A}" if negated else "für {A}")
         out.append(f"{first.removeprefix('^')} {finite} {middle}{end}")
         if first[0] != "^": out.append(f"# {finite} {first} {middle}{end}")
     return out
@@ -111,7 +131,9 @@ def _german(frame: str, negated: bool, place: bool, time: bool) -> list[str]:
     return [f.replace("{V[1]}", "~{V[1]}") for f in out]
 
 @cache
-def _skeletons(language: str, frame: str, negated: bool, place: bool, time: bool, quality: bool) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _skeletons(
+    language: str, frame: str, negated: bool, place: bool, time: bool, quality: bool
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     place = place and frame != "move"
     forms = (_english if language == "en" else _german)(frame, negated, place, time)
     if not quality: forms = [f.replace("{A} ", "") for f in forms]
@@ -121,7 +143,8 @@ def _skeletons(language: str, frame: str, negated: bool, place: bool, time: bool
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #12207367
 _FEMALE = {*W.WOMEN[0], *W.WOMEN[1]}
-_ARTICLE = {False: {"f": "die", "m": "der", "n": "das"}, True: {"f": "die", "m": "den", "n": "das"}} # by accusative
+# by accusative
+_ARTICLE = {False: {"f": "die", "m": "der", "n": "das"}, True: {"f": "die", "m": "den", "n": "das"}}
 
 def _a(noun: str) -> str: return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
@@ -144,20 +167,25 @@ def _nouns(language: str, frame: str, thing: str, woman: bool) -> tuple[str, ...
     table = FRAMES[frame].things
     words = getattr(table[thing], language)
     if table is W.JOBS: return tuple(map(_a, words)) if language == "en" else (words[woman],)
-    if language == "de" and words[0][1] == ":": return tuple(f"{_ARTICLE[frame == 'judge'][w[0]]} {w[2:]}" for w in words)
+    if language == "de" and words[0][1] == ":":
+        return tuple(f"{_ARTICLE[frame == 'judge'][w[0]]} {w[2:]}" for w in words)
     return words
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #533ef306
-def _options(m: Meaning, language: str) -> tuple[dict, tuple, list[int]]: # what goes into each slot; skeletons; their ends
+# what goes into each slot; skeletons; their ends
+def _options(m: Meaning, language: str) -> tuple[dict, tuple, list[int]]:
     verb = W.VERBS[m.relation]
     frame, german = verb.frame, language == "de"
     woman = (m.object if frame == "hire" else m.subject).split(" ")[0] in _FEMALE
     adjectives = getattr(W.QUALITIES[m.quality], language) if m.quality else ()
     if german and FRAMES[frame].things is W.GOODS: adjectives = tuple(map(W.plural_form, adjectives))
-    place, to = (W.GERMAN_PLACE.get(m.place), W.GERMAN_PLACE.get(m.object, m.object)) if german else (m.place, m.object)
-    number = (m.number, W.NUMBER_WORDS[language][m.number]) if m.number in W.NUMBER_WORDS[language] else (m.number,)
-    slots = {"S": m.subject, "O": to, "P": place, "V": verb.de if german else verb.en, "N": number, "A": adjectives,
-             "T": _time(language, m.time, frame == "work") if m.time else (), "X": _nouns(language, frame, m.thing, woman)}
+    place, to = ((W.GERMAN_PLACE.get(m.place), W.GERMAN_PLACE.get(m.object, m.object)) if german
+                 else (m.place, m.object))
+    number = ((m.number, W.NUMBER_WORDS[language][m.number]) if m.number in W.NUMBER_WORDS[language]
+              else (m.number,))
+    slots = {"S": m.subject, "O": to, "P": place, "V": verb.de if german else verb.en, "N": number,
+             "A": adjectives, "T": _time(language, m.time, frame == "work") if m.time else (),
+             "X": _nouns(language, frame, m.thing, woman)}
     skeletons = _skeletons(language, frame, m.negated, bool(m.place), bool(m.time), bool(m.quality))
     return slots, skeletons, _ends(slots, skeletons)
 
@@ -196,12 +224,14 @@ def write_sentence(meaning: Meaning, generator: np.random.Generator, language: s
 MOST = 24 # references of an item
 _KINDS, _NAMES = tuple(FRAMES), ("common", "held-out", "all")
 _WEIGHTS = np.cumsum([f.weight for f in FRAMES.values()]) / sum(f.weight for f in FRAMES.values())
-_FIRST, _SIDE_BY_SIDE = {*_FEMALE, *W.MEN[0], *W.MEN[1]}, {f for f in FRAMES if any("{S} {O}" in form for form in _german(f, False, True, True))}
+_FIRST = {*_FEMALE, *W.MEN[0], *W.MEN[1]}
+_SIDE_BY_SIDE = {f for f in FRAMES if any("{S} {O}" in form for form in _german(f, False, True, True))}
 _OF_FRAME = {f: tuple(v.key for v in W.VERBS.values() if v.frame == f) for f in FRAMES}
 
 @cache
 def _pool(kind: str, names: str) -> tuple[str, ...]:
-    pools = {"first": tuple(a + b for a, b in zip(W.WOMEN, W.MEN)), "last": W.LAST, "LOC": W.PLACES, "ORG": W.ORGS}[kind]
+    pools = {"first": tuple(a + b for a, b in zip(W.WOMEN, W.MEN)), "last": W.LAST, "LOC": W.PLACES,
+             "ORG": W.ORGS}[kind]
     return pools[0] + pools[1] if names == "all" else pools[names == "held-out"]
 
 @cache
@@ -211,9 +241,11 @@ def _qualities(names: str) -> tuple[str, ...]: # a neutral one is drawn as often
 
 def _one(u: float, of: Sequence): return of[int(u * len(of))]
 
-def _needs_last(kind: str, other: str) -> bool: return other in _FIRST and kind in _SIDE_BY_SIDE # next to a bare first name
+def _needs_last(kind: str, other: str) -> bool: # next to a bare first name
+    return other in _FIRST and kind in _SIDE_BY_SIDE
 
-def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "", full: bool = False) -> str: # three uniforms; full: with a last name
+# three uniforms; full: with a last name
+def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "", full: bool = False) -> str:
     kind = _one(u[0], kinds)
     if kind != "PER":
         pool = _pool(kind, names)
@@ -226,7 +258,8 @@ def _name(u: np.ndarray, kinds: Sequence[str], names: str, but: str = "", full: 
     return first if last < 0 else f"{first} {_one(last, _pool('last', names))}"
 
 def _moment(u: Sequence[float], recent: bool) -> str: # two uniforms
-    return _one(u[1], _one(u[0], (tuple(W.DAYS), tuple(W.MONTHS), W.YEARS, W.DATES, tuple(W.RECENT))[:5 if recent else 4]))
+    return _one(u[1], _one(u[0], (tuple(W.DAYS), tuple(W.MONTHS), W.YEARS, W.DATES,
+                                  tuple(W.RECENT))[:5 if recent else 4]))
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #1de47771
 def _meaning(u: Sequence[float], names: str) -> Meaning: # twenty uniforms
@@ -236,10 +269,12 @@ def _meaning(u: Sequence[float], names: str) -> Meaning: # twenty uniforms
     to = _name(u[5:8], frame.object, names, subject, _needs_last(kind, subject))
     place = _name((0, u[9], 0), ("LOC",), names, but=to) if kind == "move" or u[8] < .6 else ""
     said = kind == "judge" or u[14] < .75
-    time = _moment(u[10:12], kind != "work" and (said or place != "")) if u[12] < .7 or not place or kind == "work" else ""
+    time = (_moment(u[10:12], kind != "work" and (said or place != ""))
+            if u[12] < .7 or not place or kind == "work" else "")
     number = str(2 + int(u[13] * u[13] * 88)) if kind in ("sell", "give", "buy", "win", "acquire") else ""
     thing = _one(u[15], tuple(frame.things)) if said or not _commented(kind) else ""
-    quality = _one(u[16], _qualities(names)) if said and (_commented(kind) or frame.things in (W.GOODS, W.WORKS)) else ""
+    quality = (_one(u[16], _qualities(names))
+               if said and (_commented(kind) or frame.things in (W.GOODS, W.WORKS)) else "")
     negated = bool(quality) and frame.things is not W.GOODS and u[17] < .35
     return Meaning(_one(u[1], _OF_FRAME[kind]), subject, to, place, time, number, thing, quality, negated)
 
@@ -268,21 +303,28 @@ def make_sentences(n: int,                # sentences
                    names: str = "common", # pool of names and adjectives: "common", "held-out" or "all"
                   ) -> Sentences:
     "Sentences start … start + n − 1 of a seed; raises InputError when a number is out of range."
-    if n < 1 or seed < 0 or start < 0: raise InputError(f"make_sentences takes n >= 1, seed >= 0, start >= 0, not n={n}, seed={seed}, start={start}")
+    if n < 1 or seed < 0 or start < 0:
+        raise InputError(f"make_sentences takes n >= 1, seed >= 0, start >= 0, not n={n}, "
+                         f"seed={seed}, start={start}")
     if names not in _NAMES: raise InputError(f"names is one of {', '.join(_NAMES)}, not {names!r}")
     bits = np.random.Philox(key=rng(seed, "bilingual", names).integers(2**63, size=2))
-    draws = np.random.Generator(bits.advance(start * 12)).random((n, 48)) # four numbers to a step of the counter
+    # four numbers to a step of the counter
+    draws = np.random.Generator(bits.advance(start * 12)).random((n, 48))
     return Sentences(*map(list, zip(*(_item(u, names) for u in draws.tolist()))))
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #9d4512aa
 def _entries(language: str): # (text, symbol, value) of every word and phrase
     names = {"LOC": W.PLACES, "ORG": W.ORGS, "PER": [a + b + c for a, b, c in zip(W.WOMEN, W.MEN, W.LAST)]}
     for kind, pools in names.items():
-        for name in pools[0] + pools[1]: yield W.GERMAN_PLACE.get(name, name) if language == "de" else name, kind, name
+        for name in pools[0] + pools[1]:
+            yield W.GERMAN_PLACE.get(name, name) if language == "de" else name, kind, name
     for key, s in W.QUALITIES.items():
-        for word in getattr(s, language): yield from ((form, "A", key) for form in ([word, W.plural_form(word)] if language == "de" else [word]))
+        for word in getattr(s, language):
+            yield from ((form, "A", key)
+                        for form in ([word, W.plural_form(word)] if language == "de" else [word]))
     for v in W.VERBS.values():
-        for forms in getattr(v, language): yield from ((form, "V", v.key) for form in (forms if language == "en" else forms[::2]))
+        for forms in getattr(v, language):
+            yield from ((form, "V", v.key) for form in (forms if language == "en" else forms[::2]))
     for frame, thing, woman in ((f, t, w) for f in FRAMES for t in FRAMES[f].things for w in (False, True)):
         for noun in _nouns(language, frame, thing, woman): yield noun, "X", thing
     for time, since in product((*W.DAYS, *W.MONTHS, *W.YEARS, *W.DATES, *W.RECENT), (False, True)):
@@ -312,8 +354,10 @@ def _scan(text: str) -> tuple[Found, ...]: # longest match from left to right
     if words and words[0] not in _kinds(): words[0] = words[0][0].lower() + words[0][1:]
     while i < len(words):
         n = next((n for n in (4, 3, 2, 1) if tuple(words[i:i + n]) in known), 0)
-        symbol, value = known[tuple(words[i:i + n])] if n else ("NUM" if words[i].isdigit() else words[i].lower(), words[i])
-        if symbol == "PER" and value not in _LAST and words[i + 1:i + 2] and words[i + 1] in _LAST: n, value = 2, f"{value} {words[i + 1]}"
+        symbol, value = (known[tuple(words[i:i + n])] if n
+                         else ("NUM" if words[i].isdigit() else words[i].lower(), words[i]))
+        if symbol == "PER" and value not in _LAST and words[i + 1:i + 2] and words[i + 1] in _LAST:
+            n, value = 2, f"{value} {words[i + 1]}"
         out.append(Found(symbol, value, max(n, 1)))
         i += max(n, 1)
     return tuple(out)
@@ -340,7 +384,8 @@ def sentiment_in(text: str) -> int: # −1, 0, 1
 
 def _digits(time: str) -> list[str]: return re.findall(r"\d+", time)
 
-def _by_size(numbers: Sequence[str]) -> tuple[str, ...]: return tuple(sorted(numbers, key=lambda n: (len(n), n)))
+def _by_size(numbers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(numbers, key=lambda n: (len(n), n)))
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #b8f12a36
 def meaning_entities(meaning: Meaning) -> tuple[tuple[str, str], ...]: # (name, kind)
@@ -365,7 +410,8 @@ def meaning_relation(meaning: Meaning) -> tuple[str, str, str]: # (subject, rela
 def _symbols(form: str) -> tuple[tuple[str, ...], str]: # pattern and the names in its order
     words = split_words(re.sub(r"\{(\w)[^}]*\}", r" _\1_ ", form))
     names = {"_S_": "N", "_O_": "N", "_P_": "N", "_V_": "V", "_N_": "NUM", "_A_": "A", "_X_": "X"}
-    return tuple(names.get(w, w) for w in words if w not in ("the",)), "".join(w[1] for w in words if w in ("_S_", "_O_", "_P_"))
+    return (tuple(names.get(w, w) for w in words if w not in ("the",)),
+            "".join(w[1] for w in words if w in ("_S_", "_O_", "_P_")))
 
 @cache
 def _patterns() -> dict[tuple[str, tuple[str, ...]], str]: # (frame, pattern) -> order of the names
@@ -383,11 +429,13 @@ def _main_clause(found: Sequence[Found]) -> list[Found]: # without time, place, 
     symbols = [f.symbol for f in found]
     after = symbols[symbols.index("and"):] if "and" in symbols else []
     if {"was", "wasn't"} & {*after} and not {"V", *_KINDS_OF_NAME} & {*after}: found = found[:-len(after)]
-    drop = {k + d for k, (a, b) in enumerate(zip(found, found[1:])) if (a.symbol, b.symbol) in (("in", "LOC"), ("as", "X")) for d in (0, 1)}
+    drop = {k + d for k, (a, b) in enumerate(zip(found, found[1:]))
+            if (a.symbol, b.symbol) in (("in", "LOC"), ("as", "X")) for d in (0, 1)}
     return [f for k, f in enumerate(found) if k not in drop]
 
 def relation_in(text: str) -> tuple[str, str, str] | None: # (subject, relation, object)
-    "Who does what to whom, read from an active or passive English sentence; None where it is none of the grammar's."
+    """Who does what to whom, read from an active or passive English sentence; None where it is none of the
+    grammar's."""
     clause = _main_clause(_scan(text))
     verbs = [f.value for f in clause if f.symbol == "V"]
     relation = verbs[0] if verbs else "find"
@@ -404,11 +452,15 @@ def _f1(a: Sequence, b: Sequence) -> float: # of two multisets
     return 2 * (Counter(a) & Counter(b)).total() / (len(a) + len(b)) if len(a) + len(b) else 1.
 
 def preserved(texts: Sequence[str], meanings: Sequence[Meaning]) -> dict[str, np.ndarray]: # each (N,)
-    "What English texts keep of their meanings: F1 of the names, and whether numbers, sentiment, relation and all are right; 0 where no name is."
-    if len(texts) != len(meanings): raise InputError(f"{len(texts)} texts for {len(meanings)} meanings; give one for each")
-    rows = [(_f1(e := entities_in(t), meaning_entities(m)), e != () and numbers_in(t) == meaning_numbers(m), e != () and sentiment_in(t) == meaning_sentiment(m),
-             relation_in(t) == meaning_relation(m), t in right_answers(m)) for t, m in zip(texts, meanings)]
-    return dict(zip(("entities", "numbers", "sentiment", "relation", "right"), np.array(rows, dtype=float).reshape(-1, 5).T))
+    """What English texts keep of their meanings: F1 of the names, and whether numbers, sentiment, relation
+    and all are right; 0 where no name is."""
+    if len(texts) != len(meanings):
+        raise InputError(f"{len(texts)} texts for {len(meanings)} meanings; give one for each")
+    rows = [(_f1(e := entities_in(t), meaning_entities(m)), e != () and numbers_in(t) == meaning_numbers(m),
+             e != () and sentiment_in(t) == meaning_sentiment(m), relation_in(t) == meaning_relation(m),
+             t in right_answers(m)) for t, m in zip(texts, meanings)]
+    return dict(zip(("entities", "numbers", "sentiment", "relation", "right"),
+                    np.array(rows, dtype=float).reshape(-1, 5).T))
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #0e9089fc
 def tagged(sentences: Sentences) -> list[tuple[list[str], list[str]]]: # (words, tags)
@@ -417,7 +469,8 @@ def tagged(sentences: Sentences) -> list[tuple[list[str], list[str]]]: # (words,
     for text in sentences.english:
         tags = []
         for f in _scan(text):
-            tags += [f"B-{f.symbol}", *[f"I-{f.symbol}"] * (f.words - 1)] if f.symbol in _KINDS_OF_NAME else ["O"] * f.words
+            tags += ([f"B-{f.symbol}", *[f"I-{f.symbol}"] * (f.words - 1)] if f.symbol in _KINDS_OF_NAME
+                     else ["O"] * f.words)
         out.append((split_words(text), tags))
     return out
 
@@ -435,18 +488,21 @@ def _edit_entity(m: Meaning, generator: np.random.Generator) -> Meaning:
     old = getattr(m, side)
     taken = {n.split(" ")[0] for n in (m.subject, m.object)}
     full = _needs_last(W.VERBS[m.relation].frame, m.object if side == "subject" else m.subject)
-    while (new := _name(generator.random(3), (_kind(old),), _pool_of(old), full=full)).split(" ")[0] in taken: pass
+    while (new := _name(generator.random(3), (_kind(old),), _pool_of(old), full=full)).split(" ")[0] in taken:
+        pass
     return replace(m, **{side: new})
 
 def _edit_place(m: Meaning, generator: np.random.Generator) -> Meaning | None:
     sides = [side for side in ("place", "object") if getattr(m, side) and _kind(getattr(m, side)) == "LOC"]
     if not sides: return None
     side = _any(sides, generator)
-    return replace(m, **{side: _any([p for p in _pool("LOC", _pool_of(getattr(m, side))) if p not in (m.place, m.object)], generator)})
+    return replace(m, **{side: _any([p for p in _pool("LOC", _pool_of(getattr(m, side)))
+                                     if p not in (m.place, m.object)], generator)})
 
 def _edit_number(m: Meaning, generator: np.random.Generator) -> Meaning | None:
     month = m.time.partition(" ")[2]
-    times = [t for t in (W.DATES if month else W.YEARS) if t.partition(" ")[2] == month] if _digits(m.time) else []
+    times = ([t for t in (W.DATES if month else W.YEARS) if t.partition(" ")[2] == month] if _digits(m.time)
+             else [])
     numbers = [str(n) for n in range(2, 91)] if m.number else []
     fields = [(field, values) for field, values in (("number", numbers), ("time", times)) if values]
     if not fields: return None
@@ -457,7 +513,9 @@ def _edit_number(m: Meaning, generator: np.random.Generator) -> Meaning | None:
 def _edit_sentiment(m: Meaning, generator: np.random.Generator) -> Meaning | None:
     if not m.quality: return None
     denied = replace(m, negated=not m.negated)
-    if FRAMES[W.VERBS[m.relation].frame].things is not W.GOODS and meaning_sentiment(m) and generator.random() < .3: return denied
+    if (FRAMES[W.VERBS[m.relation].frame].things is not W.GOODS and meaning_sentiment(m)
+        and generator.random() < .3):
+        return denied
     pool = _qualities("held-out" if "*" in W.QUALITIES[m.quality].mark else "common")
     return replace(m, quality=_any([q for q in pool if W.POLARITY[q] != W.POLARITY[m.quality]], generator))
 
@@ -471,7 +529,8 @@ _EDIT = dict(zip(EDITS, (_edit_entity, _edit_place, _edit_number, _edit_sentimen
 
 def edits(meaning: Meaning, kind: str, # one of EDITS
           generator: np.random.Generator) -> Meaning | None:
-    "Another meaning that differs in one fact (for `relation`, with the roles swapped); None where it has no such fact."
+    """Another meaning that differs in one fact (for `relation`, with the roles swapped); None where it has no
+    such fact."""
     if kind not in EDITS: raise InputError(f"kind is one of {', '.join(EDITS)}, not {kind!r}")
     return _EDIT[kind](meaning, generator)
 
@@ -480,8 +539,13 @@ def edits(meaning: Meaning, kind: str, # one of EDITS
 def world_words(language: str) -> tuple[str, ...]: # "en" or "de"
     "Every word of the world's sentences in a language, also as it begins a sentence, in alphabetical order."
     if language not in ("en", "de"): raise InputError(f"language is en or de, not {language!r}")
-    forms = [f for frame, *has in product(FRAMES, *[(False, True)] * 4) for f, _ in _skeletons(language, frame, *has)]
-    inside = {w for form in forms for w in split_words(re.sub(r"\{[^}]*\}", " ", form))} | {w for phrase in _phrases(language) for w in phrase}
-    if language == "de": inside |= {prefix.strip() for v in W.VERBS.values() for _, prefix, _ in v.de if prefix}
-    first = {form.split(" ")[0] for form in forms} | {split_words(text)[0] for text, symbol, _ in _entries(language) if symbol in ("T", "X", "NUM")}
-    return tuple(sorted(inside | {w[0].upper() + w[1:] for w in first if w in inside} | {str(n) for n in range(2, 91)}))
+    forms = [f for frame, *has in product(FRAMES, *[(False, True)] * 4)
+             for f, _ in _skeletons(language, frame, *has)]
+    inside = {w for form in forms for w in split_words(re.sub(r"\{[^}]*\}", " ", form))} | {w
+        for phrase in _phrases(language) for w in phrase}
+    if language == "de":
+        inside |= {prefix.strip() for v in W.VERBS.values() for _, prefix, _ in v.de if prefix}
+    first = {form.split(" ")[0] for form in forms} | {split_words(text)[0]
+        for text, symbol, _ in _entries(language) if symbol in ("T", "X", "NUM")}
+    return tuple(sorted(inside | {w[0].upper() + w[1:] for w in first if w in inside}
+                        | {str(n) for n in range(2, 91)}))

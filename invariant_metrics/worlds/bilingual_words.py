@@ -76,12 +76,14 @@ def _verb(frame: str, key: str, english: str, german: str) -> Verb: # a line of 
     en = tuple(tuple(verb.split("/")) for verb in english.split(", "))
     return Verb(key, frame, en, tuple(_german_forms(verb) for verb in german.split(", ")))
 
-VERBS = {verb.key: verb for verb in (_verb(*row) for row in word_table("verbs", "frame", "key", "English", "German"))}
+VERBS = {verb.key: verb
+         for verb in (_verb(*row) for row in word_table("verbs", "frame", "key", "English", "German"))}
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #39aa528b
 _NUMBERS = [row for row in word_table("numbers", "number", "English", "German") if row[2]]
-NUMBER_WORDS = {"en": {n: english for n, english, _ in _NUMBERS}, "de": {n: german for n, _, german in _NUMBERS}}
-DAYS, MONTHS, RECENT = ({english: german for kind, english, german in word_table("times", "kind", "English", "German") if kind == one}
-                        for one in ("day", "month", "recent"))
+NUMBER_WORDS = {"en": {n: english for n, english, _ in _NUMBERS},
+                "de": {n: german for n, _, german in _NUMBERS}}
+DAYS, MONTHS, RECENT = ({english: german for kind, english, german in word_table("times", "kind", "English",
+    "German") if kind == one} for one in ("day", "month", "recent"))
 YEARS = tuple(map(str, range(1960, 2025)))
 DATES = tuple(f"{day} {month}" for month in MONTHS for day in range(1, 29))

@@ -24,7 +24,8 @@ from ..core import rng
 L_REFERENCE = 72.0 # the lightness at which COLORS are given
 _HUE_CHROMA = {"red": (28, 43), "orange": (62, 61), "yellow": (95, 64), "green": (140, 56), "teal": (190, 37),
                "blue": (268, 41), "purple": (308, 51), "pink": (350, 46), "tan": (80, 28), "gray": (0, 0)}
-COLORS = {name: (c * math.cos(math.radians(h)), c * math.sin(math.radians(h))) for name, (h, c) in _HUE_CHROMA.items()}
+COLORS = {name: (c * math.cos(math.radians(h)), c * math.sin(math.radians(h)))
+          for name, (h, c) in _HUE_CHROMA.items()}
 
 def color_table(like: Tensor) -> Tensor: # (colors, 2)
     "The ab coordinates of COLORS in their order, on the device and in the type of `like`."
@@ -43,11 +44,13 @@ class SceneClass:
 # %% ../../nbs/worlds/00_classes.ipynb #d7f7f5d9
 _STUFF = {"sky": "blue orange gray", "mountain": "green purple gray", "sea": "blue teal gray",
           "grass": "green yellow", "sand": "tan"}
-_THINGS = {"apple": "red green yellow", "orange": "orange", "ball": "red blue purple teal", "balloon": "red yellow blue pink",
-           "banana": "yellow green", "bird": "blue red gray", "boat": "red blue gray", "car": "red blue teal gray",
-           "house": "tan red pink", "tree": "green orange", "pine": "green", "mug": "blue purple pink"}
+_THINGS = {"apple": "red green yellow", "orange": "orange", "ball": "red blue purple teal",
+           "balloon": "red yellow blue pink", "banana": "yellow green", "bird": "blue red gray",
+           "boat": "red blue gray", "car": "red blue teal gray", "house": "tan red pink",
+           "tree": "green orange", "pine": "green", "mug": "blue purple pink"}
 _SENSE = {"balloon": "02", "banana": "02", "mug": "04"} # all others are the first sense of their noun
-CLASSES = tuple(SceneClass(i, name, f"{name}.n.{_SENSE.get(name, '01')}", name in _THINGS, tuple(colors.split()))
+CLASSES = tuple(SceneClass(i, name, f"{name}.n.{_SENSE.get(name, '01')}", name in _THINGS,
+                           tuple(colors.split()))
                 for i, (name, colors) in enumerate({**_STUFF, **_THINGS}.items()))
 CLASS_ID = {c.name: c.id for c in CLASSES}
 ALLOWED = torch.tensor([[color in c.colors for color in COLORS] for c in CLASSES]) # (classes, colors) bool
@@ -55,7 +58,8 @@ ALLOWED = torch.tensor([[color in c.colors for color in COLORS] for c in CLASSES
 # %% ../../nbs/worlds/00_classes.ipynb #a1874eca
 @cache
 def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
-    "Colors a class does not allow and that lie clearly outside its palette, seen from the color a region has now."
+    """Colors a class does not allow and that lie clearly outside its palette, seen from the color a region
+    has now."""
     table = color_table(torch.empty(0))
     t = torch.linspace(.1, 1, 10).view(-1, 1, 1, 1)
     way = table[:, None].lerp(table[None], t)                                    # (10, now, goal, 2)
@@ -65,7 +69,8 @@ def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
     return ((gap >= .6 * covered).all(0) & (covered[-1] > 30)).permute(2, 0, 1) & ~ALLOWED[:, None]
 
 # %% ../../nbs/worlds/00_classes.ipynb #4b13dc65
-_SHAPES = { # name: (width, height, parts); a part is (material, (center u, v, radius u, v)) or (material, [corners])
+# name: (width, height, parts); a part is (material, (center u, v, radius u, v)) or (material, [corners])
+_SHAPES = {
   "apple": (1, 1, [(1, (0, .12, 1, .88)), (.15, [(-.08, -.6), (.12, -1), (.22, -.95), (.06, -.55)])]),
   "orange": (1, 1, [(1, (0, 0, 1, 1)), (.15, (.05, -.8, .13, .1))]),
   "ball": (1, 1, [(1, (0, 0, 1, 1)), (.1, [(-1, -.12), (1, -.12), (1, .12), (-1, .12)]),
@@ -74,54 +79,69 @@ _SHAPES = { # name: (width, height, parts); a part is (material, (center u, v, r
                             (.1, [(-.05, .45), (.05, .45), (.05, 1), (-.05, 1)])]),
   "banana": (1.3, .75, [(1, (0, -.35, 1, 1.35)), (-1, (0, -1.1, 1.15, 1.25))]),
   "bird": (1.2, .7, [(1, (-.1, .2, .6, .6)), (1, (.5, -.15, .3, .42)), (.1, [(.75, -.3), (1, -.1), (.75, 0)]),
-                     (1, [(-.6, .1), (-1, -.5), (-.95, .4)]), (1, [(-.35, .1), (-.3, -1), (.25, 0)]), (.1, (.56, -.25, .07, .1))]),
-  "boat": (1.3, 1, [(1, [(-1, .4), (1, .4), (.65, 1), (-.65, 1)]), (.1, [(-.05, -1), (.03, -1), (.03, .4), (-.05, .4)]),
+                     (1, [(-.6, .1), (-1, -.5), (-.95, .4)]), (1, [(-.35, .1), (-.3, -1), (.25, 0)]),
+                     (.1, (.56, -.25, .07, .1))]),
+  "boat": (1.3, 1, [(1, [(-1, .4), (1, .4), (.65, 1), (-.65, 1)]),
+                    (.1, [(-.05, -1), (.03, -1), (.03, .4), (-.05, .4)]),
                     (1, [(.08, -.95), (.85, .25), (.08, .25)])]),
   "car": (1.4, .75, [(1, [(-1, .65), (-1, .05), (-.6, -.05), (-.4, -1), (.35, -1), (.6, -.05), (1, .1),
                           (1, .65)]),
                      (.1, [(-.45, -.1), (-.32, -.75), (.27, -.75), (.44, -.1)]),
                      (.05, (-.55, .62, .24, .38)), (.05, (.55, .62, .24, .38))]),
   "house": (1.1, 1.1, [(1, [(-.85, 1), (-.85, -.2), (-1, -.2), (0, -1), (1, -.2), (.85, -.2), (.85, 1)]),
-                       (.1, [(-.15, 1), (-.15, .35), (.2, .35), (.2, 1)]), (.1, [(.35, .3), (.35, -.1), (.65, -.1), (.65, .3)])]),
+                       (.1, [(-.15, 1), (-.15, .35), (.2, .35), (.2, 1)]),
+                       (.1, [(.35, .3), (.35, -.1), (.65, -.1), (.65, .3)])]),
   "tree": (1, 1.35, [(.25, [(-.14, 1), (-.14, 0), (.14, 0), (.14, 1)]), (1, (0, -.4, 1, .6)),
                       (1, (-.45, 0, .5, .35)), (1, (.45, 0, .5, .35))]),
-  "pine": (.9, 1.35, [(.25, [(-.12, 1), (-.12, .5), (.12, .5), (.12, 1)]), (1, [(-.6, -.3), (0, -1), (.6, -.3)]),
+  "pine": (.9, 1.35,
+           [(.25, [(-.12, 1), (-.12, .5), (.12, .5), (.12, 1)]), (1, [(-.6, -.3), (0, -1), (.6, -.3)]),
                       (1, [(-.8, .2), (0, -.7), (.8, .2)]), (1, [(-1, .7), (0, -.3), (1, .7)])]),
-  "mug": (1, 1, [(1, (.5, 0, .5, .6)), (-1, (.5, 0, .28, .36)), (1, [(-1, -1), (.5, -1), (.5, 1), (-1, 1)]), (.1, (-.25, -.85, .65, .12))])}
+  "mug": (1, 1, [(1, (.5, 0, .5, .6)), (-1, (.5, 0, .28, .36)), (1, [(-1, -1), (.5, -1), (.5, 1), (-1, 1)]),
+                 (.1, (-.25, -.85, .65, .12))])}
 CELLS = 96 # side of a stencil
-PROPORTIONS = np.array([_SHAPES[c.name][:2] if c.thing else (1, 1) for c in CLASSES]) # (classes, 2) width and height
+# (classes, 2) width and height
+PROPORTIONS = np.array([_SHAPES[c.name][:2] if c.thing else (1, 1) for c in CLASSES])
 
 # %% ../../nbs/worlds/00_classes.ipynb #13ee2bb2
-def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]: # cover (bool) and material, both (CELLS, CELLS)
+# cover (bool) and material, both (CELLS, CELLS)
+def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]:
     axis = (np.arange(CELLS) + .5) / CELLS * 2 - 1
     v, u = np.meshgrid(axis, axis, indexing="ij")
     cover, material = np.zeros_like(u, bool), np.zeros_like(u)
     for k, shape in parts:
-        if isinstance(shape, tuple): inside = ((u - shape[0]) / shape[2])**2 + ((v - shape[1]) / shape[3])**2 <= 1
-        else: inside = polygon2mask(u.shape, [((y + 1) / 2 * CELLS - .5, (x + 1) / 2 * CELLS - .5) for x, y in shape])
-        cover, material = (cover & ~inside, material) if k < 0 else (cover | inside, np.where(inside, k, material))
+        if isinstance(shape, tuple):
+            inside = ((u - shape[0]) / shape[2])**2 + ((v - shape[1]) / shape[3])**2 <= 1
+        else:
+            inside = polygon2mask(u.shape,
+                                  [((y + 1) / 2 * CELLS - .5, (x + 1) / 2 * CELLS - .5) for x, y in shape])
+        cover, material = ((cover & ~inside, material) if k < 0
+                           else (cover | inside, np.where(inside, k, material)))
     return cover, material
 
 # %% ../../nbs/worlds/00_classes.ipynb #868f1815
 def _relief(cover: np.ndarray) -> np.ndarray: # (CELLS, CELLS) in [-1, 1]
-    height = gaussian_filter(np.sqrt(np.minimum(distance_transform_edt(np.pad(cover, 1))[1:-1, 1:-1], 24)), 2.5)
+    height = gaussian_filter(np.sqrt(np.minimum(distance_transform_edt(np.pad(cover, 1))[1:-1, 1:-1], 24)),
+                             2.5)
     slope = sum(np.gradient(height)) * cover
     return slope / np.abs(slope).max()
 
 # %% ../../nbs/worlds/00_classes.ipynb #08471e07
 NOTHING = len(CLASSES) # index of the empty stencil
 @cache
-def silhouettes() -> tuple[Tensor, Tensor, Tensor]: # cover uint8, relief and material float32, each (classes + 1, 98, 98)
+# cover uint8, relief and material float32, each (classes + 1, 98, 98)
+def silhouettes() -> tuple[Tensor, Tensor, Tensor]:
     "The stencils of all classes in the order of CLASSES, and an empty one at the end."
     slope = np.tile(np.linspace(-1, 1, CELLS)[:, None], (1, CELLS))
     stack = []
     for c in CLASSES:
-        cover, material = _stencil(_SHAPES[c.name][2]) if c.thing else (np.ones_like(slope, bool), np.ones_like(slope))
+        cover, material = (_stencil(_SHAPES[c.name][2]) if c.thing
+                           else (np.ones_like(slope, bool), np.ones_like(slope)))
         stack.append((cover, _relief(cover) if c.thing else slope, material))
     stack.append((np.zeros_like(slope, bool), 0 * slope, 0 * slope))
     cover, relief, material = (np.stack(layer) for layer in zip(*stack))
     edge = lambda x, mode: torch.from_numpy(np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=mode))
-    return edge(cover.astype(np.uint8), "constant"), edge(relief.astype(np.float32), "edge"), edge(material.astype(np.float32), "edge")
+    return (edge(cover.astype(np.uint8), "constant"), edge(relief.astype(np.float32), "edge"),
+            edge(material.astype(np.float32), "edge"))
 
 # %% ../../nbs/worlds/00_classes.ipynb #0eb6712b
 TILE = 64 # side of a texture tile
@@ -130,7 +150,8 @@ def textures() -> Tensor: # (8, 64, 64) float32 in [-1, 1]
     "Plain, cloud, grain, two stripes, checks, dots, and waves."
     y, x = np.mgrid[:TILE, :TILE] / TILE * 2 * np.pi
     noise = rng(0, "scene textures").standard_normal((2, TILE, TILE))
-    tiles = [0 * x, gaussian_filter(noise[0], 5, mode="wrap"), gaussian_filter(noise[1], 1.2, mode="wrap"), np.sin(5 * y), np.sin(6 * x),
-             np.sign(np.sin(4 * x) * np.sin(4 * y)), np.maximum(np.sin(5 * x) * np.sin(5 * y), 0), np.sin(4 * y + 1.5 * np.sin(3 * x))]
+    tiles = [0 * x, gaussian_filter(noise[0], 5, mode="wrap"), gaussian_filter(noise[1], 1.2, mode="wrap"),
+             np.sin(5 * y), np.sin(6 * x), np.sign(np.sin(4 * x) * np.sin(4 * y)),
+             np.maximum(np.sin(5 * x) * np.sin(5 * y), 0), np.sin(4 * y + 1.5 * np.sin(3 * x))]
     tiles = [t - t.mean() for t in tiles]
     return torch.tensor(np.stack([t / max(np.abs(t).max(), 1e-9) for t in tiles]), dtype=torch.float32)

@@ -15,28 +15,35 @@ from torch import Tensor
 from .classes import ALLOWED, CLASS_ID, CLASSES, NOTHING, PROPORTIONS
 
 # %% ../../nbs/worlds/10_layout.ipynb #6423e48e
-STUFF, THINGS = 3, 6           # regions 0, 1, 2 are sky, backdrop and ground; 3 to 8 are things, far ones first
+# regions 0, 1, 2 are sky, backdrop and ground; 3 to 8 are things, far ones first
+STUFF = 3
+THINGS = 6
 REGIONS = STUFF + THINGS
 _DRAWS = dict.fromkeys(["horizon", "near", "strip", "back", "ground", "count"], 1) | {"wave": 6}
 _DRAWS |= dict.fromkeys(["kind", "same", "row", "column", "place", "scale", "stretch", "flip"], THINGS)
-_DRAWS |= dict.fromkeys(["color", "jitter_a", "jitter_b", "base", "relief", "sign", "grain", "texture", "typical", "repeat",
-                         "shift_u", "shift_v"], REGIONS)
+_DRAWS |= dict.fromkeys(["color", "jitter_a", "jitter_b", "base", "relief", "sign", "grain", "texture",
+                         "typical", "repeat", "shift_u", "shift_v"], REGIONS)
 
-def layout_draws(seed: int, start: int, n: int) -> dict[str, np.ndarray]: # name -> (n, count) uniform in [0, 1)
+def layout_draws(seed: int, start: int, n: int,
+                ) -> dict[str, np.ndarray]: # name -> (n, count) uniform in [0, 1)
     "The draws that make scenes start … start + n − 1 of a seed."
     width = sum(_DRAWS.values())
-    streams = (np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, start + i])) for i in range(n))
+    streams = (np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, start + i]))
+               for i in range(n))
     rows = np.stack([s.random(width) for s in streams])
     return dict(zip(_DRAWS, np.split(rows, np.cumsum([*_DRAWS.values()])[:-1], axis=1)))
 
 # %% ../../nbs/worlds/10_layout.ipynb #c009000
-def _pick(options: Sequence[int], u: np.ndarray) -> np.ndarray: return np.asarray(options)[(u * len(options)).astype(int)]
+def _pick(options: Sequence[int], u: np.ndarray) -> np.ndarray:
+    return np.asarray(options)[(u * len(options)).astype(int)]
 
-def drawn_classes(u: dict[str, np.ndarray]) -> dict[str, np.ndarray]: # back, ground (n, 1), kind (n, THINGS), count (n, 1)
+def drawn_classes(u: dict[str, np.ndarray],
+                 ) -> dict[str, np.ndarray]: # back, ground (n, 1), kind (n, THINGS), count (n, 1)
     "What there is in the scenes of some draws: classes of backdrop, ground and things, and how many things."
     return {"back": _pick([CLASS_ID["mountain"], CLASS_ID["sea"], CLASS_ID["grass"]], u["back"]),
             "ground": _pick([CLASS_ID["grass"], CLASS_ID["sand"]], u["ground"]),
-            "kind": _pick([c.id for c in CLASSES if c.thing], np.where(u["same"] < .3, u["kind"][:, :1], u["kind"])),
+            "kind": _pick([c.id for c in CLASSES if c.thing],
+                          np.where(u["same"] < .3, u["kind"][:, :1], u["kind"])),
             "count": 2 + (u["count"] * (THINGS - 1)).astype(int)}
 
 # %% ../../nbs/worlds/10_layout.ipynb #50c91826
@@ -44,7 +51,9 @@ SKY_DEPTH, FAR = 0.02, 0.08
 
 FLOATS = ("balloon", "bird") # things in the sky; all others stand on the ground
 
-def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray, kind: np.ndarray, count: np.ndarray) -> dict: # name -> (n, THINGS)
+# name -> (n, THINGS)
+def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray, kind: np.ndarray,
+                  count: np.ndarray) -> dict:
     present = np.arange(THINGS) < count
     column = np.argsort(np.argsort(np.where(present, u["column"], 2), axis=1), axis=1)
     closeness = .3 + .75 * u["row"]                                   # 1 on the bottom row
@@ -53,26 +62,31 @@ def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray, kind: np.ndarr
     floats = np.isin(kind, [CLASS_ID[noun] for noun in FLOATS])
     cy = np.where(floats, .05 + hh + u["row"][:, ::-1] * horizon, horizon + closeness * (1 - horizon) - hh)
     depth = near * (FAR + (1 - FAR) * np.minimum(closeness, 1))
-    out = {"class_id": np.where(present, kind, NOTHING), "cx": (column + .15 + .7 * u["place"]) / np.maximum(count, 1),
-           "cy": cy, "hw": hw * np.where(u["flip"] < .5, -1, 1), "hh": hh, "depth": depth, "present": present}
+    out = {"class_id": np.where(present, kind, NOTHING), "cx": (column + .15 + .7 * u["place"])
+           / np.maximum(count, 1), "cy": cy, "hw": hw * np.where(u["flip"] < .5, -1, 1), "hh": hh,
+           "depth": depth, "present": present}
     order = np.argsort(np.where(present, depth, 2), axis=1, kind="stable")
     return {k: np.take_along_axis(v, order, 1) for k, v in out.items()} | {"slot": order}
 
 # %% ../../nbs/worlds/10_layout.ipynb #71f54aef
-def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]: # color, light and texture of each region, (n, REGIONS)
+# color, light and texture of each region, (n, REGIONS)
+def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]:
     options = ALLOWED.numpy()[class_id].cumsum(-1)
     color = (options <= (u["color"] * options[..., -1])[..., None]).sum(-1)
     texture = np.where(u["typical"] < .25, class_id % 8, (u["texture"] * 8).astype(int))
     sign = np.where((np.arange(REGIONS) < STUFF) & (u["sign"] < .5), -1, 1)
     return {"color_id": color, "jitter_a": 4 * u["jitter_a"] - 2, "jitter_b": 4 * u["jitter_b"] - 2,
             "base": 46 + 12 * u["base"], "relief": sign * (3 + 6 * u["relief"]), "grain": 1 + 4 * u["grain"],
-            "texture": texture, "repeat": .4 + .5 * u["repeat"], "shift_u": u["shift_u"], "shift_v": u["shift_v"]}
+            "texture": texture, "repeat": .4 + .5 * u["repeat"], "shift_u": u["shift_u"],
+            "shift_v": u["shift_v"]}
 
 # %% ../../nbs/worlds/10_layout.ipynb #b50dfcd2
-def lay_out(u: dict[str, np.ndarray],     # of `layout_draws`
-            back: np.ndarray, ground: np.ndarray, # (n, 1) class of the backdrop, and of the ground
-            kind: np.ndarray, count: np.ndarray,  # (n, THINGS) class of each thing, and (n, 1) how many there are, 0 to THINGS
-           ) -> dict[str, Tensor]:        # name -> (n, count); `slot` says which thing of `kind` each row is
+def lay_out(
+    u: dict[str, np.ndarray],             # of `layout_draws`
+    back: np.ndarray, ground: np.ndarray, # (n, 1) class of the backdrop, and of the ground
+    # (n, THINGS) class of each thing, and (n, 1) how many there are, 0 to THINGS
+    kind: np.ndarray, count: np.ndarray,
+) -> dict[str, Tensor]: # name -> (n, count); `slot` says which thing of `kind` each row is
     "Where everything stands whose classes are given."
     n, horizon, near = len(count), .22 + .3 * u["horizon"], .45 + .55 * u["near"]
     three = lambda *columns: np.concatenate([np.broadcast_to(c, (n, 1)) for c in columns], axis=1)
@@ -82,11 +96,13 @@ def lay_out(u: dict[str, np.ndarray],     # of `layout_draws`
     things, mountain = _thing_layout(u, horizon, near, kind, count), back == CLASS_ID["mountain"]
     out = {k: np.concatenate([stuff[k], things[k]], axis=1) for k in stuff} | {"slot": things["slot"]}
     out |= {"horizon": horizon, "near": near, "wave": u["wave"]}
-    out |= {"peak": np.where(mountain, .1 + .15 * u["wave"][:, :1], 0), "strip": np.where(mountain, .02, .05) + .1 * u["strip"]}
+    out |= {"peak": np.where(mountain, .1 + .15 * u["wave"][:, :1], 0),
+            "strip": np.where(mountain, .02, .05) + .1 * u["strip"]}
     out |= _surface(u, np.minimum(out["class_id"], NOTHING - 1))
     return {k: torch.from_numpy(v.astype(np.float32) if v.dtype == np.float64 else v) for k, v in out.items()}
 
-def make_layout(seed: int, start: int, n: int) -> dict[str, Tensor]: # name -> (n, count) of scenes start … start + n - 1
+def make_layout(seed: int, start: int, n: int,
+               ) -> dict[str, Tensor]: # name -> (n, count) of scenes start … start + n - 1
     "The layout of some scenes of a seed."
     u = layout_draws(seed, start, n)
     return lay_out(u, **drawn_classes(u))

@@ -21,7 +21,8 @@ from .scene_text import SceneEntity, scene_entities, phrase, scene_graph
 from .scenes import Scenes, join_scenes, make_scenes
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #ffa4a33f
-WORDS = {"left of": ("to the left of", "left of", "on the left of"), "right of": ("to the right of", "right of", "on the right of"),
+WORDS = {"left of": ("to the left of", "left of", "on the left of"),
+         "right of": ("to the right of", "right of", "on the right of"),
          "in front of": ("in front of", "before"), "behind": ("behind", "at the back of"),
          "above": ("above", "over"), "below": ("below", "under", "beneath"), "on": ("on",), "in": ("in",)}
 MIRROR = {"left of": "right of", "in front of": "behind", "above": "below"}
@@ -36,16 +37,22 @@ class Subject(NamedTuple):
     place: str                 # "on green grass"
 
 def subject_of(scenes: Scenes, i: int) -> Subject: # position in the batch
-    "The two things an onlooker would mention; raises InputError when there is no such scene, or no two such things in it."
+    """The two things an onlooker would mention; raises InputError when there is no such scene, or no two such
+    things in it."""
     all_, graph = scene_entities(scenes, i), scene_graph(scenes, i)
     named, things = {e.name: e for e in all_}, [e for e in reversed(all_) if e.thing]
     for first, other in product(things[:1], things[1:]):
-        held = tuple(t.relation for t in graph if (t.subject, t.object) == (first.name, other.name) and t.relation != "is") # an orange is orange
-        place = next((f"{t.relation} {_ground(named[t.object])}" for t in graph if t.subject == first.name and t.relation in ("on", "in")), "")
+        # an orange is orange
+        held = tuple(t.relation for t in graph
+                     if (t.subject, t.object) == (first.name, other.name) and t.relation != "is")
+        place = next((f"{t.relation} {_ground(named[t.object])}" for t in graph
+                      if t.subject == first.name and t.relation in ("on", "in")), "")
         if held and place: return Subject(first, other, held, place)
-    raise InputError(f"scene {i}: its nearest thing has no ground, or no clear relation to another thing; scenes_with_captions makes scenes that have both")
+    raise InputError(f"scene {i}: its nearest thing has no ground, or no clear relation to another thing; "
+                     "scenes_with_captions makes scenes that have both")
 
-def _ground(e: SceneEntity) -> str: return phrase(e.noun, e.color) if e.noun in ("mountain", "sky") else f"{e.color} {e.noun}"
+def _ground(e: SceneEntity) -> str:
+    return phrase(e.noun, e.color) if e.noun in ("mountain", "sky") else f"{e.color} {e.noun}"
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #860712f5
 def _another(e: SceneEntity, said: SceneEntity) -> str: # e after said has been named
@@ -53,15 +60,19 @@ def _another(e: SceneEntity, said: SceneEntity) -> str: # e after said has been 
     return f"another {words.split(' ', 1)[1]}" if (e.noun, e.color) == (said.noun, said.color) else words
 
 def relation_captions(scenes: Scenes, i: int) -> list[str]: # five, lower-case, without a period
-    "Five true captions of scene i that state who stands where; raises InputError when there is no such scene."
+    """Five true captions of scene i that state who stands where; raises InputError when there is no such
+    scene."""
     s = subject_of(scenes, i)
     turn = int(1e4 * s.first.x) + int(1e4 * s.second.x)
     say = lambda relation, k: WORDS[relation][(turn + k) % len(WORDS[relation])]
-    a, b, relation = phrase(s.first.noun, s.first.color), phrase(s.second.noun, s.second.color), s.relations[0]
+    a = phrase(s.first.noun, s.first.color)
+    b = phrase(s.second.noun, s.second.color)
+    relation = s.relations[0]
     then_a, then_b, back = _another(s.first, s.second), _another(s.second, s.first), MIRROR[relation]
-    last = f"{a} is {say(s.relations[1], 0)} {then_b}" if len(s.relations) > 1 else f"{b} is {say(back, 1)} {then_a}"
-    return [f"{a} is {say(relation, 0)} {then_b}", f"there is {b} {say(back, 0)} {then_a}", f"{a} {s.place}, {say(relation, 2)} {then_b}",
-            f"{say(back, 2)} {a} there is {then_b}", last]
+    last = (f"{a} is {say(s.relations[1], 0)} {then_b}" if len(s.relations) > 1
+            else f"{b} is {say(back, 1)} {then_a}")
+    return [f"{a} is {say(relation, 0)} {then_b}", f"there is {b} {say(back, 0)} {then_a}",
+            f"{a} {s.place}, {say(relation, 2)} {then_b}", f"{say(back, 2)} {a} there is {then_b}", last]
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #c014000
 INSTEAD = 10_000_000 # how much higher the number is of the scene that stands for one without captions
@@ -76,7 +87,8 @@ def scenes_with_captions(n: int,
                      seed: int = 0,
                      start: int = 0,
                     ) -> Scenes:
-    "`make_scenes`, but for scenes that `relation_captions` refuses; `index` has the numbers of those that stand for them."
+    """`make_scenes`, but for scenes that `relation_captions` refuses; `index` has the numbers of those that
+    stand for them."""
     scenes = make_scenes(n, size, seed, start)
     missing = [i for i in range(n) if not _has_captions(scenes, i)]
     if not missing: return scenes
@@ -91,11 +103,13 @@ class SceneTruth(NamedTuple):
     relations: frozenset[tuple[str, str, str]]  # (noun, key of WORDS, noun)
 
 def caption_truth(scenes: Scenes, i: int) -> SceneTruth:
-    "Everything that may be said of scene i, by noun and not by thing; raises InputError when there is no such scene."
+    """Everything that may be said of scene i, by noun and not by thing; raises InputError when there is no
+    such scene."""
     noun = {e.name: e.noun for e in scene_entities(scenes, i)}
     graph = scene_graph(scenes, i)
-    return SceneTruth(frozenset(noun.values()), frozenset((noun[t.subject], t.object) for t in graph if t.relation == "is"),
-                      frozenset((noun[t.subject], t.relation, noun[t.object]) for t in graph if t.relation != "is"))
+    return SceneTruth(frozenset(noun.values()), frozenset((noun[t.subject], t.object) for t in graph
+        if t.relation == "is"), frozenset((noun[t.subject], t.relation, noun[t.object]) for t in graph
+                                          if t.relation != "is"))
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #5156233a
 _RELATION = {tuple(words.split()): key for key, all_ in WORDS.items() for words in all_}
@@ -117,7 +131,8 @@ def _piece(words: Sequence[str]) -> Piece | None: # at the beginning of some wor
     for n in (4, 3, 2, 1):
         if (held := tuple(words[:n])) in _ITS: return Piece("its", _ITS[held], words=n)
         if held in _RELATION: return Piece("relation", _RELATION[held], words=n)
-    if words[0] in COLORS and len(words) > 1 and words[1] in CLASS_ID: return Piece("thing", words[1], words[0], 2)
+    if words[0] in COLORS and len(words) > 1 and words[1] in CLASS_ID:
+        return Piece("thing", words[1], words[0], 2)
     if words[0] in CLASS_ID: return Piece("thing", words[0])
     return Piece("break") if words[0] in (",", "and") else Piece("picture") if words[0] in _PICTURE else None
 
@@ -166,27 +181,34 @@ def read_claims(text: str) -> SceneTruth:
     return SceneTruth(frozenset(p.key for p in things), colors, relations)
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #4bc83642
-def _share(claims: frozenset, truth: frozenset) -> float: return len(claims & truth) / len(claims) if claims else 0.
+def _share(claims: frozenset, truth: frozenset) -> float:
+    return len(claims & truth) / len(claims) if claims else 0.
 
-def judge_captions(texts: Sequence[str], truths: Sequence[SceneTruth]) -> dict[str, np.ndarray]: # each (N,), in [0, 1]
-    "The share of the objects, colors, relations, and of all facts together that captions state rightly, by noun; 0 where they state none."
-    if isinstance(texts, str) or len(texts) != len(truths): raise InputError(f"{len(texts)} captions for {len(truths)} scenes; give one for each")
+def judge_captions(texts: Sequence[str], truths: Sequence[SceneTruth],
+                  ) -> dict[str, np.ndarray]: # each (N,), in [0, 1]
+    """The share of the objects, colors, relations, and of all facts together that captions state rightly, by
+    noun; 0 where they state none."""
+    if isinstance(texts, str) or len(texts) != len(truths):
+        raise InputError(f"{len(texts)} captions for {len(truths)} scenes; give one for each")
     rows = []
     for text, truth in zip(texts, truths):
         claims = read_claims(text)
-        joined = [frozenset((kind, fact) for kind, facts in enumerate(t) for fact in facts) for t in (claims, truth)]
+        joined = [frozenset((kind, fact) for kind, facts in enumerate(t) for fact in facts)
+                  for t in (claims, truth)]
         rows.append([*(_share(c, t) for c, t in zip(claims, truth)), _share(*joined)])
     return dict(zip(("objects", "colors", "relations", "all"), np.array(rows, dtype=float).reshape(-1, 4).T))
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #c028000
-def named_relations(text: str) -> frozenset[tuple[Named, str, Named]]: # (noun, color), key of WORDS, (noun, color)
+def named_relations(text: str,
+                   ) -> frozenset[tuple[Named, str, Named]]: # (noun, color), key of WORDS, (noun, color)
     "The relations that a caption claims, each thing with the color it is given, or none."
     return frozenset(_claims(read_pieces(text)))
 
 def scene_relations(scenes: Scenes,
                     i: int, # position in the batch
                    ) -> frozenset[tuple[Named, str, Named]]:
-    "All relations of scene i from both sides, every thing with its color; raises InputError when there is no such scene."
+    """All relations of scene i from both sides, every thing with its color; raises InputError when there is
+    no such scene."""
     named = {e.name: (e.noun, e.color) for e in scene_entities(scenes, i)}
     graph = [t for t in scene_graph(scenes, i) if t.relation != "is"]
     return frozenset((named[t.subject], t.relation, named[t.object]) for t in graph)

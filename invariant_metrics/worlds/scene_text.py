@@ -49,7 +49,8 @@ def scene_entities(scenes: Scenes, i: int, # position in the batch
     for k, noun in zip(rows, nouns):
         so_far[noun] += 1
         name, c = (f"{noun} {so_far[noun]}" if total[noun] > 1 else noun), CLASSES[kind[k]]
-        out.append(SceneEntity(k, name, noun, c.synset, _COLOR_NAMES[color[k]], c.thing, *center[k], size[k][0], depth[k]))
+        out.append(SceneEntity(k, name, noun, c.synset, _COLOR_NAMES[color[k]], c.thing, *center[k],
+                               size[k][0], depth[k]))
     return out
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #25ce1936
@@ -63,20 +64,24 @@ def thing_relations(s: SceneEntity, o: SceneEntity) -> list[str]:
     "What one thing is to another, by the table above."
     out, ratio = [], s.depth / o.depth
     if abs(s.x - o.x) > .12: out.append("left of" if s.x < o.x else "right of")
-    if abs(s.x - o.x) < (s.width + o.width) / 2 and max(ratio, 1 / ratio) > 1.1: out.append("in front of" if ratio > 1 else "behind")
-    if (s.noun in FLOATS) != (o.noun in FLOATS) and abs(s.y - o.y) > .15: out.append("above" if s.y < o.y else "below")
+    if abs(s.x - o.x) < (s.width + o.width) / 2 and max(ratio, 1 / ratio) > 1.1:
+        out.append("in front of" if ratio > 1 else "behind")
+    if (s.noun in FLOATS) != (o.noun in FLOATS) and abs(s.y - o.y) > .15:
+        out.append("above" if s.y < o.y else "below")
     return out
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #3a9ab487
 def scene_graph(scenes: Scenes, i: int) -> list[Triple]:
-    "All true triples of scene i: colors, then where things stand, then relations between things in both directions."
+    """All true triples of scene i: colors, then where things stand, then relations between things in both
+    directions."""
     all_ = scene_entities(scenes, i)
     things, stuff = [e for e in all_ if e.thing], {e.region: e.name for e in all_ if not e.thing}
     out = [Triple(e.name, "is", e.color) for e in all_]
     for e in things:
         relation, place = ("in", 0) if e.noun in FLOATS else ("on", 2)
         if place in stuff: out.append(Triple(e.name, relation, stuff[place]))
-    return out + [Triple(s.name, relation, o.name) for s, o in permutations(things, 2) for relation in thing_relations(s, o)]
+    return out + [Triple(s.name, relation, o.name) for s, o in permutations(things, 2)
+                  for relation in thing_relations(s, o)]
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #597866af
 COUNT_WORDS = ("no", "one", "two", "three", "four", "five", "six")
@@ -113,7 +118,8 @@ def _distance(things: Sequence[SceneEntity]) -> str:
 def _places(things: Sequence[SceneEntity], ground: Sequence[SceneEntity]) -> str:
     floats, stands = [e for e in things if e.noun in FLOATS], [e for e in things if e.noun not in FLOATS]
     on = f" on {ground[0].color} {ground[0].noun}" if ground else ""
-    parts = [_counted(group, True) + place for group, place in ((stands, on), (floats, " in the sky")) if group]
+    parts = [_counted(group, True) + place for group, place in ((stands, on), (floats, " in the sky"))
+             if group]
     return f"{', and '.join(parts)}.".capitalize()
 
 # %% ../../nbs/worlds/30_scene_text.ipynb #1f366d57
@@ -122,7 +128,8 @@ def captions(scenes: Scenes, i: int) -> list[str]: # five sentences
     all_ = scene_entities(scenes, i)
     things, stuff = [e for e in all_ if e.thing], [e for e in all_ if not e.thing]
     are = "is one thing" if len(things) == 1 else f"are {COUNT_WORDS[len(things)]} things"
-    bands = [phrase(e.noun, e.color) if e.noun == "mountain" else f"{e.color} {e.noun}" for e in stuff if e.region > 0]
+    bands = [phrase(e.noun, e.color) if e.noun == "mountain" else f"{e.color} {e.noun}" for e in stuff
+             if e.region > 0]
     sky = [f" under {phrase(e.noun, e.color)}" for e in stuff if e.region == 0]
-    return [_places(things, [e for e in stuff if e.region == 2]), f"There {are}: {_counted(things, False)}.", _side(things),
-            f"{comma_list(bands).capitalize()}{''.join(sky)}.", _distance(things)]
+    return [_places(things, [e for e in stuff if e.region == 2]), f"There {are}: {_counted(things, False)}.",
+            _side(things), f"{comma_list(bands).capitalize()}{''.join(sky)}.", _distance(things)]

@@ -36,8 +36,9 @@ class Regions(_Bundle):
     present: Tensor  # (N, R) bool
     center: Tensor   # (N, R, 2) x, y as a fraction of the picture, origin at the upper left
     size: Tensor     # (N, R, 2) width, height as a fraction of the picture
-    depth: Tensor    # (N, R) relative inverse depth; of backdrop: at the horizon, of ground: at the bottom row
-    box: Tensor      # (N, R, 4) x0, y0, x1, y1 in pixels around what is visible, x1 and y1 exclusive; zeros where nothing is
+    depth: Tensor # (N, R) relative inverse depth; of backdrop: at the horizon, of ground: at the bottom row
+    # (N, R, 4) x0, y0, x1, y1 in pixels around what is visible, x1 and y1 exclusive; zeros where nothing is
+    box: Tensor
     visible: Tensor  # (N, R) share of the region's pixels that nothing nearer hides, in [0, 1]
 
 # %% ../../nbs/worlds/20_scenes.ipynb #e25565c4
@@ -55,7 +56,8 @@ class Scenes(_Bundle):
 
     def __len__(self) -> int: return len(self.rgb)
     @property
-    def objects(self) -> Regions: return self.regions._map(lambda t: t[:, STUFF:]) # the things alone, (N, 6, ...)
+    def objects(self) -> Regions: # the things alone, (N, 6, ...)
+        return self.regions._map(lambda t: t[:, STUFF:])
     @property
     def lab(self) -> Tensor: return torch.cat([self.L, paint(self, pigments(self))], 1) # (N, 3, H, W)
 
@@ -81,21 +83,27 @@ def _stuff_map(layout: dict[str, Tensor], size: int) -> Tensor: # (n, size, size
     y = x[None, :, None]
     return (y > top[:, None]).byte() + (y > bottom[:, None]).byte()
 
-def _cell(layout: dict[str, Tensor], center: str, half: str, size: int) -> Tensor: # (n, THINGS, size) stencil row or column
-    place = ((torch.arange(size) + .5) / size - layout[center][:, STUFF:, None]) / layout[half][:, STUFF:, None]
+# (n, THINGS, size) stencil row or column
+def _cell(layout: dict[str, Tensor], center: str, half: str, size: int) -> Tensor:
+    place = ((torch.arange(size) + .5) / size
+             - layout[center][:, STUFF:, None]) / layout[half][:, STUFF:, None]
     return ((place + 1) * (CELLS / 2) + 1).floor().clamp(0, CELLS + 1).int()
 
-def _who_is_seen(layout: dict[str, Tensor], size: int) -> tuple[Tensor, Tensor]: # instances (n, H, W) and areas before hiding (n, R)
+# instances (n, H, W) and areas before hiding (n, R)
+def _who_is_seen(layout: dict[str, Tensor], size: int) -> tuple[Tensor, Tensor]:
     stuff, side = _stuff_map(layout, size), CELLS + 2
     u, v = _cell(layout, "cx", "hw", size), _cell(layout, "cy", "hh", size)
-    where = ((layout["class_id"][:, STUFF:] * side**2).int()[..., None] + v * side)[..., None] + u[:, :, None] # (n, THINGS, H, W)
+    # (n, THINGS, H, W)
+    where = ((layout["class_id"][:, STUFF:] * side**2).int()[..., None] + v * side)[..., None] + u[:, :, None]
     cover = silhouettes()[0].view(-1).index_select(0, where.flatten()).view(where.shape)
     nearest = (cover * torch.arange(1, THINGS + 1, dtype=torch.uint8)[:, None, None]).amax(1)
     bands = torch.stack([(stuff == i).flatten(1).sum(1) for i in range(STUFF)], 1)
-    return torch.where(nearest > 0, nearest + (STUFF - 1), stuff), torch.cat([bands, cover.flatten(2).sum(2)], 1)
+    return (torch.where(nearest > 0, nearest + (STUFF - 1), stuff),
+            torch.cat([bands, cover.flatten(2).sum(2)], 1))
 
 # %% ../../nbs/worlds/20_scenes.ipynb #c1dcb0fb
-def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor]: # lightness and material, (n, H, W)
+# lightness and material, (n, H, W)
+def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor]:
     x = (torch.arange(instances.shape[-1]) + .5) / instances.shape[-1]
     at = lambda table: _per_pixel(table, instances)
     u = x * at(1 / layout["hw"]) - at(layout["cx"] / layout["hw"])
@@ -105,7 +113,8 @@ def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor
     relief, material = (layer.view(-1).index_select(0, where).view(u.shape) for layer in silhouettes()[1:])
     repeat = at(layout["repeat"] * TILE)
     tile = lambda p, shift: (p * repeat + at(layout[shift] * TILE)).floor_().int().bitwise_and_(TILE - 1)
-    where = at((layout["texture"] * TILE**2).int()).add_(tile(v, "shift_v").mul_(TILE)).add_(tile(u, "shift_u")).flatten()
+    where = at((layout["texture"] * TILE**2).int()).add_(tile(v, "shift_v").mul_(TILE)).add_(tile(u,
+        "shift_u")).flatten()
     grain = textures().view(-1).index_select(0, where).view(u.shape)
     return at(layout["base"]) + at(layout["relief"]) * relief + at(layout["grain"]) * grain, material
 
@@ -122,8 +131,10 @@ def haze(depth: Tensor) -> Tensor: # relative inverse depth in (0, 1] -> factor 
     return .4 + .6 * depth.sqrt()
 
 # %% ../../nbs/worlds/20_scenes.ipynb #41a990ca
-def _seen(instances: Tensor, areas: Tensor) -> tuple[Tensor, Tensor]: # boxes (n, R, 4) and visible shares (n, R)
-    size, mask = instances.shape[-1], instances[:, None] == torch.arange(REGIONS, dtype=torch.uint8)[:, None, None]
+# boxes (n, R, 4) and visible shares (n, R)
+def _seen(instances: Tensor, areas: Tensor) -> tuple[Tensor, Tensor]:
+    size = instances.shape[-1]
+    mask = instances[:, None] == torch.arange(REGIONS, dtype=torch.uint8)[:, None, None]
     column, row, ramp = mask.any(2), mask.any(3), torch.arange(size)
     low = lambda line: torch.where(line, ramp, size).amin(-1)
     high = lambda line: torch.where(line, ramp + 1, 0).amax(-1)
@@ -136,14 +147,16 @@ def draw_layout(layout: dict[str, Tensor], # of `make_layout` or `lay_out`, n sc
                ) -> Scenes:
     "The scenes of a layout, with their truth."
     instances, areas = _who_is_seen(layout, size)
-    (lightness, material), depth, (box, visible) = _light(layout, instances), _depth_map(layout, instances), _seen(instances, areas)
+    (lightness, material) = _light(layout, instances)
+    depth = _depth_map(layout, instances)
+    (box, visible) = _seen(instances, areas)
     factor = material * ((lightness + 16) / (L_REFERENCE + 16)) * haze(depth)
     pair = lambda a, b: torch.stack([layout[a], layout[b]], -1)
     class_id = layout["class_id"] * layout["present"]
     regions = Regions(class_id, layout["color_id"], pair("jitter_a", "jitter_b"), layout["present"],
                       pair("cx", "cy"), 2 * pair("hw", "hh").abs(), layout["depth"], box, visible)
-    scenes = Scenes(lightness[:, None], lightness[:, None], factor[:, None], depth, _per_pixel(class_id.byte(), instances), instances,
-                    regions, index)
+    scenes = Scenes(lightness[:, None], lightness[:, None], factor[:, None], depth,
+                    _per_pixel(class_id.byte(), instances), instances, regions, index)
     return replace(scenes, rgb=join_lab(scenes.L, paint(scenes, pigments(scenes))))
 
 # %% ../../nbs/worlds/20_scenes.ipynb #82ad3f66
@@ -152,9 +165,11 @@ def make_scenes(n: int,         # scenes
                 seed: int = 0,  # which world, 0 or more
                 start: int = 0, # number of the first scene; scene i of a seed is always the same
                ) -> Scenes:     # on the CPU
-    "Scenes start … start + n − 1 of a seed with their truth; raises InputError when a number is out of range."
+    """Scenes start … start + n − 1 of a seed with their truth; raises InputError when a number is out of
+    range."""
     if n < 1 or size < 8 or seed < 0 or start < 0:
-        raise InputError(f"make_scenes takes n >= 1, size >= 8, seed >= 0, start >= 0, not n={n}, size={size}, seed={seed}, start={start}")
+        raise InputError(f"make_scenes takes n >= 1, size >= 8, seed >= 0, start >= 0, not n={n}, "
+                         f"size={size}, seed={seed}, start={start}")
     step = max(1, 2**16 // size**2)
     chunks = torch.arange(start, start + n).split(step)
     return join_scenes([draw_layout(make_layout(seed, int(c[0]), len(c)), c, size) for c in chunks])
@@ -175,12 +190,14 @@ def choose_regions(eligible: Tensor,         # (N, R) bool
                    rng: np.random.Generator,
                    share: float = .5,        # each eligible region is taken with this probability, in (0, 1]
                   ) -> Tensor:               # (N, R) bool
-    "A random part of the eligible regions, at least one in every scene that has any; raises InputError for a share out of range."
+    """A random part of the eligible regions, at least one in every scene that has any; raises InputError for
+    a share out of range."""
     if not 0 < share <= 1: raise InputError(f"share lies in (0, 1], not {share}")
     u = torch.from_numpy(rng.random(eligible.shape)).to(eligible.device).masked_fill(~eligible, 2)
     return ((u < share) | (u == u.amin(1, keepdim=True))) & eligible
 
-def _any_of(options: Tensor, rng: np.random.Generator) -> Tensor: # (N, R, colors) bool -> (N, R) one of them at random
+# (N, R, colors) bool -> (N, R) one of them at random
+def _any_of(options: Tensor, rng: np.random.Generator) -> Tensor:
     return (torch.from_numpy(rng.random(options.shape)).to(options.device) * options).argmax(-1)
 
 # %% ../../nbs/worlds/20_scenes.ipynb #2193979d
@@ -189,7 +206,8 @@ def recolored(scenes: Scenes,
               share: float = .5,             # share of the regions that have a choice; at least one changes
               regions: Tensor | None = None, # (N, R) bool: change these instead (those without a choice stay)
              ) -> Scenes:                    # equal to `scenes` but for rgb and regions.color_id
-    "The same scenes, whole regions moved to other allowed colors: as right as the originals, with the same lightness."
+    """The same scenes, whole regions moved to other allowed colors: as right as the originals, with the same
+    lightness."""
     free = choices(scenes) > 1
     chosen = choose_regions(free, rng, share) if regions is None else regions.to(free.device) & free
     now = torch.nn.functional.one_hot(scenes.regions.color_id, len(COLORS)).bool()
@@ -222,9 +240,11 @@ class ColorTruth(_Bundle):
     instances: Tensor # (N, H, W) uint8 region of each pixel
 
 def color_truth(scenes: Scenes) -> ColorTruth:
-    "The allowed pigments of each region with haze, shading and region map; the same for a scene and its valid recolorings."
+    """The allowed pigments of each region with haze, shading and region map; the same for a scene and its
+    valid recolorings."""
     most = max(len(c.colors) for c in CLASSES)
-    padded = torch.tensor([[COLORS[(c.colors * most)[i] if i < len(c.colors) else c.colors[0]] for i in range(most)] for c in CLASSES])
+    padded = torch.tensor([[COLORS[(c.colors * most)[i] if i < len(c.colors) else c.colors[0]]
+                            for i in range(most)] for c in CLASSES])
     allowed = padded.to(scenes.L)[scenes.regions.class_id] + scenes.regions.jitter[:, :, None]
     return ColorTruth(allowed, scenes.factor, scenes.instances)
 
@@ -232,15 +252,17 @@ def color_truth(scenes: Scenes) -> ColorTruth:
 _ROUNDING = .01 # Lab distance of a pixel that is no violation
 
 def oracle_violation(truth: Scenes | ColorTruth, # the scenes, or what `color_truth` says about them
-                     rgb: Tensor,                # (N, 3, H, W) sRGB pictures of the same scenes
-                    ) -> Tensor:                 # (N,) mean Lab distance to the best right coloring, 0 when there is none
-    "How far each picture is from the nearest right coloring of its scene; raises InputError when shapes do not agree."
+                     rgb: Tensor                 # (N, 3, H, W) sRGB pictures of the same scenes
+                    ) -> Tensor: # (N,) mean Lab distance to the best right coloring, 0 when there is none
+    """How far each picture is from the nearest right coloring of its scene; raises InputError when shapes do
+    not agree."""
     truth = color_truth(truth) if isinstance(truth, Scenes) else truth
     expected = (len(truth.factor), 3, *truth.factor.shape[2:])
-    if rgb.shape != expected: raise InputError(f"oracle_violation takes pictures {expected}, not {tuple(rgb.shape)}")
+    if rgb.shape != expected:
+        raise InputError(f"oracle_violation takes pictures {expected}, not {tuple(rgb.shape)}")
     ab, inside = rgb_to_lab(rgb)[:, 1:], truth.instances.flatten(1).long()
     sums = []
-    for allowed in truth.allowed.unbind(2):                                      # (N, R, 2), one candidate color each time
+    for allowed in truth.allowed.unbind(2): # (N, R, 2), one candidate color each time
         best = torch.stack([_per_pixel(allowed[..., i], truth.instances) for i in range(2)], 1) * truth.factor
         left = ((ab - best).square().sum(1).sqrt() - _ROUNDING).clamp(min=0).flatten(1)
         sums.append(left.new_zeros(allowed.shape[:2]).scatter_add(1, inside, left))
