@@ -2,6 +2,7 @@
 
 Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/encoders.py train     [NAME ...]   each network of the series, weights into the cache
                                      python benchmarks/encoders.py measure   [SOURCE ...] responses and verdicts, into the cache
+                                     python benchmarks/encoders.py moderate  [SOURCE ...] verdicts beside the moderate recoloring
                                      python benchmarks/encoders.py --store                from there into nbs/results and the package
 FOLDER holds bsds500/images, bsds500/segmentations and imagenet_sample/images. A network or a source that is in the cache
 is not made again, and an interrupted training goes on; remove the folder encoder-series there to begin anew.
@@ -34,6 +35,7 @@ OTHERS = {"mean-color": dict(name="mean-color"), "embedded-clip": dict(name="cli
           "embedded-lclip": dict(name="lclip", weights="embedded-lclip")} # not of the series: the rule is tested on them, never fitted
 FAMILIES, LEVELS = ("misregistration", "bleeding", "edge-leakage"), (34.0, 31.0, 28.0)
 FEATURES_OF = {"fd": "vector", "cmmd": "vector", "lpips": "maps"}
+WIDE, MODERATE = "wide-recoloring", "recoloring" # the valid partner: any hue, or a hue that stays within the photograph's colors
 FIT, TESTS = "photographs A", ("photographs B", "bsds", "scenes")
 PHOTOGRAPHS = TESTS[:2] # what the rule is for; on scenes, where a valid recoloring stays inside the world's distribution, it does not hold
 
@@ -93,8 +95,23 @@ def measure(source: str, encoders: dict[str, Encoder]) -> None:
         moved = moved_colors(items)
         told = {"source": source, "n": len(moved), "of": moved.of}
         parts = [encoder_responses(e, moved).assign(encoder=name, **told) for name, e in encoders.items()]
-        judged = [metric for name, e in encoders.items() for metric in metrics_on(e, name)]
-        found = color_probe(place, judged, families=FAMILIES, valid=None if source == "scenes" else "wide-recoloring", levels=LEVELS, regions=regions, progress=False)
+        verdicts = judge(source, place, regions, encoders, WIDE)
+    for name, frame in (("responses", pd.concat(parts)), ("series", verdicts)):
+        with atomic_write(CACHE/f"{source}-{name}.csv") as path: frame.to_csv(path, index=False, float_format="%.5g")
+
+
+def measure_moderate(source: str, encoders: dict[str, Encoder]) -> None:
+    "The verdicts of all encoders on one source, beside the partner that the probe takes by itself."
+    with tempfile.TemporaryDirectory() as folder: verdicts = judge(source, *opened(source, Path(folder)), encoders, MODERATE)
+    with atomic_write(CACHE/f"{source}-moderate.csv") as path: verdicts.to_csv(path, index=False, float_format="%.5g")
+
+
+def judge(source: str, place, regions, encoders: dict[str, Encoder], valid: str) -> pd.DataFrame:
+    "What the probe says of every distance on every encoder; in scenes the valid partner is always the world's own."
+    judged = [metric for name, e in encoders.items() for metric in metrics_on(e, name)]
+    partner = None if source == "scenes" else valid
+    found = color_probe(place, judged, families=FAMILIES, valid=partner, levels=LEVELS, regions=regions, progress=False)
+    print(source, valid, found.seconds, flush=True)
     auc = found.auc[found.auc["level"] == "all"]
     names = auc["metric"].str.split("@", expand=True)
     auc = auc.assign(source=source, metric=names[0], encoder=names[1])
@@ -102,9 +119,7 @@ def measure(source: str, encoders: dict[str, Encoder]) -> None:
     matched = found.ledger.groupby("family")[["matched", "n"]].sum().eval("matched / n")
     auc = auc[auc["metric"].isin(FEATURES_OF)].assign(matched=auc["family"].map(matched))
     columns = ["source", "encoder", "metric", "family", "view", "auc", "ci_low", "ci_high", "n", "n_clusters", "matched"]
-    for name, frame in (("responses", pd.concat(parts)), ("series", auc[columns])):
-        with atomic_write(CACHE/f"{source}-{name}.csv") as path: frame.to_csv(path, index=False, float_format="%.5g")
-    print(source, len(items), "items", found.seconds, flush=True)
+    return auc[columns]
 
 
 def with_ratio(verdicts: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
@@ -154,4 +169,7 @@ if __name__ == "__main__":
     elif what == "measure":
         for source in names or [FIT, *TESTS]:
             if not (CACHE/f"{source}-series.csv").exists(): measure(source, series())
+    elif what == "moderate":
+        for source in names or [FIT, *PHOTOGRAPHS]:
+            if not (CACHE/f"{source}-moderate.csv").exists(): measure_moderate(source, series())
     else: store()

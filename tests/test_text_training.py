@@ -95,6 +95,14 @@ def test_cached_targets_are_the_computed_ones_whatever_the_batch_is_padded_to(ki
         assert torch.equal(batch["targets"]["g"], g.value(soft_truth(batch))) and batch["targets"]["g"].dtype == torch.float32
 
 
+def test_planned_texts_have_the_values_of_a_cache_of_all():
+    g, planned = own(Shares), torch.tensor([4, 1, 4])
+    every, some = TextTargets(g, TOKENS, len(WORDS)), TextTargets(g, TOKENS, len(WORDS), planned=planned)
+    assert (some.kept, len(some)) == (2, len(TOKENS))
+    index = torch.tensor([1, 0, 4]) # 0 is not planned
+    assert torch.allclose(some[index], every[index], rtol=0, atol=1e-6)
+
+
 def test_targets_are_computed_once_for_a_whole_run():
     loss = augmented_text(WORDS, {"shares": (own(Shares), 1.0)})
     g = loss.invariants["shares"][0]

@@ -37,6 +37,7 @@ from ..metrics.base import Metric, weight_names
 from ..models.generators import captioners, translators
 from ..models.text import TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
+from ..training.batches import batch_indices
 from ..training.loop import Optim
 from ..training.self_critical import SelfCriticalLoss, WeightedLoss
 from ..training.text import TextTargets, augmented_text, text_batches
@@ -123,7 +124,7 @@ def text_unit_batches(task, # a WritingTask, defined below
     tokens, owner = task.training_tokens
     swap = next((GRAPH_CONTROLS[i] for i in invariants if i in GRAPH_CONTROLS), None)
     make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed,
-                        task.targets(soft), owner, task.corpora["train"].references)
+                        task.targets(soft, seed), owner, task.corpora["train"].references)
     def at(i: int) -> dict:
         task.tick()
         batch = make(i)
@@ -257,15 +258,21 @@ class WritingTask(StudyTask):
         of_source = {k for k, i in enumerate(owner) if i in long}
         return sorted({*self.words[1].too_long(texts, self.longest), *of_source})
 
-    def targets(self, loss: AugmentedLoss) -> dict[str, TextTargets]:
-        "g of the true texts for the invariants of a loss: of all at once, if most will be asked for."
-        out, size = {}, self.plan.size
-        tokens = self.training_tokens[0]
-        ahead = size.steps*size.batch >= len(tokens)
+    def planned(self, seed: int) -> torch.Tensor: # numbers, in their order
+        "The training texts that a unit of this seed of batches sees."
+        size = self.plan.size
+        pick = batch_indices(len(self.training_tokens[0]), size.batch, seed)
+        return torch.cat([pick(i) for i in range(size.steps)]).unique()
+
+    def targets(self, loss: AugmentedLoss, seed: int) -> dict[str, TextTargets]:
+        "g of the true texts that a seed of batches sees, for the invariants of a loss."
+        out, tokens = {}, self.training_tokens[0]
+        planned = self.planned(seed)
+        seen = "all" if len(planned) == len(tokens) else f"batches of {seed}"
         for name, (g, _) in loss.invariants.items():
-            key = f"targets of {g.signature}"
+            key = f"targets of {g.signature}, {seen}"
             if key not in self.frozen:
-                self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), ahead=ahead)
+                self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), planned=planned)
             out[name] = self.frozen[key]
         return out
 

@@ -64,16 +64,21 @@ def soft_truth(batch: Mapping) -> SoftTexts: return soft_texts(batch["tokens"], 
 # %% ../../nbs/training/080_text.ipynb #f26b4922
 class TextTargets(TargetCache):
     "g of the true texts, computed once through the bridge that predictions take, and looked up by number."
-    def __init__(
-        self, invariant: Invariant, # bound to the vocabulary
-        tokens: Tensor,             # (N, T) BOS … EOS PAD
-        entries: int,               # of the vocabulary
-        # MB; texts beyond are computed when asked for
-        batch: int = 64, dtype: torch.dtype = torch.float32, limit: float = 256.0,
-        ahead: bool = True,
-    ): # False: each text when it is first asked for
-        self.entries, self.asked, self.ahead = entries, {}, ahead
-        super().__init__(invariant, tokens, batch, dtype, limit)
+    def __init__(self, invariant: Invariant,            # bound to the vocabulary
+                 tokens: Tensor,                        # (N, T) BOS … EOS PAD
+                 entries: int,                          # of the vocabulary
+                 batch: int = 64,                       # texts at a time
+                 dtype: torch.dtype = torch.float32,    # how values are kept
+                 limit: float = 256.0,                  # MB; texts beyond are computed when asked for
+                 planned: Tensor | None = None,         # numbers of the texts that will be asked for; None: all
+                ):
+        self.entries, self.texts = entries, len(tokens)
+        numbers = torch.arange(len(tokens)) if planned is None else planned.unique()
+        nowhere = len(tokens) # beyond all values; such a text is computed when it is asked for
+        self.place = torch.full((len(tokens),), nowhere)
+        self.place[numbers] = torch.arange(len(numbers))
+        super().__init__(invariant, tokens[numbers], batch, dtype, limit)
+        self.tokens = tokens
         # a reader cuts what is longer than it can read
         read = getattr(invariant.network, "length", tokens.shape[1])
         # a row per position
@@ -84,21 +89,16 @@ class TextTargets(TargetCache):
                       tokens.device)
         return self.invariant.value(soft_texts(tokens.to(device), self.entries)).to("cpu", self.dtype)
 
-    def _fill(self, batch: int) -> None:
-        if self.ahead: super()._fill(batch)
+    def __len__(self) -> int: return self.texts
 
     def __getitem__(self, index: Tensor) -> Tensor: # (n,) item numbers -> values, float32
-        "The values of these texts; one read alone has the same value whatever it is asked with."
-        if self.ahead: return super().__getitem__(index)
-        out = []
-        for i in index.tolist():
-            value = self.asked[i] if i in self.asked else self._alone(self.rgb[i:i + 1])
-            if len(self.asked) < self.kept: self.asked[i] = value
-            out.append(value)
-        return torch.stack(out).float()
-
-    def _alone(self, tokens: Tensor) -> Tensor:
-        return self._compute(tokens if self.along else trimmed(tokens))[0]
+        "The values of these texts."
+        place = self.place[index]
+        if (kept := place < self.kept).all(): return self.values[place].float()
+        out = self.values.new_empty(len(index), *self.values.shape[1:])
+        out[kept] = self.values[place[kept]]
+        out[~kept] = self._compute(self.tokens[index[~kept]])
+        return out.float()
 
     def at(self, index: Tensor, length: int) -> Tensor: # length: positions of the batch
         "The values of these texts."
