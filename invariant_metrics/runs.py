@@ -237,8 +237,8 @@ def memory_now() -> int: # bytes; 0 where the system does not tell
 
 # %% ../nbs/40_runs.ipynb #4659b7ad
 @contextmanager
-def peak_memory(every: float = 2.0,
-               ): # seconds between looks; yields a dict whose "bytes" is the maximum so far
+def peak_memory(every: float = 2.0, # seconds between looks
+               ): # yields a dict whose "bytes" is the maximum so far
     "Watch the memory of this process and its descendants while the block runs."
     seen, stop = {"bytes": 0}, threading.Event()
     def look(): # 2 % of a core at most, but for the first second

@@ -100,8 +100,8 @@ class TaggedNGrams:
     each is per token."""
     def __init__(self, texts: Sequence[str],
                  order: int = 3, # of the words; the tags' is 4
-                 share: float | None = None
-                ): # weight of the tags; None: the one that explains texts kept aside
+                 share: float | None = None, # weight of the tags; None: the one that explains texts kept aside
+                ):
         texts = [t for t in texts if t.strip()]
         if len(texts) < 2:
             raise InputError(f"a model of a language needs texts to be fit on, and there are {len(texts)}")

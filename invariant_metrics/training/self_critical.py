@@ -182,8 +182,8 @@ class SelfCriticalLoss:
                  alpha: float = 1.0,                                # weight of the self-critical term
                  task: Callable | None = None, # (model, batch) -> terms, e.g. an AugmentedLoss
                  baseline: str = "greedy", samples: int = 5, length: int = 24, per: str = "word",
-                 alarm: RepetitionAlarm | None = None
-                ): # its answer is logged as "collapse": 1 above the limit, else 0
+                 alarm: RepetitionAlarm | None = None, # its answer is logged as "collapse": 1 above the limit, else 0
+                ):
         if not rewards: raise InputError("self-critical training needs at least one reward")
         if not 0 <= alpha < math.inf: raise InputError(f"alpha is finite and not below 0, not {alpha}")
         self._refuse(rewards,
