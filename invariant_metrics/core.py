@@ -132,7 +132,7 @@ class Interval:
 class Score:
     "What every metric returns: the value, its interval, n, direction, values per item, and signature."
     value: float
-    ci: Interval | None                # None where no interval can be had; the signature says why
+    ci: Interval | None                # None if there is no interval; the signature says why
     n: int                             # items the value was computed from
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
@@ -458,7 +458,7 @@ SEEDS = Between(0, 2**32 - 1) # of generators of chance
 _PLAIN = {bool, int, float, str, type(None)}
 _SWITCH = {"true": True, "yes": True, "false": False, "no": False}
 
-def _fitting(value, kinds: set): # the value as one of the kinds; raises ValueError where it is none
+def _fitting(value, kinds: set): # the value as one of the kinds; raises ValueError if it is none
     if str(value).lower() in _SWITCH and bool in kinds and str not in kinds:
         return _SWITCH[str(value).lower()]
     if type(value) in kinds: return value

@@ -82,7 +82,7 @@ def save_results(frame, # of pandas
     with atomic_write(path) as tmp: pq.write_table(table, tmp)
 
 def load_results(path: str | Path): # a frame of pandas
-    """Read a frame written by `save_results`; raises InputError where the file is missing, foreign, or of
+    """Read a frame written by `save_results`; raises InputError if the file is missing, foreign, or of
     another schema version."""
     import pyarrow as pa, pyarrow.parquet as pq
     try: table = pq.read_table(path)

@@ -55,7 +55,7 @@ RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training", "ranking", "student", "compression",
          "rewards", "imagine")
 
-def read_run(folder: str | Path) -> dict | None: # the content of run.json, None where there is none
+def read_run(folder: str | Path) -> dict | None: # the content of run.json, None if there is none
     "What run.json says; raises InputError when it cannot be read or is of another schema version."
     path = Path(folder)/"run.json"
     if not path.exists(): return None
@@ -80,7 +80,7 @@ def open_run(folder: str | Path,       # the run folder, made if absent
              resume: bool = False,     # insist that there is something to go on with
              overwrite: bool = False,  # replace another run (only files of ours are removed)
             ) -> dict:                 # run.json's content: a new run's or the same run's
-    "Claim a folder for a run, by the table above; raises InputError where it belongs to something else."
+    "Claim a folder for a run, by the table above; raises InputError if it belongs to something else."
     folder, settings = Path(folder), json.loads(json.dumps(settings, default=str))
     if folder.exists() and not folder.is_dir(): raise InputError(f"{folder} is a file; choose another --out")
     meta = read_run(folder)

@@ -32,7 +32,7 @@ def bootstrap_weights(n: int,                          # items
 
 # %% ../nbs/10_stats.ipynb #0ba77271
 def cluster_labels(clusters: Sequence | None, n: int) -> np.ndarray | None: # (n,) integers from 0
-    "Cluster labels as integers; raises InputError where there is not one per item."
+    "Cluster labels as integers; raises InputError if there is not one per item."
     if clusters is None: return None
     if np.ndim(clusters) != 1:
         raise InputError("clusters must be one label per item, "
@@ -91,7 +91,7 @@ student = SimpleNamespace(cdf=lambda t, df: stdtr(df, t), ppf=lambda p, df: stdt
 def normal_interval(center: float,           # the estimate
                     se: float,               # its standard error
                     level: float = 0.95,
-                    method: str = "normal",  # how the standard error was had
+                    method: str = "normal",  # how the standard error was computed
                     df: float | None = None, # Student's degrees of freedom; None for the normal law
                    ) -> Interval:
     "Center ± quantile × standard error; raises InputError when either is not finite."

@@ -188,7 +188,7 @@ _LISTS = r"(train|dev|val|test)[\w.]*images\.txt$|flickr30k_(train|val|test)\.tx
 _LINES = r"(?<!lemma)\.token(\.txt)?$|^results.*\.csv$" # captions by line, image.jpg#0
 
 def role_of_file(file: AnnotationFile) -> str: # a key of ROLES, "list", or "" where it is none of them
-    "What a file is for, told by its first entries; raises InputError where a JSON file is none."
+    "What a file is for, told by its first entries; raises InputError if a JSON file is none."
     if re.search(_LISTS, file.name, re.IGNORECASE): return "list"
     if re.search(_LINES, file.name, re.IGNORECASE): return "lines"
     if not file.name.endswith((".json", ".jsonl")): return ""
@@ -232,7 +232,7 @@ class Collection:
     files: Mapping[str, list[AnnotationFile]] # role -> its files, and "list" -> lists of pictures
 
     def one(self, role: str) -> AnnotationFile | None:
-        "The file of a role, None if there is none; raises InputError where several have it."
+        "The file of a role, None if there is none; raises InputError if several have it."
         files = self.files.get(role, [])
         named = [f for f in files if f.name.startswith(("region_descriptions", role))] or files
         if len(named) < 2: return named[0] if named else None
@@ -242,7 +242,7 @@ class Collection:
 def recognize_annotations(source,                    # a file, a folder, a zip archive, or a list of files
                           format: str | None = None, # one of FORMATS, where a folder holds several
                          ) -> Collection:
-    "Which files are of which format, told by what they hold; raises InputError where none is, or several."
+    "Which files are of which format, told by what they hold; raises InputError if none is, or several."
     where = str(source) if isinstance(source, (str, Path)) else few([str(s) for s in source], 3)
     if format not in (None, *FORMATS): raise unknown("format of annotations", format, FORMATS)
     roles = {}

@@ -109,7 +109,7 @@ def _positions(wanted, n: int) -> np.ndarray: # (m,) int64, from a list, an arra
 def take(self: Annotations,
          positions,           # whole numbers, or a mask
         ) -> Annotations:
-    "Some of the pictures, in this order; raises InputError where one is taken twice or does not exist."
+    "Some of the pictures, in this order; raises InputError if one is taken twice or does not exist."
     at = _positions(positions, len(self))
     if len(np.unique(at)) < len(at): raise InputError("take: a position is named twice, and ids are unique")
     bounds = self.bounds()

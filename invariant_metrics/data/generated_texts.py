@@ -442,7 +442,7 @@ def _nist(top: Path, task: str) -> GeneratedTexts:
 def read_duc2004(path: str | Path,
                  task: str | int = "1", # 1: an article in 75 bytes; 2: a cluster of articles in 665
                 ) -> GeneratedTexts:
-    """Articles, four summaries of each, and the peers if they are there; raises InputError where a part is
+    """Articles, four summaries of each, and the peers if they are there; raises InputError if a part is
     missing or does not fit."""
     task, place = str(task), Path(path)
     if task not in _FORMS: raise unknown("task", task, _FORMS)
@@ -708,7 +708,7 @@ def read_news(path: str | Path,
               n: int | None = None,      # sentences to draw; None: all
               seed: int = 0,             # of the drawing
              ) -> Judgments:
-    """Translations of the news with people's scores; raises InputError where files are missing or do not fit
+    """Translations of the news with people's scores; raises InputError if files are missing or do not fit
     together."""
     if level not in ("sentences", "systems"): raise unknown("level", level, ("sentences", "systems"))
     texts, top, whole = read_news_texts(path, pair, system, documents), Path(path), level == "systems"
@@ -733,7 +733,7 @@ def read_news_pairs(
     texts: str | Path | None = None, # folder of the task's outputs; None: the package in which the file lies
     pair: str | None = None,         # of languages, "de-en"; None: the only one
 ) -> Choices:
-    """Pairs of translations of a sentence, the better first; raises InputError where files are missing or do
+    """Pairs of translations of a sentence, the better first; raises InputError if files are missing or do
     not fit together."""
     path = Path(path)
     package = path.resolve().parents[1 if path.resolve().parent.name == "manual-evaluation" else 0]

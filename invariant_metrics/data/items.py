@@ -344,7 +344,7 @@ def matching(pred,                  # Images or Texts
              target,                # the same
              needed_by: str = "",   # a metric that compares item with item, if there is one
             ) -> bool:              # item i answers item i
-    "Whether the two sides have the same names; raises InputError where a paired metric needs them to."
+    "Whether the two sides have the same names; raises InputError if a paired metric needs them to."
     if pred.names == target.names: return True
     if not needed_by: return False
     if isinstance(target, References) and (hint := streams_hint(len(pred), target)):
@@ -469,7 +469,7 @@ def load_items(source,                   # whatever `load_images`, `load_texts` 
                query=None,               # for text pairs
                **options,                # of `load_images`
               ) -> Images | Texts:
-    """Images or texts, as an encoder or metric wants them; raises InputError where the source is already of
+    """Images or texts, as an encoder or metric wants them; raises InputError if the source is already of
     the other kind."""
     kinds = ["images", "texts", "text pairs", "references"]
     if inputs not in kinds: raise unknown("kind of input", inputs, kinds)

@@ -481,7 +481,7 @@ def _pascal_table(path: Path) -> Choices:
 @judgment_format("pascal50s", {"image", "first", "second", "category", "votes_first"},
                  files=("pair_pascal.mat", "consensus_pascal.mat"), cite="Vedantam, Zitnick and Parikh 2015")
 def read_pascal50s(path: Path) -> Choices:
-    "Pairs of captions with the votes for each; raises InputError where the two files do not fit together."
+    "Pairs of captions with the votes for each; raises InputError if the two files do not fit together."
     if not path.name.removesuffix(".gz").endswith(".mat"): return _pascal_table(path)
     other = {n: _beside(path, n) for n in ("pair_pascal.mat", "consensus_pascal.mat")}
     if lost := [n for n, p in other.items() if p is None]:

@@ -97,7 +97,7 @@ def _file_names(sources: list[str]) -> list[str]: # the last part of each, witho
 
 def concept_files(sources: list[str], # addresses or files, line by line
                   folder: Path,
-                 ) -> list[Path | None]: # None where the folder has none
+                 ) -> list[Path | None]: # None if the folder has none
     "The picture of each line, by the line's number or by name; raises InputError on ambiguous names."
     found = image_paths(folder, recursive=True)
     addresses = any("://" in source for source in sources)

@@ -320,7 +320,7 @@ def load_captions(
 
 # %% ../../nbs/data/050_parallel.ipynb #52af9e1a
 def captions_file(place: Path) -> Path:
-    """The one file of captions in a folder of images, or the file itself; raises InputError where there is
+    """The one file of captions in a folder of images, or the file itself; raises InputError if there is
     none or several."""
     if not place.is_dir(): return place
     found = sorted(p for p in place.iterdir() if {".json", ".jsonl", ".token", ".csv"} & set(p.suffixes))

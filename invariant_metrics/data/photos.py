@@ -45,7 +45,7 @@ class Photo:
 
 # %% ../../nbs/data/000_photos.ipynb #0964341f
 def conversions(image: Image.Image) -> list[str]: # one phrase for each thing `to_rgb` will change
-    "What has to be converted in an opened image; raises ValueError where that would need a guess."
+    "What has to be converted in an opened image; raises ValueError if that would need a guess."
     if image.mode in ("I", "F"): raise ValueError("32-bit or floating-point pixels; save as 8 or 16 bits")
     found = {"alpha laid on white": image.has_transparency_data,
              "gray": image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16"),
@@ -165,7 +165,7 @@ def split_photos(photos: Sequence[Photo],    # what to divide
                  parts: Mapping[str, float], # name of a part -> its share, e.g. {"validation": 1, "test": 2}
                  seed: int=0                 # of the shuffle
                 ) -> dict[str, list[Photo]]: # each part's photographs, in their given order
-    """Photographs divided by cluster; every part gets at least one; raises InputError where there are fewer
+    """Photographs divided by cluster; every part gets at least one; raises InputError if there are fewer
     clusters than parts."""
     clusters = list(dict.fromkeys(p.cluster for p in photos))
     if len(clusters) < len(parts):

@@ -260,7 +260,7 @@ def get_tokenizer(name: str, # one of `tokenizer_names()`
     return partial(_split, line)
 
 # %% ../../nbs/data/030_tokens.ipynb #aa54ff5c
-def tokenizer_of(spec: str | Callable[[str], list[str]], # a name, or a function of one's own
+def tokenizer_of(spec: str | Callable[[str], list[str]], # a name, or a function of your own
                 ) -> tuple[Callable[[str], list[str]], str]: # the function, and a name for it
     """The tokenizer that a name or a function stands for; a function goes by its own name; raises InputError
     on anything else."""

@@ -254,7 +254,7 @@ def synset_name(lexicon: Lexicon,
 def synset_number(lexicon: Lexicon,
                   name: str, # any word of it, part of speech, sense: "dog.n.01", "domestic_dog.n.01"
                  ) -> int:
-    "The number of a synset; raises InputError where there is none of that name."
+    "The number of a synset; raises InputError if there is none of that name."
     found = lexicon._known.get(name) if isinstance(name, str) else None
     if found is not None: return found
     parts = name.lower().rsplit(".", 2) if isinstance(name, str) else ()
@@ -327,7 +327,7 @@ class Taxonomy(Lexicon):
 def path_steps(taxonomy: Taxonomy,
                i: int, j: int,      # synset numbers
                root: bool = True,   # set a virtual root above what is no noun
-              ) -> int | None:      # None where nothing stands above both
+              ) -> int | None:      # None if nothing stands above both
     "The number of steps of the shortest way from one synset up to a common ancestor and down to the other."
     a, b = taxonomy.above(i), taxonomy.above(j)
     if len(a) > len(b): a, b = b, a
@@ -340,7 +340,7 @@ def path_steps(taxonomy: Taxonomy,
 def synset_numbers(lexicon: Lexicon,
                    synsets,         # (N,) names, or numbers
                   ) -> np.ndarray:  # (N,) int64
-    "The numbers of many synsets; raises InputError where one of them is no synset."
+    "The numbers of many synsets; raises InputError if one of them is no synset."
     if not len(synsets) or isinstance(synsets[0], str):
         return np.array([synset_number(lexicon, name) for name in synsets], np.int64)
     numbers, many = np.asarray(synsets), len(lexicon.parts["kind"])
@@ -479,11 +479,11 @@ class WordNet(Taxonomy):
                 for i in sense_numbers(self, base, p)]
 
     def morphy(self, form: str, pos: str | None = None) -> str | None:
-        "The dictionary form of an inflected one (mice: mouse); None where it is no word."
+        "The dictionary form of an inflected one (mice: mouse); None if it is no word."
         return next((base for p in _positions(pos) for base in base_forms(self, form, p)), None)
 
     def lemmas(self, synset: str) -> list[str]:
-        """The words of a synset, as they are written; raises InputError where there is no such synset, as all
+        """The words of a synset, as they are written; raises InputError if there is no such synset, as all
         that take one."""
         i = synset_number(self, synset)
         return [self._forms[k] for k in self._lemma[self._first[i]:self._first[i + 1]]]
@@ -506,13 +506,13 @@ class WordNet(Taxonomy):
         return {synset_name(self, i): steps for i, steps in self.above(synset_number(self, synset)).items()}
 
     def path_similarity(self, a: str, b: str, root: bool = True) -> float | None:
-        """1/(1 + steps of the shortest way between two synsets); None where there is none, which happens with
+        """1/(1 + steps of the shortest way between two synsets); None if there is none, which happens with
         root=False only."""
         steps = path_steps(self, synset_number(self, a), synset_number(self, b), root)
         return None if steps is None else 1/(1 + steps)
 
     def lowest_common(self, a: str, b: str) -> list[str]:
-        "The deepest synsets above both, sorted; empty where none is."
+        "The deepest synsets above both, sorted; empty if there is none."
         return lowest_common(self, synset_number(self, a), synset_number(self, b))
 
     def all_synsets(self, pos: str | None = None) -> Iterator[str]:
@@ -549,7 +549,7 @@ def antonyms(
 # %% ../../nbs/data/040_wordnet.ipynb #9fc60b1d
 def open_wordnet(path: Path, # *.npz, its card beside it
                 ) -> WordNet:
-    "The graph in a file of `build_wordnet`; raises InputError where it or its card is missing or damaged."
+    "The graph in a file of `build_wordnet`; raises InputError if it or its card is missing or damaged."
     again = ("; reinstall the package" if path.parent == assets_folder()
              else "; make it again with: invariant-metrics wordnet build FOLDER --out FILE")
     for part in (path, path.with_suffix(".card")):
@@ -571,7 +571,7 @@ def read_folder(folder) -> WordNet: # a path, or a zipfile.Path
                                                                 for part in parts.values()])[:12], parts)
 
 def nltk_folder(): # a path, or a zipfile.Path
-    "Where nltk keeps its WordNet; raises InputError where it has none."
+    "Where nltk keeps its WordNet; raises InputError if it has none."
     import nltk
     for root in map(Path, nltk.data.path):
         if (root/"corpora"/"wordnet"/"data.noun").is_file(): return root/"corpora"/"wordnet"
@@ -589,7 +589,7 @@ def wordnet(
     # None: the package's own; a file of `build_wordnet`; a folder of WordNet's files; or "nltk"
     source: str | Path | None = None,
 ) -> WordNet:
-    "WordNet, read once per process; raises InputError where there is none, or where a file is damaged."
+    "WordNet, read once per process; raises InputError if there is none, or where a file is damaged."
     if source == "nltk": return _opened("nltk", 0)
     path = assets_folder()/"wordnet.npz" if source is None else Path(source).expanduser().resolve()
     return _opened(str(path), path.stat().st_mtime_ns if path.exists() else 0)

@@ -187,7 +187,7 @@ def causal_scorer(weights,                 # a folder, or organization/model@com
                   device: str = "cpu",
                   batch: int = 32,
                  ) -> Callable:            # texts -> (N,) nats per token
-    """The mean log-probability per token by a causal language model; raises InputError where it is missing,
+    """The mean log-probability per token by a causal language model; raises InputError if it is missing,
     damaged, or reads both sides."""
     import torch
     import transformers

@@ -126,7 +126,7 @@ def edit_meaning(meaning: Meaning,
            generator: np.random.Generator,
            again: bool = False,    # whether a kind may be drawn twice
           ) -> Meaning | None:
-    "Another meaning with that many facts changed; None where there are not so many."
+    "Another meaning with that many facts changed; None if there are not so many."
     out, done, left = meaning, 0, list(kinds)
     for _ in range(16):
         if done == level: return out

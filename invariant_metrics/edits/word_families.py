@@ -299,7 +299,7 @@ _GROUNDS = frozenset("water snow sand grass mud dirt forest woods crowd desert c
 
 @lru_cache(2**14)
 def is_place(noun: str) -> bool: # in any number
-    """Whether somebody can be in, at or by it, and far from it: a place, a building, a vehicle, a piece of
+    """Whether someone can be in, at or by it, and far from it: a place, a building, a vehicle, a piece of
     furniture."""
     net, base = wordnet(), noun_lemma(noun)
     if base in _GROUNDS or noun in _GROUNDS: return True
@@ -432,7 +432,7 @@ def _many_form(m: Marked, k: int) -> str: # of a verb in the third person, or no
     base, form = FORM_OF.get(m.words[k], ("", 0))
     return _BE_MANY.get(m.words[k], "") or (base if form == 1 else "")
 
-# verbs to be changed with a noun that becomes many; None where it cannot be
+# verbs to be changed with a noun that becomes many; None if it cannot be
 def _agreement(m: Marked, i: int, j: int) -> tuple | None:
     k = j + 1 + (m.tags[j + 1:j + 2] == "R")
     if m.tags[k:k + 1] == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}:

@@ -56,7 +56,7 @@ class Edited(NamedTuple):
 class WordEdit:
     "A registered edit: call it with (case, level, generator)."
     name: str
-    function: Callable     # (case, level, generator) -> text, or None where it does not apply
+    function: Callable     # (case, level, generator) -> text, or None if it does not apply
     proof: Callable        # (case, edited text, level) -> bool
     kind: str              # one of `colors.EDIT_KINDS`
     severity: str          # one of SEVERITIES
@@ -202,7 +202,7 @@ def unsaid(words: Iterable[str], # in any number and case
 
 # %% ../../nbs/edits/50_words.ipynb #1211ae7e
 def draw_places(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
-    "The first places of a random order, the same ones first for each level; None where there are too few."
+    "The first places of a random order, the same ones first for each level; None if there are too few."
     if len(places) < level: return None
     return [places[k] for k in generator.permutation(len(places))[:level]]
 
@@ -314,7 +314,7 @@ def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
     wrong = "new" if lives(m.words[next(ends, i)]) else "young"
     return [other for other in others if other != wrong]
 
-# kinds whose name does not stand well in the place of a thing
+# kinds whose name does not stand well in place of a thing
 _VAGUE = frozenset("landscape landscapes sport sports dish dishes".split())
 
 # t: of *isn't*

@@ -83,7 +83,7 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
     def maps(self, x: Tensor) -> list[Tensor]: # network input -> (N, C, h, w) each
-        "Feature maps from fine to coarse; raises InputError where an encoder has none."
+        "Feature maps from fine to coarse; raises InputError if an encoder has none."
         raise InputError(f"encoder {self.name} has no feature maps")
 
     def encode(self, rgb: Tensor,           # (N, 3, H, W) in [0, 1]
@@ -142,7 +142,7 @@ for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
 
 def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty where it takes no weights
-    """The names by which somebody may choose the weights of an encoder: its own, and the card it is on where
+    """The names by which someone may choose the weights of an encoder: its own, and the card it is on where
     no other is named."""
     if not isinstance(name, str): return ()
     entry = encoders[name]

@@ -28,7 +28,7 @@ def grid_features(
     stages: Sequence[int] = (2, 3), # from 1, fine to coarse; all are brought to the coarsest grid
     batch: int = 64,                # pictures at a time
 ) -> Tensor: # (N, S, d), S places row by row; channels of the stages, then x and y
-    "One vector per place of each picture; raises InputError where the encoder does not have these stages."
+    "One vector per place of each picture; raises InputError if the encoder does not have these stages."
     out = []
     for part in rgb.split(batch):
         maps = encoder.feature_maps(part)

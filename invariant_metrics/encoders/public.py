@@ -47,7 +47,7 @@ class TokenEncoder(Encoder):
 def folder_config(place: Place,
                   *kinds: str, # model types that will do, e.g. "dinov2"
                  ) -> dict:
-    "The folder's config.json; raises InputError where it is missing or of another kind of model."
+    "The folder's config.json; raises InputError if it is missing or of another kind of model."
     path = place.path/"config.json"
     if not path.is_file():
         raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")

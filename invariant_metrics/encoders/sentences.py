@@ -165,7 +165,7 @@ class PieceMeans(Encoder):
         return F.embedding_bag(index, self.table, offsets, mode="mean")
 
 def piece_means() -> PieceMeans:
-    "The encoder of word pieces that comes with the package; raises InputError where its file is damaged."
+    "The encoder of word pieces that comes with the package; raises InputError if its file is damaged."
     return PieceMeans(WordTable.of(load_embedded("word-pieces")), get_card("word-pieces").sha256[:12])
 
 # %% ../../nbs/encoders/110_sentences.ipynb #71578fe1

@@ -119,7 +119,7 @@ def _check_embedded(card: Card, folder: Path) -> None:
 def load_embedded(name: str,                        # e.g. "embedded-image"
                   folder: str | Path | None = None, # None for the package's own
                  ) -> dict:                         # name -> tensor, float32
-    """The state dict of embedded weights; raises InputError where they are missing or do not have their
+    """The state dict of embedded weights; raises InputError if they are missing or do not have their
     card's checksum."""
     from safetensors.torch import load
     card, path = get_card(name, folder), Path(folder or assets_folder())/f"{name}.safetensors"
@@ -189,14 +189,14 @@ def _commit_of(name: str, commit: str) -> str: # the commit, if it is one
     return commit
 
 def hub_card(name: str) -> Card | None: # None when `name` does not look like a hub id
-    "An ad-hoc card for `organization/model@commit`; raises InputError where the commit is missing."
+    "An ad-hoc card for `organization/model@commit`; raises InputError if the commit is missing."
     model, _, commit = name.partition("@")
     if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model): return None # ./folder is none
     return Card(name, "named by its hub id", "hub", model, _commit_of(model, commit),
                 license="see the model's page")
 
 def pinned_card(name: str) -> Card | None: # None when `name` is no card's name with something after @
-    """The card of `card@commit`, for a card that has no commit of its own; raises InputError where it has
+    """The card of `card@commit`, for a card that has no commit of its own; raises InputError if it has
     one, or needs none."""
     known, sign, commit = name.partition("@")
     card = next((c for c in PUBLIC if sign and c.name == known), None)
@@ -212,11 +212,11 @@ def pinned_card(name: str) -> Card | None: # None when `name` is no card's name 
 def download_folder() -> Path:
     "Where single files from an address are kept: the folder in which torch.hub keeps its own."
     torch = sys.modules.get("torch")
-    if torch: return Path(torch.hub.get_dir())/"checkpoints" # somebody may have told it another place
+    if torch: return Path(torch.hub.get_dir())/"checkpoints" # someone may have told it another place
     home = os.getenv("TORCH_HOME", os.path.join(os.getenv("XDG_CACHE_HOME", "~/.cache"), "torch"))
     return Path(home).expanduser()/"hub"/"checkpoints"
 
-def package_folder(card: Card) -> Path | None: # None where the package is not installed
+def package_folder(card: Card) -> Path | None: # None if the package is not installed
     "The folder of weights that come inside an installed package, found without importing it."
     module, _, inside = card.where.partition("/")
     spec = importlib.util.find_spec(module)
@@ -371,7 +371,7 @@ def _open_folder(cls, place: Place, options: dict) -> tuple: # the model, and th
 
 # %% ../../nbs/encoders/010_weights.ipynb #b51ca86b
 def read_tensors(place: Place) -> dict: # name -> tensor
-    """The tensors of a weights file, read without running any code in it; raises InputError where that cannot
+    """The tensors of a weights file, read without running any code in it; raises InputError if that cannot
     be done."""
     import torch
     from safetensors.torch import load_file
@@ -451,7 +451,7 @@ def _split_words(words: Iterable) -> tuple[dict, list]: # NAME=WEIGHTS as a dict
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """Weights that somebody named: for a metric, an invariant, an encoder or a card, or for whatever takes
+    """Weights that someone named: for a metric, an invariant, an encoder or a card, or for whatever takes
     some."""
     named: Mapping = field(default_factory=dict) # name -> weights
     every: object = None                         # weights without a name
@@ -509,7 +509,7 @@ class WeightChoice:
 def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
                    weights=None,               # what `WeightChoice.of` takes
                    device: str | None = None): # Encoder
-    "An encoder on the weights that somebody chose for it; raises InputError on a choice that has no effect."
+    "An encoder on the weights that someone chose for it; raises InputError on a choice that has no effect."
     # with torch, which cards do without
     from invariant_metrics.encoders.base import encoder_weight_names, get_encoder
     names = encoder_weight_names(name) if isinstance(name, str) else ()
@@ -521,7 +521,7 @@ def _recorded(weights) -> dict: # the place, and what pins its content
     return {"weights": str(Path(weights).expanduser().resolve()) if place.revision.startswith("local-")
             else str(weights), "revision": place.revision}
 
-def chosen_record(choice: WeightChoice) -> dict | None: # None where nothing was chosen
+def chosen_record(choice: WeightChoice) -> dict | None: # None if nothing was chosen
     """A choice as plain data for a run's settings: absolute places, and what pins them; raises InputError
     where weights are missing."""
     return ({name: _recorded(weights) for name, weights in choice.by_name().named.items()

@@ -139,7 +139,7 @@ class Batcher:
     # (N, …)
     def __call__(self, draw: Callable[[Sequence[str], Sequence[int]], Tensor],
                  texts: Sequence[str], seeds: Sequence[int]) -> Tensor:
-        "What `draw` gives for all texts; raises InputError where not even one picture fits."
+        "What `draw` gives for all texts; raises InputError if not even one picture fits."
         out, start = [], 0
         while start < len(texts):
             end = start + self.size

@@ -69,7 +69,7 @@ def pack_keys(path: Path, about: dict) -> list[str] | None: # None: it is anothe
 
 def read_pack(path: Path,
              ) -> tuple[bytes, list[int]]: # of all pictures, and where each begins and the last ends
-    "The bytes of a pack; raises InputError where they are not those that were written."
+    "The bytes of a pack; raises InputError if they are not those that were written."
     with safetensors.safe_open(path, "pt") as file:
         meta, data, ends = file.metadata(), file.get_tensor("data"), file.get_tensor("ends")
     if _seal(data, ends, meta["keys"], meta["settings"]) != meta["sha256"]:
@@ -112,7 +112,7 @@ class PictureStore:
                 if known in self._seen: continue
                 self._seen.add(known)
                 keys = pack_keys(path, self.about)
-            except FileNotFoundError: continue # somebody removed it just now
+            except FileNotFoundError: continue # someone removed it just now
             except _UNREADABLE: self._damaged(path); continue
             if keys is None:
                 self.found["foreign"] += 1

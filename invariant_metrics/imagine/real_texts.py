@@ -27,7 +27,7 @@ def judged_pairs(judgments: Judgments,
                  n: int | None = None, # outputs to draw; None: all
                  seed: int = 0,        # of the drawing
                 ) -> pd.DataFrame:     # output, references (tuple of texts), score (higher is better), group
-    "Outputs with their references and mean scores; raises InputError where either is missing."
+    "Outputs with their references and mean scores; raises InputError if either is missing."
     if judgments.outputs is None: raise InputError(f"{judgments.name} holds no outputs")
     rows = human_rows(judgments, "mean").merge(judgments.outputs, on=["item", "system"])
     lost = rows["item"][rows["references"].map(len) == 0].tolist()

@@ -50,7 +50,7 @@ STUDY_VIEWS = {"item": "edited reference", "paired": "edited paraphrase"} # view
 
 @dataclass(frozen=True, eq=False)
 class StudyCaptions:
-    "Captions of scenes, each held against the reference of its scene."
+    "Captions of scenes, each compared with the reference of its scene."
     # item, side, family, level, text: "paraphrase", "edited reference" or "edited paraphrase"
     rows: pd.DataFrame
     target: tuple[str, ...]  # (N,) the reference of each item
@@ -206,7 +206,7 @@ def _table(captions: StudyCaptions, values: np.ndarray, rows: np.ndarray) -> np.
 def verdicts_of(captions: StudyCaptions,
                 values: np.ndarray,   # (P,) higher is better
                ) -> StudyVerdicts:
-    "Whether each violation scored below the paraphrases it is held against."
+    "Whether each violation scored below the paraphrases it is compared with."
     frame = captions.rows
     right = _table(captions, values, (frame["side"] == "paraphrase").to_numpy())
     groups = frame[frame["side"] != "paraphrase"].groupby(["family", "level", "side"], sort=False)
@@ -367,7 +367,7 @@ class ImagineStudy:
 
     @classmethod
     def load(cls, folder: str | Path) -> "ImagineStudy":
-        "Read a finished study; raises InputError where there is none."
+        "Read a finished study; raises InputError if there is none."
         folder, found = Path(folder), Path(folder)/"imagine.json"
         if not found.exists():
             raise InputError(f"no finished study of imagination in {folder}; "

@@ -100,7 +100,7 @@ class Epsilon:
     @classmethod
     def between(cls, near: np.ndarray, far: np.ndarray,
                ) -> "Epsilon": # (N,) and (M,) violations of right and of wrong pairs
-        "From violations that are known already; raises InputError where there are none."
+        "From violations that are known already; raises InputError if there are none."
         if not len(near) or not len(far):
             raise InputError("epsilon needs at least one right and one wrong pair")
         return cls(float(near.max()), float(np.quantile(near, 0.95)), auc(far, near), len(near))
@@ -120,7 +120,7 @@ def violations(invariant: Invariant,
                target: Tensor | Sequence,  # the same; a text may have several references
                batch: int = 64,
               ) -> np.ndarray:             # (N,)
-    "Violations of many pairs, a batch at a time; raises InputError where the sides are not equally many."
+    "Violations of many pairs, a batch at a time; raises InputError if the sides are not equally many."
     _check_lengths(invariant, pred, target)
     parts = [invariant.violation(pred[i:i + batch], target[i:i + batch]) for i in range(0, len(pred), batch)]
     return torch.cat(parts).double().cpu().numpy() if parts else np.zeros(0)
@@ -130,7 +130,7 @@ def violations_of_kinds(invariant: Invariant,
                         target: Tensor,              # (N, 3, H, W)
                         batch: int = 64,
                        ) -> dict[str, np.ndarray]:   # name -> (N,)
-    "Violations of several predictions of one truth, which is read once; raises InputError where the sides are not equally many."
+    "Violations of several predictions of one truth, which is read once; raises InputError if the sides are not equally many."
     parts: dict[str, list] = {name: [] for name in kinds}
     for pred in kinds.values(): _check_lengths(invariant, pred, target)
     for i in range(0, len(target), batch):
@@ -181,7 +181,7 @@ def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int 
 def dense_state(name: str,            # an embedded network, e.g. "segmentation"
                 weights: str | Path,  # "embedded", or a .safetensors file
                ) -> tuple[dict[str, Tensor], str, dict]: # state, revision, scores
-    "Weights of an embedded network, what pins them, and the scores on its card; raises InputError where they are missing or damaged."
+    "Weights of an embedded network, what pins them, and the scores on its card; raises InputError if they are missing or damaged."
     if str(weights) == "embedded":
         card = get_card(name)
         return load_embedded(name), card.sha256[:12], dict(card.scores)
@@ -258,7 +258,7 @@ def get_invariant(
 # %% ../../nbs/invariants/000_base.ipynb #50314ef5
 def invariant_weight_names(spec, # a name, "package.module:object", or an invariant
                           ) -> tuple[str, ...]: # empty where weights have no effect
-    "The names by which somebody may choose the weights of an invariant."
+    "The names by which someone may choose the weights of an invariant."
     if not isinstance(spec, str): return ()
     entry = invariants[spec]
     if isinstance(entry, Invariant) or not getattr(entry, "rests_on_weights", True): return ()
@@ -268,7 +268,7 @@ def invariant_weight_names(spec, # a name, "package.module:object", or an invari
 def chosen_weights(name: str,             # of an invariant
                    choice: WeightChoice,  # settled: of names that have no effect here nothing is said
                   ):                      # weights, "embedded" where nobody named any
-    "The weights that somebody chose for an invariant."
+    "The weights that someone chose for an invariant."
     return choice.assign({name: invariant_weight_names(name)}, shared=False).get(name, "embedded")
 
 # %% ../../nbs/invariants/000_base.ipynb #908e9a51

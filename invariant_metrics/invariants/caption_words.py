@@ -27,7 +27,7 @@ AUX, CONJ, SCONJ, REL = map(word_list, ("auxiliary", "conjunction", "subordinato
 ADV, COLOR, BE = map(word_list, ("adverb", "color", "be"))
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #ab16667c
-DOES = word_list("does") # words that are nouns too, but say in captions what somebody does
+DOES = word_list("does") # words that are nouns too, but say in captions what someone does
 GERUND_NOUNS, GERUND_MODIFIERS, STILL, PERSONS = map(word_list,
                                                      ("gerund noun", "gerund modifier", "still", "person"))
 PAST = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base")

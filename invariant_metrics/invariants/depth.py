@@ -60,7 +60,7 @@ def embedded_depth(name: str,                        # "depth" or "depth-judge"
                    weights: str | Path = "embedded", # or a .safetensors file of the training command
                    **options,                        # of Depth
                   ) -> Depth:
-    "The invariant of an embedded network; raises InputError where the weights are missing or damaged."
+    "The invariant of an embedded network; raises InputError if the weights are missing or damaged."
     state, revision, card = dense_state(name, weights)
     network = dense_network("depth", 1, judge=name.endswith("judge"))
     network.load_state_dict(state)
@@ -114,7 +114,7 @@ def depth_invariant(
     weights: str | Path = "embedded",
     **options, # of Depth
 ) -> Depth:
-    "The invariant of relative depth, on the embedded network or a public one; raises InputError where weights are missing or damaged."
+    "The invariant of relative depth, on the embedded network or a public one; raises InputError if weights are missing or damaged."
     return (embedded_depth if is_own(weights) else public_depth)(name, weights, **options)
 
 for _name in ("depth", "depth-judge"): invariants.add(_name, factory_for(depth_invariant, _name))

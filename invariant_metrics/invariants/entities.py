@@ -40,7 +40,7 @@ def bag_distance(c: Tensor, t: Tensor) -> Tensor: # (N, V) counts, (N, V) -> (N,
 
 # %% ../../nbs/invariants/060_entities.ipynb #a4b0a8cc
 def outside_of(labels: Sequence[str]) -> int:
-    "The number of the label for no name; raises InputError where there is none."
+    "The number of the label for no name; raises InputError if there is none."
     if "O" not in labels:
         raise InputError("a tagger of names has a label O for words that are none; "
                          f"these labels are {', '.join(labels[:6])}")
@@ -109,7 +109,7 @@ def entities(
     weights: str | Path = "embedded",
     form: str | None = None, # one of FORMS
 ) -> Entities:
-    "The invariant of names; raises InputError where weights are missing or their labels say nothing."
+    "The invariant of names; raises InputError if weights are missing or their labels say nothing."
     if is_own(weights):
         reader, signature, card = embedded_reader(name, weights, pooled=False)
         return Entities(name, reader, TAGS, signature, form, card)

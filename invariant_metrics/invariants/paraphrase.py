@@ -51,7 +51,7 @@ class Paraphrase(TextInvariant):
 SAME = ("paraphrase", "equivalent", "duplicate", "is_duplicate", "is_paraphrase", "same", "entailment")
 
 def same_label(labels: Sequence[str]) -> int:
-    "The number of the label that says two texts mean the same; raises InputError where none does."
+    "The number of the label that says two texts mean the same; raises InputError if none does."
     found = [i for i, label in enumerate(labels) if label.lower().replace(" ", "_") in SAME]
     if len(found) != 1:
         raise InputError(f"which label says that two texts mean the same? expected one of {', '.join(SAME)}, "

@@ -52,7 +52,7 @@ class Parse:
 def from_rows(rows: Iterable[Sequence],                   # (text, lemma, pos, dep, head) of each word
               chunks: Iterable[Sequence[int]],            # (start, stop, root) of each noun chunk
              ) -> Parse:
-    "A parse written by hand or brought from any parser with these labels; raises InputError where an index leads nowhere."
+    "A parse written by hand or brought from any parser with these labels; raises InputError if an index leads nowhere."
     rows, chunks = list(rows), [Chunk(*map(int, c)) for c in chunks]
     tokens = tuple(Token(i, str(text), str(lemma).lower(), pos, dep, int(head))
                    for i, (text, lemma, pos, dep, head) in enumerate(rows))
@@ -83,7 +83,7 @@ def _spacy_model(model: str):
                          "or use the built-in parser") from error
 
 def spacy_parse(text: str, model: str = "en_core_web_sm") -> Parse:
-    "The parse of spaCy's model; raises InputError where spaCy or the model is missing."
+    "The parse of spaCy's model; raises InputError if spaCy or the model is missing."
     return from_spacy(_spacy_model(model)(text))
 
 # %% ../../nbs/invariants/100_parse.ipynb #6795c2a8

@@ -182,7 +182,7 @@ def _graph_of_text(text: str, parser: str | Callable) -> Graph: return graph_of(
 def parse(text: str | Parse,                    # a caption, or its parse from anywhere
           parser: str | Callable = "pattern",   # or "spacy", "spacy:MODEL", or a function: text -> Parse
          ) -> Graph:
-    "The scene graph of a caption, remembered for texts seen before; raises InputError where the parser is missing."
+    "The scene graph of a caption, remembered for texts seen before; raises InputError if the parser is missing."
     if isinstance(text, Parse): return graph_of(text)
     if not isinstance(text, str):
         raise InputError(f"a scene graph is read from a text or a Parse, not from {type(text).__name__}")
@@ -276,7 +276,7 @@ class SceneGraph(TextInvariant):
 def scene_graph_invariant(weights: str = "embedded", # only "embedded": there is no network
                           **options,                 # of `SceneGraph`
                          ) -> SceneGraph:
-    "The invariant of the registry; raises InputError where weights are named."
+    "The invariant of the registry; raises InputError if weights are named."
     if str(weights) != "embedded":
         raise InputError(f"scene-graph rests on rules and has no weights; leave {weights!r} away")
     return SceneGraph(**options)

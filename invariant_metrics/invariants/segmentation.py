@@ -84,7 +84,7 @@ def embedded_segmentation(
     weights: str | Path = "embedded", # or a .safetensors file from `invariant-metrics weights train`
     kind: str = "dice",
 ) -> Segmentation:
-    "The invariant of an embedded network; raises InputError where the weights are missing or damaged."
+    "The invariant of an embedded network; raises InputError if the weights are missing or damaged."
     state, revision, card = dense_state(name, weights)
     network = dense_network("segmentation", len(CLASSES), judge=name.endswith("judge"))
     network.load_state_dict(state)
@@ -153,7 +153,7 @@ def segmentation_invariant(
     weights: str | Path = "embedded",
     kind: str = "dice",
 ) -> Segmentation:
-    "The invariant of class maps, on the embedded network or a public one; raises InputError where weights are missing or damaged."
+    "The invariant of class maps, on the embedded network or a public one; raises InputError if weights are missing or damaged."
     return (embedded_segmentation if is_own(weights) else public_segmenter)(name, weights, kind)
 
 for _name in ("segmentation", "segmentation-judge"):

@@ -43,7 +43,7 @@ def sentiment(
     # or a .safetensors file of the training command, a folder, a hub id, "distilbert-sst2"
     weights: str | Path = "embedded",
 ) -> Sentiment:
-    "The invariant of moods; raises InputError where weights are missing or their labels say nothing."
+    "The invariant of moods; raises InputError if weights are missing or their labels say nothing."
     if is_own(weights):
         reader, signature, card = embedded_reader(name, weights, pooled=True)
         return Sentiment(name, reader, MOODS, signature, card)

@@ -142,7 +142,7 @@ class SoftInvariant(Invariant):
         return out
 
     def forward(self, texts: SoftTexts) -> Tensor: # first dimension N
-        "g of soft texts over the vocabulary it is bound to; differentiable; raises InputError where it is bound to none."
+        "g of soft texts over the vocabulary it is bound to; differentiable; raises InputError if it is bound to none."
         if self.bridge is None:
             raise InputError(f"{self.name} reads soft texts over a vocabulary: bind(words) first")
         probs, mask = texts.probs[:, :self.network.length], texts.mask[:, :self.network.length]

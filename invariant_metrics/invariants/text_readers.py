@@ -36,7 +36,7 @@ class WordReader(Reader):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor: return self.net(x, mask)
 
 def embedded_words() -> tuple[WordTable, str]: # and what pins it
-    "The word table of the package; raises InputError where it is missing or damaged."
+    "The word table of the package; raises InputError if it is missing or damaged."
     return WordTable.of(load_embedded("word-pieces")), get_card("word-pieces").sha256[:12]
 
 def embedded_reader(name: str, weights: str | Path, pooled: bool,
@@ -54,7 +54,7 @@ def random_reader(name: str, labels: int, pooled: bool, seed: int) -> tuple[Word
 
 # %% ../../nbs/invariants/050_text_readers.ipynb #ed7171a6
 def checkpoint_labels(config, name: str) -> tuple[str, ...]:
-    "The labels of a classifier in their order; raises InputError where they are missing or are the numbers transformers makes up."
+    "The labels of a classifier in their order; raises InputError if they are missing or are the numbers transformers makes up."
     labels = tuple(config.id2label[i] for i in range(len(config.id2label)))
     if any(str(label).startswith("LABEL_") for label in labels):
         raise InputError(f"{name}: its labels are {', '.join(labels[:3])}, which mean nothing; "
@@ -108,7 +108,7 @@ def with_ends(x: Tensor, mask: Tensor, ends: Tensor,
 # %% ../../nbs/invariants/050_text_readers.ipynb #0709d620
 def open_checkpoint(weights: str | Path, kind: str,
                    ) -> tuple[nn.Module, object, Place]: # model, tokenizer, where it lies
-    "A model of transformers of a kind, such as \"TokenClassification\"; raises InputError where it is missing, incomplete or of another kind."
+    "A model of transformers of a kind, such as \"TokenClassification\"; raises InputError if it is missing, incomplete or of another kind."
     import transformers
     place = text_place(weights)
     if not (place.path/"config.json").is_file():

@@ -293,7 +293,7 @@ def _read_part(path: Path) -> tuple[dict, list[str]]: # tensors by name, texts
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["texts"])
 
 def training_pairs(work: CompressionWork) -> PairData:
-    "All files of training scenes as one; raises InputError where one is missing."
+    "All files of training scenes as one; raises InputError if one is missing."
     found = [_read_part(work.folder/"data"/f"part-{k:03d}.safetensors")
              for k in range(-(-work.size.scenes//PART))]
     parts, texts = [part for part, _ in found], [text for _, some in found for text in some]
@@ -487,7 +487,7 @@ class CompressionStudy:
 
     @classmethod
     def load(cls, folder: str | Path) -> "CompressionStudy":
-        "Read a finished study; raises InputError where there is none."
+        "Read a finished study; raises InputError if there is none."
         folder, found = Path(folder), Path(folder)/"compression.json"
         if not found.exists():
             raise InputError(f"no finished study of compression in {folder}; "

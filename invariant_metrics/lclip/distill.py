@@ -71,7 +71,7 @@ def open_teacher(weights="embedded-clip", # card, folder, or organization/model@
 
 @torch.no_grad()
 def teacher_sizes(teachers: Sequence[Teacher]) -> dict[str, int]: # name -> numbers of its embeddings
-    "How long each teacher's vectors are; raises InputError where one is named twice."
+    "How long each teacher's vectors are; raises InputError if one is named twice."
     names = [teacher.name for teacher in teachers]
     if not names: raise InputError("a student needs a teacher; give a card or a folder")
     twice = [name for name in names if names.count(name) > 1]
@@ -114,7 +114,7 @@ def student_config(kind: str | Path | LClipConfig, # of STUDENTS, a JSON file, o
                    teacher: Teacher,
                    dim: int,                       # of the teacher's embeddings
                   ) -> LClipConfig:
-    "Sizes of a student that reads and sees as its teacher does; raises InputError where they cannot agree."
+    "Sizes of a student that reads and sees as its teacher does; raises InputError if they cannot agree."
     size, context = teacher.tower.prepare.size, teacher.tower.tokens.limit
     agreed = dict(image=size, vocabulary=teacher.vocabulary, context=context, dim=dim, end=teacher.end)
     towers = (TowerConfig(128, 4, 2, mix_identity=True),
@@ -178,7 +178,7 @@ class Lessons:
         self.towers = {teacher.name: tower for teacher, tower in zip(self.teachers, towers)}
 
     def check(self, texts: Sequence[str]) -> None:
-        "Counts the texts that are too long; raises InputError where they are refused."
+        "Counts the texts that are too long; raises InputError if they are refused."
         remedy = "shorten them, or cut them with long='cut' (--cut-long)"
         towers = self.towers.values()
         counts = [fitted(texts, tower.tokens, long=self.long, remedy=remedy)[1] for tower in towers]
@@ -415,7 +415,7 @@ def distill(data="scenes",                          # "scenes", a folder of pict
 # %% ../../nbs/lclip/00_distill.ipynb #f842d3bd
 def load_losses(folder: str | Path, # of a finished run
                ) -> pd.DataFrame:   # stage, step, term, weight, value
-    "The losses of a run; raises InputError where there are none."
+    "The losses of a run; raises InputError if there are none."
     path = Path(folder)/"training"/"losses.parquet"
     if not path.is_file(): raise InputError(f"{path}: no losses; the run is not finished")
     return load_results(path)[["stage", "step", "term", "weight", "value"]]

@@ -104,7 +104,7 @@ def _leave(work: RewardWork, system: str, seed: int, texts: Sequence[str], about
 
 def read_piece(work: RewardWork, system: str, seed: int,
               ) -> tuple[dict[str, tuple[ItemMetric, Rows]], dict]: # what was measured, and what it is about
-    "What a piece left; raises InputError where it is damaged."
+    "What a piece left; raises InputError if it is damaged."
     place = work.place(system, seed)
     try:
         about = json.loads((place/"piece.json").read_text(encoding="utf-8"))
@@ -255,7 +255,7 @@ class RewardStudy:
 
     @classmethod
     def load(cls, folder: str | Path) -> "RewardStudy":
-        "The study of a folder; raises InputError where it is not finished."
+        "The study of a folder; raises InputError if it is not finished."
         folder = Path(folder)
         if not (folder/"rewards.json").exists():
             raise InputError(f"{folder} holds no finished study of rewards; run: "

@@ -328,7 +328,7 @@ def save_captioner(path: Path, network: TextGenerator, about: Mapping) -> None:
 
 def load_captioner(path: str | Path,
                   ) -> tuple[TextGenerator, dict]: # the network in evaluation mode, and what it is
-    "The captioner that `supervise` left; raises InputError where the file is none."
+    "The captioner that `supervise` left; raises InputError if the file is none."
     from safetensors import SafetensorError, safe_open
     try:
         with safe_open(path, "pt") as file:

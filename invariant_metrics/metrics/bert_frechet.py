@@ -25,7 +25,7 @@ from .frechet_interval import halving_signs, small_sample_note
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #72fb3bb1
 def given_rows(name: str, layer: str, given: Encoder, device: str | None,
               ) -> tuple[dict, dict]: # as `encoder_rows`
-    "Rows of features that are there already; raises InputError where another encoder or layer made them."
+    "Rows of features that are there already; raises InputError if another encoder or layer made them."
     told = given.describe(layer)
     if told["encoder"] != "unstated" and (told["encoder"], told.get("layer")) != ("bert", layer):
         raise InputError(f"{name} is defined on BERT's {layer}, and the features given are "
@@ -81,7 +81,7 @@ def fbd_4(weights="roberta-base", query: bool = False, # as for `fbd`
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #e531f649
 def by_layers(x: Tensor, layers: int) -> tuple[Tensor, ...]: # (N, layers*d) -> as many of (N, d)
-    "The layers that stand side by side in a row; raises InputError where they cannot be told apart."
+    "The layers that stand side by side in a row; raises InputError if they cannot be told apart."
     if x.shape[1] % layers:
         raise InputError(f"rows of {x.shape[1]} features are not {layers} layers side by side")
     return x.chunk(layers, 1)

@@ -115,7 +115,7 @@ def bleurt(
     references: str = "max", # or "mean"
     device: str = "cpu",
 ) -> dict:
-    """BLEURT from a checkpoint of transformers; raises InputError where it is missing or needs code of its
+    """BLEURT from a checkpoint of transformers; raises InputError if it is missing or needs code of its
     own."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = PairScorer.open(weights, length, device)

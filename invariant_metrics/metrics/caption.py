@@ -33,7 +33,7 @@ def clip_scores(images: Tensor,          # (N, d) unit vectors
 def reference_scores(captions: Tensor,              # (N, d) unit vectors
                      references: Sequence[Tensor],  # N of (R, d), R may differ
                     ) -> Tensor:                    # (N,) in [0, 1]
-    """The largest cosine of each caption with one of its references, 0 at least; raises InputError where an
+    """The largest cosine of each caption with one of its references, 0 at least; raises InputError if an
     item has none."""
     if len(captions) != len(references):
         raise InputError(f"{len(captions)} captions and references for {len(references)}")

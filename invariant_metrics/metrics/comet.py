@@ -152,7 +152,7 @@ class CometProcess:
 
     @classmethod
     def open(cls, python: str | None, weights: str, **options) -> "CometProcess":
-        """With the interpreter that is named here or in the environment; raises InputError where neither
+        """With the interpreter that is named here or in the environment; raises InputError if neither
         names one."""
         found = python or os.environ.get(PYTHON_VARIABLE)
         if not found:
@@ -172,7 +172,7 @@ class CometProcess:
 
     # (source, translation, reference) each -> (N,) float64
     def __call__(self, triples: Sequence[tuple[str, str, str]]) -> Tensor:
-        """One score per triple; raises InputError where the process fails or answers with another number of
+        """One score per triple; raises InputError if the process fails or answers with another number of
         scores."""
         number = {}
         which = [number.setdefault(tuple(t), len(number)) for t in triples]
@@ -220,7 +220,7 @@ def comet(
     timeout: Annotated[float, Between(1e-3, 1e9)] = 3600., # seconds for all scores
     device: str = "cpu",
 ) -> dict:
-    """COMET by a process of its own; raises InputError where there is no environment for it, or where the
+    """COMET by a process of its own; raises InputError if there is no environment for it, or where the
     process fails."""
     if references not in POOL: raise unknown("way with references", references, POOL)
     scorer = CometProcess.open(python, weights, device=str(device), timeout=float(timeout))

@@ -73,7 +73,7 @@ def text_image_scores(pred: Tensor,          # (N, S, d) unit vectors of the pre
 # %% ../../nbs/metrics/280_imagine.ipynb #703bdbcc
 def best_references(scores: Sequence[Tensor], # N of (R, S): a row for each reference of an item
                    ) -> Tensor:               # (N, S)
-    "The scores of each item against the reference with the best mean; raises InputError where there is none."
+    "The scores of each item against the reference with the best mean; raises InputError if there is none."
     if none := [i for i, of_item in enumerate(scores) if not len(of_item)]:
         raise InputError(f"no references for {len(none)} items, {none[0]} the first")
     return torch.stack([of_item[of_item.mean(1).argmax()] for of_item in scores])
@@ -194,7 +194,7 @@ def _long_notes(model: ImagineModel, texts: list[str], read: bool) -> list[str]:
     notes, long = [], "cut" if model.long == "split" else model.long # counted alike
     for who, tokens in readers.items():
         if tokens is None: continue
-        over = fitted(texts, tokens, long=long)[1] # raises InputError where long ones are refused
+        over = fitted(texts, tokens, long=long)[1] # raises InputError if long ones are refused
         told = f"{over} of {len(texts)} texts have more than the {who}'s {tokens.limit} tokens"
         if over: notes.append(f"{told} and {_DONE[model.long]}")
     return notes

@@ -35,7 +35,7 @@ def log_probabilities(rows,                   # (N, C) logits, or probabilities
 def class_information(logp: Tensor,                   # (N, C) log p(y|x)
                 weights: Tensor | None = None,  # (N,) multiplicities
                ) -> tuple[Tensor, Tensor]:      # (N,) KL(p(y|x_i) ‖ p(y)) in nats; (N,) shares
-    "How far each image's classes are from the average over images; raises InputError where there is none."
+    "How far each image's classes are from the average over images; raises InputError if there is none."
     w = torch.ones(len(logp), dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
     if w.shape != (len(logp),) or not (w >= 0).all() or not w.sum() > 0:
         raise InputError("an Inception Score needs images of positive weight, "
@@ -61,7 +61,7 @@ def inception_score_splits(
     order: Sequence | None = None, # (N,) of the rows before they are cut; None: as they come
     probabilities: bool = False,
 ) -> tuple[float, float]: # mean, standard deviation over the parts (divided by their number)
-    """The Inception Score as it is published, over parts of the images; raises InputError where there are
+    """The Inception Score as it is published, over parts of the images; raises InputError if there are
     fewer images than parts."""
     logp = log_probabilities(rows, probabilities)
     if not 1 <= splits <= len(logp):

@@ -37,7 +37,7 @@ def lpips_module(net: str, # "alex", "vgg" or "squeeze"
 def weights_file(place: Place,
                  usual: str, # its name where there are several
                 ) -> Place:  # of one file
-    "The weights file of a folder; raises InputError where none or several could be meant."
+    "The weights file of a folder; raises InputError if none or several could be meant."
     if place.path.is_file(): return place
     found = sorted(p for p in place.path.glob("*") if p.suffix in (".pth", ".pt", ".safetensors"))
     found = [p for p in found if p.name == usual] or found

@@ -152,7 +152,7 @@ def run_meteor(lines: Sequence[str],  # of `score_line`
                jar: Path,
                timeout: float,        # seconds
               ) -> list[str]:         # its answers, one line each
-    """Answers of one METEOR 1.5 process; raises InputError where it fails, stops early or takes too long. The
+    """Answers of one METEOR 1.5 process; raises InputError if it fails, stops early or takes too long. The
     process never outlives the call."""
     command = ["java", "-Xmx2G", "-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-jar",
                str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
@@ -174,7 +174,7 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  jar: str | Path | None = None,        # as in `meteor_jar`
                  timeout: float | None = None,         # seconds; None: 300 and 0.2 for each item
                 ) -> np.ndarray:                       # (N, 23) counts against the best reference
-    """METEOR 1.5's counts of each item; raises InputError where Java or the jar are missing, and when the
+    """METEOR 1.5's counts of each item; raises InputError if Java or the jar are missing, and when the
     program fails."""
     hypotheses, references = check_sides(hypotheses, references)
     place, words = meteor_jar(jar), tokenizer_of(tokenizer)[0]

@@ -358,7 +358,7 @@ def open_hub_model(folder: Path, name: str,
 def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model brings its own
         weights: str | Path | None = None,           # a folder, or organization/model@COMMIT
        ) -> HubTranslator:
-    "A public translator; raises InputError where it is not on this machine or not of that kind."
+    "A public translator; raises InputError if it is not on this machine or not of that kind."
     if weights is None:
         raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
     network, tokenizer, report = open_hub_model(hub_folder(weights), str(weights))

@@ -224,7 +224,7 @@ class BigGANConfig:
 
     @classmethod
     def from_json(cls, given: Mapping) -> "BigGANConfig":
-        "The sizes of a published config.json; raises InputError where it has none."
+        "The sizes of a published config.json; raises InputError if it has none."
         names = dict(size="output_dim", latent="z_dim", channels="channel_width", classes="num_classes",
                      layers="layers", attention="attention_layer_position", eps="eps", stats="n_stats")
         lost = [name for name in names.values() if name not in given]

@@ -75,7 +75,7 @@ class Entries:
 # %% ../../nbs/models/30_text.ipynb #4126aa89
 @dataclass(frozen=True)
 class Vocabulary(Entries):
-    "Entries, and how they are had from texts."
+    "Entries, and how they are collected from texts."
     @classmethod
     def of(cls, texts: Iterable[str], least: int = 1, # times a word has to occur
            most: int | None = None,                   # entries at most, specials included

@@ -299,7 +299,7 @@ def render_imagine(run: Mapping,             # content of run.json
 
 def read_imagine(folder: str | Path # a run folder of `imagine study`
                 ) -> tuple[dict, ImagineStudy]: # content of run.json, the study
-    "What lies in a run folder; raises InputError where it is none, or not finished."
+    "What lies in a run folder; raises InputError if it is none, or not finished."
     folder, run = Path(folder), read_run(folder)
     if run is None or run["settings"].get("command") != "imagine study":
         raise InputError(f"{folder} is no run folder of `imagine study`; give its --out")

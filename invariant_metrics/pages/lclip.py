@@ -446,7 +446,7 @@ def render_lclip(run: Mapping,              # content of run.json
                  rewards=None,              # RewardStudy
                  out: str | None = None,    # the run folder, for the command
                 ) -> str:                   # HTML
-    """The page as one self-contained text, the same for the same results; raises InputError where there is
+    """The page as one self-contained text, the same for the same results; raises InputError if there is
     nothing to show."""
     if compression is None and rewards is None:
         raise InputError("neither part has results yet; run `invariant-metrics lclip study` first")
@@ -468,7 +468,7 @@ def render_lclip(run: Mapping,              # content of run.json
 
 def read_studies(folder: str | Path, # a run folder of `lclip study`
                 ) -> tuple:          # content of run.json; CompressionStudy or None; RewardStudy or None
-    "What lies in a run folder; raises InputError where it is none, or no part is finished."
+    "What lies in a run folder; raises InputError if it is none, or no part is finished."
     folder = Path(folder)
     run = read_run(folder)
     if run is None or run["settings"].get("command") != "lclip study":

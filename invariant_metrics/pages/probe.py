@@ -104,8 +104,7 @@ _PANEL = {"paired": "One edit apart", "item": "Beside {}", "set": "Over sets"}
 def metric_panel(counts: pd.DataFrame, # of one view, as `count_kinds`
                  title: str,
                 ) -> dict:             # as `count_panel`
-    """Kinds noticed and preferred: metrics, then in gray what is had by chance, by length and without the
-    reference."""
+    """Kinds noticed and preferred: metrics, then in gray what chance, length and a metric without the reference reach."""
     metrics = counts[~counts["known"]].head(SHOWN)
     aside = counts[counts["metric"].isin(("random", "length", "source-only"))]
     rows = [(r.metric, r.notices, r.prefers, False) for r in metrics.itertuples()]
@@ -121,7 +120,7 @@ def best_clause(counts: pd.DataFrame) -> str: # of one view
     return f"{best['metric']} leads: {best['notices']} of {best['of']} kinds noticed{prefers}"
 
 def probe_figure(summary: ProbeSummary, task: str,
-                ) -> dict | None: # title, panels; None where no metric has a verdict
+                ) -> dict | None: # title, panels; None if no metric has a verdict
     "The counts of the first source in its two easiest views."
     views = [v for v in _views(summary) if not v["known"].all()]
     if not views: return None
@@ -196,7 +195,7 @@ def heat_maps(probe: ProbeResult, source: str) -> list[dict]: # accuracy, auc: a
              if any(len(of_kind(frame, kind)) for frame in (probe.auc, split_profile(probe)[0]))]
     return [of(view, kind) for view in source_views(probe, source) for kind in kinds]
 
-def right_map(probe: ProbeResult, source: str) -> dict | None: # None where there were none
+def right_map(probe: ProbeResult, source: str) -> dict | None: # None if there were none
     "How often what is still right is scored worse than it was before."
     rows = split_profile(probe)[1]
     rows = rows[(rows["source"] == source) & (rows["view"] == "paired")]
@@ -302,7 +301,7 @@ def probe_limits(probe: ProbeResult, task: str) -> list[str]:
 
 # %% ../../nbs/pages/10_probe.ipynb #52b77f47
 def scene_note(names: Sequence[str]) -> str: # invariants
-    "What must be said where maps of painted scenes are drawn of somebody's photographs."
+    "What must be said where maps of painted scenes are drawn of someone's photographs."
     are = "are" if len(names) > 1 else "is"
     return (f"{join_names(names).capitalize()} {are} read here by networks that were trained on painted "
             "scenes. On your photographs their maps have no valid "

@@ -395,7 +395,7 @@ def class_panel(model) -> dict: # as `count_panel`
     words = ("% of its failures →", "")
     return count_panel(f"{model.name}: {fails} of the queries fail", "class", words, rows, 100)
 
-def ranking_figure(models: Sequence) -> dict | None: # title, panels; None where nothing was judged
+def ranking_figure(models: Sequence) -> dict | None: # title, panels; None if nothing was judged
     "What went wrong, model beside model, the best four."
     judged = [model for model in models if len(_class_shares(model))]
     order = sorted(judged, key=lambda model: -model.scores["recall@1"].value)[:4]

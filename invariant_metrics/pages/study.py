@@ -121,7 +121,7 @@ def change_text(row: Mapping) -> str:
 PLAIN = ("psnr", "bleu", "bleu-4", "cider-d") # what the plain loss works on, or what papers print first
 
 def split_defined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]: # those that exist; how many do not
-    "Improvements without those from a baseline of 0, or held against a point that a curve has not."
+    "Improvements without those from a baseline of 0, or compared with a point that a curve does not have."
     there = np.isfinite(rows["improvement"].astype(float))
     return fig.with_units(rows)[there], int((~there).sum())
 
@@ -244,7 +244,7 @@ def change_rows(improvements: pd.DataFrame) -> pd.DataFrame: # system, better, w
     return pd.DataFrame(found, columns=["system", "better", "worse", "of", "control"])
 
 def change_table(improvements: pd.DataFrame,
-                ) -> dict | None: # title, columns, rows; None where nothing was selected
+                ) -> dict | None: # title, columns, rows; None if nothing was selected
     "The same as a table."
     rows = change_rows(improvements)
     if not len(rows): return None

@@ -28,7 +28,7 @@ def latin_plan(inputs: int,      # I
 def name_list(given: "int | Sequence", # how many, or their names
           what: str,               # for messages and for invented names
          ) -> list[str]:
-    """Names, invented where only their number is given; raises InputError where there are none or one comes
+    """Names, invented where only their number is given; raises InputError if there are none or one comes
     twice."""
     if isinstance(given, str):
         raise InputError(f"{what}: give a number or a list of names, not the text {given!r}")

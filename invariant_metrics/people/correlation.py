@@ -21,7 +21,7 @@ from .kendall import weight_parts
 def check_scores(x: Sequence[float], y: Sequence[float], # people, metric
             least: int = 4,                         # items
            ) -> tuple[np.ndarray, np.ndarray]:      # (n,) floats
-    "Both as arrays; raises InputError where they differ in length, are too few, not finite, or constant."
+    "Both as arrays; raises InputError if they differ in length, are too few, not finite, or constant."
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 1 or x.shape != y.shape:
         raise InputError(f"{x.shape} human scores and {y.shape} metric scores; give one of each per item")

@@ -152,7 +152,7 @@ def _store(found: pd.DataFrame, folder: Path) -> None:
         pd.concat([before[~again], found], ignore_index=True).to_csv(path, index=False, float_format="%.4g")
 
 def stored_readings(folder: str | Path | None = None) -> pd.DataFrame: # CARD
-    """Readings in a folder, or those that come with the package; raises InputError where there are none or
+    """Readings in a folder, or those that come with the package; raises InputError if there are none or
     the table is another."""
     path = Path(folder or assets_folder())/STORED
     if not path.is_file():

@@ -206,7 +206,7 @@ def _drawn(entries: list[dict], tutorial: int, attention: int, seed: int) -> lis
 
 # %% ../../nbs/people/140_labeling.ipynb #981f94a4
 def give_parts(entries: list[dict], task: str, tutorial: int, attention: int, seed: int) -> list[str]: # notes
-    """Say of each entry whether it is tutorial, attention or main (in place); raises InputError where none is
+    """Say of each entry whether it is tutorial, attention or main (in place); raises InputError if none is
     left to be judged."""
     if task == "realism": notes = _drawn(entries, tutorial, attention, seed)
     else:

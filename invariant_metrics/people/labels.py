@@ -32,7 +32,7 @@ def _safe_cells(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 # %% ../../nbs/people/150_labels.ipynb #8bfc2f5d
 def label_key(page) -> dict: # page or key
-    "The key of a page; raises InputError where there is none."
+    "The key of a page; raises InputError if there is none."
     path = Path(page)
     path = path if path.name.endswith(".key.json") else path.with_name(path.name + ".key.json")
     try: key = json.loads(path.read_text(encoding="utf-8"))
@@ -247,7 +247,7 @@ def label_judgments(
 
 # %% ../../nbs/people/150_labels.ipynb #1fbf331a
 def label_choices(labels: Labels) -> Choices:
-    "The votes for the first and the second of each pair; raises InputError where no pairs were judged."
+    "The votes for the first and the second of each pair; raises InputError if no pairs were judged."
     if labels.task != "choice":
         raise InputError(f"{labels.task} asks about single outputs; take label_judgments")
     counts, rows = labels.frame.groupby("code")["score"].agg(["sum", "size"]), []
@@ -264,7 +264,7 @@ def label_choices(labels: Labels) -> Choices:
 # %% ../../nbs/people/150_labels.ipynb #243b34a4
 def judgment_table(
     labels: Labels,
-    # one of them; None where there is one, or for the number of classes that were ticked
+    # one of them; None if there is one, or for the number of classes that were ticked
     aspect: str | None = None,
 ) -> pd.DataFrame: # item, system, rater, score, group; names as `safe_cell` writes them
     """The scores as a file may hold them and `load_judgments` reads them; raises InputError for choices, and

@@ -338,7 +338,7 @@ def _complete_pairs(choices: Choices, values: np.ndarray, names: Sequence[str],
 
 # %% ../../nbs/people/170_protocols.ipynb #0a7af417
 def _right_table(kinds: Sequence, right: np.ndarray, groups: Sequence, names: tuple) -> ScoreTable:
-    # (N,), (M, N), (N,); in the place of what people said stands the kind
+    # (N,), (M, N), (N,); in place of what people said stands the kind
     n = right.shape[1]
     code, group = (np.unique(np.asarray(x, str), return_inverse=True)[1] for x in (kinds, groups))
     return ScoreTable(code.astype(float), right, names, np.arange(n), np.zeros(n, int), group)
@@ -401,7 +401,7 @@ class ProtocolResult:
         return pd.DataFrame(rows)
 
     def save(self, folder: str | Path) -> Path:
-        "Write the frames as parquet and the rest as JSON; raises InputError where that cannot be done."
+        "Write the frames as parquet and the rest as JSON; raises InputError if that cannot be done."
         return save_frames(self, folder, "protocol.json")
 
 # %% ../../nbs/people/170_protocols.ipynb #fd88c5ea

@@ -83,7 +83,7 @@ def label_counts(labels: pd.DataFrame,     # from `style_labels`
                  styles: Sequence[str],
                  inputs: Sequence[str],
                 ) -> tuple[np.ndarray, np.ndarray]: # (S, N) sums of labels, (S, N) their numbers
-    "Labels by style and input; raises InputError where styles or inputs are missing on one side."
+    "Labels by style and input; raises InputError if styles or inputs are missing on one side."
     for names, column in ((styles, "style"), (inputs, "input")):
         found = set(labels[column])
         lost, extra = [n for n in names if n not in found], sorted(found - set(names))
@@ -172,7 +172,7 @@ def style_images(images: Mapping, # style -> folder, files, or array (N, 3, H, W
 def read_styles(folder: str | Path,          # holds a folder per style with style/input.png
                 real: str | Path,            # folder of real pictures
                ) -> StyleImages:
-    """Pictures from folders; raises InputError where there are no style folders, or where a style lacks an
+    """Pictures from folders; raises InputError if there are no style folders, or where a style lacks an
     input."""
     folder, real = Path(folder), Path(real)
     if not folder.is_dir(): raise InputError(f"no folder {folder}; it should hold a folder per style")
@@ -368,7 +368,7 @@ class StyleAgreement:
 
     @property
     def table(self) -> pd.DataFrame: # a row per metric and layer
-        """r, median over replicates, r corrected, and all intervals; raises InputError where fewer than two
+        """r, median over replicates, r corrected, and all intervals; raises InputError if fewer than two
         draws have a correlation."""
         rows = []
         for (metric, layer), drawn in self.replicates.items():

@@ -96,7 +96,7 @@ def contested_pairs(out: str | Path,   # a folder, made where it is missing; pai
                     of: str = "colors", # or "captions"
                     seed: int = 0,
                    ) -> tuple[pd.DataFrame, str]: # the table; the command that makes the labeling page
-    "Pairs for people to judge, right side first; raises InputError where the folder holds pairs already."
+    "Pairs for people to judge, right side first; raises InputError if the folder holds pairs already."
     if of not in QUESTIONS: raise unknown("kind of pairs", of, QUESTIONS)
     if pairs < 2: raise InputError(f"{pairs} pairs; ask for 2 or more")
     out = Path(out)

@@ -93,7 +93,7 @@ def feature_moves(encoder: Encoder,
                   seed: int = 0,
                   batch: int = 16,
                  ) -> pd.DataFrame:           # columns hue, slip, apart, cluster; a row for each picture
-    """How far features move with hue, with position, and to another photograph; raises InputError where an
+    """How far features move with hue, with position, and to another photograph; raises InputError if an
     encoder has no maps."""
     if features not in FEATURES: raise unknown("kind of features", features, FEATURES)
     place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
@@ -109,7 +109,7 @@ def feature_moves(encoder: Encoder,
                         columns=["hue", "slip", "apart"]).assign(cluster=moved.cluster)
 
 # %% ../../nbs/probe/100_encoders.ipynb #9993bf63
-def mean_ratio(top: np.ndarray,    # (C,) means of photographs, NaN where there is none
+def mean_ratio(top: np.ndarray,    # (C,) means of photographs, NaN if there is none
                bottom: np.ndarray, # (C,)
                level: float = 0.95,
               ) -> tuple[float, float, float]: # value, low, high

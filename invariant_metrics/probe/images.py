@@ -123,7 +123,7 @@ class PictureScores:
     # metric -> (N,), its score before anything was done to the picture
     untouched: dict = field(default_factory=dict)
     pictures: dict = field(default_factory=dict) # name -> list of (H, W, 3) uint8, for the eye
-    yardstick: Yardstick | None = None # of the decibels; None where pictures have no common one
+    yardstick: Yardstick | None = None # of the decibels; None if pictures have no common one
 
     @property
     def partners(self) -> int: return self.families.count(self.families[0])

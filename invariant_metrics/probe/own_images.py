@@ -92,7 +92,7 @@ def probe_pictures(truth: Sequence[Photo],              # in clusters, of which 
                    regions: str | Path | None = None,   # folder of label maps <stem>_a<k>.png of the truth
                    side: int = SIDE,                    # pixels
                   ) -> ProbePictures:
-    """Whole pictures with their regions; raises InputError where pictures are too small or label maps are
+    """Whole pictures with their regions; raises InputError if pictures are too small or label maps are
     missing."""
     photos = _chosen(truth, size, seed)
     rgb, labels = zip(*(_whole(p, side, regions) for p in photos))
@@ -242,7 +242,7 @@ def open_pictures(
     source, preds=None, size: ProbeSize = PICTURE_SIZES["default"], seed: int = 0,
     regions: str | Path | None = None, recursive: bool = False, side: int = SIDE
 ) -> dict[str, ProbePictures]: # label -> pictures; arguments as of `image_probe`
-    "The pictures of each system, or the truth itself; raises InputError where sides do not fit."
+    "The pictures of each system, or the truth itself; raises InputError if sides do not fit."
     own = isinstance(source, str) and source in ("photos", "scenes")
     if own and preds is not None:
         raise InputError(f"predictions need a folder of their truth; {source} take none")

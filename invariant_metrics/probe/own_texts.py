@@ -97,7 +97,7 @@ class OwnTexts:
         return {s: [self.texts[s][self.refs.names[k]] for k in self.kept] for s in self.systems}
 
     def bases(self, base: str) -> list: # systems, or [None] for the references
-        "Whose texts are edited; raises InputError where nothing can be compared."
+        "Whose texts are edited; raises InputError if nothing can be compared."
         if base not in BASES: raise unknown("base", base, BASES)
         several = np.mean([len(_distinct(self.refs.items[k])) > 1 for k in self.kept]) >= 0.5
         if base == "references" or base == "auto" and several: return [None]
@@ -131,7 +131,7 @@ def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]:
 
 def open_own_texts(target, preds: Mapping[str, object] | None = None, # system -> file or texts
                    source=None, size: int = 200, seed: int = 0) -> OwnTexts:
-    "A random part of the user's items; raises InputError where sides do not belong together."
+    "A random part of the user's items; raises InputError if sides do not belong together."
     if {"source", "foils"} & {*(preds or {})}:
         raise InputError("no system may be called source or foils; rename its file")
     refs = load_references(target)
@@ -152,7 +152,7 @@ class FoilPair(NamedTuple):
 
 _FOIL_KEYS = ({"type", "caption", "negative_caption", "image_id"}, {"piece", "caption", "foil", "image_file"})
 
-# None where raters rejected it or its picture is another collection's; ValueError where it is no foil
+# None if raters rejected it or its picture is another collection's; ValueError where it is no foil
 def _read_foil(row) -> FoilPair | None:
     for keys in _FOIL_KEYS:
         if not isinstance(row, dict) or not keys <= row.keys(): continue
@@ -187,7 +187,7 @@ def read_foils(place: str | Path) -> list[FoilPair]:
 def foil_items(
     foils: Sequence[FoilPair], refs: References, size: int, seed: int = 0
 ) -> tuple[list[OwnItem], list[FoilPair]]: # equally many
-    """Foils of pictures that have references, at most so many of a family; raises InputError where there is
+    """Foils of pictures that have references, at most so many of a family; raises InputError if there is
     none."""
     place, count, out = {n.lstrip("0"): k for k, n in enumerate(refs.names)}, {}, []
     for k in rng(seed, "foils").permutation(len(foils)):
@@ -285,7 +285,7 @@ def edit_items(
     systems: Mapping[str, Sequence[str]] = {}, # system -> what it wrote of each item, to be scored as well
     judge: FormJudge | None = None,                 # of form: only foils that it cannot tell from their bases
 ) -> EditedTexts:
-    "Every edit on every item at every level; raises InputError where no item has a base."
+    "Every edit on every item at every level; raises InputError if no item has a base."
     status, edits = np.full((len(names) + 1, len(levels), len(items)), NOT_APPLICABLE, np.int8), {}
     near = ([None] * len(items) if judge is None
             else [(judge.part == p).nonzero()[0].tolist() for p in judge.part])
@@ -392,7 +392,7 @@ def gap_profile(
 # %% ../../nbs/probe/080_own_texts.ipynb #5bfd03af
 def edit_name(family: str, # a registered name, or "package.module:function" under the decorator `word_edit`
              ) -> str:
-    "The name of an edit; raises InputError where an object is no registered edit."
+    "The name of an edit; raises InputError if an object is no registered edit."
     if ":" not in family or family in word_edits: return family # kinds of foils have a colon as well
     function = import_object(family) # which registers it
     names = [n for n in word_edits.names() if getattr(word_edits[n], "function", None) is function]
@@ -434,7 +434,7 @@ def _own_share(
     networks: Mapping, show: bool, sentinels: bool, modules: Sequence[str]
 ) -> tuple[list[ProbeResult], dict[str, str]]:
     few_threads()
-    # edits of one's own are registered in this process as well
+    # edits of your own are registered in this process as well
     for module in modules:
         importlib.import_module(module)
     references = [targets for s in sources for targets in s.texts.references]

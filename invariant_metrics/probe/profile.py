@@ -40,7 +40,7 @@ class Verdicts:
     violation: np.ndarray               # (L, N) severities 1..L, mildest first
     valid: np.ndarray # (L, N), or (N,) where alternatives have no severity; all NaN where there are none
     cluster: np.ndarray                 # (N,) of items; (C,) labels where `draws` is given
-    # (N,) or (L, N); None where it was not scored: changes are then counted from the valid one
+    # (N,) or (L, N); None if it was not scored: changes are then counted from the valid one
     untouched: np.ndarray | None = None
     # of sets: (N, C) how often each set drew each cluster, columns in the order of the sorted labels
     draws: np.ndarray | None = None
@@ -456,7 +456,7 @@ def profile(
     # COLUMNS; a row per metric, family, view and level, and one per metric and view over the families of each
     # kind
 ) -> pd.DataFrame:
-    "What the verdicts say about each metric; raises InputError where they do not share their clusters."
+    "What the verdicts say about each metric; raises InputError if they do not share their clusters."
     rows, known, weights, kinds = [], {}, None, {}
     if ledger is not None and "kind" in ledger: kinds = dict(zip(ledger["family"], ledger["kind"]))
     for v in verdicts:

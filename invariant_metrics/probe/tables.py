@@ -35,7 +35,7 @@ def ledger_table(
     kinds: Sequence[str],          # of each family, of `colors.EDIT_KINDS`
     levels: Sequence[float],
     gap: np.ndarray | None = None, # (F, L) largest difference of PSNR in a pair; None for texts
-    # family, level, and the AUC by form; None where no judge of form was asked
+    # family, level, and the AUC by form; None if no judge of form was asked
     form: pd.DataFrame | None = None,
     # family, kind, level, n, matched, no_partner, not_applicable, unmatched, largest_gap_db; with a judge
     # told_by_form and what it says
@@ -249,7 +249,7 @@ def excess_rows(c: ViewComparison, levels: Sequence[float],
 LEAST_ITEMS = 6 # independent items, below which a kind of violation has no verdict
 
 def interval_verdict(low: float, high: float) -> str: # "notices", "prefers" or "undecided"
-    "What the interval of a share says, held against one half."
+    "What a share's interval says: all of it above one half, all below, or neither."
     if low > 0.5: return "notices"
     return "prefers" if high < 0.5 else "undecided"
 

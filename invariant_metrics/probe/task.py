@@ -98,7 +98,7 @@ class ProbeResult:
 
     @classmethod
     def load(cls, folder: str | Path) -> "ProbeResult":
-        "Read what `save` wrote; raises InputError where something is missing or foreign."
+        "Read what `save` wrote; raises InputError if something is missing or foreign."
         folder = Path(folder)
         frames = [load_results(folder / f"{name}.parquet") for name in FRAMES[:3]]
         older = not (folder / "profile.parquet").exists()

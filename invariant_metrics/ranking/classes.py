@@ -258,7 +258,7 @@ class NounMatcher:
 
 _MEANT = {"hot dog": "frankfurter"} # WordNet's first hot dog is a show-off
 
-def _number(lexicon: WordNet, synset: str) -> int | None: # None where the lexicon lacks it
+def _number(lexicon: WordNet, synset: str) -> int | None: # None if the lexicon lacks it
     try: return synset_number(lexicon, synset)
     except InputError: return None
 
@@ -731,7 +731,7 @@ def classify_failures(task: RankingTask,
                       lexicon: WordNet | None = None,  # None: the package's own WordNet
                       parser: Callable[[str], Parse] = pattern_parse,
                      ) -> pd.DataFrame:                # a row per failure, in their order
-    "Classes (True, False, NA), what is missing and extra, measures; raises InputError where pictures ask."
+    "Classes (True, False, NA), what is missing and extra, measures; raises InputError if pictures ask."
     if task.shows == "queries": raise InputError("pictures ask here, and pictures claim nothing in words")
     frame, annotations = getattr(explanations, "frame", explanations), task.annotations
     truth, retrieved = frame["truth"].to_numpy(int), frame["retrieved"].to_numpy(int)

@@ -98,7 +98,7 @@ def known_synsets(names,             # of synsets, as a file has them
 # %% ../../nbs/ranking/040_concepts.ipynb #5256de51
 def box_areas(annotations: Annotations,
               unit: str = "pixels", # "share": of the picture
-             ) -> np.ndarray:       # (M,) float64, NaN where there is none
+             ) -> np.ndarray:       # (M,) float64, NaN if there is none
     "The area of the box of each object."
     box, size = annotations.objects.box.astype(np.float64), annotations.sizes.astype(np.float64)
     area = box[:, 2]*box[:, 3]

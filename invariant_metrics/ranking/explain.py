@@ -252,7 +252,7 @@ class Explanations:
     def __len__(self) -> int: return len(self.frame)
 
     def one(self, failure: int) -> "Explanations":
-        "The explanation of one failure, a row of `frame`; raises InputError where there is none."
+        "The explanation of one failure, a row of `frame`; raises InputError if there is none."
         if not 0 <= failure < len(self):
             raise InputError(f"no failure {failure}; there are {len(self):,}, counted from 0")
         parts = {name: getattr(self, name) for name in ("matches", "sizes", "counts", "unmatched")}

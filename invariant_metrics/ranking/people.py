@@ -41,7 +41,7 @@ def failure_items(task: RankingTask,
                   seed: int = 0,
                   system: str = "",       # name of the model that failed
                  ) -> list[dict]:         # questions of `collect`; the item is the row in `classes`
-    "Failures as questions of the labeling page; raises InputError where n is not between 1 and all of them."
+    "Failures as questions of the labeling page; raises InputError if n is not between 1 and all of them."
     if n is not None and not 1 <= n <= len(classes):
         raise InputError(f"{n} of {len(classes)} failures cannot be drawn")
     rows = np.arange(len(classes))

@@ -70,7 +70,7 @@ class ModelResult:
 @dataclass(frozen=True, eq=False)
 class RankingResult:
     "A ranking run: its folder, its task, what each model made of it, and what follows for all of them."
-    folder: Path | None                # the run folder; None where nothing was written
+    folder: Path | None                # the run folder; None if nothing was written
     run: dict                          # content of run.json: settings, parts, versions
     task: RankingTask
     models: tuple[ModelResult, ...]
@@ -167,8 +167,8 @@ def save_step(folder: str | Path, # of this step alone
     held = {name: _as_stored(folder, name, value) for name, value in parts.items()}
     with atomic_write(folder/"step.json") as path: path.write_text(json.dumps(held), encoding="utf-8")
 
-def load_step(folder: str | Path) -> dict | None: # None where the step is not finished
-    "What `save_step` wrote; raises InputError where it cannot be read."
+def load_step(folder: str | Path) -> dict | None: # None if the step is not finished
+    "What `save_step` wrote; raises InputError if it cannot be read."
     folder = Path(folder)
     if not (folder/"step.json").exists(): return None
     try: held = json.loads((folder/"step.json").read_text(encoding="utf-8"))
@@ -500,7 +500,7 @@ def rank(
 def load_ranking(folder: str | Path, # of a finished run
                  data=None,          # Annotations, where the run was given some
                 ) -> RankingResult:
-    """A finished run read again, with its data from where they were; raises InputError where they have
+    """A finished run read again, with its data from where they were; raises InputError if they have
     changed, or it is not finished."""
     folder = Path(folder)
     run = read_run(folder)

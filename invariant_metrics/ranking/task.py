@@ -22,7 +22,7 @@ def _gathered(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    "Queries, a corpus, and which entries answer each query; raises InputError where nothing answers one."
+    "Queries, a corpus, and which entries answer each query; raises InputError if nothing answers one."
     annotations: Annotations
     queries: tuple[tuple[str, ...], ...]  # (Q,) sentences of each query; empty tuples where pictures ask
     corpora: tuple[tuple[str, ...], ...]  # (N,) sentences of each entry; empty where pictures are searched

@@ -288,7 +288,7 @@ def score_rows(
     weights: np.ndarray | None = None, # (N,) base weights
     known: Estimate | None = None,     # of `estimate_rows` for these rows, to spare computing it again
 ) -> Score:
-    """The metric's value with an interval; raises InputError where a distance or a chosen method has fewer
+    """The metric's value with an interval; raises InputError if a distance or a chosen method has fewer
     than two items or clusters."""
     check_level(confidence)
     how = interval_method(metric, method if reps else None, weights is not None)

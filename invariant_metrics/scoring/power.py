@@ -202,7 +202,7 @@ def equality_pilot(
     reps: int = 999,                  # random relabelings
     seed: int = 0,
 ) -> Pilot:
-    """A pilot of the permutation test that two sets have one distribution; raises InputError where there is
+    """A pilot of the permutation test that two sets have one distribution; raises InputError if there is
     none."""
     if not metric.is_distance:
         raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
@@ -232,7 +232,7 @@ def estimate_pilot(statistic: str,
                    same_items: bool = True,           # prediction i of both systems is of the same item
                    clusters: Sequence | None = None,  # (N,) labels of the predictions
                   ) -> Pilot:
-    "A pilot from stored influences; raises InputError where an estimate has none."
+    "A pilot from stored influences; raises InputError if an estimate has none."
     if any(e is not None and e.pred is None for e in (a, b)):
         raise InputError(f"{statistic}: there are no influences to plan with")
     best = [e.value if e.corrected is None else e.corrected for e in (a, b) if e is not None]

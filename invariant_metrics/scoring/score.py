@@ -105,7 +105,7 @@ class Scores(dict):
     def _repr_html_(self) -> str: return _frame_html(self.to_frame()) if self else ""
 
     def difference(self, metric: Metric | str, a: str, b: str,
-                  ) -> Score | None: # a − b; None where it cannot be tested
+                  ) -> Score | None: # a − b; None if it cannot be tested
         "The paired difference of two systems; on the reference alone where their items are not the same."
         metric = next(m for m in self.metrics if m is metric or m.name == metric)
         rows = [self.rows[s][metric.name].rows for s in (a, b)]
@@ -117,7 +117,7 @@ class Scores(dict):
                                  **self.settings)
 
     def paired(self, a: str, b: str) -> SystemScores: # metric name -> difference, a − b
-        "All paired differences of two systems; raises InputError, with the reason, where one cannot be had."
+        "All paired differences of two systems; raises InputError, with the reason, if one cannot be computed."
         out = SystemScores({m.name: self.difference(m, a, b) for m in self.metrics})
         lost = [name for name, gap in out.items() if gap is None]
         if lost:
@@ -310,7 +310,7 @@ def _ends(score: Score | None, name: str) -> dict:
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
            ) -> pd.DataFrame:    # one row per metric and system
-    """Systems in order with paired differences from the best; raises InputError where systems were not scored
+    """Systems in order with paired differences from the best; raises InputError if systems were not scored
     together."""
     if not isinstance(scores, Scores):
         raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")

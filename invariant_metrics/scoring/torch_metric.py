@@ -218,7 +218,7 @@ def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's
 
 @patch
 def rows(self: TorchMetric) -> Rows:
-    "The rows seen so far, from all processes once synchronized; raises InputError where they were not kept."
+    "The rows seen so far, from all processes once synchronized; raises InputError if they were not kept."
     if self.streamed: raise InputError(f"{self.metric.name}: a streamed metric keeps no rows")
     if self._texts:
         texts = texts_of(torch.cat(self._state(self._texts[0]) or [torch.zeros(0, dtype=torch.uint8)]))

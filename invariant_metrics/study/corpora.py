@@ -78,7 +78,7 @@ def divide_texts(
     split: Sequence[str], # of each item: "train", "validation", "test", or "" where the data does not say
     plan: StudyPlan,
 ) -> dict[str, list[int]]: # part -> positions
-    """Which items belong to which part; raises InputError where a part would be empty or too small to measure
+    """Which items belong to which part; raises InputError if a part would be empty or too small to measure
     on."""
     order = rng(plan.settings["seed"], "split").permutation(len(split)).tolist()
     named = {part: [i for i in order if split[i] == part] for part in DATA_PARTS}

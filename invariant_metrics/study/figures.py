@@ -226,7 +226,7 @@ def step_lines(meta: Mapping) -> list[str]: # of a study
 
 # %% ../../nbs/study/070_figures.ipynb #4c52f318
 def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, rows
-    """Improvement by the invariant itself beside that by its second judge, selected models; None where no
+    """Improvement by the invariant itself beside that by its second judge, selected models; None if no
     pair was measured."""
     rows = improvements[improvements["reading"] == "selected"].set_index(["system", "metric"])
     columns = [m for pair in judge_pairs(rows.index.get_level_values("metric")).items() for m in pair]
@@ -243,7 +243,7 @@ def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, ro
 # %% ../../nbs/study/070_figures.ipynb #5ccd1b53
 def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
                     points: Sequence[str] = (), # metrics that are compared in points
-                   ) -> dict | None:    # title, columns, rows; None where nothing was measured
+                   ) -> dict | None:    # title, columns, rows; None if nothing was measured
     "Metrics by systems: gains beside the best cheap trick's, bold where no trick does as well."
     if not len(safe): return None
     systems, rows = in_order(safe["system"]), []

@@ -25,7 +25,7 @@ def relative_improvement(base: np.ndarray,        # the baseline's values, any s
                          new: np.ndarray,         # the system's, of the same shape
                          higher_is_better: bool,
                         ) -> np.ndarray:          # 0.1 is ten percent better
-    """Change relative to the baseline, positive where it is for the better; raises InputError where the
+    """Change relative to the baseline, positive where it is for the better; raises InputError if the
     baseline is exactly 0."""
     base, new = np.asarray(base, float), np.asarray(new, float)
     if (base == 0).any(): raise InputError("the baseline's value is 0: a relative improvement does not exist")
@@ -91,7 +91,7 @@ Bank = Mapping[tuple[str, float, int, str], np.ndarray] # (system, alpha, seed, 
 BASE, SATURATION, LENGTH = "baseline", "saturation", "length"
 
 def stacked(bank: Bank, system: str, alpha: float, metric: str) -> np.ndarray: # (S, 1 + R), seeds in order
-    "The measurements of one setting over its seeds; raises InputError where there are none."
+    "The measurements of one setting over its seeds; raises InputError if there are none."
     keys = sorted(k for k in bank if (k[0], k[1], k[3]) == (system, alpha, metric))
     if not keys: raise InputError(f"no measurement of {metric} for {system} at alpha {alpha:g}")
     return np.stack([bank[k] for k in keys])

@@ -251,7 +251,7 @@ def unit_file(folder: Path, # of the training part
 # %% ../../nbs/study/010_plan.ipynb #035a7a9b
 def read_unit(path: str | Path,
              ) -> tuple[dict[str, np.ndarray], dict]: # arrays by name, and what they are about
-    "What a unit left; raises InputError where the file is damaged."
+    "What a unit left; raises InputError if the file is damaged."
     try:
         with safe_open(path, "np") as file:
             return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["about"])

@@ -254,7 +254,7 @@ class StudyResult:
 
     @classmethod
     def load(cls, folder: str | Path) -> "StudyResult":
-        "Read a finished study; raises InputError where there is none."
+        "Read a finished study; raises InputError if there is none."
         folder = Path(folder)
         if not (folder/"study.json").exists(): raise InputError(f"no finished training part in {folder}")
         with np.load(folder/"panels.npz") as file: panels = dict(file)
@@ -339,7 +339,7 @@ def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[Study
     return plan, higher
 
 def claim(folder: Path, plan: StudyPlan) -> bool: # whether the study is finished
-    "Take a folder for a study; raises InputError where it holds another."
+    "Take a folder for a study; raises InputError if it holds another."
     mine = json.loads(json.dumps({"settings": dict(plan.settings), "size": asdict(plan.size),
                                   "version": package_version()}))
     path = folder/"settings.json"

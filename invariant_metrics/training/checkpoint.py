@@ -44,7 +44,7 @@ def save_state(path: str | Path,
 def read_state(path: str | Path,
                header_only: bool = False, # without the tensors, which may be large
               ) -> tuple[dict[str, Tensor], dict]: # tensors by name, and the header
-    "A checkpoint's tensors and header; raises InputError where it is missing, damaged, or something else."
+    "A checkpoint's tensors and header; raises InputError if it is missing, damaged, or something else."
     try:
         with safe_open(path, framework="pt") as file:
             names = [] if header_only else file.keys()

@@ -133,7 +133,7 @@ def stage_batches(data: PairData, stage: str, # of STAGES
                   views: int = 1,             # the first so many
                   tick: Callable[[], object] = int, # called for each batch
                  ) -> Callable[[int], dict]:  # batch number -> what the stage needs
-    "Batches by number for `fit`, each epoch with the next view; raises InputError where a part is missing."
+    "Batches by number for `fit`, each epoch with the next view; raises InputError if a part is missing."
     _check_parts(data, stage)
     pick, n, captions = batch_indices(len(data), size, seed), len(data), _ids(data.texts)
     def at(i: int) -> dict:

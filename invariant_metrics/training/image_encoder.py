@@ -186,7 +186,7 @@ def photo_patches(photos: Sequence[Photo], # as from `packaged_photos` or `folde
                   size: int = 96,          # side, pixels
                   seed: int = 0,
                  ) -> Tensor:              # (n, 3, size, size) uint8
-    """Square patches at random places, equally many of each photograph; raises InputError where one is
+    """Square patches at random places, equally many of each photograph; raises InputError if one is
     smaller than a patch."""
     draw, parts = rng(seed, "photo patches"), []
     for k, photo in enumerate(photos):

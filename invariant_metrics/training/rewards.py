@@ -78,7 +78,7 @@ def reward_deviations(
     most: int = 500, seed: int = 0,      # pictures that are drawn
 ) -> dict[str, float]:
     """The standard deviation of each reward on references, each judged against the others of its picture;
-    raises InputError where there is none."""
+    raises InputError if there is none."""
     several = [i for i, refs in enumerate(references) if len(refs) > 1]
     if len(several) < 2:
         raise InputError("normalized scales need pictures with two captions or more; "

@@ -84,7 +84,7 @@ def leave_one_out_baseline(rewards: Tensor) -> Tensor: # (N, k) -> (N, k)
 # %% ../../nbs/training/090_self_critical.ipynb #523259d6
 def draw_texts(model: nn.Module, batch: Mapping, generator: torch.Generator, baseline: str, samples: int, length: int,
         ) -> tuple[Generated, Generated | None]: # (N·samples) drawn texts, and for the greedy baseline (N) greedy ones
-    "Texts to be judged; raises InputError where the baseline cannot be formed."
+    "Texts to be judged; raises InputError if the baseline cannot be formed."
     if baseline not in BASELINES: raise unknown("baseline", baseline, BASELINES)
     if samples < (2 if baseline == "leave-one-out" else 1):
         raise InputError(f"a {baseline} baseline needs more than {samples} samples")

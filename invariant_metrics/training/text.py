@@ -119,7 +119,7 @@ def text_batches(
     references: Sequence[Sequence[str]] | None = None, # (M,) right answers to each input, for rewards
     pictures: Sequence | None = None, # (M,) what rewards that look at pictures see: pixels, or vectors
 ) -> Callable[[int], dict]: # batch number -> inputs, "tokens", "entries", "targets", "references", "pictures"
-    "Batches by number for `fit`; raises InputError where numbers of texts do not fit."
+    "Batches by number for `fit`; raises InputError if numbers of texts do not fit."
     given = {k: v for k, v in {"references": references, "pictures": pictures}.items() if v is not None}
     caches, owner = dict(caches or {}), torch.arange(len(tokens)) if owner is None else owner
     for name, found in {"owner": owner, **caches}.items():

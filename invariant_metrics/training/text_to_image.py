@@ -100,7 +100,7 @@ def train_autoencoder(steps: int = 1800,
 # %% ../../nbs/training/160_text_to_image.ipynb #7f1da796
 def text_tower(name: str = "embedded-clip", # or a folder with a CLIP
               ) -> tuple[nn.Module, object]: # transformers' CLIPTextModel, frozen, and its tokenizer
-    "The words' half of a CLIP; raises InputError where it is missing or damaged."
+    "The words' half of a CLIP; raises InputError if it is missing or damaged."
     from transformers import AutoTokenizer, CLIPModel, CLIPTextModel
     place = resolve(name)
     clip = load_pretrained(CLIPModel, place, dtype=torch.float32)
@@ -299,7 +299,7 @@ def save_pipeline(folder: str | Path, pipeline) -> Path:
     return Path(folder)
 
 def read_pipeline(folder: str | Path): # in 32 bits
-    "A pipeline from its folder; raises InputError where that is damaged."
+    "A pipeline from its folder; raises InputError if that is damaged."
     from diffusers import StableDiffusionPipeline
     place = resolve(folder)
     with loading(place, "pipeline"), few_words():
@@ -449,7 +449,7 @@ def learned(checkpoints: str | Path,      # folder of train_autoencoder's and tr
             widths: tuple[int, int] = (48, 96),
             text: str = "embedded-clip",
            ) -> tuple[nn.Module, Painter, int]: # autoencoder, painter, steps it took
-    "What checkpoints hold, whether or not training was finished; raises InputError where there are none."
+    "What checkpoints hold, whether or not training was finished; raises InputError if there are none."
     home = Path(checkpoints)
     autoencoder = load_weights(small_autoencoder(), home/"autoencoder"/"checkpoint.safetensors").eval()
     last = home/"painter"/"checkpoint.safetensors"

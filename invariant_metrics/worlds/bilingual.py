@@ -434,7 +434,7 @@ def _main_clause(found: Sequence[Found]) -> list[Found]: # without time, place, 
     return [f for k, f in enumerate(found) if k not in drop]
 
 def relation_in(text: str) -> tuple[str, str, str] | None: # (subject, relation, object)
-    """Who does what to whom, read from an active or passive English sentence; None where it is none of the
+    """Who does what to whom, read from an active or passive English sentence; None if it is none of the
     grammar's."""
     clause = _main_clause(_scan(text))
     verbs = [f.value for f in clause if f.symbol == "V"]
@@ -529,7 +529,7 @@ _EDIT = dict(zip(EDITS, (_edit_entity, _edit_place, _edit_number, _edit_sentimen
 
 def edits(meaning: Meaning, kind: str, # one of EDITS
           generator: np.random.Generator) -> Meaning | None:
-    """Another meaning that differs in one fact (for `relation`, with the roles swapped); None where it has no
+    """Another meaning that differs in one fact (for `relation`, with the roles swapped); None if it has no
     such fact."""
     if kind not in EDITS: raise InputError(f"kind is one of {', '.join(EDITS)}, not {kind!r}")
     return _EDIT[kind](meaning, generator)
