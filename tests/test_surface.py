@@ -1,18 +1,31 @@
 "What `import invariant_metrics as im` offers, and how its scores are shown."
 import html
 import inspect
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import typer
 
 import invariant_metrics as im
-from invariant_metrics.commands import imagine, lclip # put their commands on the application
+from invariant_metrics.commands import imagine, judge, lclip, score # put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import Interval, Score, Signature
+from invariant_metrics.scoring.score import ScoreOptions
 
 # command -> arguments of its function that the shell has no option for
 ONLY_IN_PYTHON = {"lclip study": set(), "lclip supervise": {"reps"}, "imagine study": set(), "imagine draw": set()}
+# function of the package -> its command, arguments that the shell calls otherwise, arguments that the shell has no option for
+COMMANDS = {
+    "score": ("score", {"metric_options": "option", "clusters": "names", "cache": "no_cache"}, set()),
+    "probe": ("probe metrics", {"source": "target"}, {"levels", "progress"}),
+    "agree": ("agree people", {"statistics": "statistic", "metric_options": "option"}, set()),
+    "study": ("study", {}, set()),
+    "power": ("power", {"wished": "wish"}, {"alpha"}),
+    "styles": ("styles", {"layers": "layer"}, set()),
+    "advise": ("advise", {}, {"progress"}),
+    "probe_encoder": ("probe encoder", {"encoder": "name"}, set()),
+}
 
 
 def example(**more) -> Score:
@@ -55,11 +68,28 @@ def test_a_module_with_the_name_of_its_function_is_both():
     assert list(inspect.signature(im.lclip.distill).parameters)[:2] == ["data", "out"]
 
 
+def words_of(path: str) -> set[str]:
+    "The words of a command: its arguments, and its options without dashes."
+    command = typer.main.get_command(app)
+    for name in path.split(): command = command.commands[name]
+    return {word.lstrip("-").replace("-", "_") for p in command.params for word in (*p.opts, p.name)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_and_functions_of_the_package_take_the_same_words(name):
+    path, otherwise, missing = COMMANDS[name]
+    own = {p.name for p in inspect.signature(getattr(im, name)).parameters.values() if p.kind is not p.VAR_KEYWORD}
+    if "options" in own: own = own - {"options"} | {f.name for f in fields(ScoreOptions)}
+    words = words_of(path)
+    lost = {word for word in own if otherwise.get(word, word) not in words}
+    assert lost == missing, f"{path}: no option for {lost - missing}, and one for {missing - lost}"
+    assert set(otherwise) <= own and not set(otherwise) & (words - {"source"}), "a word of its own where both have the same"
+
+
 def test_commands_of_a_room_and_its_functions_take_the_same_words():
-    groups = typer.main.get_command(app).commands
     for path, missing in ONLY_IN_PYTHON.items():
         room, name = path.split()
-        words = {word.lstrip("-").replace("-", "_") for p in groups[room].commands[name].params for word in (*p.opts, p.name)}
+        words = words_of(path)
         own = set(inspect.signature(getattr(getattr(im, room), name)).parameters)
         assert own - words == missing, f"{path}: no option for {own - words - missing}"
 

@@ -376,9 +376,12 @@ def _practice_probed(part: pd.DataFrame, weights: np.ndarray, items: int, more: 
                     means["change"], needed)
 
 # %% ../../nbs/advice/20_run.ipynb #0a2b3f42
-def advise_from_probe(folder: str | Path, # of a run of `probe`
-                      task: str, metrics: Sequence[str] | None = None, families: Sequence[str] | None = None, mix: Mapping[str, float] = {},
-                      items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05) -> Advice:
+def advise_from_probe(
+    folder: str | Path, # of a run of `probe`
+    task: str, metrics: Sequence[str] | None = None, families: Sequence[str] | None = None,
+    mix: Mapping[str, float] = {},
+    items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05,
+) -> Advice:
     """Advice from what a probe has measured; raises InputError on a folder that is none, another task, and
     metrics or families that it did not measure."""
     folder = Path(folder)

@@ -45,17 +45,27 @@ def _lines_of(file: Path) -> list[str]:
 @imagine.command("draw", epilog='Example: invariant-metrics imagine draw "a red ball is left of a boat" '
                  '--out pictures/\n\n' "invariant-metrics imagine draw --texts hyp.txt --generator diffusion "
                  "--option steps=5 --seeds 1 --out drawn/")
-def imagine_draw_command(said: Annotated[Optional[list[str]], typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
-                         texts: Annotated[Optional[Path], option("--texts", "A file with a text in each line, besides or instead.", INPUT)] = None,
-                         long: Annotated[str, choice("--long", LONG_TEXTS[:2], "Texts of too many tokens: refuse them, or draw their beginning.", INPUT)] = "refuse",
-                         language: Language = "warn", generator: GeneratorName = "exact",
-                         generator_weights: GeneratorWeights = None,
-                         option_: GeneratorOptions = [],
-                         seeds: Annotated[int, option("--seeds", "Pictures of each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
-                         out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("pictures"),
-                         overwrite: Overwrite = False, form: Format = "table",
-                         device: Device = None, seed: Seed = 0, quiet: Quiet = False,
-                         debug: Debug = False):
+def imagine_draw_command(
+    said: Annotated[Optional[list[str]],
+                    typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
+    texts: Annotated[Optional[Path], option("--texts", "A file with a text in each "
+                                            "line, besides or instead.", INPUT)] = None,
+    long: Annotated[str, choice("--long", LONG_TEXTS[:2], "Texts of too many tokens: refuse them, "
+                                "or draw their beginning.", INPUT)] = "refuse",
+    language: Language = "warn",
+    generator: GeneratorName = "exact",
+    generator_weights: GeneratorWeights = None,
+    option_: GeneratorOptions = [],
+    seeds: Annotated[int, option("--seeds", "Pictures of "
+                                 "each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
+    out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("pictures"),
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Draw texts as a metric sees them: a PNG for each text and seed, a table, and one sheet."
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.draw import imagine_draw
@@ -71,22 +81,37 @@ def imagine_draw_command(said: Annotated[Optional[list[str]], typer.Argument(met
 @imagine.command("table", epilog="Example: invariant-metrics imagine table flickr8k/judgments.jsonl "
                  "--metrics bleu-1,rouge-l --items 20 --seeds 2\n\n"
                  "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion "
-                 "--generator-weights stable-diffusion-v1-1/ " "--judge clip-vit-b-32 --device cuda")
-def imagine_table_command(judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: a known collection, or a table.", show_default=False)],
-                          kind: Annotated[Optional[str], option("--kind", "Format of the judgments; default told from the file.", INPUT)] = None,
-                          aspect: Annotated[Optional[str], option("--aspect", "Which of several aspects that were rated.", INPUT)] = None,
-                          items: Annotated[Optional[int], option("--items", "How many texts, drawn at random; default all.", INPUT, min=8)] = None,
-                          long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, cut them, or draw their parts.", INPUT)] = "refuse",
-                          language: Language = "warn",
-                          metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, summarization and continuation.", METRICS)] = ["translation"],
-                          generator: GeneratorName = "exact",
-                          generator_weights: GeneratorWeights = None,
-                          option_: GeneratorOptions = [], judge: Judge = "embedded-clip",
-                          seeds: Annotated[int, option("--seeds", "Pictures of each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
-                          statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, tau-c.", INTERVALS, show_default=True)] = "pearson",
-                          reps: Reps = 1000, confidence: Confidence = 0.95,
-                          form: Format = "table", device: Device = None, seed: Seed = 0,
-                          quiet: Quiet = False, debug: Debug = False):
+                 "--generator-weights stable-diffusion-v1-1/ --judge clip-vit-b-32 --device cuda")
+def imagine_table_command(
+    judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: "
+                                              "a known collection, or a table.", show_default=False)],
+    kind: Annotated[Optional[str], option("--kind", "Format of the judgments; "
+                                          "default told from the file.", INPUT)] = None,
+    aspect: Annotated[Optional[str], option("--aspect", "Which of several "
+                                            "aspects that were rated.", INPUT)] = None,
+    items: Annotated[Optional[int], option("--items", "How many texts, "
+                                           "drawn at random; default all.", INPUT, min=8)] = None,
+    long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, "
+                                "cut them, or draw their parts.", INPUT)] = "refuse",
+    language: Language = "warn",
+    metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, "
+                                         "summarization and continuation.", METRICS)] = ["translation"],
+    generator: GeneratorName = "exact",
+    generator_weights: GeneratorWeights = None,
+    option_: GeneratorOptions = [],
+    judge: Judge = "embedded-clip",
+    seeds: Annotated[int, option("--seeds", "Pictures of "
+                                 "each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
+    statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, "
+                                     "tau-c.", INTERVALS, show_default=True)] = "pearson",
+    reps: Reps = 1000,
+    confidence: Confidence = 0.95,
+    form: Format = "table",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Metrics alone and with imagination added, beside what people said: the paper's table of your own texts."
     from invariant_metrics.core import few_threads
     from invariant_metrics.data.judgments import load_judgments
@@ -114,15 +139,25 @@ def imagine_table_command(judgments: Annotated[Path, typer.Argument(help="What p
 @imagine.command("study", epilog="Example: invariant-metrics imagine study --out runs/imagine-study\n\n"
                  "invariant-metrics imagine study --generator-weights stable-diffusion-v1-1/ --judge "
                  "clip-vit-b-32 --device cuda")
-def imagine_study_command(generator: Annotated[str, option("--generator", "The learned imagination, beside the exact one: a registered name.", METRICS, show_default=True)] = "diffusion",
-                          generator_weights: GeneratorWeights = None,
-                          judge: Judge = "embedded-clip",
-                          out: Annotated[Optional[Path], option("--out", "Run folder; default runs/imagine-study.", OUTPUT)] = None,
-                          csv: Annotated[Optional[Path], option("--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
-                          resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-                          overwrite: Overwrite = False, form: Format = "table",
-                          scale: Scale = "default", device: Device = None, seed: Seed = 0,
-                          workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
+def imagine_study_command(
+    generator: Annotated[str, option("--generator", "The learned imagination, beside the exact "
+                                     "one: a registered name.", METRICS, show_default=True)] = "diffusion",
+    generator_weights: GeneratorWeights = None,
+    judge: Judge = "embedded-clip",
+    out: Annotated[Optional[Path], option("--out", "Run folder; default runs/imagine-study.", OUTPUT)] = None,
+    csv: Annotated[Optional[Path], option("--csv", "Also write the tables "
+                                          "into this folder, as CSV.", OUTPUT)] = None,
+    resume: Annotated[bool, option("--resume", "Insist on going on "
+                                   "with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    scale: Scale = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Do pictures tell a false caption from another wording, and do they add anything to metrics of words?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.run import imagine_study, save_study_csv

@@ -59,33 +59,61 @@ def _stage_rows(meta: dict) -> list[dict]: # a row for each term of each stage
 @lclip.command("distill", epilog="Example: invariant-metrics lclip distill --out runs/lclip\n\n"
                "invariant-metrics lclip distill photos/ --captions captions.json --teacher teacher/ "
                "--scale quick")
-def lclip_distill(data: Annotated[str, typer.Argument(metavar="[DATA]", help="Folder of pictures, file of captions, or scenes: the package's own.", show_default=False)] = "scenes",
-                  captions: PairCaptions = None, more_texts: FurtherTexts = None,
-                  more_pictures: FurtherPictures = None, skip_bad: SkipBad = False,
-                  first: Annotated[bool, option("--first-caption", "Pairs have the first caption of each picture only, as in the paper and its recipe.", INPUT)] = False,
-                  prefix: Annotated[str, option("--prefix", "The text tower also reads captions after these.", INPUT, show_default=True)] = "A photo depicts ",
-                  cut: Annotated[bool, option("--cut-long", "Cut captions over the context, and say how many; otherwise they are refused.", INPUT)] = False,
-                  views: Annotated[Optional[int], option("--views", "Fixed variations of each picture in the stage of pairs, the first without any; default 1, paper 8.", INPUT, min=1)] = None,
-                  without: Annotated[list[str], option("--without", "Operations that variations leave out, e.g. Equalize,AutoContrast.", INPUT)] = [],
-                  teacher: Teachers = ["embedded-clip"], student: Student = "small",
-                  paper: Annotated[bool, option("--paper-recipe", "Batches, rates, epochs, views and captions as in the paper.", METRICS)] = False,
-                  loss: Annotated[str, choice("--loss", PAIR_LOSS, "What pairs teach beside Eq. 1.", METRICS, "loss of pairs")] = "regulator",
-                  reduction: Annotated[str, choice("--reduction", REDUCTION, "Of the regulator: the released code's means, the paper's sums.", METRICS)] = "mean",
-                  contrast: Annotated[str, option("--contrastive-scale", "learn, or a number: 100 as CLIP's, 1 as in the released code.", METRICS, show_default=True)] = "learn",
-                  train_text: Annotated[bool, option("--train-text", "Pairs also move the text tower, as in the released configuration.", METRICS)] = False,
-                  train_copied: Annotated[bool, option("--train-copied", "Pairs also move the layers that were copied, as in the code.", METRICS)] = False,
-                  no_copy: Annotated[bool, option("--no-copy", "Do not copy the teacher's patch layers.", METRICS)] = False,
-                  vision_steps: Annotated[Optional[int], option("--vision-steps", "Steps of the image tower; default by scale.", RUNNING, min=1)] = None,
-                  text_steps: Annotated[Optional[int], option("--text-steps", "Steps of the text tower.", RUNNING, min=1)] = None,
-                  pair_steps: Annotated[Optional[int], option("--pair-steps", "Steps on pairs.", RUNNING, min=1)] = None,
-                  rows: Annotated[Optional[int], option("--rows", "Rows of a batch; default by scale.", RUNNING, min=1)] = None,
-                  accumulate: Annotated[Optional[int], option("--accumulate", "Batches that are gathered for one step.", RUNNING, min=1)] = None,
-                  precision: Annotated[str, choice("--precision", PRECISION, "auto: bf16, but fp32 on a CPU with the paper's recipe; fp16 scales its losses.", RUNNING)] = "auto",
-                  out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip.", OUTPUT)] = None,
-                  resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-                  overwrite: Overwrite = False, form: Format = "table", scale: Scale = "default",
-                  device: Device = None, seed: Seed = 0, quiet: Quiet = False,
-                  debug: Debug = False):
+def lclip_distill(
+    data: Annotated[str, typer.Argument(metavar="[DATA]", help="Folder of pictures, file of captions, "
+                                        "or scenes: the package's own.", show_default=False)] = "scenes",
+    captions: PairCaptions = None,
+    more_texts: FurtherTexts = None,
+    more_pictures: FurtherPictures = None,
+    skip_bad: SkipBad = False,
+    first: Annotated[bool, option("--first-caption", "Pairs have the first caption of each picture only, "
+                                  "as in the paper and its recipe.", INPUT)] = False,
+    prefix: Annotated[str, option("--prefix", "The text tower also reads captions after "
+                                  "these.", INPUT, show_default=True)] = "A photo depicts ",
+    cut: Annotated[bool, option("--cut-long", "Cut captions over the context, and say how many; "
+                                "otherwise they are refused.", INPUT)] = False,
+    views: Annotated[Optional[int], option("--views", "Fixed variations of each picture in the stage of "
+                                           "pairs, the first without "
+                                           "any; default 1, paper 8.", INPUT, min=1)] = None,
+    without: Annotated[list[str], option("--without", "Operations that variations leave out, "
+                                         "e.g. Equalize,AutoContrast.", INPUT)] = [],
+    teacher: Teachers = ["embedded-clip"],
+    student: Student = "small",
+    paper: Annotated[bool, option("--paper-recipe", "Batches, rates, epochs, "
+                                  "views and captions as in the paper.", METRICS)] = False,
+    loss: Annotated[str, choice("--loss", PAIR_LOSS, "What pairs teach beside "
+                                "Eq. 1.", METRICS, "loss of pairs")] = "regulator",
+    reduction: Annotated[str, choice("--reduction", REDUCTION, "Of the regulator: "
+                                     "the released code's means, the paper's sums.", METRICS)] = "mean",
+    contrast: Annotated[str, option("--contrastive-scale", "learn, or a number: 100 as CLIP's, "
+                                    "1 as in the released code.", METRICS, show_default=True)] = "learn",
+    train_text: Annotated[bool, option("--train-text", "Pairs also move the text tower, "
+                                       "as in the released configuration.", METRICS)] = False,
+    train_copied: Annotated[bool, option("--train-copied", "Pairs also move the layers that were "
+                                         "copied, as in the code.", METRICS)] = False,
+    no_copy: Annotated[bool, option("--no-copy", "Do not copy the teacher's patch layers.", METRICS)] = False,
+    vision_steps: Annotated[Optional[int], option("--vision-steps", "Steps of the image "
+                                                  "tower; default by scale.", RUNNING, min=1)] = None,
+    text_steps: Annotated[Optional[int], option("--text-steps", "Steps of the text "
+                                                "tower.", RUNNING, min=1)] = None,
+    pair_steps: Annotated[Optional[int], option("--pair-steps", "Steps on pairs.", RUNNING, min=1)] = None,
+    rows: Annotated[Optional[int], option("--rows", "Rows of a batch; "
+                                          "default by scale.", RUNNING, min=1)] = None,
+    accumulate: Annotated[Optional[int], option("--accumulate", "Batches that "
+                                                "are gathered for one step.", RUNNING, min=1)] = None,
+    precision: Annotated[str, choice("--precision", PRECISION, "auto: bf16, but fp32 on a CPU with the "
+                                     "paper's recipe; fp16 scales its losses.", RUNNING)] = "auto",
+    out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip.", OUTPUT)] = None,
+    resume: Annotated[bool, option("--resume", "Insist on going on "
+                                   "with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    scale: Scale = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Distill a light CLIP from a teacher; the folder that comes out is --weights of any metric."
     from invariant_metrics.lclip.distill import distill
     from invariant_metrics.runs import read_run
@@ -123,20 +151,34 @@ def _alarm_line(alarm: dict) -> str: # of `supervise`
     return f"The alarm for repetition {rang}: {ends}."
 
 @lclip.command("supervise", epilog="Example: invariant-metrics lclip supervise --judge "
-               "student/ --clip-weight 0.5 " "--recipe quick")
-def lclip_supervise(data: Annotated[Optional[Path], option("--data", "Captions of your pictures, a file or a folder with one; default the package's scenes.", INPUT)] = None,
-                    region_features: Annotated[Optional[Path], option("--region-features", "Of a detector for your pictures (.npz, .tsv), instead of the grid.", INPUT)] = None,
-                    judge: Annotated[str, option("--judge", "The CLIP that supervises: a card, a folder, organization/model@COMMIT.", METRICS, show_default=True)] = "embedded-lclip",
-                    clip_weight: Annotated[float, option("--clip-weight", "0 is CIDEr-D alone, 1 the CLIP alone.", METRICS, show_default=True)] = 0.5,
-                    references: Annotated[bool, option("--with-references", "RefCLIPScore instead of CLIPScore.", METRICS)] = False,
-                    scales: Annotated[str, choice("--scales", CLIP_SCALES, "Rewards as they are, or each by its deviation on references.", METRICS)] = "raw",
-                    model: Annotated[Optional[str], option("--model", "Captioner; default the recipe's.", METRICS)] = None,
-                    out: Annotated[Path, option("--out", "Run folder.", OUTPUT, show_default=True)] = Path("runs/captioner"),
-                    resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-                    overwrite: Overwrite = False, form: Format = "table",
-                    recipe: Annotated[str, choice("--recipe", CAPTIONER_RECIPES, "How long and by which optimizer.", RUNNING)] = "default",
-                    device: Device = None, seed: Seed = 0, quiet: Quiet = False,
-                    debug: Debug = False):
+               "student/ --clip-weight 0.5 --recipe quick")
+def lclip_supervise(
+    data: Annotated[Optional[Path], option("--data", "Captions of your pictures, a file or a folder with "
+                                           "one; default the package's scenes.", INPUT)] = None,
+    region_features: Annotated[Optional[Path], option("--region-features", "Of a detector for your pictures "
+                                                      "(.npz, .tsv), instead of the grid.", INPUT)] = None,
+    judge: Annotated[str, option("--judge", "The CLIP that supervises: a card, a folder, "
+                                 "organization/model@COMMIT.", METRICS,
+                                 show_default=True)] = "embedded-lclip",
+    clip_weight: Annotated[float, option("--clip-weight", "0 is CIDEr-D "
+                                         "alone, 1 the CLIP alone.", METRICS, show_default=True)] = 0.5,
+    references: Annotated[bool, option("--with-references", "RefCLIPScore instead of "
+                                       "CLIPScore.", METRICS)] = False,
+    scales: Annotated[str, choice("--scales", CLIP_SCALES, "Rewards as they are, "
+                                  "or each by its deviation on references.", METRICS)] = "raw",
+    model: Annotated[Optional[str], option("--model", "Captioner; default the recipe's.", METRICS)] = None,
+    out: Annotated[Path, option("--out", "Run folder.", OUTPUT, show_default=True)] = Path("runs/captioner"),
+    resume: Annotated[bool, option("--resume", "Insist on going on "
+                                   "with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    recipe: Annotated[str, choice("--recipe", CAPTIONER_RECIPES, "How long and by which "
+                                  "optimizer.", RUNNING)] = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Train a captioner by likelihood, then by CIDEr-D and CLIPScore mixed, and measure it before and after."
     from invariant_metrics.core import few_threads
     from invariant_metrics.lclip.supervise import supervise
@@ -155,15 +197,27 @@ def lclip_supervise(data: Annotated[Optional[Path], option("--data", "Captions o
 # %% ../../nbs/commands/40_lclip.ipynb #b22ffb9b
 @lclip.command("study", epilog="Example: invariant-metrics lclip study --out runs/lclip-study\n\n"
                                "invariant-metrics lclip study --parts compression --scale quick")
-def lclip_study_command(parts: Annotated[str, choice("--parts", ("compression", "rewards"), "One of them, or both with a comma.", RUNNING, "part", lists=True)] = "compression,rewards",
-                        teacher: Annotated[str, option("--teacher", "Whom all students imitate: a CLIP of `weights list` or a folder.", METRICS, show_default=True)] = "embedded-clip",
-                        out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip-study.", OUTPUT)] = None,
-                        csv: Annotated[Optional[Path], option("--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
-                        resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-                        overwrite: Overwrite = False, form: Format = "table",
-                        seeds: Annotated[Optional[int], option("--seeds", "Trainings of everything; default 2, and 5 at the scale full.", RUNNING, min=1)] = None,
-                        scale: Scale = "default", device: Device = None, seed: Seed = 0,
-                        workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
+def lclip_study_command(
+    parts: Annotated[str, choice("--parts", ("compression", "rewards"), "One of them, or both with a "
+                                 "comma.", RUNNING, "part", lists=True)] = "compression,rewards",
+    teacher: Annotated[str, option("--teacher", "Whom all students imitate: a CLIP of `weights list` or a "
+                                   "folder.", METRICS, show_default=True)] = "embedded-clip",
+    out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip-study.", OUTPUT)] = None,
+    csv: Annotated[Optional[Path], option("--csv", "Also write the tables "
+                                          "into this folder, as CSV.", OUTPUT)] = None,
+    resume: Annotated[bool, option("--resume", "Insist on going on "
+                                   "with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    seeds: Annotated[Optional[int], option("--seeds", "Trainings of everything; default 2, "
+                                           "and 5 at the scale full.", RUNNING, min=1)] = None,
+    scale: Scale = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "What does compressing a CLIP cost, and what becomes of captioners that are trained on it?"
     from invariant_metrics.lclip.run import lclip_study, save_csv
     from invariant_metrics.pages.lclip import study_answers, write_lclip_page

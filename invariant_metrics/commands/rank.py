@@ -77,7 +77,7 @@ STEPS = ("rules", "attack", "cleaning")
 
 Models = Annotated[list[str], option("--models", "tfidf, embedded, minilm, clip-vit-b-32 with --corpus "
                                      "pictures, a folder or organization/model@commit, "
-                                     "with commas; " "default those that are here.", METRICS)]
+                                     "with commas; default those that are here.", METRICS)]
 Summaries = Annotated[list[str], option("--summaries", "How several sentences become one vector: mean, "
                                         "t5, pegasus, with commas.", METRICS)]
 Queries = Annotated[str, option("--queries", "What asks: first-caption, caption:K, "
@@ -103,28 +103,51 @@ def _data(words: list[Path], data: Path | None): # what `rank` takes
     return given[0] if len(given) == 1 else given or "scenes"
 
 @rank.command("explain", epilog="Example: invariant-metrics rank annotations/ --models tfidf,minilm --images "
-              "images/\n\n" "invariant-metrics rank --data annotations/ --attacks color-in,size --pictures "
+              "images/\n\ninvariant-metrics rank --data annotations/ --attacks color-in,size --pictures "
               "thumbnails --out runs/colors")
-def rank_explain(words: Annotated[Optional[list[Path]], typer.Argument(metavar="[DATA]...", help="Annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; default the package's scenes.", show_default=False)] = None,
-                 data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
-                 queries: Queries = "first-caption", corpus: Corpus = "auto",
-                 reverse: Annotated[bool, option("--reverse", "The corpus asks, and the queries are ranked.", INPUT)] = False,
-                 keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer words with their own corpus.", INPUT, min=0)] = 0,
-                 images: Images = None, synsets: Synsets = None, captions: Captions = None,
-                 reader: Reader = [], models: Models = [], summaries: Summaries = [],
-                 weights: Weights = [],
-                 choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum, threshold=0.5.", METRICS)] = [],
-                 attacks: Annotated[list[str], option("--attacks", "Kinds of changes to queries, with commas; default all.", METRICS)] = [],
-                 ties: Ties = "pessimistic", ks: Ks = None, confidence: Confidence = 0.95,
-                 out: Annotated[Optional[Path], option("--out", "Run folder; default runs/ranking.", OUTPUT)] = None,
-                 resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-                 overwrite: Overwrite = False,
-                 pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
-                 form: Format = "table",
-                 steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
-                 no_cache: Annotated[bool, option("--no-cache", "Do not keep vectors for the next time.", RUNNING)] = False,
-                 scale: Scale = "default", device: Device = None, seed: Seed = 0,
-                 quiet: Quiet = False, debug: Debug = False):
+def rank_explain(
+    words: Annotated[Optional[list[Path]], typer.Argument(metavar="[DATA]...", help="Annotations: "
+        "Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; "
+        "default the package's scenes.", show_default=False)] = None,
+    data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
+    queries: Queries = "first-caption",
+    corpus: Corpus = "auto",
+    reverse: Annotated[bool, option("--reverse", "The corpus asks, "
+                                    "and the queries are ranked.", INPUT)] = False,
+    keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer "
+                                    "words with their own corpus.", INPUT, min=0)] = 0,
+    images: Images = None,
+    synsets: Synsets = None,
+    captions: Captions = None,
+    reader: Reader = [],
+    models: Models = [],
+    summaries: Summaries = [],
+    weights: Weights = [],
+    choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: "
+                                         "concepts=names, senses=every, area=larger, "
+                                         "size_mode=sum, threshold=0.5.", METRICS)] = [],
+    attacks: Annotated[list[str], option("--attacks", "Kinds of changes to queries, "
+                                         "with commas; default all.", METRICS)] = [],
+    ties: Ties = "pessimistic",
+    ks: Ks = None,
+    confidence: Confidence = 0.95,
+    out: Annotated[Optional[Path], option("--out", "Run folder; default runs/ranking.", OUTPUT)] = None,
+    resume: Annotated[bool, option("--resume", "Insist on going on "
+                                   "with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small "
+                                    "copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
+    form: Format = "table",
+    steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, "
+                                 "with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
+    no_cache: Annotated[bool, option("--no-cache", "Do not keep "
+                                     "vectors for the next time.", RUNNING)] = False,
+    scale: Scale = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Rank pictures for queries, explain each failure, and say what a changed word does to the ranks."
     numbers = parse_numbers(ks, int)
     from invariant_metrics.core import few_threads
@@ -150,14 +173,30 @@ def rank_explain(words: Annotated[Optional[list[Path]], typer.Argument(metavar="
 # %% ../../nbs/commands/30_rank.ipynb #4dd50900
 @rank.command("grid", epilog="Example: invariant-metrics rank grid annotations/ --models "
               "tfidf,embedded --out runs/grid")
-def rank_grid(data: Annotated[Optional[list[str]], typer.Argument(metavar="[DATA]...", help="Data sets, a file or folder each; default the package's scenes.", show_default=False)] = None,
-              queries: Queries = "first-caption", corpus: Corpus = "auto", reader: Reader = [],
-              models: Models = [], summaries: Summaries = [], ties: Ties = "pessimistic",
-              ks: Ks = None, confidence: Confidence = 0.95,
-              out: Annotated[Optional[Path], option("--out", "Folder for the cells and their table; default runs/ranking-grid.", OUTPUT)] = None,
-              missing: Annotated[bool, option("--missing", "Go on without models whose weights are not here, and say so in their rows.", RUNNING)] = False,
-              form: Format = "table", scale: Scale = "default", device: Device = None,
-              seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+def rank_grid(
+    data: Annotated[Optional[list[str]], typer.Argument(metavar="[DATA]...", help="Data sets, a file or "
+                                                        "folder each; "
+                                                        "default the package's "
+                                                        "scenes.", show_default=False)] = None,
+    queries: Queries = "first-caption",
+    corpus: Corpus = "auto",
+    reader: Reader = [],
+    models: Models = [],
+    summaries: Summaries = [],
+    ties: Ties = "pessimistic",
+    ks: Ks = None,
+    confidence: Confidence = 0.95,
+    out: Annotated[Optional[Path], option("--out", "Folder for the cells and their table; "
+                                          "default runs/ranking-grid.", OUTPUT)] = None,
+    missing: Annotated[bool, option("--missing", "Go on without models whose weights are not here, "
+                                    "and say so in their rows.", RUNNING)] = False,
+    form: Format = "table",
+    scale: Scale = "default",
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Ranks of every model and summary on every data set, in one table."
     numbers = parse_numbers(ks, int)
     from invariant_metrics.core import few_threads
@@ -186,14 +225,22 @@ def _failed_model(found, name: str | None): # ModelResult: the one that was aske
 
 @rank.command("collect",
               epilog="Example: invariant-metrics rank collect runs/ranking --out page.html --failures 20")
-def rank_collect(run: Annotated[Path, typer.Argument(help="A run folder of `rank`.", show_default=False)],
-                 out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
-                 model: Annotated[Optional[str], option("--model", "Whose failures; default the best model's.", METRICS)] = None,
-                 failures: Annotated[int, option("--failures", "How many, drawn at random.", INPUT, min=1, show_default=True)] = 103,
-                 evaluators: Annotated[int, option("--evaluators", "Plans in the page; a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 3,
-                 per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each.", OUTPUT, min=1, show_default=True)] = 103,
-                 form: Format = "table", seed: Seed = 0, quiet: Quiet = False,
-                 debug: Debug = False):
+def rank_collect(
+    run: Annotated[Path, typer.Argument(help="A run folder of `rank`.", show_default=False)],
+    out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
+    model: Annotated[Optional[str], option("--model", "Whose failures; "
+                                           "default the best model's.", METRICS)] = None,
+    failures: Annotated[int, option("--failures", "How many, drawn at "
+                                    "random.", INPUT, min=1, show_default=True)] = 103,
+    evaluators: Annotated[int, option("--evaluators", "Plans in the page; "
+                                      "a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 3,
+    per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each.", OUTPUT, min=1,
+                                         show_default=True)] = 103,
+    form: Format = "table",
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Write a labeling page on which people say what went wrong in a sample of failures."
     if out.suffix != ".html": raise InputError(f"--out is a page; name it {out.stem}.html")
     from invariant_metrics.ranking.people import ask_people
@@ -206,12 +253,22 @@ def rank_collect(run: Annotated[Path, typer.Argument(help="A run folder of `rank
 # %% ../../nbs/commands/30_rank.ipynb #00d55fb3
 @rank.command("labels",
               epilog="Example: invariant-metrics rank labels answers/ --page page.html --run runs/ranking")
-def rank_labels(answers: Annotated[list[Path], typer.Argument(help="Files that raters have saved, or a folder of them.", show_default=False)],
-                page: Annotated[Optional[Path], option("--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
-                run: Annotated[Optional[Path], option("--run", "The run folder: also says how often its classes are people's.", INPUT)] = None,
-                model: Annotated[Optional[str], option("--model", "Whose failures were asked about; default the best model's.", METRICS)] = None,
-                confidence: Confidence = 0.95, reps: Reps = 1000, form: Format = "table",
-                seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+def rank_labels(
+    answers: Annotated[list[Path], typer.Argument(help="Files that raters have "
+                                                  "saved, or a folder of them.", show_default=False)],
+    page: Annotated[Optional[Path], option("--page", "The page or its key; "
+                                           "default the key beside the answers.", INPUT)] = None,
+    run: Annotated[Optional[Path], option("--run", "The run folder: "
+                                          "also says how often its classes are people's.", INPUT)] = None,
+    model: Annotated[Optional[str], option("--model", "Whose failures were asked about; "
+                                           "default the best model's.", METRICS)] = None,
+    confidence: Confidence = 0.95,
+    reps: Reps = 1000,
+    form: Format = "table",
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Classes of failures by the majority of raters, with agreement, beside the paper's."
     from invariant_metrics.people.labels import read_labels
     from invariant_metrics.ranking.people import compare_with_people, people_classes, people_table

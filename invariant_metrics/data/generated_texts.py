@@ -205,7 +205,7 @@ def _check_answers(answers: pd.DataFrame, low: float, high: float, where: str) -
     if len(outside):
         row = outside.iloc[0]
         raise InputError(f"{where}, {answers.index.name} {outside.index[0]}: "
-                         f"{row['aspect']} is {row['score']:g}, " f"and the scale is {low:g} to {high:g}")
+                         f"{row['aspect']} is {row['score']:g}, and the scale is {low:g} to {high:g}")
     given = answers.groupby(["item", "system", "rater"], sort=False)["aspect"].agg(frozenset)
     short = given[given.map(len) < answers["aspect"].nunique()]
     if len(short):
@@ -296,7 +296,7 @@ def _reader(name: str, function: Callable) -> Callable: # the reader of judgment
     ) -> Judgments:
         if scores is None:
             raise InputError(f"{name} holds no judgments; give scores=TABLE with item and "
-                             "score (rater, aspect), " "or read its texts with load_generated")
+                             "score (rater, aspect), or read its texts with load_generated")
         texts = function(path, **options)
         if outputs is not None: texts = with_outputs(texts, outputs)
         ratings = load_judgments(scores, **({"aspect": aspect} if aspect else {}))

@@ -72,7 +72,7 @@ def _pair(source: Path, target: Path) -> list[tuple[str, str]]:
                   f"{(target if one else source).name}" for i, (one, other) in enumerate(zip(a, b), 1)
                   if bool(one) != bool(other)), "")
     raise InputError(f"{source.name} has {len(a)} lines and {target.name} has {len(b)}; "
-                     "they go line by line, " f"and {short.name} lacks one at or before line {line}{empty}")
+                     f"they go line by line, and {short.name} lacks one at or before line {line}{empty}")
 
 # %% ../../nbs/data/050_parallel.ipynb #b63d424b
 def _stem(path: Path, language: str) -> str | None: # "train" of train.de.gz; None for another language

@@ -362,7 +362,7 @@ def _no_tiles(ledger: pd.DataFrame, size: int) -> str:
         return (f"every photograph is smaller than a tile of {size} pixels: "
                 f"{', '.join(small)}; use larger ones")
     return (f"no usable tile in {len(ledger)} photographs: {ledger['colorless'].sum()} tries were colorless, "
-            f"{ledger['one_region'].sum()} " f"had one region, {len(small)} photographs are smaller than "
+            f"{ledger['one_region'].sum()} had one region, {len(small)} photographs are smaller than "
             f"{size} pixels; use photographs with color")
 
 def _joined(parts: list, ledger: pd.DataFrame, signature: Signature) -> Tiles:

@@ -353,7 +353,7 @@ _MUTUAL = frozenset("meet hug kiss fight face touch join play talk".split())
 _HELD = frozenset("take taking have has had having make get do does doing did give be being".split())
 _WHOLE = r"[DM][AN]*N" # a noun phrase that stands by itself
 _PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view "
-                      "image air sky group couple " "bunch number pair variety lot series".split())
+                      "image air sky group couple bunch number pair variety lot series".split())
 
 # two noun phrases, the first at the beginning, in the same number
 def _whole_ends(m: Marked, found: re.Match) -> bool:

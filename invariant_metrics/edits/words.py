@@ -725,7 +725,7 @@ def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
 
 _NO_NOUNS = frozenset("put set right just left way high hit cut".split()) # whatever the tagger says
 _ADDING = frozenset("in on at with near by under behind beside inside outside along above below beneath "
-                    "against around across during " "underneath atop amid among".split()) | {"next to",
+                    "against around across during underneath atop amid among".split()) | {"next to",
     "in front of", "on top of", "close to", "along with", "in the middle of"}
 # verbs whose object goes somewhere
 _TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split())

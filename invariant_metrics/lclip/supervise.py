@@ -349,7 +349,7 @@ def _too_long(task: CaptionTask) -> tuple[str, ...]:
     texts = [t for refs in task.captions for t in refs]
     long = task.words.too_long(texts, task.recipe.longest)
     return ((f"{len(long)} of {len(texts)} training captions are longer than {task.recipe.longest} words; "
-             "they are cut, " "and the network does not learn to end them",) if long else ())
+             "they are cut, and the network does not learn to end them",) if long else ())
 
 # the results table
 def _finish(task: CaptionTask, folder: Path, network: TextGenerator,

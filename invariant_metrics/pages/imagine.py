@@ -54,7 +54,7 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
     best = words.loc[words["auc"].idxmax()]
     return ("Of a violation that is one word from the reference and a paraphrase in other words,",
             "the violation scores worse in so many of a hundred comparisons: "
-            f"{'; '.join(map(_share, pictures.iloc))}; " f"the best metric of words {_share(best)}, "
+            f"{'; '.join(map(_share, pictures.iloc))}; the best metric of words {_share(best)}, "
             f"the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
 
 def _counted(rows: Sequence[pd.Series]) -> str: # of gains
@@ -69,7 +69,7 @@ def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
             rows = [_gain(study, f"{m} + {x}", m, view) for m in metrics for view in STUDY_VIEWS]
             most = max(rows, key=lambda row: abs(row["gain"]))
             lines.append((f"Adding {x},", f"sums are {_counted(rows)} comparisons with their metric; "
-                          f"the largest change is that of {most['b']}, " f"{VIEW_NAMES[most['view']]}: "
+                          f"the largest change is that of {most['b']}, {VIEW_NAMES[most['view']]}: "
                           f"{_points(most['gain'], most['ci_low'], most['ci_high'])} points."))
     return lines
 

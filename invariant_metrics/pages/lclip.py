@@ -71,7 +71,7 @@ def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what,
                 for m in ("image-to-text@1", "foils", "tau-b")]
         lines.append((f"The similarity regulator ({system} against {against})",
                       f"{regulator_verdict(counts)}: surely better in {counts['more']} and surely worse in "
-                      f"{counts['less']} of " f"{sum(counts.values())} measures. "
+                      f"{counts['less']} of {sum(counts.values())} measures. "
                       f"Picture finds caption {told[0]}; foils {told[1]}; τb with exact quality {told[2]}."))
     return lines
 

@@ -179,7 +179,7 @@ def cite_run(run: Mapping, title: str, out: str | None = None) -> str:
     version = run.get("versions", {}).get("invariant_metrics", settings.get("version", package_version()))
     said = f"invariant_metrics {version}, {title} Settings {digest}, seed {settings.get('seed', 0)}."
     entry = (f"@misc{{invariant_metrics_{digest},\n  title = {{invariant_metrics: {title}}},\n  note = "
-             f"{{version {version}, settings {digest}, " f"command: {run_command(settings, out)}}}\n}}")
+             f"{{version {version}, settings {digest}, command: {run_command(settings, out)}}}\n}}")
     return f"{said}\n\n{entry}"
 
 # %% ../../nbs/pages/00_page.ipynb #236745bf

@@ -94,7 +94,7 @@ def variation_line(counts: pd.DataFrame) -> tuple[str, str]: # from `family_coun
     fail = (counts["prefers"] > counts["of"] / 2).sum()
     verb = "dwarfs" if fail > len(counts) / 2 else "does not dwarf"
     return ("Natural variation", f"{verb} a single edit: {fail} of {len(counts)} metrics find the "
-            "edited reference better than " "another right answer in most kinds.")
+            "edited reference better than another right answer in most kinds.")
 
 def length_lines(rows: pd.DataFrame) -> list[tuple[str, str]]: # nothing where the sentinel was not measured
     "What counting words would have seen."
@@ -178,7 +178,7 @@ def beyond_lines(improvements: pd.DataFrame, reading: str = "beyond saturation",
             if len(gains) else "")
     open_ = f"; {undefined} more are undefined" if undefined else ""
     what, matched = MATCHED_IN[reading]
-    return [(what, f"{matched}: of {len(rows)} differences {len(gains)} are " f"gains{best}; {len(losses)} "
+    return [(what, f"{matched}: of {len(rows)} differences {len(gains)} are gains{best}; {len(losses)} "
              f"are losses; {len(rows) - len(gains) - len(losses)} cannot be told from zero{open_}.")]
 
 def judge_lines(improvements: pd.DataFrame) -> list[tuple[str, str]]: # nothing where there is no second judge

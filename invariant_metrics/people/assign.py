@@ -43,7 +43,7 @@ def name_list(given: "int | Sequence", # how many, or their names
 def _check_request(inputs: list[str], each: int, real: list[str], real_each: int) -> None:
     if not 1 <= each <= len(inputs):
         raise InputError(f"per_evaluator is {each}, but an evaluator can see each of the "
-                         f"{len(inputs)} inputs once only; " f"ask for 1 to {len(inputs)}, or add inputs")
+                         f"{len(inputs)} inputs once only; ask for 1 to {len(inputs)}, or add inputs")
     if not 0 <= real_each <= len(real):
         raise InputError(f"{real_each} real pictures for each evaluator, but there are {len(real)}")
     shared = sorted(set(real) & set(inputs))
@@ -99,7 +99,7 @@ def evaluators_needed(inputs: int, styles: int, per_evaluator: int,
 def _uneven(counts: pd.Series, what: str) -> None:
     if counts.max() - counts.min() <= 1: return
     raise InputError(f"assignment: {what} {counts.idxmax()} is seen {counts.max()} times and "
-                     f"{counts.idxmin()} {counts.min()} times; " "they may differ by one")
+                     f"{counts.idxmin()} {counts.min()} times; they may differ by one")
 
 def _check_raters(frame: pd.DataFrame, made: pd.DataFrame) -> None:
     twice = frame[frame.duplicated(["evaluator", "item"])]

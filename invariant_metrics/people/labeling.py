@@ -312,7 +312,7 @@ def html_page(payload: Mapping, title: str) -> str:
     named = {kind: base64.b64encode(hashlib.sha256(re.search(f"<{kind}>(.*?)</{kind}>", source,
         re.DOTALL)[1].encode()).digest()).decode() for kind in ("style", "script")}
     policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{named['style']}'; "
-              f"script-src 'sha256-{named['script']}'; " "base-uri 'none'; form-action 'none'")
+              f"script-src 'sha256-{named['script']}'; base-uri 'none'; form-action 'none'")
     data = json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028",
         "\\u2028").replace("\u2029", "\\u2029")
     template = Environment(autoescape=True, undefined=StrictUndefined,
@@ -334,7 +334,7 @@ class LabelPage:
     def __str__(self) -> str:
         c, size = self.counts, self.path.stat().st_size / 1e6
         lines = [f"{self.path} ({size:.1f} MB, page {self.digest}): {c['main']} items for {c['evaluators']} "
-                 f"evaluators, {c['each']} questions each " f"after {c['tutorial']} of the tutorial, "
+                 f"evaluators, {c['each']} questions each after {c['tutorial']} of the tutorial, "
                  f"{c['attention']} of them with hidden known answers; {c['labels']} labels for each item "
                  "at least", f"{self.key}: the key; keep it, and do not hand it out", *self.notes]
         return "\n".join(lines)

@@ -474,7 +474,7 @@ def _methods_of(
     shared = [m for m, part in frame.groupby("method") if part["trait"].nunique() > 1]
     if len(shared) > 1: return check_methods(frame[frame["method"].isin(shared)], known), []
     return (None, ["construct validity is not shown: it takes two criteria that the same two raters "
-                   "judged of all outputs, " "or a table of score, trait and method (methods, --methods)"])
+                   "judged of all outputs, or a table of score, trait and method (methods, --methods)"])
 
 def _system_note(cube: ScoreCube, generalize: str) -> list[str]:
     if len(cube.systems) >= FEW_SYSTEMS: return []

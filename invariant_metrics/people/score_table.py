@@ -66,7 +66,7 @@ def _check_column(scores: np.ndarray, what: str) -> None: # (N,)
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         raise InputError(f"{what}: {len(bad)} of {len(scores)} scores are missing or not "
-                         f"finite, in rows {few(bad)}; " "mend or leave out these rows")
+                         f"finite, in rows {few(bad)}; mend or leave out these rows")
     if np.abs(scores).max() > LARGEST:
         raise InputError(f"{what}: scores of size {np.abs(scores).max():.3g}, and squares of such numbers "
                          "overflow; divide all of them")

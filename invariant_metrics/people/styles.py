@@ -48,7 +48,7 @@ def _columns(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     missing = [c for c in ("evaluator", "input", "style", "label") if c not in frame]
     if missing:
         raise InputError(f"{where}: no column {missing[0]!r}; found {few(list(frame.columns), 8)}; "
-                         "a table of labels has evaluator, " "input, style and label")
+                         "a table of labels has evaluator, input, style and label")
     return frame
 
 def style_labels(source,           # CSV file, frame, or what the labeling page's reader gives

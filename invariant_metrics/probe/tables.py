@@ -346,7 +346,7 @@ def trust_lines(counts: pd.DataFrame, # of one view
     if view != "item": return lines
     some, most = (counts["prefers"] > 0).sum(), (counts["prefers"] > counts["of"] / 2).sum()
     return [*lines, ("Natural variation is larger:", f"{some} of {len(counts)} metrics prefer some kind "
-                     f"of violation to {other}, " f"{most} of them most kinds.")]
+                     f"of violation to {other}, {most} of them most kinds.")]
 
 # %% ../../nbs/probe/020_tables.ipynb #4098dad8
 _ASIDE = {"less": ("Said less:", "of {0} families that leave something out and say nothing false"),
@@ -420,7 +420,7 @@ def rule_line(counts: pd.DataFrame, verdicts: pd.DataFrame) -> tuple[str, str]: 
     few = dict.fromkeys(verdicts.loc[verdicts["verdict"] == "too few", "family"])
     left = f"; fewer have {join_names(few)}, in at least one view" if few else ""
     return ("What counts:", "a metric notices a kind of violation where the whole 95 % interval lies above "
-            "½, and prefers it where it lies below. " f"A kind needs {LEAST_ITEMS} independent items{left}. "
+            f"½, and prefers it where it lies below. A kind needs {LEAST_ITEMS} independent items{left}. "
             "All kinds of a view are compared with the same right answers, so their errors come in bunches.")
 
 # %% ../../nbs/probe/020_tables.ipynb #0e8aa455

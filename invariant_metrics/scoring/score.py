@@ -117,7 +117,8 @@ class Scores(dict):
                                  **self.settings)
 
     def paired(self, a: str, b: str) -> SystemScores: # metric name -> difference, a − b
-        "All paired differences of two systems; raises InputError, with the reason, if one cannot be computed."
+        """All paired differences of two systems; raises InputError, with the reason, if one cannot be
+        computed."""
         out = SystemScores({m.name: self.difference(m, a, b) for m in self.metrics})
         lost = [name for name, gap in out.items() if gap is None]
         if lost:

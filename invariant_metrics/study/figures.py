@@ -275,7 +275,7 @@ def pull_lines(meta: Mapping) -> list[str]: # of a study
     "By what the weights of random controls were multiplied, a line for each that is shown."
     found = {s: told for s, told in (meta.get("pulls") or {}).items() if not is_later_draw(s)}
     return [f"{s} was trained at {told['alpha']:.2g} α, where its gradient at the fork is as long as that of "
-            "the real one " f"({told['real_gradient']:.2g} of {told['task_gradient']:.2g} for "
+            f"the real one ({told['real_gradient']:.2g} of {told['task_gradient']:.2g} for "
             "the task loss, at α = 1)." for s, told in found.items()]
 
 def chance_rows(chance: pd.DataFrame, # of improvement.chance_table

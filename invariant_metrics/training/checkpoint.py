@@ -91,7 +91,7 @@ def check_same_settings(path: str | Path, old: Mapping, new: Mapping) -> None:
     new = json.loads(json.dumps(new)) # as they would have been read from a file
     for k in [k for k in {**old, **new} if old.get(k) != new.get(k)]:
         raise InputError(f"{path} holds a run with {k} = {old.get(k)}, not {new.get(k)}: restore it, "
-                         "choose another folder, " "or start over with resume=False")
+                         "choose another folder, or start over with resume=False")
 
 # %% ../../nbs/training/010_checkpoint.ipynb #0329255a
 def restore(path: str | Path,

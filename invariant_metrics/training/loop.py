@@ -187,10 +187,12 @@ def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], p
             sums[k] = (w, sums.get(k, (w, 0.0))[1] + t.detach().float() / len(batches))
     return sums
 
-def take_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int, Any], step: int, plan: FitPlan,
-              keep: Callable[[], Path | None] | None = None, # as in `check_terms_finite`
-              scaler: GradScaler | None = None,              # of a run in fp16
-             ) -> list[tuple]: # rows of the log
+def take_turn(
+    turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int,
+        Any], step: int, plan: FitPlan,
+    keep: Callable[[], Path | None] | None = None, # as in `check_terms_finite`
+    scaler: GradScaler | None = None,              # of a run in fp16
+) -> list[tuple]: # rows of the log
     """Move one turn's parameters once; raises InputError, and moves nothing, if a term or the gradient is not
     finite."""
     group, scaler = optimizer.param_groups[0], scaler or GradScaler("cpu", enabled=False)

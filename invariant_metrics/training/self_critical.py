@@ -159,7 +159,7 @@ class RepetitionAlarm:
         above = rate > self.limit
         if above and not self.rang:
             print(f"warning: generated texts repeat themselves: {rate:.0%} of their pairs of words, "
-                  f"{self.usual:.0%} in the references; " "the reward is being cheated", file=sys.stderr,
+                  f"{self.usual:.0%} in the references; the reward is being cheated", file=sys.stderr,
                   flush=True)
             self.rang = True
         return above
