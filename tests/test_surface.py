@@ -17,7 +17,7 @@ from invariant_metrics.scoring.score import ScoreOptions
 ONLY_IN_PYTHON = {"lclip study": set(), "lclip supervise": {"reps"}, "imagine study": set(), "imagine draw": set()}
 # function of the package -> its command, arguments that the shell calls otherwise, arguments that the shell has no option for
 COMMANDS = {
-    "score": ("score", {"metric_options": "option", "clusters": "names", "cache": "no_cache"}, set()),
+    "score": ("score", {"metric_options": "option", "cache": "no_cache"}, {"clusters"}),
     "probe": ("probe metrics", {"source": "target"}, {"levels", "progress"}),
     "agree": ("agree people", {"statistics": "statistic", "metric_options": "option"}, set()),
     "study": ("study", {}, set()),
