@@ -1,5 +1,7 @@
 "Images and texts from wherever they are: names, fingerprints, everything unreadable said at once, lines that stay lines."
 import os
+import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.items import Images, map_ahead, as_images, batches, load_images, load_items, matching
 from invariant_metrics.data.items import without_partners
 from invariant_metrics.data.texts import Texts, load_texts, read_lines
+from invariant_metrics.scoring.score import score
 from real_data import data_path
 
 TMP = dict(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -141,11 +144,51 @@ def test_a_shape_is_content_too():
 def test_a_file_that_changed_since_it_was_looked_at_says_so(tmp_path):
     save(tmp_path/"a.png", picture(1)), save(tmp_path/"b.png", picture(2))
     images = load_images(tmp_path)
-    images.unchanged(0), images.unchanged(1)
+    images[0], images[1]
     save(tmp_path/"b.png", picture(3))
-    images.unchanged(0)
-    with pytest.raises(InputError, match="b.png was changed"): images.unchanged(1)
-    load_images(torch.rand(2, 3, 8, 8)).unchanged(1)  # arrays have no file to look at
+    images[0]
+    for read in (lambda: images[1], lambda: list(batches([images]))):
+        with pytest.raises(InputError, match="b.png was changed"): read()
+    (tmp_path/"b.png").unlink()
+    with pytest.raises(InputError, match="b.png .No such file"): images[1]
+
+
+OPENED = [] # paths, while somebody counts
+COUNTING = []
+sys.addaudithook(lambda event, words: OPENED.append(str(words[0])) if event == "open" and COUNTING else None)
+
+
+@pytest.mark.parametrize("metrics", [["fd"], ["psnr"], ["fd", "psnr"]])
+def test_a_score_opens_each_file_twice_at_most_for_features_and_for_items(metrics, tmp_path, monkeypatch):
+    monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
+    for side in "ab":
+        for k in range(3): save(tmp_path/side/f"{k}.{'jpg' if k else 'png'}", picture(k + len(side)))
+        save(tmp_path/side/"3.png", picture(9 + ord(side)))
+    COUNTING.append(True)
+    try: score(tmp_path/"a", tmp_path/"b", metrics, ci=False)
+    finally: COUNTING.clear()
+    found = Counter(path for path in OPENED if path.endswith((".png", ".jpg")))
+    OPENED.clear()
+    assert len(found) == 8 and set(found.values()) == {1 + len(metrics)} # one look, one decoding for each of the two uses
+
+
+@pytest.mark.parametrize("where", ["folder", "list"])
+def test_parts_are_the_whole_and_open_no_file_of_another_part(where, tmp_path):
+    for k in range(7): save(tmp_path/f"{k}.png", picture(k))
+    source = tmp_path if where == "folder" else sorted(tmp_path.iterdir())
+    (tmp_path/"6.png").write_bytes(b"")
+    parts = [load_images(source, part=(k, 3)) for k in (1, 2)]
+    assert [part.names for part in parts] == [["0", "1"], ["2", "3", "4"]] and parts[0].fingerprints() == load_images(tmp_path, skip_bad=True).fingerprints()[:2]
+    with pytest.raises(InputError, match="1 of 2 images"): load_images(source, part=(3, 3))
+    assert load_images(torch.rand(7, 3, 4, 4), part=(2, 3)).names == ["2", "3", "4"]
+
+
+def test_one_worker_and_many_read_the_same(tmp_path):
+    for k in range(9): save(tmp_path/f"{k}.png", picture(k, 24 + 4*(k//3)))
+    one, many = (load_images(tmp_path, workers=n) for n in (1, 64))
+    assert one.fingerprints() == many.fingerprints() and one.sizes == many.sizes
+    cuts = [[(start, x) for start, (x,) in batches([side], 2)] for side in (one, many)]
+    assert all(a == b and torch.equal(x, y) for (a, x), (b, y) in zip(*cuts, strict=True))
 
 
 def test_arrays_in_every_usual_form_are_the_same_images():

@@ -13,7 +13,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics.gaussian import GaussianStats
-from commands import cli, elsewhere
+from commands import cli, elsewhere, torchrun
 from real_data import data_path
 
 
@@ -101,6 +101,26 @@ def test_shards_of_separate_processes_merge_to_the_whole(folders, tmp_path):
     whole = im.score(made, truth, ["fd"])["fd"]
     assert merged["n"] == 120 and merged["value"] == pytest.approx(whole.value, rel=1e-6) == quoted["value"]
     assert merged["ci"] is not None
+
+
+def test_torchrun_deals_out_the_parts(folders, tmp_path):
+    root, truth, made = folders
+    assert torchrun(code, ["stats", str(made), "--out", str(tmp_path/"made.safetensors")], tmp_path) == [0, 0]
+    found = [GaussianStats.load(tmp_path/f"made-{k}-of-2.safetensors") for k in (1, 2)]
+    whole = GaussianStats.of(made, get_encoder("embedded"))
+    assert [part.n for part in found] == [60, 60] and torch.allclose(GaussianStats.merged(found).cov, whole.cov, rtol=1e-9)
+
+
+def test_the_part_of_a_process_is_said_and_an_option_goes_first(folders, tmp_path):
+    root, truth, made = folders
+    told = cli("stats", made, "--out", "x.safetensors", cwd=tmp_path, RANK=2, WORLD_SIZE=60)
+    assert "part 3 of 60" in told.stderr and (tmp_path/"x-3-of-60.safetensors").is_file(), told.stderr
+    assert cli("stats", made, "--shard", "1/40", "--out", "y.safetensors", cwd=tmp_path, RANK=2, WORLD_SIZE=60).returncode == 0
+    assert GaussianStats.load(tmp_path/"y.safetensors").n == 3
+    for rank, size, says in ((5, 5, "give --shard"), ("x", 2, "give --shard"), (1, 1000, "part 2/1000 of 120 items is empty")):
+        done = cli("stats", made, "--out", "z.safetensors", cwd=tmp_path, RANK=rank, WORLD_SIZE=size)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+    assert cli("stats", "y.safetensors", "--out", "z.safetensors", cwd=tmp_path, RANK=0, WORLD_SIZE=2).returncode == 2
 
 
 def test_same_folder_on_both_sides_is_zero_and_said(folders, tmp_path):

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STATS_FILES', 'OUT_FOLDER', 'weights', 'wordnet', 'cache', 'study_command', 'metric_names', 'score_command',
-           'stats_command', 'write_index', 'weights_present', 'every_card', 'list_metrics', 'list_invariants',
-           'weights_list', 'weights_verify', 'weights_fetch', 'weights_train', 'wordnet_build', 'cache_list',
-           'cache_clear', 'report_command']
+           'shard_of_process', 'stats_command', 'write_index', 'weights_present', 'every_card', 'list_metrics',
+           'list_invariants', 'weights_list', 'weights_verify', 'weights_fetch', 'weights_train', 'wordnet_build',
+           'cache_list', 'cache_clear', 'report_command']
 
 # %% ../../nbs/commands/10_score.ipynb #d0aac4e0
 import json
@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Optional
@@ -219,32 +220,46 @@ def score_command(
                  _score_lines(shown, able), _score_notes(shown) if form != "json" else ())
 
 # %% ../../nbs/commands/10_score.ipynb #24729eaf
-def _shard_of(items, shard: str | None): # the i-th of N consecutive parts, for "i/N"
-    if shard is None: return items
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", shard)
-    if not found or int(found[1]) > int(found[2]): raise InputError(f"--shard {shard!r} is not like 2/8, the second of eight")
-    edges = [round(k*len(items)/int(found[2])) for k in (int(found[1]) - 1, int(found[1]))]
-    if edges[0] == edges[1]: raise InputError(f"--shard {shard} of {len(items)} items is empty")
-    return items.part(*edges)
+def _shard(text: str | None) -> tuple[int, int] | None: # (2, 8) for "2/8"
+    if text is None: return None
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not found or int(found[1]) > int(found[2]):
+        raise InputError(f"--shard {text!r} is not like 2/8, the second of eight")
+    return int(found[1]), int(found[2])
+
+def shard_of_process(
+    environment: Mapping[str, str],
+) -> tuple[int, int] | None: # (2, 8): the second of eight; None for a process alone
+    """Which of several processes this is, as torchrun tells each in RANK and WORLD_SIZE; raises InputError if
+    they are no such numbers."""
+    rank, size = (environment.get(name) for name in ("RANK", "WORLD_SIZE"))
+    if rank is None or size is None: return None
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise InputError(f"RANK={rank} and WORLD_SIZE={size} do not say which part is meant; "
+                         "give --shard, e.g. 2/8")
+    return None if int(size) == 1 else (int(rank) + 1, int(size))
 
 def _net_signature(net, layer: str | None): # the signature that a metric would expect of its features
     return Signature.of(**net.describe(layer))
 
 # %% ../../nbs/commands/10_score.ipynb #4ab1777d
-@app.command("stats", epilog="Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors")
+@app.command("stats", epilog="Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors\n\n"
+                             "invariant-metrics stats truth/ --shard 2/8 --out truth-2-of-8.safetensors")
 def stats_command(
         source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
         out: Annotated[Path, option("--out", "File to write: .safetensors, or .npz with mu and sigma.", OUTPUT)],
         features: Annotated[bool, option("--features", "Write the features themselves, not their statistics.", OUTPUT)] = False,
         parts: Annotated[int, option("--random-parts", "Random parts to keep, from which intervals come; 0 for none.", OUTPUT, min=0, max=10_000, show_default=True)] = 8,
         form: Format = "table",
-        shard: Annotated[Optional[str], option("--shard", "Only a part of the items, e.g. 2/8 for the second of eight.", INPUT)] = None,
+        shard: Annotated[Optional[str], option(
+            "--shard", "Only a part of the items, e.g. 2/8 for the second of eight; default under torchrun: that "
+            "of the process, and --out then gets its number.", INPUT)] = None,
         skip_bad: SkipBad = False, recursive: Recursive = False,
         encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
         batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device, few_threads
-    from invariant_metrics.data.items import load_items
+    from invariant_metrics.data.items import load_items, part_edges
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder
@@ -252,23 +267,30 @@ def stats_command(
     few_threads()
     if out.suffix not in STATS_FILES: raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
     check_writable(out.parent, *OUT_FOLDER)
+    part, told = _shard(shard), []
+    if part is None and (part := shard_of_process(os.environ)):
+        out = out.with_name("{}-{}-of-{}{}".format(out.stem, *part, out.suffix))
+        told = ["part {} of {}, by RANK and WORLD_SIZE; --shard 1/1 takes all".format(*part)]
+        if device == "cuda": device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_device(device)
     items = None
     if source.suffix in FILES:
-        given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": shard, "--features": features, "--skip-bad": skip_bad}
+        given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part, "--features": features, "--skip-bad": skip_bad}
         if idle := [k for k, v in given.items() if v not in (None, False, [], {})]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
         net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)
-        options = dict(skip_bad=skip_bad, recursive=recursive) if net.inputs == "images" else {}
-        items = _shard_of(load_items(source, net.inputs, str(source), **options), shard)
+        of_images = net.inputs == "images"
+        options = dict(skip_bad=skip_bad, recursive=recursive, part=part) if of_images else {}
+        items = load_items(source, net.inputs, str(source), **options)
+        if part and not of_images: items = items.part(*part_edges(len(items), part))
         if features: save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer), items.names)
         else: made = GaussianStats.of(items, net, layer, parts=0 if out.suffix == ".npz" else parts, seed=seed, batch=batch)
     if features: found = {"file": str(out), "n": len(items), "signature": str(_net_signature(net, layer))}
     else:
         made.save(out)
         found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
-    notes = [f"left out: {reason}" for reason in getattr(items, "skipped", {}).values()]
+    notes = [*told, *(f"left out: {reason}" for reason in getattr(items, "skipped", {}).values())]
     print_result(form, "stats", found, [ResultTable([found])], notes=notes)
 
 # %% ../../nbs/commands/10_score.ipynb #bdb95709

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'as_numbers', 'as_images', 'check_pixels', 'collect_items', 'map_ahead', 'strict_decoding', 'Images',
-           'load_images', 'without_partners', 'intersected', 'matching', 'sources_of', 'with_sources', 'align_items',
-           'size_of', 'check_sizes', 'batches', 'load_items']
+           'upright_size', 'part_edges', 'load_images', 'without_partners', 'intersected', 'matching', 'sources_of',
+           'with_sources', 'align_items', 'size_of', 'check_sizes', 'batches', 'load_items']
 
 # %% ../../nbs/data/020_items.ipynb #6143422d
 import hashlib
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from ..core import InputError, check_path, check_source, few, progress, unknown
 from ..files import file_sha256
-from .photos import ENDINGS, Photo, image_paths, read_photo, to_rgb
+from .photos import ENDINGS, FORMATS, Photo, image_paths, read_photo, to_rgb
 from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_texts,
                                           streams_hint)
 
@@ -175,12 +176,12 @@ def map_ahead(function: Callable,         # what to do with each item; runs in o
           workers: int | None = None, # threads; None: one for each core, eight at most
          ) -> Iterator:               # results in the order of the items
     "`map`, a few items ahead of its reader; an error arrives in its item's place and ends the work."
-    held = deque()
-    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+    held, workers = deque(), workers or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:
                 held.append(pool.submit(function, item))
-                if len(held) >= depth: yield held.popleft().result()
+                if len(held) >= max(depth, workers): yield held.popleft().result()
             while held: yield held.popleft().result()
         finally:
             for future in held: future.cancel()
@@ -206,12 +207,31 @@ class Images:
     where: str       # for messages
     skipped: Mapping[str, str] = field(default_factory=dict)            # name -> reason, of what was left out
     seen: Mapping[Path, str] = field(default_factory=dict, repr=False)  # file -> sha256 when it was looked at
+    sizes: Mapping[Path, tuple] = field(default_factory=dict, repr=False) # file -> width, height, likewise
+    workers: int = 0 # threads that read and decode; 0: one for each core, eight at most
 
     def __len__(self) -> int: return len(self.names)
 
-    def __getitem__(self, i: int) -> Tensor: # (3, H, W) in [0, 1]
+    def _decoded(self, photo: Photo) -> np.ndarray: # (H, W, 3) uint8
+        if photo.pixels is not None: return photo.pixels
+        try: content = photo.path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self.where}: {photo.name} ({error.strerror or error})") from error
+        known = self.seen.get(photo.path)
+        if known and hashlib.sha256(content).hexdigest() != known:
+            raise InputError(f"{self.where}: {photo.name} was changed while it was being read; "
+                             "run again when nothing writes there")
+        return read_photo(photo.path, content=content)[0]
+
+    def stored(self, i: int) -> Tensor: # (3, H, W)
+        """An image as it is kept: uint8 from a file, in [0, 1] from an array; raises InputError on a file
+        that was changed since it was looked at."""
         item = self.items[i]
-        return item if isinstance(item, Tensor) else torch.from_numpy(item.rgb).movedim(-1, 0).float()/255
+        return item if isinstance(item, Tensor) else torch.from_numpy(self._decoded(item)).movedim(-1, 0)
+
+    def __getitem__(self, i: int) -> Tensor: # (3, H, W) in [0, 1]
+        x = self.stored(i)
+        return x if isinstance(self.items[i], Tensor) else x.float()/255
 
     def part(self, start: int, stop: int) -> "Images":
         "Some of the images, in their order."
@@ -224,39 +244,45 @@ class Images:
 
     def fingerprints(self) -> list[str]: # sha256 of a file's bytes, or of pixels
         "One digest per image, of its content alone."
-        return [*progress(map_ahead(self._fingerprint, self.items), desc=f"fingerprints of {self.where}",
-                          total=len(self), delay=2)]
-
-    def unchanged(self, i: int) -> None:
-        "Raises InputError where a file is no longer what it was when it was looked at."
-        known = self.seen.get(getattr(self.items[i], "path", None))
-        if known and file_sha256(self.items[i].path) != known:
-            raise InputError(f"{self.where}: {self.items[i].name} was changed while it was being read; "
-                             "run again when nothing writes there")
+        found = map_ahead(self._fingerprint, self.items, workers=self.workers)
+        return [*progress(found, desc=f"fingerprints of {self.where}", total=len(self), delay=2)]
 
 # %% ../../nbs/data/020_items.ipynb #cafe02bd
-# photograph with its note, sha256, reason why it cannot be read
-def _look(photo: Photo) -> tuple[Photo, str, str]:
-    if not photo.path.is_file(): return photo, "", "no such file"
-    try:
-        return (replace(photo, note=", ".join(read_photo(photo.path, quick=True)[1])),
-                file_sha256(photo.path), "")
-    except InputError as error:
-        return photo, "", str(error).removeprefix(f"{photo.path.name} (").removesuffix(")")
-    except OSError as error: return photo, "", error.strerror or str(error)
+def upright_size(file: Image.Image) -> tuple[int, int]: # width, height
+    "The size of an opened image when it stands upright."
+    turned = file.getexif().get(0x0112, 1) >= 5 # orientations 5–8 lie on their side
+    return file.size[::-1] if turned else file.size
 
-def _readable(photos: dict[str, Photo], where: str, skip_bad: bool) -> Images:
+# of the pixels as they were decoded, maybe coarsely
+def _size_in(content: bytes, pixels: np.ndarray) -> tuple[int, int]:
+    with Image.open(BytesIO(content), formats=FORMATS) as file:
+        return upright_size(file) if file.format in ("JPEG", "MPO") else pixels.shape[1::-1]
+
+# photograph with its note, sha256, size, reason why it cannot be read
+def _look(photo: Photo) -> tuple[Photo, str, tuple, str]:
+    if not photo.path.is_file(): return photo, "", (), "no such file"
+    try:
+        content = photo.path.read_bytes()
+        pixels, changes = read_photo(photo.path, quick=True, content=content)
+        noted = replace(photo, note=", ".join(changes))
+        return noted, hashlib.sha256(content).hexdigest(), _size_in(content, pixels), ""
+    except InputError as error:
+        return photo, "", (), str(error).removeprefix(f"{photo.path.name} (").removesuffix(")")
+    except OSError as error: return photo, "", (), error.strerror or str(error)
+
+def _readable(photos: dict[str, Photo], where: str, skip_bad: bool, workers: int) -> Images:
     with strict_decoding():
-        found = [*progress(map_ahead(_look, photos.values()), desc=f"looking at {where}", total=len(photos),
-                           delay=2)]
-    bad = {name: f"{photo.name} ({reason})" for name, (photo, _, reason) in zip(photos, found) if reason}
-    kept = {name: (photo, sha) for name, (photo, sha, reason) in zip(photos, found) if not reason}
+        looks = map_ahead(_look, photos.values(), workers=workers)
+        found = [*progress(looks, desc=f"looking at {where}", total=len(photos), delay=2)]
+    bad = {name: f"{photo.name} ({reason})" for name, (photo, *_, reason) in zip(photos, found) if reason}
+    kept = {name: look for name, look in zip(photos, found) if not look[-1]}
     listed = f"{len(bad)} of {len(photos)} images in {where} cannot be read: {few(list(bad.values()), 10)}"
     if bad and not kept: raise InputError(listed)
     if bad and not skip_bad:
         raise InputError(f"{listed}; replace them, or leave them out with --skip-bad (skip_bad=True)")
-    return Images([*kept], [photo for photo, _ in kept.values()], where, bad,
-                  {photo.path: sha for photo, sha in kept.values()})
+    seen = {photo.path: sha for photo, sha, *_ in kept.values()}
+    sizes = {photo.path: size for photo, _, size, _ in kept.values()}
+    return Images([*kept], [photo for photo, *_ in kept.values()], where, bad, seen, sizes, workers)
 
 # %% ../../nbs/data/020_items.ipynb #e44e2023
 def _folder(source: Path, recursive: bool) -> tuple[list[str], list[Photo]]:
@@ -282,11 +308,23 @@ def _stacked(source, where: str) -> Tensor | list[Tensor]:
         raise InputError(f"{where}: images without a pixel, {tuple(stacks[0].shape)}")
     return [stack[0] for stack in stacks] if ragged else stacks[0]
 
+def part_edges(
+    count: int,            # items in all
+    part: tuple[int, int], # (i, N): the i-th of N, from 1
+) -> tuple[int, int]: # first item, and the first that is no longer in it
+    "Where one of N consecutive parts begins and ends; raises InputError on a part without items."
+    which, parts = part
+    first, last = (round(k*count/parts) for k in (which - 1, which))
+    if first == last: raise InputError(f"part {which}/{parts} of {count} items is empty; take fewer parts")
+    return first, last
+
 def load_images(
     source, # folder, list of files, array or tensor, pictures of PIL, or what `collect_items` takes
     where: str = "pred",     # for messages
     skip_bad: bool = False,  # leave out what cannot be read, and say so in `skipped`
     recursive: bool = False, # also the folders beneath a folder
+    part: tuple[int, int] | None = None, # (i, N): the i-th of N consecutive parts; no other file is opened
+    workers: int = 0,        # threads that read and decode; 0: one for each core, eight at most
 ) -> Images: # files in the order of their names, arrays in their own
     """Images from wherever they are; raises InputError on empty sources, naming unreadable files and names
     that occur twice."""
@@ -301,7 +339,8 @@ def load_images(
     if not (paths or isinstance(source, (str, Path))):
         x = _stacked(source, where)
         if not len(x): raise InputError(f"{where}: no images; the array is empty")
-        return Images([str(i) for i in range(len(x))], x, where)
+        whole = Images([str(i) for i in range(len(x))], x, where, workers=workers)
+        return whole.part(*part_edges(len(x), part)) if part else whole
     if not paths: where = str(source)
     for s in source if paths else (): check_path(s, where)
     names, photos = _files([Path(s) for s in source]) if paths else _folder(Path(source), recursive)
@@ -309,7 +348,9 @@ def load_images(
     if twice:
         raise InputError(f"{where}: {len(twice)} names occur twice with different endings: "
                          f"{few(twice)}; keep one of each")
-    return _readable(dict(sorted(zip(names, photos))), where, skip_bad)
+    listed = sorted(zip(names, photos), key=lambda pair: pair[0])
+    if part: listed = listed[slice(*part_edges(len(listed), part))]
+    return _readable(dict(listed), where, skip_bad, workers)
 
 # %% ../../nbs/data/020_items.ipynb #9d43a3c6
 def _without(side, lost: Mapping[str, str]): # a side without the items of these names; it remembers why
@@ -432,13 +473,12 @@ def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
     if isinstance(item, Tensor): return item.shape[-1], item.shape[-2]
     if item.pixels is not None: return item.pixels.shape[1], item.pixels.shape[0]
-    with Image.open(item.path) as file:
-        # orientations 5–8 lie on their side
-        return file.size[::-1] if file.getexif().get(0x0112, 1) >= 5 else file.size
+    with Image.open(item.path) as file: return upright_size(file)
 
 def check_sizes(pred: Images, target: Images) -> None:
     "Raises InputError, naming them, where predictions and targets differ in size."
-    pairs = [(n, size_of(p), size_of(t)) for n, p, t in zip(pred.names, pred.items, target.items)]
+    def noted(side, item): return side.sizes.get(getattr(item, "path", None)) or size_of(item)
+    pairs = [(n, noted(pred, p), noted(target, t)) for n, p, t in zip(pred.names, pred.items, target.items)]
     wrong = [f"{n} {p[0]}×{p[1]} against {t[0]}×{t[1]}" for n, p, t in pairs if p != t]
     if wrong:
         raise InputError(f"{pred.where}: sizes differ from the target's, "
@@ -447,13 +487,23 @@ def check_sizes(pred: Images, target: Images) -> None:
 # %% ../../nbs/data/020_items.ipynb #a8843a75
 PIXELS = 2**21 # pixels in one batch at most, whatever the number of images
 
+def _in_step_ahead(images: Sequence[Images]) -> Iterator[list[Tensor]]: # image i of each side, in [0, 1]
+    places = range(len(images[0]))
+    if all(isinstance(side.items, Tensor) for side in images):
+        yield from ([side[i] for side in images] for i in places)
+        return
+    workers = images[0].workers or min(8, os.cpu_count() or 1)
+    with strict_decoding():
+        ahead = map_ahead(lambda i: [side.stored(i) for side in images], places, workers + 1, workers)
+        for item in ahead: # as bytes, a quarter of the floats
+            yield [x.float()/255 if x.dtype == torch.uint8 else x for x in item]
+
 def batches(images: Sequence[Images],  # sides to be cut at the same places
             batch: int = 64,           # images at most
            ) -> Iterator[tuple[int, list[Tensor]]]: # first item, (n, 3, H, W) of each side
     "Runs of images of one size, decoded once; the sides go in step."
     held, start = [], 0
-    for i in range(len(images[0])):
-        item = [side[i] for side in images]
+    for i, item in enumerate(_in_step_ahead(images)):
         shapes = [x.shape for x in item]
         full = held and (len(held) >= batch or len(held) * max(s[1]*s[2] for s in shapes) >= PIXELS)
         if held and (full or shapes != [x.shape for x in held[-1]]):

@@ -16,6 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,13 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF
 
 def read_photo(path: Path,         # an image file
                quick: bool=False,  # decode coarsely where the format allows (JPEG): enough to find damage
+               content: bytes | None = None, # of the file, if they were read already
               ) -> tuple[np.ndarray, list[str]]: # (H, W, 3) uint8, and what was converted
     "The pixels of an image file; raises InputError when it cannot be decoded or would have to be guessed."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(path if content is None else BytesIO(content), formats=FORMATS) as image:
                 if quick: image.draft(None, (64, 64))
                 return to_rgb(image)
     except Exception as error: # a decoder on damaged bytes may raise anything

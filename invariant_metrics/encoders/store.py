@@ -61,13 +61,12 @@ def _whole(encoder: Encoder) -> bool: # an encoder with its own way from images 
     return type(encoder).encode is not Encoder.encode
 
 def _prepared(images: Images, encoder: Encoder, i: int) -> tuple[int, Tensor]: # position, network input (C, h, w)
+    rgb, need = images[i], encoder.size_limit
     try:
-        rgb, need = images[i], encoder.size_limit
         if min(rgb.shape[-2:]) < need:
             raise InputError(f"{rgb.shape[-1]}×{rgb.shape[-2]} pixels, and encoder {encoder.name} needs {need} a side")
         x = rgb if _whole(encoder) else encoder.prepare(rgb[None])[0]
     except InputError as error: raise InputError(f"{images.where}: {images.names[i]}: {error}") from error
-    images.unchanged(i)
     return i, x
 
 def _stacks(images: Images, encoder: Encoder, batch: int, room: int) -> Iterator[tuple[list[int], Tensor]]: # positions, (n, C, h, w)
@@ -75,7 +74,7 @@ def _stacks(images: Images, encoder: Encoder, batch: int, room: int) -> Iterator
     def take(shape):
         at, stack = zip(*held.pop(shape))
         return list(at), torch.stack(stack)
-    for i, x in map_ahead(partial(_prepared, images, encoder), range(len(images))):
+    for i, x in map_ahead(partial(_prepared, images, encoder), range(len(images)), workers=images.workers):
         group, area = held.setdefault(x.shape, []), x.shape[-2]*x.shape[-1]
         group.append((i, x)); waiting += area
         full = len(group) >= batch or len(group)*area >= room
