@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'row_blocks', 'check_finite_rows', 'add_product', 'mirror_lower', 'matrix_product',
-           'Moments', 'part_labels', 'same_features', 'same_source', 'GaussianStats', 'feature_chunks', 'stats_of',
-           'save_stats', 'load_stats', 'same_moments', 'open_features']
+           'symmetric_values', 'symmetric_vectors', 'singular_values', 'Moments', 'part_labels', 'same_features',
+           'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats', 'same_moments',
+           'open_features']
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #933da59f
 import math
@@ -91,6 +92,25 @@ def matrix_product(a: Tensor,                # (n, k)
     if a.device.type != "cpu": return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
     found = np.matmul(a.detach().numpy(), b.detach().numpy(), out=None if out is None else out.numpy())
     return torch.from_numpy(found) if out is None else out
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #22354a06
+def symmetric_values(matrix: Tensor, # (n, n); the lower triangle counts
+                    ) -> Tensor:     # (n,)
+    "Eigenvalues from the smallest up, without gradients, by NumPy's LAPACK where the matrix is on the CPU."
+    if matrix.device.type != "cpu": return torch.linalg.eigvalsh(matrix)
+    return torch.from_numpy(np.linalg.eigvalsh(matrix.detach().numpy()))
+
+def symmetric_vectors(matrix: Tensor,           # (n, n); the lower triangle counts
+                     ) -> tuple[Tensor, Tensor]: # (n,), (n, n)
+    "Eigenvalues from the smallest up and the eigenvectors in columns, in the same way."
+    if matrix.device.type != "cpu": return tuple(torch.linalg.eigh(matrix))
+    return tuple(map(torch.from_numpy, np.linalg.eigh(matrix.detach().numpy())))
+
+def singular_values(matrix: Tensor, # (n, m)
+                   ) -> Tensor:     # (min(n, m),)
+    "Singular values from the largest down, in the same way."
+    if matrix.device.type != "cpu": return torch.linalg.svdvals(matrix)
+    return torch.from_numpy(np.linalg.svd(matrix.detach().numpy(), compute_uv=False))
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #2b9c8958
 class Moments:
