@@ -6,7 +6,7 @@ Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/encoders.py train     [NA
                                      python benchmarks/encoders.py --store                from there into nbs/results and the package
 FOLDER holds bsds500/images, bsds500/segmentations and imagenet_sample/images. A network or a source that is in the cache
 is not made again, and an interrupted training goes on; remove the folder encoder-series there to begin anew.
-Writes nbs/results/encoder_series.csv, nbs/results/encoder_responses.csv and invariant_metrics/assets/encoder_rule.csv."""
+Writes nbs/results/encoder_series.csv, encoder_series_moderate.csv, encoder_responses.csv there and invariant_metrics/assets/encoder_rule.csv."""
 import os
 import sys
 import tempfile
@@ -155,7 +155,9 @@ def store() -> None:
     table = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-series.csv") for s in sources], ignore_index=True), responses)
     rule = rules(table)
     table["predicted"] = predicted_auc(table["ratio"], table["metric"].map(rule.set_index("metric")["steepness"]))
-    for frame, path in ((table, RESULTS/"encoder_series.csv"), (responses, RESULTS/"encoder_responses.csv"), (rule, assets_folder()/"encoder_rule.csv")):
+    moderate = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-moderate.csv") for s in (FIT, *PHOTOGRAPHS)], ignore_index=True), responses)
+    moderate["predicted"] = predicted_auc(moderate["ratio"], moderate["metric"].map(rule.set_index("metric")["steepness"]))
+    for frame, path in ((table, RESULTS/"encoder_series.csv"), (moderate, RESULTS/"encoder_series_moderate.csv"), (responses, RESULTS/"encoder_responses.csv"), (rule, assets_folder()/"encoder_rule.csv")):
         with atomic_write(path) as tmp: frame.to_csv(tmp, index=False, float_format="%.4g")
     print(rule.to_string())
 
