@@ -81,8 +81,8 @@ def inline_svg(figure: Figure, # from `small_figure`
     svg = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"| version="1.1"', "", svg)
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg).replace("xlink:href", "href").replace(INK,
-        "currentColor")
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "",
+                 svg).replace("xlink:href", "href").replace(INK, "currentColor")
     prefix = "f" + digest(label)[:6] + "-"
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", re.sub(r"\s+", " ", svg))
     return Markup('<svg role="img" aria-label="{}"').format(label) + Markup(svg[len("<svg"):])

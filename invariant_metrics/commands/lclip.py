@@ -29,17 +29,16 @@ PAIR_LOSS = ("regulator", "single", "contrastive")
 REDUCTION = ("mean", "sum")
 PRECISION = ("auto", "bf16", "fp16", "fp32")
 
-Teachers = Annotated[list[str], option("--teacher",
-    "A card, a folder, or organization/model@COMMIT; several with commas.", METRICS)]
-Student = Annotated[str, option("--student",
-    "small, paper (full size), or a JSON file of fields such as vision.width.", METRICS,
-                                show_default=True)]
-FurtherTexts = Annotated[Optional[Path], option("--more-texts",
-    "A file of further captions for the text tower, e.g. a .tsv.", INPUT)]
+Teachers = Annotated[list[str], option("--teacher", "A card, a folder, "
+                                       "or organization/model@COMMIT; several with commas.", METRICS)]
+Student = Annotated[str, option("--student", "small, paper (full size), "
+                                "or a JSON file of fields such as vision.width.", METRICS, show_default=True)]
+FurtherTexts = Annotated[Optional[Path], option("--more-texts", "A file of further captions for the "
+                                                "text tower, e.g. a .tsv.", INPUT)]
 FurtherPictures = Annotated[Optional[Path], option("--more-pictures",
     "A folder of further pictures for the image tower.", INPUT)]
-PairCaptions = Annotated[Optional[Path], option("--captions",
-    "Their captions: COCO, dataset_*.json, Flickr, .jsonl, .csv, .tsv.", INPUT)]
+PairCaptions = Annotated[Optional[Path], option("--captions", "Their captions: COCO, dataset_*.json, "
+                                                "Flickr, .jsonl, .csv, .tsv.", INPUT)]
 
 
 # %% ../../nbs/commands/40_lclip.ipynb #h3lc0001

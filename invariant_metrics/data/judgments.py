@@ -274,8 +274,8 @@ def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     frame = frame.assign(item=text_column(frame, "seg_id", str(path)), score=-np.array(cost))
     scores = frame.groupby(["item", "system", "rater"], sort=False, as_index=False)["score"].sum()
     bare = {c: [re.sub("</?v>", "", text) for text in frame[c]] for c in ("source", "target")}
-    outputs = frame.assign(source=bare["source"], output=bare["target"]).drop_duplicates(["item",
-        "system"])[["item", "system", "output", "source"]]
+    outputs = (frame.assign(source=bare["source"], output=bare["target"])
+               .drop_duplicates(["item", "system"])[["item", "system", "output", "source"]])
     return scores, outputs
 
 # %% ../../nbs/data/070_judgments.ipynb #fddfb785

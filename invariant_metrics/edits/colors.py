@@ -231,8 +231,8 @@ def _chosen(
 # (N, H*W) labels; (N, K) area of each region in [0, 1]
 def _region_shares(regions: Tensor) -> tuple[Tensor, Tensor]:
     index = regions.long().flatten(1)
-    return (index, torch.zeros(len(index), int(index.max()) + 1).scatter_add(1, index,
-        torch.full(index.shape, 1 / index.shape[1])))
+    return (index, torch.zeros(len(index), int(index.max()) + 1)
+            .scatter_add(1, index, torch.full(index.shape, 1 / index.shape[1])))
 
 # (N, 2, K) the mean color of each region
 def _region_colors(items: Items, index: Tensor, count: int) -> Tensor:

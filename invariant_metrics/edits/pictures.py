@@ -114,8 +114,8 @@ def contamination(items: Items, generator: np.random.Generator) -> tuple[Callabl
     partner = np.array([next((j for j in np.roll(order, -i) if cluster[j] != cluster[i]), i)
                         for i in range(len(items))])
     other = items.rgb[torch.from_numpy(partner)]
-    return lambda s: items.rgb + 0.6 * s.view(-1, 1, 1,
-        1) * (other - items.rgb), torch.from_numpy(cluster[partner] != cluster)
+    return lambda s: items.rgb + 0.6 * s.view(-1, 1, 1, 1) * (other
+        - items.rgb), torch.from_numpy(cluster[partner] != cluster)
 
 # %% ../../nbs/edits/10_pictures.ipynb #a66d4ad9
 # (N, 1, H, W) bool: a square around (y, x) with this part of the width
@@ -157,8 +157,8 @@ def occlusion(items: Items, generator: np.random.Generator) -> tuple[Callable, T
 def local_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Noise in one window; always applies."
     mask, grain = windows(items, generator), _noise(items, generator)
-    return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain, items.rgb).clamp(0,
-        1), _all(items)
+    return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain,
+                                 items.rgb).clamp(0, 1), _all(items)
 
 # (3, H, W) averaged along a line of so many pixels
 def _streaked(x: Tensor, length: int, angle: float) -> Tensor:
@@ -263,8 +263,8 @@ def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     def dose(strength: Tensor) -> Tensor:
         s, mean = strength.view(-1, 1, 1, 1), items.rgb.mean((1, 2, 3), keepdim=True)
         light = items.rgb * 2 ** (s * gain.view(-1, 1, 1, 1) / 2.2)
-        return (mean + (light - mean) * (1 + s * steep.view(-1, 1, 1, 1))).clamp(0,
-            1) * (1 + s * (balance - 1)).clamp(max=1.1)
+        return (mean + (light - mean) * (1 + s * steep.view(-1, 1, 1, 1))).clamp(0, 1) * (1
+            + s * (balance - 1)).clamp(max=1.1)
     return lambda s: dose(s).clamp(0, 1), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #66b6e404

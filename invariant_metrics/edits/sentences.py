@@ -302,8 +302,8 @@ def sentence_items(n: int, seed: int = 0) -> TextItems:
     cases = []
     for meaning, reference, references in zip(made.meanings, made.english, made.references):
         others = [r for r in references if r != reference]
-        cases.append(Case(meaning, reference, others[int(rng(seed, "valid",
-            len(cases)).integers(len(others)))] if others else ""))
+        cases.append(Case(meaning, reference, others[int(rng(seed, "valid", len(cases))
+                                                         .integers(len(others)))] if others else ""))
     return TextItems("translation", tuple(cases), tuple(made.source))
 
 def sentence_wrongness(items: TextItems, at: np.ndarray, texts: Sequence[str]) -> np.ndarray: # (n,)

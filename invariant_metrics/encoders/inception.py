@@ -33,8 +33,8 @@ def tf1_bilinear(x: Tensor) -> Tensor: # (N, C, H, W) float32 -> (N, C, 299, 299
     a filter."""
     def along(x, dim):
         n = x.shape[dim]
-        at = torch.arange(SIDE, dtype=torch.float32, device=x.device)*torch.tensor(n/SIDE,
-            dtype=torch.float32)
+        at = torch.arange(SIDE, dtype=torch.float32,
+                          device=x.device)*torch.tensor(n/SIDE, dtype=torch.float32)
         below = at.long()
         low, high = x.index_select(dim, below), x.index_select(dim, (below + 1).clamp(max=n - 1))
         return low + (high - low)*(at - below).view((-1, 1) if dim == -2 else (-1,))

@@ -136,8 +136,8 @@ def words_of(text: str) -> tuple[list[str], list[str]]:
 # %% ../../nbs/invariants/090_caption_words.ipynb #a72b5c96
 _GROUPS = {"R": ADV - word_list("preposition of an adverb"), "I": ADP, "S": SCONJ, "M": NUM, "W": PRON,
            "P": POSS, "D": DET, "X": AUX | {"'s"}, "C": CONJ, ",": {","}, "L": {"who", "which"}}
-_CLOSED = {word: tag for tag, words in _GROUPS.items() for word in words} | dict.fromkeys(ADP & ADV,
-    "I") | {"as": "S", "there": "R", "not": "R"}
+_CLOSED = {word: tag for tag, words in _GROUPS.items()
+           for word in words} | dict.fromkeys(ADP & ADV, "I") | {"as": "S", "there": "R", "not": "R"}
 _CLOSED |= PHRASES
 _NEEDY, _THINGS, _MADE_OF = map(word_list, ("needy", "modified thing", "made of"))
 

@@ -162,8 +162,8 @@ def stored_readings(folder: str | Path | None = None) -> pd.DataFrame: # CARD
     if tuple(table.columns) != CARD:
         raise InputError(f"{path} is no table of readings; its columns are {few(list(table.columns), 12)}")
     texts = ("family", "task", "kind", "signature")
-    return table.astype({c: float for c in CARD if c not in texts}).astype({"edits": int,
-        "readers": int}).reset_index(drop=True)
+    return (table.astype({c: float for c in CARD if c not in texts}).astype({"edits": int, "readers": int})
+            .reset_index(drop=True))
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #3e6d617f
 UNREAD, OLD = "not yet read by people", "read before the edits were changed"

@@ -221,6 +221,6 @@ def agree(
     notes = (*judged.notes, *skipped, *reasons, *wrong_way_notes(table, judged), *rows("notes"))
     return AgreeResult(pd.DataFrame(table, columns=TABLE),
                        pd.DataFrame(rows("comparisons"), columns=COMPARED),
-                       pd.DataFrame(rows("ranks"), columns=RANKS), pd.DataFrame(ceiling,
-        columns=CEILING).astype({"limit": float}), metric_ledger(judged), str(signature),
+                       pd.DataFrame(rows("ranks"), columns=RANKS), pd.DataFrame(ceiling, columns=CEILING)
+                       .astype({"limit": float}), metric_ledger(judged), str(signature),
                        tuple(dict.fromkeys(notes)))

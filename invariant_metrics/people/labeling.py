@@ -313,8 +313,8 @@ def html_page(payload: Mapping, title: str) -> str:
         re.DOTALL)[1].encode()).digest()).decode() for kind in ("style", "script")}
     policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{named['style']}'; "
               f"script-src 'sha256-{named['script']}'; base-uri 'none'; form-action 'none'")
-    data = json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028",
-        "\\u2028").replace("\u2029", "\\u2029")
+    data = (json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+            .replace("\u2029", "\\u2029"))
     template = Environment(autoescape=True, undefined=StrictUndefined,
                            keep_trailing_newline=True).from_string(source.replace("{{ data }}",
         "{{ data|safe }}"))

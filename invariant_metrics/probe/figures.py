@@ -350,8 +350,8 @@ def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str,
         drawn.append(f'<g transform="translate({k % PANELS * _WIDTH} {k // PANELS * _HEIGHT})">{panel}</g>')
     width, height = _WIDTH * min(PANELS, max(len(groups), 1)), _HEIGHT * max(1, -(-len(groups) // PANELS))
     label = f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response"
-    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} {}" fill="currentColor">').format(label,
-        width, height)
+    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} '
+                  '{}" fill="currentColor">').format(label, width, height)
     return head + Markup("".join(drawn) + "</svg>")
 
 # %% ../../nbs/probe/040_figures.ipynb #0587b3b5

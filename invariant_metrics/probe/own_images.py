@@ -142,8 +142,8 @@ def _lit_error(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) to the best other l
     inside = ((y > 0.004) & (y < 0.996)).double() # what was cut off says nothing about the line
     count = inside.sum(2, keepdim=True).clamp(min=1)
     mean_x, mean_y = (x * inside).sum(2, keepdim=True) / count, (y * inside).sum(2, keepdim=True) / count
-    slope = ((x - mean_x) * (y - mean_y) * inside).sum(2,
-        keepdim=True) / ((x - mean_x).square() * inside).sum(2, keepdim=True).clamp(min=1e-9)
+    slope = ((x - mean_x) * (y - mean_y) * inside).sum(2, keepdim=True) / ((x - mean_x).square()
+        * inside).sum(2, keepdim=True).clamp(min=1e-9)
     return ((mean_y + slope * (x - mean_x)).clamp(0, 1) - y).abs().mean((1, 2)).to(rgb)
 
 def picture_oracle(items: Items, start: int, rgb: Tensor, at: Tensor,

@@ -216,8 +216,8 @@ def crossing(severities: np.ndarray, # (K,) rising
     last = np.where((margin < 0).any(1), K - 1 - np.argmax((margin < 0)[:, ::-1], axis=1), -1)
     here = np.clip(last, 0, K - 2)
     low, high = margin[rows, here], margin[rows, here + 1]
-    between = severities[here] + (severities[here + 1] - severities[here]) * -low / np.where(high > low,
-        high - low, 1)
+    between = severities[here] + (severities[here + 1] - severities[here]) * -low / np.where(high > low, high
+        - low, 1)
     return np.where(last < 0, severities[0], np.where(last == K - 1, np.inf, between))
 
 # %% ../../nbs/probe/010_profile.ipynb #bb1cabcc

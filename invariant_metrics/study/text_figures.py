@@ -133,9 +133,9 @@ def caption_blocks(examples: Sequence[Mapping], pictures: np.ndarray, # (n, 3, h
     for k, e in enumerate(examples[:min(3, len(pictures))]):
         said = {"reference": e["references"][0],
                 **{s: e["outputs"][s] for s in fig.in_order(e["outputs"]) if not fig.is_control(s)}}
-        blocks.append({"rows": _rows(e, lambda text: ()), "picture": plots.picture(pictures[k].transpose(1, 2,
-            0), "picture"), "graphs": graphs_beside(said, f"scene graphs of example {k + 1}") if len(said) > 1
-                       else []})
+        blocks.append({"rows": _rows(e, lambda text: ()), "picture": plots.picture(pictures[k]
+            .transpose(1, 2, 0), "picture"), "graphs": graphs_beside(said, f"scene graphs of example {k + 1}")
+                       if len(said) > 1 else []})
     return blocks
 
 # %% ../../nbs/study/080_text_figures.ipynb #9054c508

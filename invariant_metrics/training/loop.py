@@ -178,8 +178,8 @@ def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], p
     device, sums = next(p.device for p in turn.model.parameters() if p.requires_grad), {}
     half = PRECISIONS[plan.precision]
     for number, batch in batches.items():
-        with seeded(plan.seed, turn.name, number, device=device), torch.autocast(device.type, half,
-                enabled=half is not None):
+        with (seeded(plan.seed, turn.name, number, device=device),
+              torch.autocast(device.type, half, enabled=half is not None)):
             terms = weighted(turn.loss(network, batch))
             loss = total(terms) / len(batches)
         scaler.scale(loss).backward()
@@ -188,8 +188,8 @@ def gather_gradient(turn: Turn, network: Callable, batches: Mapping[int, Any], p
     return sums
 
 def take_turn(
-    turn: Turn, network: Callable, optimizer: torch.optim.Optimizer, batches: Mapping[int,
-        Any], step: int, plan: FitPlan,
+    turn: Turn, network: Callable, optimizer: torch.optim.Optimizer,
+    batches: Mapping[int, Any], step: int, plan: FitPlan,
     keep: Callable[[], Path | None] | None = None, # as in `check_terms_finite`
     scaler: GradScaler | None = None,              # of a run in fp16
 ) -> list[tuple]: # rows of the log

@@ -113,8 +113,8 @@ def _light(layout: dict[str, Tensor], instances: Tensor) -> tuple[Tensor, Tensor
     relief, material = (layer.view(-1).index_select(0, where).view(u.shape) for layer in silhouettes()[1:])
     repeat = at(layout["repeat"] * TILE)
     tile = lambda p, shift: (p * repeat + at(layout[shift] * TILE)).floor_().int().bitwise_and_(TILE - 1)
-    where = at((layout["texture"] * TILE**2).int()).add_(tile(v, "shift_v").mul_(TILE)).add_(tile(u,
-        "shift_u")).flatten()
+    where = at((layout["texture"] * TILE**2).int()).add_(tile(v, "shift_v")
+                                                         .mul_(TILE)).add_(tile(u, "shift_u")).flatten()
     grain = textures().view(-1).index_select(0, where).view(u.shape)
     return at(layout["base"]) + at(layout["relief"]) * relief + at(layout["grain"]) * grain, material
 
