@@ -135,6 +135,20 @@ def test_each_picture_and_text_is_encoded_once_by_all_metrics_together(folder, p
     assert sum(seen) == 4 and sum(read) == len({*CAPTIONS, *sum(REFERENCES, ())})
 
 
+def test_pictures_of_a_batch_are_prepared_together_and_equal_those_alone(folder):
+    draw, model, prepared = torch.Generator().manual_seed(0), image_text(folder), []
+    pictures = [torch.rand(3, 40 + 8*(k % 2), 48, generator=draw) for k in range(7)]
+    model.held.clear()
+    alone = torch.cat([model.images([picture]) for picture in pictures])
+    keys = [*model.held]
+    model.held.clear()
+    prepare = model.prepare
+    model.prepare = lambda x: (prepared.append(len(x)), prepare(x))[1]
+    together = model.images([*pictures, pictures[0]])
+    model.prepare = prepare
+    assert prepared == [4, 3] and sorted(model.held) == sorted(keys) and torch.allclose(together, alone[[*range(7), 0]], atol=1e-6)
+
+
 def test_a_loaded_model_is_shared_while_it_lives_and_not_between_settings(folder):
     model = image_text(folder)
     assert image_text(str(folder)) is model and image_text(folder, resize="pillow") is not model

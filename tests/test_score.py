@@ -123,6 +123,21 @@ def test_the_part_of_a_process_is_said_and_an_option_goes_first(folders, tmp_pat
     assert cli("stats", "y.safetensors", "--out", "z.safetensors", cwd=tmp_path, RANK=0, WORLD_SIZE=2).returncode == 2
 
 
+def test_a_large_folder_suggests_parts_once(folders, tmp_path, monkeypatch):
+    root, truth, made = folders
+    def said(metrics): return cli("score", metrics, "--pred", made, "--target", truth, "--ci", "none", "--intersect", cwd=tmp_path).stderr
+    assert "--shard" not in said("fd")
+    monkeypatch.setattr("invariant_metrics.scoring.sides.SHARDED", 119)
+    assert said("fd,cmmd-embedded").count("--shard") == 1 and "--shard" not in said("mmd")
+
+
+def test_any_number_of_workers_gives_the_same_values(folders, tmp_path):
+    root, truth, made = folders
+    found = [result(cli("score", "fd", "--pred", made, "--target", truth, "--workers", n, "--no-cache", "--ci", "none", "--json", cwd=tmp_path)) for n in (1, 5)]
+    assert found[0] == found[1]
+    with pytest.raises(InputError, match="workers"): im.score(made, truth, ["fd"], workers=-1)
+
+
 def test_same_folder_on_both_sides_is_zero_and_said(folders, tmp_path):
     root, truth, _ = folders
     done = cli("score", "fd,mmd,cmmd-embedded", "--pred", truth, "--target", truth, cwd=tmp_path)

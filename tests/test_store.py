@@ -15,7 +15,7 @@ from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
 from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
-from invariant_metrics.encoders.store import FeatureStore, checked_features, encoder_settings
+from invariant_metrics.encoders.store import FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, encoder_settings
 from invariant_metrics.encoders.store import extract_features, load_features, save_features
 
 N, SHARD, BATCH = 20, 8, 4
@@ -426,3 +426,45 @@ def test_messages_and_features_name_the_path_as_given(tmp_path, monkeypatch):
     for name in ("seal.npz", "stats.npz", "two.npz", "nan.npy"):
         with pytest.raises(InputError, match=f"^sub/{name}"): load_features(f"sub/{name}")
     with pytest.raises(InputError, match="^sub/new.npz: 2 names"): save_features("sub/new.npz", x, None, ["a", "b"])
+
+
+def test_preparation_goes_ahead_over_the_border_of_a_shard(tmp_path):
+    looked, at_first = [], []
+    class Watched(Images):
+        def stored(self, i): looked.append(i); return super().stored(i)
+    class Counting(type(get_encoder("mean-color"))):
+        def embed(self, x, layer):
+            if not at_first: at_first.append(len(looked))
+            return super().embed(x, layer)
+    images = Watched([str(i) for i in range(60)], torch.rand(60, 3, 8, 8), "tiles")
+    rows = FeatureStore(tmp_path/"c", shard=4).features(images, Counting(), batch=4)
+    assert at_first[0] > 8 and sorted(looked) == list(range(60)) and torch.equal(rows, extract_features(images.items, Counting(), batch=4))
+
+
+def test_shards_of_two_at_once_stay_in_their_places(tmp_path):
+    images, net = load_images(torch.rand(40, 3, 8, 8)), get_encoder("mean-color")
+    FeatureStore(tmp_path/"c", shard=4).features(images, net)
+    whole = extract_features(images, net)
+    for k, path in enumerate(sorted((tmp_path/"c").iterdir())):
+        if k % 3 == 0: path.unlink()
+        if k % 3 == 1: path.write_bytes(path.read_bytes()[:-8])
+    mine, other, out = FeatureStore(tmp_path/"c", shard=4), FeatureStore(tmp_path/"c", shard=4), []
+    for rows in mine.chunks(images, net):
+        out.append(rows)
+        if len(out) == 2: assert torch.equal(other.features(images, net), whole) # another process makes what is still missing
+    assert torch.equal(torch.cat(out), whole) and sum(mine.found.values()) == 10
+
+
+@pytest.mark.parametrize("size", [None, 16, 24])
+def test_stacks_sent_ahead_as_bytes_give_the_same_rows(size, tmp_path):
+    for k in range(7): Image.fromarray(np.random.default_rng(k).integers(0, 256, (16 + 8*(k % 2), 16 + 8*(k % 2), 3), dtype=np.uint8)).save(tmp_path/f"{k}.png")
+    images, net = load_images(tmp_path), get_encoder("embedded", **({"size": size} if size else {}))
+    groups, layer = [range(0, 3), range(3, 7)], net.layers[-1]
+    with torch.no_grad():
+        plain, ahead = ([*_image_rows(images, net, layer, 2, iter(groups), n)] for n in (0, 2))
+        kinds = {x.dtype for _, x in _stacks(images, net, 2, 2**20, iter(groups), as_bytes=True)}
+    by_place = [dict((i, row) for at, rows in found for i, row in zip(at, rows)) for found in (plain, ahead)]
+    assert torch.uint8 in kinds and all(torch.allclose(by_place[0][i], by_place[1][i], atol=1e-6) for i in range(7))
+    whole = [x for at, x in _stacks(images, net, 1, 2**20)]
+    bytes_ = [x for at, x in _stacks(images, net, 1, 2**20, as_bytes=True)]
+    assert all(torch.equal(x, _from_bytes(y, net.prepare) if y.dtype == torch.uint8 else y) for x, y in zip(whole, bytes_, strict=True))

@@ -189,7 +189,11 @@ def score_command(
         per_item: Annotated[Optional[Path], option("--per-item", "Also write values per item to this parquet.", OUTPUT)] = None,
         form: Format = "table",
         no_cache: Annotated[bool, option("--no-cache", "Do not keep features for the next time.", RUNNING)] = False,
-        batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+        batch: Batch = 64, device: Device = None, seed: Seed = 0,
+        workers: Annotated[int, option(
+            "--workers", "Threads that read and prepare images; 0: one for each core, eight at most.", RUNNING,
+            min=0, max=1024, show_default=True)] = 0,
+        quiet: Quiet = False, debug: Debug = False):
     "Score images, texts, features or statistics with intervals; rank several systems."
     asked, systems = _systems([*(names or []), *metrics], pred, stats)
     if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
@@ -206,7 +210,7 @@ def score_command(
     scores = score_systems(systems, _targets(target), asked, source=source, metric_options=parse_options(option_), intersect=intersect,
                            encoder=encoder, layer=layer, weights=weights or None, ci=method, confidence=confidence, reps=reps,
                            permutations=permutations, seed=seed, device=device, query=query, skip_bad=skip_bad,
-                           recursive=recursive, cache=not no_cache, batch=batch)
+                           recursive=recursive, cache=not no_cache, batch=batch, workers=workers)
     order = records(ranking(scores).astype(object)) if len(systems) > 1 and not paired else None
     if per_item: _save_per_item(scores, per_item)
     shown = {**scores, **({" − ".join(systems): scores.paired(*systems)} if paired else {})}

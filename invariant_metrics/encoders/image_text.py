@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..core import InputError, few, progress, unknown
+from ..data.items import PIXELS
 from .base import Preprocess, check_rgb, get_encoder
 from .lclip import OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer, open_clip_mark
 from .lclip import open_clip_tokenizer
@@ -123,13 +124,25 @@ class ImageText:
     @torch.no_grad()
     def images(self, pictures: Sequence) -> Tensor: # N of (3, H, W) in [0, 1], sizes may differ -> (N, d) float64, of length 1
         "One unit vector per picture; raises InputError on what is no picture."
-        keys, waiting = [], {}
+        keys, raw, ready = [], {}, {} # raw, ready: key -> picture before and after the preparation
+        def shrink():
+            alike = {}
+            for key, x in raw.items(): alike.setdefault((x.shape, x.dtype, x.device), []).append(key)
+            for names in alike.values():
+                stack = torch.stack([raw[key] for key in names]).to(self.device).float()
+                ready.update(zip(names, self.prepare(stack)))
+            raw.clear()
         def flush():
-            if waiting: self._keep([*waiting], self.image(torch.cat([*waiting.values()]))); waiting.clear()
+            order = [*ready, *raw]
+            shrink()
+            if order: self._keep(order, self.image(torch.stack([ready[key] for key in order])))
+            ready.clear()
         for i in progress(range(len(pictures)), desc="pictures", delay=2):
-            keys.append(key := _digest(pictures[i]))
-            if key not in self.held and key not in waiting: waiting[key] = self.prepare(pictures[i][None].float().to(self.device))
-            if len(waiting) == self.batch: flush()
+            picture = pictures[i]
+            keys.append(key := _digest(picture))
+            if key not in self.held and key not in raw and key not in ready: raw[key] = picture
+            if sum(x.numel() for x in raw.values()) >= 3*PIXELS: shrink() # a large one is not kept as it came
+            if len(raw) + len(ready) == self.batch: flush()
         flush()
         return torch.stack([self.held[key] for key in keys])
 

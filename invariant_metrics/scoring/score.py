@@ -213,6 +213,7 @@ class ScoreOptions:
     intersect: bool = False # if sides do not have the same names: score what all of them have, and say so
     cache: bool = True      # keep features of files for the next time
     batch: int = 64         # items at a time, at most
+    workers: int = 0        # threads that read and prepare images; 0: one for each core, eight at most
 
     def __post_init__(self):
         for f in fields(self): check_type(f.name, getattr(self, f.name), f.type)
@@ -220,6 +221,7 @@ class ScoreOptions:
         check_range("reps", self.reps, 0, MOST_DRAWS)
         check_range("permutations", self.permutations, 0, MOST_DRAWS)
         check_range("batch", self.batch, 1)
+        check_range("workers", self.workers, 0)
         check_clusters(self.clusters)
         if isinstance(self.ci, str) and self.ci not in METHODS:
             raise unknown("interval method", self.ci, METHODS)
@@ -275,7 +277,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     for_metrics = {**(options.metric_options or {}), "encoder": encoder, "layer": layer, "weights": weights}
     found = open_comparison(pred, target, asked, source, device=device, query=options.query,
                             skip_bad=options.skip_bad, recursive=options.recursive,
-                            intersect=options.intersect, **for_metrics)
+                            intersect=options.intersect, workers=options.workers, **for_metrics)
     if options.permutations and not any(m.is_distance for m in found.metrics):
         raise InputError("permutations test distances between sets, "
                          f"and {', '.join(m.name for m in found.metrics)} are none")
