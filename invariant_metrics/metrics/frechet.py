@@ -98,9 +98,9 @@ def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Te
     across, small = torch.linalg.qr(matrix_product(c.T, q))    # (m, k), (k, k)
     u, s, turn = torch.linalg.svd(small.T)
     q, s, wt = (q @ u)[:, :keep], s[:keep], turn[:keep] @ across.T
-    rest = torch.addmm(c, q, s[:, None]*wt, alpha=-1)
-    coupling = rest @ wt.T
-    rest.addmm_(coupling, wt, alpha=-1)
+    rest = c - matrix_product(q, s[:, None]*wt)
+    coupling = matrix_product(rest, wt.T)
+    rest -= matrix_product(coupling, wt)
     return q, s, float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
 
 # %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
@@ -263,8 +263,8 @@ def wide_open(x) -> SampleSide | None: # variance and covariance are still to co
 def with_products(side: SampleSide) -> SampleSide: # the same, its variance and covariance filled in
     "The covariance from blocks of rows, each centered while it is in the processor's cache."
     cov = torch.zeros(len(side.mean), len(side.mean), dtype=torch.float64, device=side.mean.device)
-    for rows in side.centered(): add_product(cov, rows)
-    mirror_lower(cov)
+    for part in side.source.split(512): add_product(cov, part.to(torch.float64, copy=True).sub_(side.mean))
+    mirror_lower(cov.div_(len(side.source) - 1))
     side.cov, side.variance = cov, cov.diagonal().clone()
     return side
 
@@ -297,12 +297,15 @@ def side_factors(a: SampleSide, b: SampleSide,
         if found[i] is None:
             why = "the covariance is not positive definite" if "cholesky" in orders[i] else "statistics hold no samples"
             raise InputError(f"route {route!r} has no factor: {why}; take route='auto'")
+    lost = [found[i].loss(found[1 - i]) for i in (0, 1)]
     for i, part in enumerate((a, b)):
         last = orders[i][-1]
-        if found[i].route == last or found[i].loss(found[1 - i]) <= allowed: continue
+        if found[i].route == last or lost[i] <= allowed: continue
         other = part.factor(last)
-        if other.loss(found[1 - i]) < found[i].loss(found[1 - i]): found[i] = other
-    return *found, found[0].loss(found[1]) + found[1].loss(found[0])
+        if other.loss(found[1 - i]) >= lost[i]: continue
+        found[i] = other
+        lost = [found[k].loss(found[1 - k]) for k in (0, 1)]
+    return *found, sum(lost)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #388e8b6e
 @dataclass(frozen=True)

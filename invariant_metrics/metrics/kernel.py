@@ -193,7 +193,7 @@ def kernel_forms(x: Tensor,          # (N, d) features
     for i, j, k in kernel_tiles((x, y), kernel, cuts):
         ((a,), rows), ((b,), columns) = cuts[i], cuts[j]
         if i == j: out[3 + a] += sides[a][:, rows] @ k.diagonal()
-        out[a if a == b else 2] += (2 if a == b and i != j else 1)*_paired(sides[a][:, rows] @ k, sides[b][:, columns])
+        out[a if a == b else 2] += (2 if a == b and i != j else 1)*_paired(matrix_product(sides[a][:, rows], k), sides[b][:, columns])
     return out
 
 # %% ../../nbs/metrics/060_kernel.ipynb #136a37c5

@@ -211,7 +211,7 @@ def kid_subsets(a: Tensor,                 # (N, d) features
                 draws=None,                # a pair of (subsets, size) indices; None: those of `seed`
                 seed: int = 2020,
                 kernel=Polynomial(fast=True), # right to about 1e-9; Polynomial() for all in float64
-                tile: int = 512,           # rows of the kernel in memory together
+                tile: int = 1024,          # rows of the kernel in memory together
                ) -> SubsetScore:
     "Kernel distance over random subsets (Bińkowski et al. 2018); raises InputError on sets or subsets below two items."
     smaller, notes, source = min(len(a), len(b)), [], "given" if draws is not None else f"RandomState({seed})"

@@ -10,6 +10,7 @@ __all__ = ['SORTED', 'EXACT', 'PART', 'WIDE', 'FEW', 'PairCounts', 'dense_codes'
 # %% ../../nbs/people/000_kendall.ipynb #4047e451
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -167,6 +168,9 @@ def _dense_blocks(block: np.ndarray, # (G,) of each cell
         if A.any(): out.append((where, A))
     return out
 
+@cache
+def _upper(size: int) -> np.ndarray: return np.triu(np.ones((size, size), np.float32)) # (size, size) ones on and above the diagonal
+
 def _tally(codes: np.ndarray, rows: np.ndarray, width: int, columns: int, kind=float) -> csr_matrix: # (width, columns): sums weights by code
     return csr_matrix((np.ones(len(codes), kind), (codes, rows)), shape=(width, columns))
 
@@ -207,7 +211,7 @@ class _Counter:
         blocks = _dense_blocks(of_y, cx, cy) + _dense_blocks(of_x, cx, cy, of_y)
         self.dense = [] # cells, the pairs of the first half with all, of the second half, each pair once
         for where, A in blocks:
-            half, A = len(A)//2, np.triu(A).astype(kind)
+            half, A = len(A)//2, A.astype(kind)*_upper(len(A))
             self.dense.append((where, A[:half].copy(), A[half:, half:].copy(), held[where].sum()))
         every = np.arange(len(cells))
         one_to_one = len(cells) == len(rows) == columns # each row is a cell of its own, and so are its weights
@@ -221,8 +225,9 @@ class _Counter:
         Z = self.cells @ drawn.V if self.take is None else drawn.V[self.take]
         n, most = drawn.n, drawn.n.max(initial=0)
         total, below = np.zeros(len(n)), np.zeros((self.table[1], len(n)), Z.dtype)
-        for block in (self.totals @ Z).reshape(*self.table, -1):
-            total += _inner(block, self.order @ below, float(block.sum(0).max())*most)
+        table = (self.totals @ Z).reshape(*self.table, -1)
+        for block, heaviest in zip(table, table.sum(1).max(1, initial=0)):
+            total += _inner(block, self.order @ below, float(heaviest)*most)
             below += block
         for where, upper, corner, held in self.dense:
             z, bound = Z[where], (held*drawn.most)**2
