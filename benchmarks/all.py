@@ -20,7 +20,7 @@ from invariant_metrics.files import atomic_write, digest, file_sha256
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent/"nbs"/"results"
-SCRIPTS = {"start": (), "text": (), "agreement": (), "distances": (), "bertscore": (), "ranking": ()} # the shortest first; options of each
+SCRIPTS = {"start": (), "scale": (), "text": (), "agreement": (), "distances": (), "bertscore": (), "ranking": ()} # the shortest first; options of each
 LIBRARIES = ("torch", "numpy", "scipy", "torchmetrics", "torch-fidelity", "sacrebleu", "pycocoevalcap", "bert-score", "prdc", "scikit-learn")
 COLUMNS = ["script", "work", "quantity", "required", "found", "ok"]
 
