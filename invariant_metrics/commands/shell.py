@@ -48,26 +48,32 @@ def parse_numbers(text: str | None, kind: type) -> list | None:
     "A list of numbers with commas; raises InputError on anything else."
     if text is None: return None
     try: return [kind(part) for part in parse_names(text)]
-    except ValueError as error: raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
+    except ValueError as error:
+        raise InputError(f"{text!r} is not a list of numbers such as 0.3,1") from error
 
 # %% ../../nbs/commands/00_shell.ipynb #28e5bbd6
 def parse_options(given: list[str],         # NAME=VALUE each
                   option: str = "--option", # what they were given to
                  ) -> dict:                 # values as JSON where they are JSON
     "Options as a dict; raises InputError on a word without `=`."
-    if wrong := [x for x in given if "=" not in x]: raise InputError(f"{option} {wrong[0]} is not like NAME=VALUE")
+    if wrong := [x for x in given if "=" not in x]:
+        raise InputError(f"{option} {wrong[0]} is not like NAME=VALUE")
     def value(text):
         try: return json.loads(text)
         except ValueError: return text
     return {name: value(text) for name, _, text in (x.partition("=") for x in given)}
 
 # %% ../../nbs/commands/00_shell.ipynb #8dd717c7
-INPUT, METRICS, INTERVALS = "What is read", "Metrics and networks", "Intervals and tests" # groups of options in the help
+# groups of options in the help
+INPUT = "What is read"
+METRICS = "Metrics and networks"
+INTERVALS = "Intervals and tests"
 OUTPUT, RUNNING = "What is written", "How it runs"
 
 def option(name: str, help: str, group: str, **more): # more: of typer.Option
     "An option in one of the groups."
-    return typer.Option(name, help=help, rich_help_panel=group, show_default=more.pop("show_default", False), **more)
+    return typer.Option(name, help=help, rich_help_panel=group, show_default=more.pop("show_default", False),
+                        **more)
 
 def choice(name: str,            # e.g. "--scale"
            known: Sequence[str], # its values
@@ -82,37 +88,51 @@ def choice(name: str,            # e.g. "--scale"
             if word not in known: raise unknown(kind or name.strip("-"), word, known)
         return value
     def complete(incomplete: str) -> list[str]: return [word for word in known if word.startswith(incomplete)]
-    return option(name, help, group, metavar=f"[{'|'.join(known)}]", callback=checked, autocompletion=complete, show_default=True)
+    return option(name, help, group, metavar=f"[{'|'.join(known)}]", callback=checked,
+                  autocompletion=complete, show_default=True)
 
 # %% ../../nbs/commands/00_shell.ipynb #8278148a
-Pred = Annotated[list[Path], option("--pred", "Predictions: folder of images, text file, features or statistics; repeat it for several systems.", INPUT)]
-Target = Annotated[list[Path], option("--target", "The reference, of the same kinds; several text files, or JSON, where an item has several. "
-                                      "Matched by name or line.", INPUT)]
-Source = Annotated[Optional[Path], option("--source", "What the predictions were made from: images of captions, sentences of translations.", INPUT)]
-SkipBad = Annotated[bool, option("--skip-bad", "Leave out images that do not decode, and say how many.", INPUT)]
+Pred = Annotated[list[Path], option("--pred", "Predictions: folder of images, text file, "
+                                    "features or statistics; repeat it for several systems.", INPUT)]
+Target = Annotated[list[Path], option("--target", "The reference, of the same kinds; several text files, "
+                                      "or JSON, where an item has several. Matched by name or line.", INPUT)]
+Source = Annotated[Optional[Path], option("--source", "What the predictions were made from: "
+                                          "images of captions, sentences of translations.", INPUT)]
+SkipBad = Annotated[bool, option("--skip-bad", "Leave out images that do not "
+                                 "decode, and say how many.", INPUT)]
 Recursive = Annotated[bool, option("--recursive", "Also the folders beneath the folder.", INPUT)]
 Regions = Annotated[Optional[Path], option("--regions", "Label maps STEM_aK.png of the pictures.", INPUT)]
 
 # %% ../../nbs/commands/00_shell.ipynb #a41e8ac1
 Metrics = Annotated[list[str], option("--metrics", "Names or package.module:object, with commas.", METRICS)]
-Invariants = Annotated[list[str], option("--invariants", "Further invariants: names or package.module:object, with commas.", METRICS)]
-Options = Annotated[list[str], option("--option", "NAME=VALUE for the metrics that take it: tokenizer=intl; df=FILE counts CIDEr's documents in a reference corpus; "
-                                      "long=split or long=cut lets CLIPScore read captions over the model's context.", METRICS)]
-Encoder = Annotated[Optional[str], option("--encoder", "For metrics of any encoder, e.g. fd, mmd: embedded, dinov2, clip, bert, package.module:object.", METRICS)]
+Invariants = Annotated[list[str], option("--invariants", "Further invariants: "
+                                         "names or package.module:object, with commas.", METRICS)]
+Options = Annotated[list[str], option("--option", "NAME=VALUE for the metrics that take it: tokenizer=intl; "
+                                      "df=FILE counts CIDEr's documents in a reference corpus; "
+                                      "long=split or long=cut lets CLIPScore read captions "
+                                      "over the model's context.", METRICS)]
+Encoder = Annotated[Optional[str], option("--encoder", "For metrics of any encoder, e.g. fd, mmd: embedded, "
+                                          "dinov2, clip, bert, package.module:object.", METRICS)]
 Layer = Annotated[Optional[str], option("--layer", "A layer of the encoder; default its last.", METRICS)]
-Weights = Annotated[list[str], option("--weights", "NAME=WEIGHTS for a metric, invariant, encoder or card; repeat it. WEIGHTS: a name of `weights list` (one without a commit: "
-                                      "NAME@COMMIT), a folder or file, or organization/model@COMMIT. Without NAME=: for what uses that card, or for all.", METRICS)]
+Weights = Annotated[list[str], option("--weights", "NAME=WEIGHTS for a metric, invariant, encoder or card; "
+                                      "repeat it. WEIGHTS: a name of `weights list` (one without a commit: "
+                                      "NAME@COMMIT), a folder or file, or organization/model@COMMIT. "
+                                      "Without NAME=: for what uses that card, or for all.", METRICS)]
 
 # %% ../../nbs/commands/00_shell.ipynb #90b07dee
 SCALES = ("quick", "default", "full")
 
-Confidence = Annotated[float, option("--confidence", "Of intervals and tests: 0.95 leaves 5 % false alarms.", INTERVALS, min=0.5, max=0.999, show_default=True)]
-Reps = Annotated[int, option("--reps", "Bootstrap replicates.", INTERVALS, min=2, max=1_000_000, show_default=True)]
+Confidence = Annotated[float, option("--confidence", "Of intervals and tests: 0.95 leaves 5 % false "
+                                     "alarms.", INTERVALS, min=0.5, max=0.999, show_default=True)]
+Reps = Annotated[int, option("--reps", "Bootstrap replicates.", INTERVALS, min=2, max=1_000_000,
+                             show_default=True)]
 Scale = Annotated[str, choice("--scale", SCALES, "How much work.", RUNNING)]
-Workers = Annotated[int, option("--workers", "Processes, one thread each.", RUNNING, min=1, max=1024, show_default=True)]
+Workers = Annotated[int, option("--workers", "Processes, one "
+                                "thread each.", RUNNING, min=1, max=1024, show_default=True)]
 Batch = Annotated[int, option("--batch", "Items at a time, at most.", RUNNING, min=1, show_default=True)]
 Device = Annotated[Optional[str], option("--device", "cpu, cuda or cuda:N; default cpu.", RUNNING)]
-Seed = Annotated[int, option("--seed", "Seed of everything drawn at random.", RUNNING, min=0, show_default=True)]
+Seed = Annotated[int, option("--seed", "Seed of everything drawn at "
+                             "random.", RUNNING, min=0, show_default=True)]
 Debug = Annotated[bool, option("--debug", "Show the traceback of an error.", RUNNING)]
 
 # %% ../../nbs/commands/00_shell.ipynb #4347bd7b
@@ -120,12 +140,14 @@ def _silence(quiet: bool) -> bool:
     if quiet: os.environ["INVARIANT_METRICS_QUIET"] = "1"
     return quiet
 
-Quiet = Annotated[bool, option("--quiet", "No progress on standard error; notes and errors stay.", RUNNING, callback=_silence)]
+Quiet = Annotated[bool, option("--quiet", "No progress on standard "
+                               "error; notes and errors stay.", RUNNING, callback=_silence)]
 
 # %% ../../nbs/commands/00_shell.ipynb #d814747f
 FORMATS = ("table", "json", "csv", "md", "latex")
 
-Format = Annotated[str, choice("--format", FORMATS, "How results are printed; --json is short for --format json. Captions in md and latex carry a short signature.", OUTPUT)]
+Format = Annotated[str, choice("--format", FORMATS, "How results are printed; --json is short for --format "
+                               "json. Captions in md and latex carry a short signature.", OUTPUT)]
 Out = Annotated[Optional[Path], option("--out", "Run folder; default runs/TASK.", OUTPUT)]
 Overwrite = Annotated[bool, option("--overwrite", "Replace another run in the folder.", OUTPUT)]
 
@@ -145,8 +167,11 @@ def _shown(table: ResultTable) -> list[dict]: # heading -> value
     kept = [k for k in (table.rows[0] if table.rows else {}) if k not in ("better", *table.hide)]
     kept = [k for k in kept if any(row[k] is not None for row in table.rows)]
     level = f"{100*table.confidence:g} %"
-    def heading(key: str) -> str: return str(key).replace("ci_low", f"{level} low").replace("ci_high", f"{level} high").replace("_", " ")
-    def value(row: dict, key: str): return f"{row[key]}{_ARROWS.get(row.get('better'), '')}" if key == "metric" else row[key]
+    def heading(key: str) -> str:
+        return (str(key).replace("ci_low", f"{level} low").replace("ci_high", f"{level} high")
+                .replace("_", " "))
+    def value(row: dict, key: str):
+        return f"{row[key]}{_ARROWS.get(row.get('better'), '')}" if key == "metric" else row[key]
     return [{heading(key): value(row, key) for key in kept} for row in table.rows]
 
 def _cell(value) -> str:
@@ -158,22 +183,27 @@ def _cell(value) -> str:
 def print_table(rows: Sequence[dict], title: str | None = None) -> None:
     "Rows as a table, one column per key; on a terminal it wraps, in a pipe it keeps its width."
     console = Console(width=None if sys.stdout.isatty() else 160, force_jupyter=False)
-    table = Table(title=title and escape(title), title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for i, key in enumerate(rows[0] if rows else {}): table.add_column(escape(key.replace("_", " ")), overflow="fold", no_wrap=i == 0 and key == "metric")
+    table = Table(title=title and escape(title), title_justify="left", header_style="bold", box=None,
+                  pad_edge=False)
+    for i, key in enumerate(rows[0] if rows else {}):
+        table.add_column(escape(key.replace("_", " ")), overflow="fold", no_wrap=i == 0 and key == "metric")
     for row in rows: table.add_row(*(escape(_cell(v)) for v in row.values()))
     console.print(table)
 
 # %% ../../nbs/commands/00_shell.ipynb #cf5a9910
 def _as_md(table: ResultTable) -> str:
     rows = _shown(table)
-    def line(cells: Iterable[str]) -> str: return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     parts = [f"**{table.title}**\n"] if table.title else []
-    if rows: parts += [line(rows[0]), line("---" for _ in rows[0]), *(line(map(_cell, row.values())) for row in rows)]
+    if rows:
+        parts += [line(rows[0]), line("---" for _ in rows[0]),
+                  *(line(map(_cell, row.values())) for row in rows)]
     return "\n".join([*parts, *([f"\n*{table.caption}*"] if table.caption else [])])
 
 # %% ../../nbs/commands/00_shell.ipynb #287926e8
-_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
-        "−": "$-$", "≤": r"$\le$", "≥": r"$\ge$", **{c: f"\\{c}" for c in "&%$#_{}"}}
+_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$", "−": "$-$", "≤": r"$\le$", "≥": r"$\ge$", **{c: f"\\{c}" for c in "&%$#_{}"}}
 
 def _as_tex(text: str) -> str: return "".join(_TEX.get(c, c) for c in text)
 
@@ -181,10 +211,11 @@ def _as_latex(table: ResultTable) -> str:
     rows = _shown(table)
     caption = _as_tex(". ".join(part for part in (table.title, table.caption) if part))
     def line(cells: Iterable[str]) -> str: return " & ".join(map(_as_tex, cells)) + r" \\"
-    columns = "".join("r" if isinstance(v, (int, float)) and not isinstance(v, bool) else "l" for v in (rows[0].values() if rows else ()))
+    columns = "".join("r" if isinstance(v, (int, float)) and not isinstance(v, bool) else "l"
+                      for v in (rows[0].values() if rows else ()))
     body = [line(rows[0]), r"\midrule", *(line(map(_cell, row.values())) for row in rows)] if rows else []
-    parts = [r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body,
-             r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    parts = [r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule",
+             *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(parts)
 
 # %% ../../nbs/commands/00_shell.ipynb #9ea1729b
@@ -194,7 +225,8 @@ def _as_csv(table: ResultTable) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(table.rows[0]) if table.rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: safe_cell(v) if isinstance(v, str) else v for name, v in row.items()} for row in table.rows)
+    writer.writerows({name: safe_cell(v) if isinstance(v, str) else v for name, v in row.items()}
+                     for row in table.rows)
     return out.getvalue().rstrip("\n")
 
 # %% ../../nbs/commands/00_shell.ipynb #befa05aa
@@ -207,7 +239,8 @@ def _finite(x): # JSON has no infinity: None stands for what is no number
 
 def print_json(kind: str, payload) -> None:
     "A result as JSON on standard output, with the version that made it."
-    typer.echo(json.dumps({"schema": SCHEMA, "kind": kind, "version": package_version(), "result": _finite(payload)}, indent=1, default=str, allow_nan=False))
+    typer.echo(json.dumps({"schema": SCHEMA, "kind": kind, "version": package_version(),
+                           "result": _finite(payload)}, indent=1, default=str, allow_nan=False))
 
 # %% ../../nbs/commands/00_shell.ipynb #61c513fa
 def print_notes(notes: Iterable[str]) -> None:
@@ -226,7 +259,8 @@ def print_result(form: str,                    # of FORMATS
         for table in tables: print_table(_shown(table), table.title)
     elif form == "csv": typer.echo(_as_csv(tables[0]))
     else: typer.echo("\n\n".join(map({"md": _as_md, "latex": _as_latex}[form], tables)))
-    if form == "csv" and len(tables) > 1: typer.echo("note: csv holds the first table; --format json has all of them", err=True)
+    if form == "csv" and len(tables) > 1:
+        typer.echo("note: csv holds the first table; --format json has all of them", err=True)
     if form == "md" and lines: typer.echo("\n" + "\n\n".join(lines))
     if form == "table":
         for line in lines: typer.echo(line)
@@ -239,10 +273,11 @@ def records(frame, # of pandas
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 # %% ../../nbs/commands/00_shell.ipynb #7323e4f7
-EXIT_CODES = "Exit codes: 0 done; 2 refused or failed, with one line on standard error; 130 interrupted by Ctrl-C."
+EXIT_CODES = ("Exit codes: 0 done; 2 refused or failed, with one line on standard error; "
+              "130 interrupted by Ctrl-C.")
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False, epilog=EXIT_CODES,
-                  help="Which metric notices when an output breaks what must not break?")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False,
+                  epilog=EXIT_CODES, help="Which metric notices when an output breaks what must not break?")
 
 def _version(show: bool):
     if not show: return
@@ -250,7 +285,9 @@ def _version(show: bool):
     raise typer.Exit()
 
 @app.callback()
-def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False):
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+):
     os.environ.setdefault("HF_HUB_OFFLINE", "1") # only `weights fetch` may use the network
 
 # %% ../../nbs/commands/00_shell.ipynb #c3dba3c6
@@ -262,20 +299,24 @@ class DefaultGroup(TyperGroup):
         return super().parse_args(ctx, args if named else [next(iter(self.commands)), *args])
 
 # %% ../../nbs/commands/00_shell.ipynb #692f89cc
-MANY = ("--pred", "--target", "--stats", "--metrics", "--values", "--foils", "--labels", "--answers") # options that take several files
+# options that take several files
+MANY = ("--pred", "--target", "--stats", "--metrics", "--values", "--foils", "--labels", "--answers")
 
 def _spread(args: Iterable[str]) -> list[str]: # one option per file; `--json` in full
     out, option = [], None
     for word in args:
         if word == "--json": word = "--format=json"
         if word.startswith("--"): option = word if word in MANY else None
-        elif option and out[-1] != option and (os.path.isfile(word) or word.endswith("/") and os.path.isdir(word)): out.append(option)
+        elif (option and out[-1] != option
+              and (os.path.isfile(word) or word.endswith("/") and os.path.isdir(word))):
+            out.append(option)
         out.append(word)
     return out
 
 def several_folders(word: str) -> str:
     "What to say of a folder that stands where something else is expected."
-    return f"{word} is a folder; to give several after one option end each with a slash ({word}/), or repeat the option (--pred {word})"
+    return (f"{word} is a folder; to give several after one option end each with a slash ({word}/), "
+            f"or repeat the option (--pred {word})")
 
 # %% ../../nbs/commands/00_shell.ipynb #4e35a4df
 def _one_line(error: BaseException) -> str:
@@ -283,10 +324,13 @@ def _one_line(error: BaseException) -> str:
         context, text = getattr(error, "ctx", None), error.format_message()
         extra = re.search(r"unexpected extra argument\S* \(([^ )]+)", text)
         if extra and os.path.isdir(extra[1]): text = f"{several_folders(extra[1])}."
-        return one_line(f"{text.rstrip('.')}. See `{context.command_path if context else 'invariant-metrics'} --help`.")
-    if isinstance(error, OSError) and error.strerror: # what the system refuses: no place, no permission, a name too long
+        return one_line(f"{text.rstrip('.')}. "
+                        f"See `{context.command_path if context else 'invariant-metrics'} --help`.")
+    # what the system refuses: no place, no permission, a name too long
+    if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}")
-    if isinstance(error, MemoryError): return one_line(f"not enough memory ({error}); take fewer items, replicates or permutations")
+    if isinstance(error, MemoryError):
+        return one_line(f"not enough memory ({error}); take fewer items, replicates or permutations")
     text = one_line(str(error))
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text} (--debug shows where)"
 
@@ -297,7 +341,9 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
     def note(number, frame):
         pressed.append(number)
         raise KeyboardInterrupt
-    if threading.current_thread() is not threading.main_thread(): before = signal.SIG_IGN # signals arrive in the main thread
+    # signals arrive in the main thread
+    if threading.current_thread() is not threading.main_thread():
+        before = signal.SIG_IGN
     if before != signal.SIG_IGN: signal.signal(signal.SIGINT, note)
     sys.path.append("")
     try: yield pressed
@@ -312,10 +358,12 @@ def _surroundings() -> Iterator[list]: # of a command; yields what grows when Ct
 COMMANDS = ("score", "judge", "rank", "lclip", "imagine") # modules whose commands the application has
 
 def _entered(group: typer.Typer) -> int: # how many commands and groups it has by now, those of its groups too
-    return len(group.registered_commands) + sum(1 + _entered(g.typer_instance) for g in group.registered_groups)
+    return len(group.registered_commands) + sum(1 + _entered(g.typer_instance)
+                                                for g in group.registered_groups)
 
 @lru_cache(1)
-def _built(entered: int) -> Callable: # the application, as it is with that many; building it takes a tenth of a second
+# the application, as it is with that many; building it takes a tenth of a second
+def _built(entered: int) -> Callable:
     return typer.main.get_command(app)
 
 def _run(args: list[str], pressed: list) -> int:

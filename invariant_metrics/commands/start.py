@@ -16,6 +16,8 @@ def _leave(number, frame): # nothing has been begun, so nothing is left to tidy
 
 def start() -> int: # exit code of the command
     "What the shell calls: `shell.main`, and one line for Ctrl-C while that is still being imported."
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN: signal.signal(signal.SIGINT, _leave) # in the background it stays ignored
+    # in the background it stays ignored
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)
     from invariant_metrics.commands.shell import main
     return main()

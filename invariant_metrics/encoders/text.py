@@ -37,16 +37,24 @@ def _legible(x) -> bool:
 def split_pairs(items: Iterable,              # strings, or (query, text) pairs of strings
                 pairs: bool | None = None,    # True: pairs only; False: strings only; None: either
                ) -> tuple[list[str], list[str] | None]: # what to tokenize, and its second halves
-    "Texts as tokenizers take them; raises InputError, naming the first wrong item, on anything else or on a mixture."
-    if isinstance(items, str): raise InputError("texts are a list of strings, not one string; one text is [text]")
+    """Texts as tokenizers take them; raises InputError, naming the first wrong item, on anything else or on a
+    mixture."""
+    if isinstance(items, str):
+        raise InputError("texts are a list of strings, not one string; one text is [text]")
     items = list(items)
     alone = [isinstance(x, str) for x in items]
     for i, x in enumerate(items):
-        fine = _legible(x) if alone[i] else isinstance(x, (tuple, list)) and len(x) == 2 and all(map(_legible, x))
-        if not fine: raise InputError(f"item {i} ({type(x).__name__}) is neither a string nor a (query, text) pair of strings in valid Unicode")
-    if items and any(alone) != all(alone): raise InputError("some items have a query and some have none; give one to all or to none")
-    if items and pairs and any(alone): raise InputError("these texts come alone, and (query, text) pairs were asked for")
-    if items and pairs is False and not any(alone): raise InputError("these texts come with queries, and were asked for alone; to use them: query=True")
+        fine = (_legible(x) if alone[i]
+                else isinstance(x, (tuple, list)) and len(x) == 2 and all(map(_legible, x)))
+        if not fine:
+            raise InputError(f"item {i} ({type(x).__name__}) is neither a string nor a (query, text) "
+                             "pair of strings in valid Unicode")
+    if items and any(alone) != all(alone):
+        raise InputError("some items have a query and some have none; give one to all or to none")
+    if items and pairs and any(alone):
+        raise InputError("these texts come alone, and (query, text) pairs were asked for")
+    if items and pairs is False and not any(alone):
+        raise InputError("these texts come with queries, and were asked for alone; to use them: query=True")
     return (items, None) if all(alone) else ([q for q, _ in items], [t for _, t in items])
 
 # %% ../../nbs/encoders/060_text.ipynb #d488f43c
@@ -54,7 +62,8 @@ def fingerprint(tokenizer) -> str: # 8 hexadecimal digits
     "A short name for a tokenizer's vocabulary and behavior, the same in every version of its library."
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     known = " ".join([word for word, _ in vocabulary if word.isalpha()][:50])
-    return digest([vocabulary, tokenizer("Ünïcode's probe, 12.5 % SURE", known.upper(), verbose=False)["input_ids"]])[:8]
+    return digest([vocabulary,
+                   tokenizer("Ünïcode's probe, 12.5 % SURE", known.upper(), verbose=False)["input_ids"]])[:8]
 
 @dataclass(frozen=True)
 class Tokens:
@@ -66,7 +75,8 @@ class Tokens:
     keys: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask") # what the network takes
 
     def __call__(self, items: Iterable) -> list[dict[str, list[int]]]: # one per item, not padded
-        "Token numbers and what belongs to them, cut where they are too many; raises InputError on what is no text."
+        """Token numbers and what belongs to them, cut where they are too many; raises InputError on what is
+        no text."""
         first, second = split_pairs(items, self.pairs)
         if not first: return []
         out = self.tokenizer(first, second, truncation="longest_first", max_length=self.length)
@@ -79,7 +89,8 @@ class Tokens:
         whole = self.tokenizer(first, second, verbose=False)["input_ids"] if full else []
         return [i for i, ids in zip(full, whole) if len(ids) > self.length]
 
-    def __str__(self) -> str: return f"{self.mark}-{self.length}-tokens" + {True: "-pairs", False: "-alone"}.get(self.pairs, "")
+    def __str__(self) -> str:
+        return f"{self.mark}-{self.length}-tokens" + {True: "-pairs", False: "-alone"}.get(self.pairs, "")
 
 # %% ../../nbs/encoders/060_text.ipynb #bdcf56d4
 def thirds(depth: int) -> dict[str, range]:
@@ -89,7 +100,8 @@ def thirds(depth: int) -> dict[str, range]:
 
 def layer_names(depth: int) -> tuple[str, ...]:
     "Every layer of a text encoder with so many blocks; the last name is the default."
-    ends = (("last4-mean",) if depth >= 4 else ()) + ("last-mean",) + (("last4",) if depth >= 4 else ()) + ("last",)
+    ends = (("last4-mean",) if depth >= 4 else ()) + ("last-mean",) + (("last4",) if depth >= 4
+        else ()) + ("last",)
     return (*(f"hidden{i}" for i in range(depth + 1)), *(thirds(depth) if depth >= 3 else ()), *ends)
 
 def pool_states(states: Sequence[Tensor], # (N, T, d) after the embeddings and after each block
@@ -98,8 +110,10 @@ def pool_states(states: Sequence[Tensor], # (N, T, d) after the embeddings and a
           ) -> Tensor:               # (N, d); for a third of the layers (N, layers*d)
     "The vectors that a layer's name stands for."
     name = layer.removesuffix("-mean")
-    if name in ("low", "mid", "high"): return torch.cat([states[i][:, 0] for i in thirds(len(states) - 1)[name]], 1)
-    x = torch.stack(tuple(states[-4:])).mean(0) if name == "last4" else states[-1 if name == "last" else int(name.removeprefix("hidden"))]
+    if name in ("low", "mid", "high"):
+        return torch.cat([states[i][:, 0] for i in thirds(len(states) - 1)[name]], 1)
+    x = (torch.stack(tuple(states[-4:])).mean(0) if name == "last4"
+         else states[-1 if name == "last" else int(name.removeprefix("hidden"))])
     if name == layer: return x[:, 0]
     m = mask[..., None].to(x)
     return (x*m).sum(1)/m.sum(1)
@@ -112,7 +126,8 @@ def padded(rows: Sequence[dict],   # from `Tokens`
            device="cpu") -> dict[str, Tensor]: # (N, T) each
     "Rows of different lengths as one rectangle; the attention mask is 0 on what was filled in."
     fill = {"input_ids": filler}
-    return {k: pad_sequence([torch.tensor(r[k]) for r in rows], True, fill.get(k, 0)).to(device) for k in rows[0]}
+    return {k: pad_sequence([torch.tensor(r[k]) for r in rows], True, fill.get(k, 0)).to(device)
+            for k in rows[0]}
 
 def runs(lengths: Sequence[int], # tokens per text, longest first
          most: int = RUN) -> list[range]: # positions
@@ -146,7 +161,8 @@ class TextEncoder(Encoder):
     def encode(self, items: Sequence,            # N strings, or (query, text) pairs of strings
                layer: str | None = None,         # a name from `layers`; None for the last
               ) -> Tensor:                       # (N, d) float32
-        "One vector per text, whatever else is in the list; raises InputError on what is no text or an unknown layer."
+        """One vector per text, whatever else is in the list; raises InputError on what is no text or an
+        unknown layer."""
         layer = layer or self.layers[-1]
         if layer not in self.layers: raise unknown(f"layer of {self.name}", layer, self.layers)
         rows = self.prepare(items)
@@ -166,17 +182,22 @@ class TextEncoder(Encoder):
     def notes(self, items: Sequence) -> tuple[str, ...]:
         "What a reader of these texts' scores should know: how many of them were cut."
         lost = self.prepare.too_long(items)
-        return (f"{len(lost)} of {len(items)} texts have more than {self.prepare.length} tokens and were cut",) if lost else ()
+        return ((f"{len(lost)} of {len(items)} texts have more than "
+                 f"{self.prepare.length} tokens and were cut",) if lost else ())
 
 # %% ../../nbs/encoders/060_text.ipynb #41bf1a7e
 def package_place(card: Card) -> Place: # of weights that come inside a Python package
-    "Where a package keeps its weights, found without importing it; raises InputError where it is missing, incomplete or changed."
+    """Where a package keeps its weights, found without importing it; raises InputError where it is missing,
+    incomplete or changed."""
     module, path = card.where.partition("/")[0], package_folder(card)
-    if path is None: raise MissingWeights(f"weights {card.name} come in a package of their own; run: {card.command}", [card])
+    if path is None:
+        raise MissingWeights(f"weights {card.name} come in a package of their own; run: {card.command}",
+                             [card])
     lost = [f for f in card.files if not (path/f).is_file()]
     if lost: raise InputError(f"package {module} lacks {', '.join(lost)}; reinstall it: {card.command}")
     if file_sha256(path/card.files[-1]) != card.sha256:
-        raise InputError(f"{card.files[-1]} of package {module} does not have the sha256 of {card.name}; reinstall it: {card.command}")
+        raise InputError(f"{card.files[-1]} of package {module} does not have the sha256 of {card.name}; "
+                         f"reinstall it: {card.command}")
     return Place(path, card.sha256[:12], card.name)
 
 def text_place(weights: str | Path) -> Place: # card, folder, or organization/model@commit
@@ -185,55 +206,79 @@ def text_place(weights: str | Path) -> Place: # card, folder, or organization/mo
     return package_place(card) if card else resolve(weights)
 
 # %% ../../nbs/encoders/060_text.ipynb #9b9501c4
-FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "albert", "xlm-roberta", "camembert", "deberta", "deberta-v2", "modernbert")
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
+FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "albert", "xlm-roberta", "camembert",
+          "deberta", "deberta-v2", "modernbert")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model",
+                "spm.model")
 
 def text_config(place: Place): # transformers' configuration
     "The configuration of a folder; raises InputError where it is missing, broken, or not of the BERT family."
     import transformers
-    if not (place.path/"config.json").is_file(): raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")
+    if not (place.path/"config.json").is_file():
+        raise InputError(f"{place.path.name}: no config.json; expected a folder written by save_pretrained")
     try: kind = json.loads((place.path/"config.json").read_text()).get("model_type")
-    except (ValueError, AttributeError) as error: raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
-    if kind not in FAMILY: raise InputError(f"{place.path.name} holds a {kind!r} model, none of the BERT family: {', '.join(FAMILY)}")
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"{place.path.name}/config.json is not JSON: {error}") from error
+    if kind not in FAMILY:
+        raise InputError(f"{place.path.name} holds a {kind!r} model, "
+                         f"none of the BERT family: {', '.join(FAMILY)}")
     return transformers.AutoConfig.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
 
 def text_tokens(place: Place, config, length: int | None, pairs: bool | None) -> Tokens:
-    "A folder's tokenizer; raises InputError where there is none, where it is another model's, or where `length` does not fit."
+    """A folder's tokenizer; raises InputError where there is none, where it is another model's, or where
+    `length` does not fit."""
     import transformers
     if not any((place.path/f).is_file() for f in VOCABULARIES):
-        raise InputError(f"{place.name} has no tokenizer: none of {', '.join(VOCABULARIES)}; every word would be unknown")
-    with loading(place, "the tokenizer"): tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True, trust_remote_code=False)
-    if length is not None and not isinstance(length, int): raise InputError(f"{place.name}: length is a number of tokens, not {length!r}")
+        raise InputError(f"{place.name} has no tokenizer: none of {', '.join(VOCABULARIES)}; "
+                         "every word would be unknown")
+    with loading(place, "the tokenizer"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True,
+                                                               trust_remote_code=False)
+    if length is not None and not isinstance(length, int):
+        raise InputError(f"{place.name}: length is a number of tokens, not {length!r}")
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
-        raise InputError(f"{place.name}: the tokenizer has {len(tokenizer)} tokens and the network {config.vocab_size}; it belongs to another model")
+        raise InputError(f"{place.name}: the tokenizer has {len(tokenizer)} tokens and the network "
+                         f"{config.vocab_size}; it belongs to another model")
     if tokenizer.pad_token_id is None: raise InputError(f"{place.name}: the tokenizer has no padding token")
-    before = config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet") else 0
-    room, least = min(config.max_position_embeddings - before, tokenizer.model_max_length), tokenizer.num_special_tokens_to_add(pair=True) + 2
-    if length is not None and not least <= length <= room: raise InputError(f"{place.name} takes length from {least} to {room} tokens, not {length}")
+    before = (config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")
+              else 0)
+    room = min(config.max_position_embeddings - before, tokenizer.model_max_length)
+    least = tokenizer.num_special_tokens_to_add(pair=True) + 2
+    if length is not None and not least <= length <= room:
+        raise InputError(f"{place.name} takes length from {least} to {room} tokens, not {length}")
     keys = Tokens.keys if getattr(config, "type_vocab_size", 2) > 1 else ("input_ids", "attention_mask")
     return Tokens(tokenizer, length or room, fingerprint(tokenizer), pairs, keys)
 
 # %% ../../nbs/encoders/060_text.ipynb #185fbb0e
 def text_network(place: Place, config, untrained: bool = False, seed: int = 0) -> tuple[nn.Module, str]:
-    "The network of a folder and its revision; raises InputError on files that are missing, damaged or do not fit."
+    """The network of a folder and its revision; raises InputError on files that are missing, damaged or do
+    not fit."""
     import transformers
     if untrained:
-        with fixed_seed(seed): net = transformers.AutoModel.from_config(config, trust_remote_code=False).float()
+        with fixed_seed(seed):
+            net = transformers.AutoModel.from_config(config, trust_remote_code=False).float()
         return randomize(net, seed), f"untrained-{seed}-{place.revision}"
-    if not (place.path/"model.safetensors").is_file() and not (place.path/"model.safetensors.index.json").is_file():
+    if (not (place.path/"model.safetensors").is_file()
+        and not (place.path/"model.safetensors.index.json").is_file()):
         raise InputError(f"{place.name} has no model.safetensors; convert the folder with save_pretrained")
-    with fixed_seed(0): net = load_pretrained(transformers.AutoModel, place, config.model_type, ("pooler.",), config=config, dtype=torch.float32)
+    with fixed_seed(0):
+        net = load_pretrained(transformers.AutoModel, place, config.model_type, ("pooler.",), config=config,
+                              dtype=torch.float32)
     return net, place.revision
 
-def bert(weights="roberta-base",           # or "minilm", another card, a folder, organization/model@commit, a TextEncoder to use again
-         untrained: bool = False,          # random weights in the architecture of that folder
-         seed: int = 0,                    # of the random weights
-         length: int | None = None,        # tokens at most; None for all that the model has room for
-         pairs: bool | None = None,        # True: (query, text) pairs only; False: texts alone only; None: either
-        ) -> Encoder:
-    "Features of the BERT family; raises InputError naming the command that brings weights which are not on this machine."
+def bert(
+    # or "minilm", another card, a folder, organization/model@commit, a TextEncoder to use again
+    weights="roberta-base",
+    untrained: bool = False,   # random weights in the architecture of that folder
+    seed: int = 0,             # of the random weights
+    length: int | None = None, # tokens at most; None for all that the model has room for
+    pairs: bool | None = None, # True: (query, text) pairs only; False: texts alone only; None: either
+) -> Encoder:
+    """Features of the BERT family; raises InputError naming the command that brings weights which are not on
+    this machine."""
     if isinstance(weights, TextEncoder):
-        if untrained or length not in (None, weights.prepare.length): raise InputError("an encoder that is used again keeps its weights and length; give their name")
+        if untrained or length not in (None, weights.prepare.length):
+            raise InputError("an encoder that is used again keeps its weights and length; give their name")
         return weights.again(replace(weights.prepare, pairs=pairs))
     place = text_place(weights)
     config = text_config(place)
@@ -250,7 +295,8 @@ def token_states(rows: Sequence[dict],      # from `Tokens`
                  device="cpu",
                  step: Callable = lambda n: None, # hears how many more texts are read
                 ) -> Iterator[tuple[int, Tensor]]: # position in `rows`, (T, d) float32
-    "The vectors of each text's tokens, without those of the padding; texts of like length go through together."
+    """The vectors of each text's tokens, without those of the padding; texts of like length go through
+    together."""
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]["input_ids"]))
     for part in runs([len(rows[i]["input_ids"]) for i in order]):
         batch = [order[k] for k in part]
@@ -269,12 +315,14 @@ def unit_vectors(states: Iterable[tuple[int, Tensor]], # from `token_states`
 
 # %% ../../nbs/encoders/060_text.ipynb #3c56309e
 class TextMemory:
-    "What was read of texts, by a key for each; all of it is forgotten before it would be more than `most` texts."
+    """What was read of texts, by a key for each; all of it is forgotten before it would be more than `most`
+    texts."""
     def __init__(self, most: int | None = None): # None: no bound
         self.most, self.known = most, {}
 
     def unread(self, texts: Mapping) -> dict: # of key -> text, those to be read now
-        "The texts that are not known; all of them, with an empty memory, if together with what is known they are too many."
+        """The texts that are not known; all of them, with an empty memory, if together with what is known
+        they are too many."""
         new = {key: text for key, text in texts.items() if key not in self.known}
         if self.most is None or len(self.known) + len(new) <= self.most: return new
         self.known.clear()
@@ -284,7 +332,8 @@ class TextMemory:
 ONE_PASS = ("last", "last-mean") # what a reader of the last layer's tokens can keep of a whole text
 
 class RememberingEncoder(TextEncoder):
-    "A text encoder that reads a text once, whoever asks for it and in which form; raises InputError as any encoder."
+    """A text encoder that reads a text once, whoever asks for it and in which form; raises InputError as any
+    encoder."""
     def __init__(self, encoder: TextEncoder,
                  layers: Sequence[str] = ONE_PASS, # of whole texts, to keep; all of one width
                  most: int | None = 40_000,        # texts whose layers are kept, None for all
@@ -301,7 +350,8 @@ class RememberingEncoder(TextEncoder):
         return out
 
     def states(self, x: dict[str, Tensor]) -> tuple[Tensor, ...]: # padded batch -> (N, T, d) each
-        "The vectors of all tokens after each block; what is to be kept of the whole texts is kept, if one pass gives it."
+        """The vectors of all tokens after each block; what is to be kept of the whole texts is kept, if one
+        pass gives it."""
         states = super().states(x)
         if self.one_pass:
             lengths = x["attention_mask"].sum(1).tolist()
@@ -323,7 +373,8 @@ class RememberingEncoder(TextEncoder):
 
     @torch.no_grad()
     def encode(self, items: Sequence, layer: str | None = None) -> Tensor: # (N, d) float32
-        "One vector per text, from memory where it is there; raises InputError on what is no text or an unknown layer."
+        """One vector per text, from memory where it is there; raises InputError on what is no text or an
+        unknown layer."""
         layer = layer or self.layers[-1]
         if layer == "last-mean" and layer not in self.kept and self.tokens.most: return self._means(items)
         if layer not in self.kept or not len(items): return super().encode(items, layer)
@@ -351,6 +402,8 @@ class RememberingEncoder(TextEncoder):
         for i, x in states: self.tokens.known[keys[i]] = normalize(x, dim=-1), x.mean(0)
         return [self.tokens.known[tuple(row["input_ids"])][0] for row in rows]
 
-    def _last_states(self, rows: Sequence[dict], step: Callable) -> Iterator[tuple[int, Tensor]]: # as `token_states`
+    # as `token_states`
+    def _last_states(self, rows: Sequence[dict], step: Callable) -> Iterator[tuple[int, Tensor]]:
         device = next(self.net.parameters()).device
-        return token_states(rows, lambda x: self.states(x)[-1], self.prepare.tokenizer.pad_token_id, device, step)
+        return token_states(rows, lambda x: self.states(x)[-1], self.prepare.tokenizer.pad_token_id, device,
+                            step)

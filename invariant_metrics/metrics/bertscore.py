@@ -29,25 +29,30 @@ from ..encoders.weights import PUBLIC
 from .base import Between, metric_factory
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #1164ec2d
-LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5, "bert-base-uncased": 9,
-          "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8, "distilbert-base-uncased": 5, "xlm-roberta-base": 9,
+LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5,
+          "bert-base-uncased": 9, "bert-large-uncased": 18, "bert-base-multilingual-cased": 9,
+          "bert-base-chinese": 8, "distilbert-base-uncased": 5, "xlm-roberta-base": 9,
           "xlm-roberta-large": 17, "deberta-large-mnli": 18, "deberta-xlarge-mnli": 40, "mpnet-base": 8}
 
 def layer_number(weights,           # as for `TokenReader.open`
                  depth: int,        # layers of the network
                  layer: int | None, # what was asked for
                 ) -> int:           # 0 for the embeddings
-    "The layer asked for, else the published one of these weights, else the last; raises InputError where the network has no such layer."
-    if isinstance(weights, TextEncoder): name = next((c.name for c in PUBLIC if weights.revision in (c.revision[:12], c.sha256[:12])), "")
+    """The layer asked for, else the published one of these weights, else the last; raises InputError where
+    the network has no such layer."""
+    if isinstance(weights, TextEncoder):
+        name = next((c.name for c in PUBLIC if weights.revision in (c.revision[:12], c.sha256[:12])), "")
     else: name = Path(str(weights).partition("@")[0]).name
     if layer is None: layer = LAYERS.get(name, depth)
     if not str(layer).isdecimal() or not 0 <= int(layer) <= depth:
-        raise InputError(f"{name or 'the encoder'} has layers 0 to {depth}, not {layer}; name one of them: --layer (layer=)")
+        raise InputError(f"{name or 'the encoder'} has layers 0 to {depth}, not {layer}; "
+                         "name one of them: --layer (layer=)")
     return int(layer)
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #a703db03
 def layer_reader(net: nn.Module, layer: int) -> Callable[[dict], Tensor]: # padded batch -> (N, T, d)
-    "The hidden states after a layer, computed without the layers above where the architecture allows it; weights are shared."
+    """The hidden states after a layer, computed without the layers above where the architecture allows it;
+    weights are shared."""
     depth = net.config.num_hidden_layers
     plain = [name for name, m in net.named_modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
     if len(plain) != 1 or not 0 < layer < depth or net.config.model_type == "modernbert":
@@ -60,9 +65,11 @@ def layer_reader(net: nn.Module, layer: int) -> Callable[[dict], Tensor]: # padd
 # %% ../../nbs/metrics/200_bertscore.ipynb #46192920
 def _located(weights, device: str) -> tuple: # configuration, tokens, revision, loader
     try: place = text_place(weights)
-    except InputError as error: raise InputError(f"{error}; or another model with other numbers: --weights minilm") from error
+    except InputError as error:
+        raise InputError(f"{error}; or another model with other numbers: --weights minilm") from error
     config = text_config(place)
-    return config, text_tokens(place, config, None, False), place.revision, lambda: text_network(place, config)[0].to(device)
+    return config, text_tokens(place, config, None, False), place.revision, lambda: text_network(place,
+        config)[0].to(device)
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #2aed321d
 @dataclass(frozen=True)
@@ -74,14 +81,20 @@ class TokenReader:
     layer: int                           # 0 for the embeddings
     width: int                           # numbers per token
     device: str
-    network: Callable[[], Callable] = field(repr=False, compare=False) # loads on the first call; then a padded batch -> (N, T, d)
-    memory: RememberingEncoder | None = field(default=None, repr=False, compare=False) # reads instead of the network
+    # loads on the first call; then a padded batch -> (N, T, d)
+    network: Callable[[], Callable] = field(repr=False, compare=False)
+    # reads instead of the network
+    memory: RememberingEncoder | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def open(cls, weights="roberta-large",   # card, folder, organization/model@commit, or a TextEncoder, which stays where it is
-             layer: int | None = None,       # None: as in `chosen_layer`
-             device: str = "cpu") -> "TokenReader":
-        "The reader of these weights; raises InputError naming the command that brings weights which are not on this machine."
+    def open(
+        # card, folder, organization/model@commit, or a TextEncoder, which stays where it is
+        cls, weights="roberta-large",
+        layer: int | None = None, # None: as in `chosen_layer`
+        device: str = "cpu",
+    ) -> "TokenReader":
+        """The reader of these weights; raises InputError naming the command that brings weights which are not
+        on this machine."""
         if isinstance(weights, TextEncoder):
             config, device = weights.net.config, next(weights.parameters()).device
             tokens, revision, load = weights.prepare, weights.revision, lambda: weights.net
@@ -89,7 +102,8 @@ class TokenReader:
         layer = layer_number(weights, config.num_hidden_layers, layer)
         memory = weights if isinstance(weights, RememberingEncoder) and layer == weights.depth else None
         network = cache(lambda: layer_reader(load().eval(), layer))
-        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), network, memory)
+        return cls(tokens, revision, config.model_type, layer, config.hidden_size, str(device), network,
+                   memory)
 
     def rows(self, texts: Sequence[str]) -> list[dict[str, list[int]]]: # one per text
         "Token numbers as bert-score makes them; raises InputError on what is no text."
@@ -98,11 +112,14 @@ class TokenReader:
     def spaced(self, texts: Sequence[str]) -> list[str]:
         "Texts without white space at their ends, for RoBERTa with one space before them."
         before = " " if self.kind == "roberta" else ""
-        return [before + t.strip() if isinstance(t, str) and t.strip() else t.strip() if isinstance(t, str) else t for t in texts]
+        return [before + t.strip() if isinstance(t, str) and t.strip() else t.strip() if isinstance(t, str)
+                else t for t in texts]
 
     @torch.no_grad()
-    def vectors(self, rows: Sequence[dict], step: Callable = lambda n: None) -> list[Tensor]: # (T, d) float32 each
-        "Unit vectors of each text's tokens, whatever else is in the list; `step` hears how many texts are done."
+    def vectors(self, rows: Sequence[dict], step: Callable = lambda n: None,
+               ) -> list[Tensor]: # (T, d) float32 each
+        """Unit vectors of each text's tokens, whatever else is in the list; `step` hears how many texts are
+        done."""
         if self.memory is not None: return self.memory.token_vectors(rows, step)
         states = token_states(rows, self.network(), self.tokens.tokenizer.pad_token_id, self.device, step)
         return unit_vectors(states, len(rows))
@@ -111,7 +128,8 @@ class TokenReader:
 def idf_weights(sentences: Iterable[Sequence[int]], # token numbers of each reference, as often as it is used
                 vocabulary: int,                    # size
                ) -> Tensor:                         # (vocabulary,) float32
-    "The inverse document frequency of every token, as bert-score counts it; raises InputError without sentences."
+    """The inverse document frequency of every token, as bert-score counts it; raises InputError without
+    sentences."""
     count, n = Counter(), 0
     for ids in sentences: count.update(set(ids)); n += 1
     if not n: raise InputError("idf needs sentences to count tokens in")
@@ -153,17 +171,19 @@ def match_pairs(pairs: Sequence[tuple[int, int]], # (candidate, reference) by nu
     out = torch.empty(len(pairs), 3)
     for part in runs([longest[k] for k in order], 2*RUN):
         sides = [[pairs[order[k]][side] for k in part] for side in (0, 1)]
-        (c, r), (w_c, w_r), (m_c, m_r) = ([_block(side, x)[0] for side in sides] for x in (vectors, texts.weights, texts.real))
-        out[[order[k] for k in part]] = greedy_match(c @ r.mT, *(x.to(c.device) for x in (w_c, w_r, m_c, m_r))).cpu()
+        (c, r), (w_c, w_r), (m_c, m_r) = ([_block(side, x)[0] for side in sides]
+                                          for x in (vectors, texts.weights, texts.real))
+        out[[order[k] for k in part]] = greedy_match(c @ r.mT,
+                                                     *(x.to(c.device) for x in (w_c, w_r, m_c, m_r))).cpu()
     return out
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #5c57b94c
 HELD = 2**26 # numbers in the vectors of one portion: 256 MB
 
 def pair_batches(pairs: Sequence[tuple[int, int]], # (candidate, reference) by number
-             lengths: Sequence[int],           # tokens of each text
-             most: int,                        # tokens of the texts of one portion; a pair alone may have more
-            ) -> Iterator[list[int]]:          # positions in `pairs`
+                 lengths: Sequence[int],           # tokens of each text
+                 most: int # tokens of the texts of one portion; a pair alone may have more
+                ) -> Iterator[list[int]]: # positions in `pairs`
     "All pairs, those that share a reference together, in portions of so many tokens."
     part, inside, size = [], set(), 0
     for k in sorted(range(len(pairs)), key=lambda k: pairs[k][::-1]):
@@ -174,8 +194,10 @@ def pair_batches(pairs: Sequence[tuple[int, int]], # (candidate, reference) by n
         part.append(k); inside |= new; size += sum(lengths[i] for i in new)
     if part: yield part
 
-def score_pairs(reader: TokenReader, pairs: Sequence[tuple[int, int]], texts: TokenTexts) -> Tensor: # (pairs, 3)
-    "Precision, recall and F of each pair; every text is encoded once and its vectors are dropped after their last use."
+def score_pairs(reader: TokenReader, pairs: Sequence[tuple[int, int]], texts: TokenTexts,
+               ) -> Tensor: # (pairs, 3)
+    """Precision, recall and F of each pair; every text is encoded once and its vectors are dropped after
+    their last use."""
     parts = list(pair_batches(pairs, [len(r["input_ids"]) for r in texts.rows], max(1, HELD//reader.width)))
     needed = [{i for k in part for i in pairs[k]} for part in parts]
     last = {i: n for n, used in enumerate(needed) for i in used}
@@ -192,18 +214,25 @@ def score_pairs(reader: TokenReader, pairs: Sequence[tuple[int, int]], texts: To
 def read_baseline(path: str | Path, # lines LAYER,P,R,F
                   layer: int,
                  ) -> Tensor:       # (3,) float32
-    "The baselines of a layer; raises InputError on another kind of file, on values of 1 or more, or where the layer is not in it."
+    """The baselines of a layer; raises InputError on another kind of file, on values of 1 or more, or where
+    the layer is not in it."""
     import csv
     try: lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError) as error: raise InputError(f"cannot read baseline {path}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read baseline {path}: {error}") from error
     name = Path(path).name
     try: known = {int(line["LAYER"]): [float(line[k]) for k in "PRF"] for line in lines}
-    except (KeyError, TypeError, ValueError) as error: raise InputError(f"{name} is no baseline; expected the columns LAYER,P,R,F") from error
-    if layer not in known: raise InputError(f"{name} has no layer {layer}; it has {', '.join(map(str, sorted(known))) or 'none'}")
-    if not all(b < 1 for b in known[layer]): raise InputError(f"{name}: baselines must be below 1, and layer {layer} has {known[layer]}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{name} is no baseline; expected the columns LAYER,P,R,F") from error
+    if layer not in known:
+        raise InputError(f"{name} has no layer {layer}; "
+                         f"it has {', '.join(map(str, sorted(known))) or 'none'}")
+    if not all(b < 1 for b in known[layer]):
+        raise InputError(f"{name}: baselines must be below 1, and layer {layer} has {known[layer]}")
     return torch.tensor(known[layer])
 
-REFERENCES = {"maxima": lambda x: x.amax(0), "best-f": lambda x: x[x[:, 2].argmax()]} # (references, 3) -> (3,)
+# (references, 3) -> (3,)
+REFERENCES = {"maxima": lambda x: x.amax(0), "best-f": lambda x: x[x[:, 2].argmax()]}
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #48d87998
 class BertScores(NamedTuple):
@@ -214,31 +243,38 @@ class BertScores(NamedTuple):
 def _counted(what: str, pred: int, refs: int) -> tuple[str, ...]:
     return (f"{pred} texts and {refs} references {what}",) if pred or refs else ()
 
-def _weigh(reader: TokenReader, rows: list[dict], uses: Sequence[int], idf, special: str) -> TokenTexts: # uses: numbers of references, with repeats
+# uses: numbers of references, with repeats
+def _weigh(reader: TokenReader, rows: list[dict], uses: Sequence[int], idf, special: str) -> TokenTexts:
     tokenizer, ids = reader.tokens.tokenizer, [torch.tensor(r["input_ids"]) for r in rows]
     marks = torch.tensor([tokenizer.cls_token_id, tokenizer.sep_token_id])
     weight = torch.ones(max(tokenizer.get_vocab().values()) + 1)
     if idf is True: weight = idf_weights((rows[i]["input_ids"] for i in uses), len(weight))
     elif idf is not False: weight = idf_weights((r["input_ids"] for r in reader.rows(idf)), len(weight))
     weight[marks] = 0
-    real = [torch.ones(len(x), dtype=torch.bool) if special == "bert_score" else ~torch.isin(x, marks) for x in ids]
+    real = [torch.ones(len(x), dtype=torch.bool) if special == "bert_score" else ~torch.isin(x, marks)
+            for x in ids]
     return TokenTexts(rows, [weight[x] for x in ids], real)
 
-def _notes(reader: TokenReader, names: list[str], texts: TokenTexts, pred: list[int], refs: list[int], idf) -> tuple[str, ...]:
+def _notes(reader: TokenReader, names: list[str], texts: TokenTexts, pred: list[int],
+           refs: list[int], idf) -> tuple[str, ...]:
     long = set(reader.tokens.too_long(reader.spaced(names)))
     marks = {reader.tokens.tokenizer.cls_token_id, reader.tokens.tokenizer.sep_token_id}
     empty = {i for i, r in enumerate(texts.rows) if marks.issuperset(r["input_ids"])}
     light = {i for i, w in enumerate(texts.weights) if not w.any()} - empty
-    cases = {f"have more than {reader.tokens.length} tokens and were cut": long, "are empty; their scores are 0 (before rescaling)": empty,
+    cases = {f"have more than {reader.tokens.length} tokens and were cut": long,
+             "are empty; their scores are 0 (before rescaling)": empty,
              "have no token that idf gives weight; their scores are 0 (before rescaling)": light}
-    return tuple(note for what, which in cases.items() for note in _counted(what, sum(i in which for i in pred), sum(i in which for i in refs)))
+    return tuple(note for what, which in cases.items()
+                 for note in _counted(what, sum(i in which for i in pred), sum(i in which for i in refs)))
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #659ddadb
 def check_options(idf, special: str, references: str) -> None: # of `bert_scores`
     "Raises InputError on options that BERTScore does not have."
-    if special not in ("bert_score", "none"): raise unknown("choice of special tokens", special, ["bert_score", "none"])
+    if special not in ("bert_score", "none"):
+        raise unknown("choice of special tokens", special, ["bert_score", "none"])
     if references not in REFERENCES: raise unknown("way with references", references, REFERENCES)
-    if isinstance(idf, (str, int)) and not isinstance(idf, bool): raise InputError(f"idf takes true, false or (in Python) a list of sentences, not {idf!r}")
+    if isinstance(idf, (str, int)) and not isinstance(idf, bool):
+        raise InputError(f"idf takes true, false or (in Python) a list of sentences, not {idf!r}")
 
 def bert_scores(pred: Sequence[str],             # (N,) candidates
                 target: Sequence,                # (N,) a reference each, or several
@@ -248,7 +284,8 @@ def bert_scores(pred: Sequence[str],             # (N,) candidates
                 references: str = "maxima",      # or "best-f"
                 baseline: Tensor | None = None,  # (3,) from `read_baseline`
                ) -> BertScores:
-    "BERTScore of each item (Zhang et al. 2020); raises InputError on what is no list of texts, on other options, or where idf weighs nothing."
+    """BERTScore of each item (Zhang et al. 2020); raises InputError on what is no list of texts, on other
+    options, or where idf weighs nothing."""
     check_options(idf, special, references)
     pred, groups = check_sides(pred, target)
     number = {}
@@ -257,8 +294,10 @@ def bert_scores(pred: Sequence[str],             # (N,) candidates
     uses = [r for group in refs for r in group]
     texts = _weigh(reader, reader.rows(list(number)), uses, idf, special)
     if idf is not False and not any(texts.weights[i].any() for i in uses):
-        raise InputError("idf weighs every token of the references 0: it needs several references that differ")
-    values = torch.stack([REFERENCES[references](x) for x in score_pairs(reader, pairs, texts).split([len(g) for g in refs])])
+        raise InputError("idf weighs every token of the references 0: "
+                         "it needs several references that differ")
+    values = torch.stack([REFERENCES[references](x)
+                          for x in score_pairs(reader, pairs, texts).split([len(g) for g in refs])])
     notes = _notes(reader, list(number), texts, [number[p] for p in pred], uses, idf)
     return BertScores(values if baseline is None else (values - baseline)/(1 - baseline), notes)
 
@@ -266,29 +305,39 @@ def bert_scores(pred: Sequence[str],             # (N,) candidates
 _CARD = dict(range="[-1, 1], raw values in practice in [0, 1]", inputs="texts", target="references",
              weights="roberta-large, minilm, or a folder", cite="Zhang et al. 2020")
 
-def _parts(metric: str, column: int, weights, layer, idf, special: str, references: str, baseline, device: str) -> dict:
+def _parts(metric: str, column: int, weights, layer, idf, special: str, references: str, baseline,
+           device: str) -> dict:
     check_options(idf, special, references)
     reader = TokenReader.open(weights, layer, device)
     fixed = None if baseline is None else read_baseline(baseline, reader.layer)
-    parts = dict(encoder="bert", weights=reader.revision, layer=f"hidden{reader.layer}", input=str(reader.tokens),
-                 prefix="space" if reader.kind == "roberta" else "none", special=special, references=references,
-                 idf={True: "references", False: "none"}.get(idf if isinstance(idf, bool) else None) or f"given-{digest(list(idf))[:12]}",
+    parts = dict(encoder="bert", weights=reader.revision, layer=f"hidden{reader.layer}",
+                 input=str(reader.tokens),
+                 prefix="space" if reader.kind == "roberta" else "none", special=special,
+                 references=references,
+                 idf={True: "references", False: "none"}.get(idf if isinstance(idf, bool) else None)
+                 or f"given-{digest(list(idf))[:12]}",
                  baseline="none" if baseline is None else file_sha256(baseline)[:12])
     options = dict(idf=idf, special=special, references=references, baseline=fixed)
-    return dict(corpus=idf is True, phi=lambda pred, target, source=None: bert_scores(pred, target, reader, **options),
-                phi_key="|".join(["bertscore", *parts.values(), reader.device]), compare=lambda found: found.values[:, column].double(),
-                notes=lambda found: found.notes, signature=Signature.of(metric=metric, **parts, dtype="float32"))
+    return dict(corpus=idf is True, phi=lambda pred, target, source=None: bert_scores(pred, target, reader,
+        **options), phi_key="|".join(["bertscore", *parts.values(), reader.device]),
+                compare=lambda found: found.values[:, column].double(), notes=lambda found: found.notes,
+                signature=Signature.of(metric=metric, **parts, dtype="float32"))
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #7dbeeb3f
 def _registered(metric: str, column: int, measures: str) -> Callable:
-    def build(weights="roberta-large",          # card, folder, organization/model@commit, or a TextEncoder
-              layer: Annotated[int | None, Between(0, 1000)] = None, # None: the published one where there is one, else the last
-              idf: bool | Sequence[str] = False, # True: from the references of the run; or the sentences to count in
-              special: str = "bert_score",      # or "none"
-              references: str = "maxima",       # or "best-f"
-              baseline: str | None = None,      # file with the columns LAYER,P,R,F; None: raw values
-              device: str = "cpu") -> dict:
-        "A column of BERTScore; raises InputError where the weights are missing, or on a layer the network or the baseline file has not."
+    def build(
+        weights="roberta-large",     # card, folder, organization/model@commit, or a TextEncoder
+        # None: the published one where there is one, else the last
+        layer: Annotated[int | None, Between(0, 1000)] = None,
+        # True: from the references of the run; or the sentences to count in
+        idf: bool | Sequence[str] = False,
+        special: str = "bert_score", # or "none"
+        references: str = "maxima",  # or "best-f"
+        baseline: str | None = None, # file with the columns LAYER,P,R,F; None: raw values
+        device: str = "cpu",
+    ) -> dict:
+        """A column of BERTScore; raises InputError where the weights are missing, or on a layer the network
+        or the baseline file has not."""
         return _parts(metric, column, weights, layer, idf, special, references, baseline, device)
     return metric_factory(metric, "paired", True, measures=measures, **_CARD)(build)
 

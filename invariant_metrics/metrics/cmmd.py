@@ -18,7 +18,8 @@ from ..core import InputError, Signature
 from .base import Estimate, encoder_rows, metric_factory
 from .estimate import refuse_shared
 from .gaussian import GaussianStats, add_product, mirror_lower
-from .kernel import PairSums, Polynomial, RBF, kernel_tiles, pair_blocks, row_lengths, unit_rows
+from .kernel import (PairSums, Polynomial, RBF, kernel_tiles, pair_blocks,
+                                              row_lengths, unit_rows)
 from .mmd import pair_estimate, mmd2, mmd_estimate, mmd_replicates
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #b81afce7
@@ -36,10 +37,12 @@ def unit_moments(x: Tensor,                     # (N, d) features; scaled to len
                  weights: Tensor | None = None, # (N,) multiplicities
                  where: str = "features",       # for messages
                 ) -> UnitMoments:
-    "Moments of the unit vectors of features, in one pass; raises InputError on zero rows and rows that are not finite."
+    """Moments of the unit vectors of features, in one pass; raises InputError on zero rows and rows that are
+    not finite."""
     x, n = x.detach(), len(x) if weights is None else float(weights.sum())
     if n < 2: raise InputError(f"CMMD needs two items in each set, found {n:g}")
-    mean, second = (torch.zeros(*shape, dtype=torch.float64, device=x.device) for shape in ((x.shape[1],), (x.shape[1], x.shape[1])))
+    mean, second = (torch.zeros(*shape, dtype=torch.float64, device=x.device)
+                    for shape in ((x.shape[1],), (x.shape[1], x.shape[1])))
     for start in range(0, len(x), 2048):
         try: z = unit_rows(x[start:start + 2048])
         except InputError: row_lengths(x, where); unit_rows(x, where); raise
@@ -52,17 +55,21 @@ def unit_moments(x: Tensor,                     # (N, d) features; scaled to len
 def moments_of_stats(stats: GaussianStats, # of unit vectors
                     ) -> UnitMoments:
     "Moments from streamed statistics; raises InputError where they are not of unit vectors."
-    if stats.n is None: raise InputError("CMMD needs statistics that say how many items they hold; this file has only mu and sigma")
+    if stats.n is None:
+        raise InputError("CMMD needs statistics that say how many items they hold; "
+                         "this file has only mu and sigma")
     if stats.n < 2: raise InputError(f"CMMD needs two items in each set, found {stats.n}")
     second = stats.cov*((stats.n - 1)/stats.n) + torch.outer(stats.mean, stats.mean)
     if abs(size := float(second.trace()) - 1) > 1e-5:
-        raise InputError(f"CMMD needs statistics of unit vectors; theirs have a mean square length of {1 + size:.6g}; stream unit(rows)")
+        raise InputError("CMMD needs statistics of unit vectors; theirs have a mean square length of "
+                         f"{1 + size:.6g}; stream unit(rows)")
     return UnitMoments(stats.n, stats.mean, second)
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #c1158cf4
 def _truncated(s): return math.exp(-C)*(C*s + C**2/2*s**2) # q: the two orders that are kept
 
-def _inside(p: UnitMoments) -> float: return math.exp(-C)*(C*float(p.mean.square().sum()) + C**2/2*float(p.second.square().sum()))
+def _inside(p: UnitMoments) -> float:
+    return math.exp(-C)*(C*float(p.mean.square().sum()) + C**2/2*float(p.second.square().sum()))
 
 def moment_value(p: UnitMoments, q: UnitMoments) -> float:
     "The two leading orders of CMMD: never negative, 0 on equal moments."
@@ -83,7 +90,8 @@ def _third(p: UnitMoments, a: Tensor) -> float: # bound on the norm of the third
     return max(float((moved @ moved).norm())**0.5*fourth, 0.0)**0.5
 
 def moment_bound(p: UnitMoments, q: UnitMoments) -> float: # >= 0
-    "How much the biased CMMD can exceed `moment_value`, whatever the features: a bound from the same moments."
+    """How much the biased CMMD can exceed `moment_value`, whatever the features: a bound from the same
+    moments."""
     a, gap = (p.mean + q.mean)/2, p.mean - q.mean
     all_orders = (float(p.second.norm()) + float(q.second.norm()))**2
     moved = (p.second - q.second - torch.outer(a, gap) - torch.outer(gap, a)).norm()
@@ -104,15 +112,18 @@ def cmmd_moments(a,                              # (N, d) features, or GaussianS
                  weights: Tensor | None = None,  # (N,) multiplicities of a
                  weights_b: Tensor | None = None, # (M,)
                 ) -> MomentForm:
-    "CMMD to second order with the bound of its error, in N·d² operations (Jayasumana et al. 2024 for CMMD itself)."
+    """CMMD to second order with the bound of its error, in N·d² operations (Jayasumana et al. 2024 for CMMD
+    itself)."""
     p, q = _both_moments(a, b, weights, weights_b)
     return MomentForm(moment_value(p, q), moment_bound(p, q), moment_corrected(p, q))
 
 def _both_moments(a, b, weights=None, weights_b=None) -> tuple[UnitMoments, UnitMoments]:
     widths = [z.width if isinstance(z, GaussianStats) else z.shape[-1] for z in (a, b)]
     if widths[0] != widths[1]:
-        raise InputError(f"features of different widths: {widths[0]} against {widths[1]}; use one encoder and layer for both")
-    one = lambda z, w, where: moments_of_stats(z) if isinstance(z, GaussianStats) else unit_moments(z, w, where)
+        raise InputError(f"features of different widths: {widths[0]} against {widths[1]}; "
+                         "use one encoder and layer for both")
+    one = lambda z, w, where: moments_of_stats(z) if isinstance(z, GaussianStats) else unit_moments(z, w,
+        where)
     return one(a, weights, "first set"), one(b, weights_b, "second set")
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #d1a1d3fc
@@ -120,7 +131,8 @@ def _both_moments(a, b, weights=None, weights_b=None) -> tuple[UnitMoments, Unit
 class _Rest: # what two orders leave of CMMD's kernel, as a kernel for `kernel_tiles`
     dtype: torch.dtype = torch.float32
 
-    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: return 1/length, torch.ones_like(length)
+    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]:
+        return 1/length, torch.ones_like(length)
 
     def tile_(self, s: Tensor, left: Tensor, right: Tensor) -> Tensor:
         series = (s*(C/4)).add_(1)
@@ -130,7 +142,8 @@ class _Rest: # what two orders leave of CMMD's kernel, as a kernel for `kernel_t
 
 def _rest(s): return math.exp(-C)*C**3/6*s**3*(1 + C*s/4)
 
-def _rest_sums(a: Tensor, b: Tensor, tile: int) -> tuple[float, float, float]: # over all pairs inside a, inside b, across
+# over all pairs inside a, inside b, across
+def _rest_sums(a: Tensor, b: Tensor, tile: int) -> tuple[float, float, float]:
     if a is b or torch.equal(a, b): # equal in every bit: one sum, so that their difference is 0
         return (_rest_sums(a, b[:0], tile)[0],)*3
     kernel = _Rest(torch.float32 if a.device.type == "cpu" else torch.float64)
@@ -150,8 +163,10 @@ def cmmd_distance(a: Tensor,                       # (N, d) features
                   *, unbiased: bool = False,       # leave out pairs of an item with itself
                   tile: int = 1024,
                  ) -> float:
-    "CMMD as published, or unbiased, to about 1e-9 (Jayasumana et al. 2024); raises InputError below two items and on zero vectors."
-    if weights is not None or weights_b is not None or a.ndim != 2 or a.shape[1:] != b.shape[1:] or _few(a, b):
+    """CMMD as published, or unbiased, to about 1e-9 (Jayasumana et al. 2024); raises InputError below two
+    items and on zero vectors."""
+    if (weights is not None or weights_b is not None or a.ndim != 2 or a.shape[1:] != b.shape[1:]
+        or _few(a, b)):
         return mmd2(a, b, weights, weights_b, kernel=RBF(SIGMA), unbiased=unbiased, scale=SCALE, tile=tile)
     return _value(*_both_moments(a, b), _rest_sums(a, b, tile), unbiased)
 
@@ -159,20 +174,27 @@ def _value(p: UnitMoments, q: UnitMoments, rest: tuple, unbiased: bool) -> float
     if unbiased: return moment_corrected(p, q) + _rest_unbiased(*rest, p.n, q.n)
     return moment_value(p, q) + SCALE*(rest[0]/p.n**2 + rest[1]/q.n**2 - 2*rest[2]/(p.n*q.n))
 
-def _rest_unbiased(xx, yy, xy, n, m, own: float | None = None) -> float: # own: sum over matched pairs, which are left out
+# own: sum over matched pairs, which are left out
+def _rest_unbiased(xx, yy, xy, n, m, own: float | None = None) -> float:
     across = xy/(n*m) if own is None else (xy - own)/(n*(n - 1))
     return SCALE*((xx - n*_rest(1.0))/(n*(n - 1)) + (yy - m*_rest(1.0))/(m*(m - 1)) - 2*across)
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #f6a36aae
-def _moment_sums(a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments, matched: bool) -> PairSums: # to second order
+# to second order
+def _moment_sums(a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments, matched: bool) -> PairSums:
     def rows(z, at: UnitMoments): # (N,) sum of the truncated kernel over the whole other set
         parts = [unit_rows(part) for part in z.split(2048)]
-        return at.n*math.exp(-C)*torch.cat([C*(u @ at.mean) + C**2/2*((u @ at.second)*u).sum(1) for u in parts])
-    own = _truncated(_own_products(a, b)) if matched else torch.zeros((), dtype=torch.float64, device=a.device)
+        return at.n*math.exp(-C)*torch.cat([C*(u @ at.mean) + C**2/2*((u @ at.second)*u).sum(1)
+                                            for u in parts])
+    own = (_truncated(_own_products(a, b)) if matched
+           else torch.zeros((), dtype=torch.float64, device=a.device))
     one, n, m, less = _truncated(1), len(a), len(b), int(matched)
-    x, y = torch.stack([rows(a, p) - one, rows(a, q) - own], 1), torch.stack([rows(b, p) - own, rows(b, q) - one], 1)
-    count = lambda size, inside, across: torch.tensor([[inside, across]], dtype=torch.float64, device=a.device).expand(size, 2)
-    left = torch.tensor([[n*one, float(own.sum())], [float(own.sum()), m*one]], dtype=torch.float64, device=a.device)
+    x = torch.stack([rows(a, p) - one, rows(a, q) - own], 1)
+    y = torch.stack([rows(b, p) - own, rows(b, q) - one], 1)
+    count = lambda size, inside, across: torch.tensor([[inside, across]], dtype=torch.float64,
+                                                      device=a.device).expand(size, 2)
+    left = torch.tensor([[n*one, float(own.sum())], [float(own.sum()), m*one]], dtype=torch.float64,
+                        device=a.device)
     return PairSums(x, y, count(n, n - 1, m - less), count(m, n - less, m - 1), left, left.diagonal(), None)
 
 def _own_products(a: Tensor, b: Tensor) -> Tensor: # (N,) inner products of matched unit vectors
@@ -189,7 +211,8 @@ def cmmd_estimate(a: Tensor,                      # (N, d) features
                  ) -> Estimate:
     "CMMD with what an interval needs; raises InputError below two items or clusters."
     moments = form == "moments"
-    if clusters is not None or a.shape[1:] != b.shape[1:] or (not moments and _few(a, b)) or (matched and len(a) != len(b)):
+    if (clusters is not None or a.shape[1:] != b.shape[1:] or (not moments and _few(a, b))
+        or (matched and len(a) != len(b))):
         settings = _PAIRS if moments else dict(kernel=RBF(SIGMA), scale=SCALE)
         found = mmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, **settings)
         return replace(found, notes=(*_within(*_both_moments(a, b)), *found.notes)) if moments else found
@@ -198,54 +221,72 @@ def cmmd_estimate(a: Tensor,                      # (N, d) features
     if moments: return refuse_shared(replace(found, value=moment_value(p, q), notes=_within(p, q)), matched)
     return refuse_shared(_with_rest(found, a, b, p, q, matched, unbiased), matched)
 
-def _within(p: UnitMoments, q: UnitMoments) -> tuple[str]: return (f"CMMD lies above this value by at most {moment_bound(p, q):.1e}",)
+def _within(p: UnitMoments, q: UnitMoments) -> tuple[str]:
+    return (f"CMMD lies above this value by at most {moment_bound(p, q):.1e}",)
 
-def _with_rest(found: Estimate, a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments, matched: bool, unbiased: bool) -> Estimate:
+def _with_rest(found: Estimate, a: Tensor, b: Tensor, p: UnitMoments, q: UnitMoments,
+               matched: bool, unbiased: bool) -> Estimate:
     rest, own = _rest_sums(a, b, 1024), float(_rest(_own_products(a, b)).sum()) if matched else None
-    corrected = None if found.corrected is None else found.corrected + _rest_unbiased(*rest, len(a), len(b), own)
+    corrected = (None if found.corrected is None
+                 else found.corrected + _rest_unbiased(*rest, len(a), len(b), own))
     return replace(found, value=_value(p, q, rest, unbiased), corrected=corrected)
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #b1e759e5
-def _part_variance(stats: GaussianStats, corrected) -> float: # corrected: UnitMoments of the rest of this set -> number
+# corrected: UnitMoments of the rest of this set -> number
+def _part_variance(stats: GaussianStats, corrected) -> float:
     parts, whole = [moments_of_stats(part) for part in stats.parts], moments_of_stats(stats)
     def without(part):
         n = whole.n - part.n
-        return UnitMoments(n, (whole.n*whole.mean - part.n*part.mean)/n, (whole.n*whole.second - part.n*part.second)/n)
+        return UnitMoments(n, (whole.n*whole.mean - part.n*part.mean)/n,
+                           (whole.n*whole.second - part.n*part.second)/n)
     found = torch.tensor([corrected(without(part)) for part in parts], dtype=torch.float64)
     return float((found - found.mean()).square().sum())*(len(parts) - 1)/len(parts)
 
 def cmmd_from_stats(a: GaussianStats, # of unit vectors
                     b: GaussianStats,
                    ) -> Estimate:
-    "The moment form from streamed statistics of unit vectors, with a standard error where both kept parts; raises InputError on others."
+    """The moment form from streamed statistics of unit vectors, with a standard error where both kept parts;
+    raises InputError on others."""
     p, q = _both_moments(a, b)
     value, corrected, notes = moment_value(p, q), moment_corrected(p, q), _within(p, q)
-    if not (a.parts and b.parts): return Estimate(value, corrected, notes=(*notes, "no interval: the statistics kept no random parts"))
-    var = _part_variance(a, lambda rest: moment_corrected(rest, q)), _part_variance(b, lambda rest: moment_corrected(p, rest))
+    if not (a.parts and b.parts):
+        return Estimate(value, corrected, notes=(*notes, "no interval: the statistics kept no random parts"))
+    var = _part_variance(a, lambda rest: moment_corrected(rest, q)), _part_variance(b,
+        lambda rest: moment_corrected(p, rest))
     df = sum(var)**2/max(sum(v**2/(len(z.parts) - 1) for v, z in zip(var, (a, b))), 1e-300)
-    return refuse_shared(Estimate(value, corrected, se=sum(var)**0.5, df=max(df, 1.0), method=f"jackknife-{len(a.parts)}-parts", notes=notes))
+    return refuse_shared(Estimate(value, corrected, se=sum(var)**0.5, df=max(df, 1.0),
+                                  method=f"jackknife-{len(a.parts)}-parts", notes=notes))
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #f385ea24
 _CARD = dict(inputs="images", cite="Jayasumana et al. 2024")
-_PUBLISHED = dict(weights="clip-vit-large-patch14-336, or another encoder's", published="clip-vit-large-patch14-336")
+_PUBLISHED = dict(weights="clip-vit-large-patch14-336, or another encoder's",
+                  published="clip-vit-large-patch14-336")
 
 def _parts(name: str, encoder, layer, device, options: dict, estimator: str, **functions) -> dict:
     rows, parts = encoder_rows(encoder, layer, device, **options)
-    settings = dict(kernel="rbf", sigma=SIGMA, normalized="yes", estimator=estimator, scale=1000, dtype="float64")
+    settings = dict(kernel="rbf", sigma=SIGMA, normalized="yes", estimator=estimator, scale=1000,
+                    dtype="float64")
     return dict(**rows, signature=Signature.of(metric=name, **parts, **settings), **functions)
 
 def _of_rows(unbiased: bool) -> dict: # functions of a metric from rows
     many = partial(mmd_replicates, kernel=RBF(SIGMA), unbiased=unbiased, scale=SCALE)
-    return dict(compare=partial(cmmd_distance, unbiased=unbiased), many=many, estimate=partial(cmmd_estimate, unbiased=unbiased))
+    return dict(compare=partial(cmmd_distance, unbiased=unbiased), many=many,
+                estimate=partial(cmmd_estimate, unbiased=unbiased))
 
-def _moments_compare(a, b, weights=None, weights_b=None) -> float: return moment_value(*_both_moments(a, b, weights, weights_b))
+def _moments_compare(a, b, weights=None, weights_b=None) -> float:
+    return moment_value(*_both_moments(a, b, weights, weights_b))
 
 _FORMS = { # name: (estimator as the signature says it, functions, card)
-    "cmmd": ("biased", _of_rows(False), dict(measures="nearly 10 × the squared distance of mean unit features", range="[0, 40]")),
-    "cmmd-unbiased": ("unbiased", _of_rows(True), dict(measures="as cmmd, without its bias of about 1/n", range="about [0, 40], may be negative")),
-    "cmmd-moments": ("biased-second-order", dict(compare=_moments_compare, many=partial(mmd_replicates, unbiased=False, **_PAIRS),
-                                                 estimate=partial(cmmd_estimate, form="moments"), from_stats=cmmd_from_stats),
-                     dict(measures="cmmd to second order, below it by a bound that is reported", range="[0, 40]"))}
+    "cmmd": ("biased", _of_rows(False),
+             dict(measures="nearly 10 × the squared distance of mean unit features", range="[0, 40]")),
+    "cmmd-unbiased": ("unbiased", _of_rows(True), dict(measures="as cmmd, without its bias of about 1/n",
+                                                       range="about [0, 40], may be negative")),
+    "cmmd-moments": ("biased-second-order",
+                     dict(compare=_moments_compare, many=partial(mmd_replicates, unbiased=False, **_PAIRS),
+                                                 estimate=partial(cmmd_estimate, form="moments"),
+                                                 from_stats=cmmd_from_stats),
+                     dict(measures="cmmd to second order, below it by a bound that is reported",
+                          range="[0, 40]"))}
 
 def _register_cmmd(name: str) -> None:
     estimator, functions, card = _FORMS[name]
@@ -254,12 +295,17 @@ def _register_cmmd(name: str) -> None:
         "CMMD (σ = 10, unit vectors, × 1000) on CLIP, as published; on another encoder under another name."
         return _parts(name, encoder, layer, device, options, estimator, **functions)
 
-    @metric_factory(f"{name}-embedded", "set", higher_is_better=False, **{**card, "measures": f"{card['measures']}, on the package's own encoder"},
+    @metric_factory(f"{name}-embedded", "set", higher_is_better=False,
+                    **{**card, "measures": f"{card['measures']}, on the package's own encoder"},
                     weights="embedded-image", published="embedded-image", **_CARD)
-    def build_embedded(layer: str | None = None, device: str | None = None, encoder="embedded", **options) -> dict:
+    def build_embedded(layer: str | None = None, device: str | None = None, encoder="embedded",
+                       **options) -> dict:
         "The estimator of CMMD on the package's own encoder; raises InputError on another one."
-        told = "embedded" if encoder == "embedded" else encoder.describe(layer)["encoder"] if hasattr(encoder, "describe") else str(encoder)
-        if told not in ("embedded", "unstated"): raise InputError(f"{name}-embedded is defined on the encoder embedded, not {told}; use {name} --encoder {told}")
+        told = ("embedded" if encoder == "embedded" else encoder.describe(layer)["encoder"]
+                if hasattr(encoder, "describe") else str(encoder))
+        if told not in ("embedded", "unstated"):
+            raise InputError(f"{name}-embedded is defined on the encoder embedded, not {told}; "
+                             f"use {name} --encoder {told}")
         return _parts(f"{name}-embedded", encoder, layer, device, options, estimator, **functions)
 
 for _name in _FORMS: _register_cmmd(_name)

@@ -24,23 +24,31 @@ from .base import Between, encoder_rows, metric_factory, pixel_metric, pixels
 # %% ../../nbs/metrics/120_image.ipynb #c56fbd8c
 def check_images(images: Tensor, channels: int | None = None) -> None: # None: any number of them
     "Raises InputError on what is no (N, C, H, W) stack of images with pixels."
-    if not isinstance(images, Tensor): raise InputError(f"images are a tensor (N, {channels or 'C'}, H, W), not {type(images).__name__}")
+    if not isinstance(images, Tensor):
+        raise InputError(f"images are a tensor (N, {channels or 'C'}, H, W), not {type(images).__name__}")
     shape = tuple(images.shape)
-    if len(shape) != 4 or channels not in (None, shape[1]): raise InputError(f"images are (N, {channels or 'C'}, H, W), not {shape}")
-    if 0 in shape[1:]: raise InputError(f"images of {shape[2]} × {shape[3]} pixels and {shape[1]} channels have no area")
+    if len(shape) != 4 or channels not in (None, shape[1]):
+        raise InputError(f"images are (N, {channels or 'C'}, H, W), not {shape}")
+    if 0 in shape[1:]:
+        raise InputError(f"images of {shape[2]} × {shape[3]} pixels and {shape[1]} channels have no area")
 
 def _same_size(pred: Tensor, target: Tensor, channels: int | None = None) -> None:
     for images in (pred, target): check_images(images, channels)
-    if pred.shape[-2:] != target.shape[-2:]: raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against {tuple(target.shape[-2:])}")
-    if pred.shape != target.shape: raise InputError(f"images of different shapes: {tuple(pred.shape)} against {tuple(target.shape)}")
+    if pred.shape[-2:] != target.shape[-2:]:
+        raise InputError(f"images of different sizes: {tuple(pred.shape[-2:])} against "
+                         f"{tuple(target.shape[-2:])}")
+    if pred.shape != target.shape:
+        raise InputError(f"images of different shapes: {tuple(pred.shape)} against {tuple(target.shape)}")
 
-def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str, ...]: # a note where images equal their targets
+# a note where images equal their targets
+def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str, ...]:
     same = int((decibels >= cap).sum())
     says = f"count as {cap:g} dB" if not pooled or same == len(decibels) else "add next to no error"
     return (f"{same} of {len(decibels)} images equal their target, or nearly, and {says}",) if same else ()
 
-@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio", range="[0, 100] dB, 100 for images that are identical, or nearly",
-              settings={"mean": "images"}, notes=_identical, cite="none")
+@pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio",
+              range="[0, 100] dB, 100 for images that are identical, or nearly", settings={"mean": "images"},
+              notes=_identical, cite="none")
 def psnr(pred: Tensor,          # (N, 3, H, W) in [0, 1]
          target: Tensor,        # the same shape
          cap: Annotated[float, Between(1, 1000)] = 100.0,    # dB; the value of identical images
@@ -65,20 +73,23 @@ def decibels(sums: Tensor,       # (R, 2) sums of rows of `squared_errors`, weig
     "PSNR of the mean error, at most `cap`; differentiable."
     return -10*(sums[:, 0]/sums[:, 1]).clamp(min=10**(-cap/10)).log10()
 
-@metric_factory("psnr-pooled", "paired", higher_is_better=True, measures="peak signal-to-noise ratio of the mean error of all images",
-                range="[0, 100] dB, 100 where all images are identical", inputs="images", weights="none", cite="none")
+@metric_factory("psnr-pooled", "paired", higher_is_better=True,
+                measures="peak signal-to-noise ratio of the mean error of all images", range="[0, 100] dB, "
+                "100 where all images are identical", inputs="images", weights="none", cite="none")
 def psnr_pooled(device: str = "cpu", cap: Annotated[float, Between(1, 1000)] = 100.0) -> dict:
     "PSNR of the pooled error; `cap` in dB."
     pool = partial(decibels, cap=cap)
     def notes(rows): return _identical(pool(rows), cap, pooled=True)
-    return dict(phi=partial(pixels, device=device), compare=squared_errors, pool=pool, per_item=pool, notes=notes,
-                signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
+    return dict(phi=partial(pixels, device=device), compare=squared_errors, pool=pool, per_item=pool,
+                notes=notes, signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
 
 # %% ../../nbs/metrics/120_image.ipynb #54e5569e
 STRIPE = 96 # means along one side that a product of matrices takes together
 
-def _band(size: int, sigma: float, like: Tensor) -> Tensor: # (STRIPE, STRIPE + size - 1), row i holds the window that begins at i
-    place = torch.arange(STRIPE + size - 1, device=like.device) - torch.arange(STRIPE, device=like.device)[:, None]
+# (STRIPE, STRIPE + size - 1), row i holds the window that begins at i
+def _band(size: int, sigma: float, like: Tensor) -> Tensor:
+    place = torch.arange(STRIPE + size - 1,
+                         device=like.device) - torch.arange(STRIPE, device=like.device)[:, None]
     window = torch.exp(-(torch.arange(size, device=like.device, dtype=like.dtype) - size//2)**2/(2*sigma**2))
     inside = (place >= 0) & (place < size)
     return torch.where(inside, (window/window.sum())[place.clamp(0, size - 1)], 0)
@@ -93,10 +104,14 @@ def window_means(x: Tensor,            # (N, C, H, W)
     rows = [maps[:, s:s + STRIPE + more] for s in range(0, x.shape[2] - more, STRIPE)]
     maps = torch.cat([torch.bmm(window(part.shape[1]), part) for part in rows], 1)
     columns = [maps[:, :, s:s + STRIPE + more] for s in range(0, x.shape[3] - more, STRIPE)]
-    return torch.cat([torch.bmm(part, window(part.shape[2]).mT) for part in columns], 2).unflatten(0, x.shape[:2])
+    return torch.cat([torch.bmm(part, window(part.shape[2]).mT) for part in columns],
+                     2).unflatten(0, x.shape[:2])
 
 # %% ../../nbs/metrics/120_image.ipynb #e3a9b34b
-def _similarity(product: Tensor, squares: Tensor, spread: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]: # of means; sums of both sides
+# of means; sums of both sides
+def _similarity(
+    product: Tensor, squares: Tensor, spread: Tensor, covariance: Tensor
+) -> tuple[Tensor, Tensor]:
     contrast = (2*covariance + 0.03**2)/(spread + 0.03**2)
     return contrast, contrast*(2*product + 0.01**2)/(squares + 0.01**2)
 
@@ -109,8 +124,9 @@ def similarity_maps(x: Tensor, # (N, C, H, W) float64 in [0, 1]
     product, squares = mean_x*mean_y, mean_x*mean_x + mean_y*mean_y
     return _similarity(product, squares, second - squares, mixed - product)
 
-def window_moments(x: Tensor,            # (N, C, H, W) float64 in [0, 1]
-                  ) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
+def window_moments(
+    x: Tensor, # (N, C, H, W) float64 in [0, 1]
+) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
     "What similarity maps need of one side alone."
     mean, second = window_means(torch.cat([x, x*x])).split(len(x)) if len(x) else [window_means(x)]*2
     square = mean*mean
@@ -129,7 +145,8 @@ LUMA = (0.298936021293775, 0.587043074451121, 0.114020904255103) # of MATLAB's r
 
 def luma(rgb: Tensor, # (N, 3, H, W) in [0, 1]
         ) -> Tensor:  # (N, 1, H, W), float64, whole gray levels over 255
-    "Brightness rounded to 8 bits, on which papers on image quality compute SSIM; raises InputError on other channels."
+    """Brightness rounded to 8 bits, on which papers on image quality compute SSIM; raises InputError on other
+    channels."""
     check_images(rgb)
     if rgb.shape[1] != 3: raise InputError(f"luma is of RGB images, not of {rgb.shape[1]} channels")
     weights = torch.tensor(LUMA, dtype=torch.float64, device=rgb.device).view(3, 1, 1)
@@ -140,10 +157,13 @@ CHANNELS = {"rgb": lambda x: x.double(), "luma": luma}
 def _channels(name: str, rgb: Tensor, least: int, channels: str) -> Tensor: # float64
     check_images(rgb)
     if channels not in CHANNELS: raise unknown(f"channels of {name}", channels, CHANNELS)
-    if min(rgb.shape[-2:]) < least: raise InputError(f"{name} needs sides of {least} pixels at least, not {rgb.shape[-2]} × {rgb.shape[-1]}")
+    if min(rgb.shape[-2:]) < least:
+        raise InputError(f"{name} needs sides of {least} pixels at least, "
+                         f"not {rgb.shape[-2]} × {rgb.shape[-1]}")
     return CHANNELS[channels](rgb)
 
-def _few(x: Tensor) -> int: return max(1, 2**16//x.shape[1:].numel()) # images whose maps stay in the processor's cache
+def _few(x: Tensor) -> int: # images whose maps stay in the processor's cache
+    return max(1, 2**16//x.shape[1:].numel())
 
 def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
     rgb = pixels(rgb, device)
@@ -159,19 +179,23 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
          target: Tensor,         # the same shape
          channels: str = "rgb",  # mean over them; or "luma": brightness in whole gray levels
         ) -> Tensor:             # (N,), 1 for identical images
-    "Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError below 11 pixels."
+    """Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError
+    below 11 pixels."""
     _same_size(pred, target)
     pairs = zip(pred.split(_few(pred)), target.split(_few(pred)))
-    values = [similarity_maps(*(_channels("SSIM", x, 11, channels) for x in pair))[1].flatten(1).mean(1) for pair in pairs]
+    values = [similarity_maps(*(_channels("SSIM", x, 11, channels) for x in pair))[1].flatten(1).mean(1)
+              for pair in pairs]
     return torch.cat(values)
 
-@metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows", range="[-1, 1]", inputs="images",
-                weights="none", cite="Wang et al. 2004")
+@metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows",
+                range="[-1, 1]", inputs="images", weights="none", cite="Wang et al. 2004")
 def ssim_metric(device: str = "cpu", channels: str = "rgb") -> dict:
     "SSIM; `channels` as in `ssim`."
     if channels not in CHANNELS: raise unknown("channels of SSIM", channels, CHANNELS)
-    return dict(phi=partial(_ssim_side, channels=channels, device=device), phi_key=f"window-moments|{channels}|{device}", compare=_ssim_of,
-                signature=Signature.of(metric="ssim", window="gauss-11-1.5", border="inside", channels=channels))
+    return dict(phi=partial(_ssim_side, channels=channels, device=device),
+                phi_key=f"window-moments|{channels}|{device}", compare=_ssim_of,
+                signature=Signature.of(metric="ssim", window="gauss-11-1.5", border="inside",
+                                       channels=channels))
 
 ssim.metric = ssim_metric
 
@@ -184,14 +208,16 @@ def half_size(x: Tensor, # (N, C, H, W)
     h, w = x.shape[-2:]
     return F.avg_pool2d(F.pad(x, (0, w % 2, 0, h % 2), mode="replicate"), 2)
 
-@pixel_metric("ms-ssim", True, measures="local structure at five scales", range="[0, 1] (product), [-1, 1] (sum)",
+@pixel_metric("ms-ssim", True, measures="local structure at five scales",
+              range="[0, 1] (product), [-1, 1] (sum)",
               settings={"window": "gauss-11-1.5", "border": "inside", "scales": 5}, cite="Wang et al. 2003")
 def ms_ssim(pred: Tensor,             # (N, C, H, W) in [0, 1], sides of 161 pixels at least
             target: Tensor,           # the same shape
             channels: str = "rgb",    # as in `ssim`
             combine: str = "product", # of the scales, as in the paper; or "sum", as in some published tables
            ) -> Tensor:               # (N,), 1 for identical images
-    "Structural similarity at five scales of each image (Wang et al. 2003); raises InputError below 161 pixels."
+    """Structural similarity at five scales of each image (Wang et al. 2003); raises InputError below 161
+    pixels."""
     if combine not in ("product", "sum"): raise unknown("combine of ms-ssim", combine, ("product", "sum"))
     _same_size(pred, target)
     x, y = (_channels("MS-SSIM", z, 161, channels) for z in (pred, target))
@@ -224,18 +250,19 @@ def unit_maps(maps: list[Tensor], # (N, C, h, w) each
 def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
                  target: tuple[Tensor, ...], # of the same shapes
                 ) -> Tensor:                 # (N,)
-    "Squared differences of unit maps, averaged over places and summed over stages (Zhang et al. 2018 with unit heads)."
+    """Squared differences of unit maps, averaged over places and summed over stages (Zhang et al. 2018 with
+    unit heads)."""
     return sum((p - t).square().sum(1).mean((1, 2)) for p, t in zip(pred, target, strict=True))
 
 @metric_factory("lpips-embedded", "paired", higher_is_better=False, range="[0, 16]",
-                measures="place-by-place distance of the embedded encoder's feature maps",
-                inputs="images", weights="embedded-image", published="embedded-image", cite="after Zhang et al. 2018")
+                measures="place-by-place distance of the embedded encoder's feature maps", inputs="images",
+                weights="embedded-image", published="embedded-image", cite="after Zhang et al. 2018")
 def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
     net = get_encoder("embedded", device=device, **options)
     parts = net.describe() | {"layer": "maps"}
-    return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()), compare=map_distance,
-                signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
+    return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()),
+                compare=map_distance, signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
 # %% ../../nbs/metrics/120_image.ipynb #4c9e7d79
 def cosine_distance(pred: Tensor,   # (N, d)
@@ -246,8 +273,10 @@ def cosine_distance(pred: Tensor,   # (N, d)
     return (p - t).square().sum(1) / 2
 
 @metric_factory("encoder-distance", "paired", higher_is_better=False, range="[0, 2]",
-                measures="1 − cosine of the embeddings of prediction and target", inputs="images", weights="the encoder's", cite="none")
-def encoder_distance(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
+                measures="1 − cosine of the embeddings of prediction and target", inputs="images",
+                weights="the encoder's", cite="none")
+def encoder_distance(encoder: str = "embedded", layer: str | None = None, device: str = "cpu",
+                     **options) -> dict:
     "Cosine distance of the embeddings of any encoder."
     rows, parts = encoder_rows(encoder, layer, device, **options)
     return dict(**rows, compare=cosine_distance, signature=Signature.of(metric="encoder-distance", **parts))
@@ -267,15 +296,17 @@ def spread_and_lean(channels: Tensor, # (N, 2, H·W)
     "Norm of the deviations plus 0.3 times the norm of the means (Hasler and Süsstrunk 2003)."
     return channels.std(-1, correction=0).norm(dim=-1) + 0.3 * channels.mean(-1).norm(dim=-1)
 
-@pixel_metric("colorfulness", None, kind="single", settings={"channels": "signed"}, measures="amount of color, signed opponent channels",
-              range="[0, ∞), 0 for gray", cite="Hasler and Süsstrunk 2003")
+@pixel_metric("colorfulness", None, kind="single", settings={"channels": "signed"},
+              measures="amount of color, signed opponent channels", range="[0, ∞), 0 for gray",
+              cite="Hasler and Süsstrunk 2003")
 def colorfulness(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
                 ) -> Tensor:     # (N,), 0 for gray, about 30–60 for photographs
     "Hasler and Süsstrunk's (2003) colorfulness of each image."
     return spread_and_lean(opponent_channels(images))
 
 @pixel_metric("colorfulness-abs", None, kind="single", settings={"channels": "absolute"},
-              measures="amount of color, absolute opponent channels", range="[0, ∞), 0 for gray", cite="code of the colorization papers")
+              measures="amount of color, absolute opponent channels", range="[0, ∞), 0 for gray",
+              cite="code of the colorization papers")
 def colorfulness_abs(images: Tensor, # (N, 3, H, W), RGB in [0, 1]
                     ) -> Tensor:     # (N,)
     "Colorfulness of each image with absolute opponent channels, as colorization papers print it."

@@ -43,9 +43,10 @@ class AgreementDesign:
     def signature(self, table: ScoreTable, **more) -> Signature:
         "What shaped the numbers."
         ties = "human-tied-items-left-out,metric-tied-items-at-chance" if self.unit == "within-item" else None
-        return Signature.of(protocol="agreement", statistic=self.statistic.name, unit=self.unit, generalize=self.generalize,
-                            interval="bootstrap-t", reps=self.reps, seed=self.seed, confidence=self.confidence,
-                            **table.counts, missing="none", ties=ties, **more)
+        return Signature.of(protocol="agreement", statistic=self.statistic.name, unit=self.unit,
+                            generalize=self.generalize, interval="bootstrap-t", reps=self.reps,
+                            seed=self.seed, confidence=self.confidence, **table.counts, missing="none",
+                            ties=ties, **more)
 
 # %% ../../nbs/people/060_agreement.ipynb #975114a3
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class MetricAgreement:
     value: np.ndarray               # (M,)
     ci: tuple[Interval, ...]        # (M,)
     chance: float
-    p: np.ndarray                   # (M,) of the hypothesis that the metric agrees no better or worse than chance
-    replicates: np.ndarray          # (M, R) under the draws of the interval; NaN if undefined
+    p: np.ndarray          # (M,) of the hypothesis that the metric agrees no better or worse than chance
+    replicates: np.ndarray # (M, R) under the draws of the interval; NaN if undefined
     signature: Signature
     notes: tuple[str, ...] = ()
 
@@ -64,8 +65,10 @@ class MetricAgreement:
         "A row per metric, best first: metric, value, low, high, chance, p, statistic, unit, generalize, n."
         shaped = dict(self.signature.items)
         low, high = zip(*((c.low, c.high) for c in self.ci))
-        out = pd.DataFrame(dict(metric=self.names, value=self.value, low=low, high=high, chance=self.chance, p=self.p))
-        out = out.assign(statistic=shaped["statistic"], unit=shaped["unit"], generalize=shaped["generalize"], n=int(shaped["rows"]))
+        out = pd.DataFrame(dict(metric=self.names, value=self.value, low=low, high=high, chance=self.chance,
+                                p=self.p))
+        out = out.assign(statistic=shaped["statistic"], unit=shaped["unit"], generalize=shaped["generalize"],
+                         n=int(shaped["rows"]))
         return out.sort_values("value", ascending=False, ignore_index=True)
 
 # %% ../../nbs/people/060_agreement.ipynb #d17d01ff
@@ -87,14 +90,15 @@ def _binomial_p(share: float, n: int) -> float: # of a fair coin; the count is r
 # %% ../../nbs/people/060_agreement.ipynb #275de142
 def _undefined_notes(draws: Draws) -> tuple[str, ...]:
     lost = {side: int((~np.isfinite(part)).any(0).sum()) for side, part in draws.parts.items()}
-    return tuple(f"{lost[side]} of {part.shape[1]} draws of {side} left the statistic undefined and are not used"
-                 for side, part in draws.parts.items() if lost[side])
+    return tuple(f"{lost[side]} of {part.shape[1]} draws of {side} left the statistic "
+                 "undefined and are not used" for side, part in draws.parts.items() if lost[side])
 
 def _unmoved_note(draws: Draws, what: Sequence[str], difference: bool = False) -> tuple[str, ...]:
     if not len(what): return ()
     word = "difference" if difference else "statistic"
-    return (f"no draw of {draws.side} changed the {word} of {few(what)}: intervals and p-values are no surer than "
-            f"{draws.counts[draws.side]} {draws.side} can be (p at least {least_p(draws, difference):.2g})",)
+    return (f"no draw of {draws.side} changed the {word} of {few(what)}: intervals and p-values are no surer "
+            f"than {draws.counts[draws.side]} {draws.side} can be (p at least "
+            f"{least_p(draws, difference):.2g})",)
 
 def metric_agreement(table: ScoreTable, draws: Draws, design: AgreementDesign) -> MetricAgreement:
     "Values, intervals and p-values of all metrics, from their draws."
@@ -104,7 +108,8 @@ def metric_agreement(table: ScoreTable, draws: Draws, design: AgreementDesign) -
     lowest = 0.0 if statistic.name in SHARES else -1.0
     def back(v): return np.tanh(v) if statistic.name in FISHER else np.clip(v, lowest, 1)
     ends = zip(back(value - reach), back(value + reach))
-    ci = [Interval(float(low), float(high), design.confidence, f"bootstrap-t-{design.reps}") for low, high in ends]
+    ci = [Interval(float(low), float(high), design.confidence, f"bootstrap-t-{design.reps}")
+          for low, high in ends]
     p = p_value(value - straighten(statistic, np.array(chance)), error, df)
     fixed = find_unmoved(draws, statistic) # (M,)
     if statistic.form == "choices":
@@ -114,7 +119,8 @@ def metric_agreement(table: ScoreTable, draws: Draws, design: AgreementDesign) -
             p[m] = _binomial_p(draws.full[m], n)
     notes = _undefined_notes(draws) + _unmoved_note(draws, np.array(table.names)[fixed])
     replicates = draws.parts[design.generalize if design.generalize in draws.parts else "items"]
-    return MetricAgreement(table.names, draws.full, tuple(ci), chance, p, replicates, design.signature(table), notes)
+    return MetricAgreement(table.names, draws.full, tuple(ci), chance, p, replicates, design.signature(table),
+                           notes)
 
 # %% ../../nbs/people/060_agreement.ipynb #883179a4
 def agreement(x: np.ndarray | ScoreTable, Y: np.ndarray | None = None, # as for `score_table`, or a table
@@ -136,9 +142,11 @@ def _letter(k: int) -> str: # a … z, A … Z, a1 … Z1, a2 …
 
 def compact_letters(differ: np.ndarray, # (M, M) bool, symmetric: this pair differs significantly
                    ) -> list[str]:      # (M,) letters of each, in the same order
-    "Letters of which two rows share one exactly if they do not differ (Piepho 2004); raises InputError if `differ` is no such table."
+    """Letters of which two rows share one exactly if they do not differ (Piepho 2004); raises InputError if
+    `differ` is no such table."""
     differ = np.asarray(differ, bool)
-    if differ.ndim != 2 or differ.shape != differ.T.shape or (differ != differ.T).any() or differ.diagonal().any():
+    if (differ.ndim != 2 or differ.shape != differ.T.shape or (differ != differ.T).any()
+        or differ.diagonal().any()):
         raise InputError("who differs from whom is a symmetric table of yes and no, with no on its diagonal")
     alike = [frozenset(range(len(differ)))] # a set for each letter
     for first, second in zip(*np.nonzero(np.triu(differ))):
@@ -156,24 +164,30 @@ class MetricComparison:
     "Differences between metrics, with what they are worth."
     frame: pd.DataFrame             # DIFFERENCES: a row per pair, a minus b
     agreed: MetricAgreement         # of the single metrics
-    letters: dict[str, str]         # best metric first: two share a letter exactly if they do not differ; empty if not all pairs were compared
+    # best metric first: two share a letter exactly if they do not differ; empty if not all pairs were
+    # compared
+    letters: dict[str, str]
     signature: Signature
 
-def _copies(table: ScoreTable, a: np.ndarray, b: np.ndarray) -> np.ndarray: # (K,) bool: the same scores up to units
+# (K,) bool: the same scores up to units
+def _copies(table: ScoreTable, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     scores = table.metrics - table.metrics.mean(1, keepdims=True)
     spread = scores.std(1, keepdims=True)
     scores /= np.where(spread > 0, spread, 1)
     own = [name in table.corpus for name in table.names] # a corpus value is made of more than the scores
-    return np.array([not own[i] and not own[j] and np.allclose(scores[i], scores[j], rtol=0, atol=1e-9) for i, j in zip(a, b)])
+    return np.array([not own[i] and not own[j] and np.allclose(scores[i], scores[j], rtol=0, atol=1e-9)
+                     for i, j in zip(a, b)])
 
-def _slope(r: np.ndarray, error: np.ndarray, statistic: Agreement) -> np.ndarray: # (K,) from artanh back, if nothing differs
+# (K,) from artanh back, if nothing differs
+def _slope(r: np.ndarray, error: np.ndarray, statistic: Agreement) -> np.ndarray:
     if statistic.name not in FISHER: return np.ones(len(r))
     sign = np.sign(r + (r == 0))
     nearer = np.tanh(np.abs(straighten(statistic, r)) - error)*sign # one standard error closer to 0
     secant = np.abs(r - nearer)/np.where(error > 0, error, 1)
     return np.where(error > 0, secant, 1 - r**2)
 
-def _letters(names: tuple[str, ...], values: np.ndarray, frame: pd.DataFrame, alpha: float) -> dict[str, str]: # best first
+# best first
+def _letters(names: tuple[str, ...], values: np.ndarray, frame: pd.DataFrame, alpha: float) -> dict[str, str]:
     p = pd.DataFrame(1.0, names, names)
     for row in frame.itertuples(): p.loc[row.a, row.b] = p.loc[row.b, row.a] = row.p_holm
     best = [names[k] for k in np.argsort(-values, kind="stable")]
@@ -195,7 +209,8 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
     error = np.where(copies, 0, error)
     p = p_value(value, error, df)
     difference = draws.full[a] - draws.full[b]
-    slope = np.where(np.abs(value) > 1e-12, difference/np.where(value == 0, 1, value), _slope(draws.full[a], error, statistic))
+    slope = np.where(np.abs(value) > 1e-12, difference/np.where(value == 0, 1, value),
+                     _slope(draws.full[a], error, statistic))
     reach = error*student.ppf((1 + design.confidence)/2, df)
     most = 1 if statistic.name in SHARES else 2
     low, high = np.clip((value - reach)*slope, -most, most), np.clip((value + reach)*slope, -most, most)
@@ -222,8 +237,10 @@ def compare(x: np.ndarray | ScoreTable, Y: np.ndarray | None = None, # as for `s
             reps: int = 1000, seed: int = 0, confidence: float = 0.95,
             **labels,                               # as for `score_table`
            ) -> MetricComparison:
-    "Which metric agrees better with people; p-values adjusted for all comparisons. Raises InputError if that cannot be said."
+    """Which metric agrees better with people; p-values adjusted for all comparisons. Raises InputError if
+    that cannot be said."""
     table = x if isinstance(x, ScoreTable) else score_table(x, Y, **labels)
     if len(table.names) < 2: raise InputError("a comparison needs two metrics at least")
     design = AgreementDesign(agreement_named(statistic), unit, generalize, reps, seed, confidence)
-    return compare_metrics(table, design, None if baseline is None else _baseline_pairs(table.names, baseline))
+    return compare_metrics(table, design,
+                           None if baseline is None else _baseline_pairs(table.names, baseline))

@@ -41,15 +41,18 @@ def tau_wmt(p: PairCounts) -> np.ndarray:
     return ratio(p.balance + p.strict - p.human, p.human)
 
 # %% ../../nbs/people/030_statistics.ipynb #5d57af66
-def kendall_b(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
+def kendall_b(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
+             ) -> float: # (n,) people, metric, multiplicities
     "Kendall's τb; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_b(pair_counts(*check_scores(x, y), weights)), "tau-b")
 
-def kendall_c(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
+def kendall_c(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
+             ) -> float: # (n,) people, metric, multiplicities
     "Stuart's τc; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_c(pair_counts(*check_scores(x, y), weights)), "tau-c")
 
-def tau23(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float: # (n,) people, metric, multiplicities
+def tau23(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
+         ) -> float: # (n,) people, metric, multiplicities
     "τ in which ties matter; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_23(pair_counts(*check_scores(x, y), weights)), "tau-23")
 
@@ -57,10 +60,14 @@ def wmt_like(x: Sequence[float], y: Sequence[float], # (n,) people, metric
              gap: float = 25.0,                      # smaller differences of people are left out
              weights: Sequence[float] | None = None, # (n,) multiplicities
             ) -> float:
-    "The older τ of the WMT tasks (Bojar et al. 2017); raises InputError where no two human scores are a gap apart."
+    """The older τ of the WMT tasks (Bojar et al. 2017); raises InputError where no two human scores are a gap
+    apart."""
     x, y = check_scores(x, y)
-    if np.ptp(x) < gap: raise InputError(f"no two human scores are {gap:g} apart (they span {np.ptp(x):g}); give a gap on the scale of these scores")
-    return require_defined(tau_wmt(margin_counts(x, y, None if weights is None else np.asarray(weights)[None], gap=gap))[0], "WMT-like tau")
+    if np.ptp(x) < gap:
+        raise InputError(f"no two human scores are {gap:g} apart (they span {np.ptp(x):g}); "
+                         "give a gap on the scale of these scores")
+    return require_defined(tau_wmt(margin_counts(x, y, None if weights is None else np.asarray(weights)[None],
+                                                 gap=gap))[0], "WMT-like tau")
 
 # %% ../../nbs/people/030_statistics.ipynb #ee223697
 def _pair_p(signs_: np.ndarray,       # (B, n) ±1
@@ -71,7 +78,9 @@ def _pair_p(signs_: np.ndarray,       # (B, n) ±1
     slack = 1e-9*np.abs(scores).sum(0).max()
     return (1 + (flipped[:, pairs[0]] - flipped[:, pairs[1]] >= seen - slack).sum(0))/(len(signs_) + 1)
 
-def _soft_many(x: np.ndarray, Y: np.ndarray, W: np.ndarray, rows=None, permutations: int = 1000, seed: int = 0) -> np.ndarray: # (M, R)
+# (M, R)
+def _soft_many(x: np.ndarray, Y: np.ndarray, W: np.ndarray, rows=None, permutations: int = 1000,
+               seed: int = 0) -> np.ndarray:
     pairs, out = np.triu_indices(x.shape[1], 1), np.empty((len(Y), len(W)))
     for r, w in enumerate(W if rows is None else W[:, rows]):
         drawn = np.repeat(np.arange(len(x)), np.asarray(w, int))
@@ -80,18 +89,23 @@ def _soft_many(x: np.ndarray, Y: np.ndarray, W: np.ndarray, rows=None, permutati
         out[:, r] = [1 - np.abs(human - _pair_p(signs_, y[drawn], pairs)).mean() for y in Y]
     return out
 
-def soft_pairwise_accuracy(x: np.ndarray, y: np.ndarray,        # (n, S) people, metric: a row per item, a column per system
-                           weights: np.ndarray | None = None,   # (n,) multiplicities of items
-                           permutations: int = 1000,
-                           seed: int = 0,                       # of the sign flips, shared by people and metric and all pairs
-                          ) -> float:
-    "1 − mean |p_human − p_metric| over pairs of systems, by paired sign flips (Thompson, Mathur and Deutsch 2024)."
+def soft_pairwise_accuracy(
+    x: np.ndarray, y: np.ndarray,      # (n, S) people, metric: a row per item, a column per system
+    weights: np.ndarray | None = None, # (n,) multiplicities of items
+    permutations: int = 1000,
+    seed: int = 0,                     # of the sign flips, shared by people and metric and all pairs
+) -> float:
+    """1 − mean |p_human − p_metric| over pairs of systems, by paired sign flips (Thompson, Mathur and Deutsch
+    2024)."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or x.shape != y.shape or x.shape[1] < 2:
-        raise InputError(f"scores of shapes {x.shape} and {y.shape}; give (items, systems) with two systems or more")
+        raise InputError(f"scores of shapes {x.shape} and {y.shape}; give (items, systems) "
+                         "with two systems or more")
     check_scores(x.ravel(), y.ravel())
-    if len(x) < 4: raise InputError(f"{len(x)} items are too few for a test between systems; at least 4 are needed")
-    return float(_soft_many(x, y[None], np.ones((1, len(x)), int) if weights is None else np.asarray(weights)[None], None, permutations, seed)[0, 0])
+    if len(x) < 4:
+        raise InputError(f"{len(x)} items are too few for a test between systems; at least 4 are needed")
+    return float(_soft_many(x, y[None], np.ones((1, len(x)), int) if weights is None
+                            else np.asarray(weights)[None], None, permutations, seed)[0, 0])
 
 def soft_chance(x: np.ndarray, groups=None, permutations: int = 1000, seed: int = 0) -> float:
     "What a metric with uniform p-values gets: 1 − mean (p² + (1−p)²)/2."
@@ -104,13 +118,17 @@ def soft_chance(x: np.ndarray, groups=None, permutations: int = 1000, seed: int 
 def _checked_choice(share: Sequence[float], lead: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     g, d = np.asarray(share, float), np.asarray(lead, float)
     if g.shape != d.shape or g.ndim != 1 or len(g) < 4:
-        raise InputError(f"{g.shape} choices and {d.shape} leads; give one of each per pair, four pairs at least")
-    if not (np.isfinite(g) & np.isfinite(d)).all(): raise InputError("a choice or a metric's lead is missing; mend or leave out these pairs")
-    if g.min() < 0 or g.max() > 1: raise InputError("the share of people who chose the first lies between 0 and 1")
+        raise InputError(f"{g.shape} choices and {d.shape} leads; "
+                         "give one of each per pair, four pairs at least")
+    if not (np.isfinite(g) & np.isfinite(d)).all():
+        raise InputError("a choice or a metric's lead is missing; mend or leave out these pairs")
+    if g.min() < 0 or g.max() > 1:
+        raise InputError("the share of people who chose the first lies between 0 and 1")
     if not d.any(): raise InputError("the metric ties all pairs; a constant metric chooses nothing")
     return g, d
 
-def _two_afc(g: np.ndarray, d: np.ndarray) -> np.ndarray: return np.where(d > 0, g, np.where(d < 0, 1 - g, 0.5))
+def _two_afc(g: np.ndarray, d: np.ndarray) -> np.ndarray:
+    return np.where(d > 0, g, np.where(d < 0, 1 - g, 0.5))
 def _choice(g: np.ndarray, d: np.ndarray) -> np.ndarray: return (1 + np.sign(g - 0.5)*np.sign(d))/2
 
 def two_afc(share: Sequence[float],  # (n,) of people who chose the first
@@ -124,7 +142,8 @@ def choice_accuracy(share: Sequence[float],  # (n,) of people who chose the firs
                     lead: Sequence[float],   # (n,) metric of the first minus metric of the second
                     weights: Sequence[float] | None = None, # (n,) multiplicities
                    ) -> float:
-    "Share of pairs on which the metric sides with the majority; ties of either count ½ (as on Pascal-50S, Vedantam et al. 2015)."
+    """Share of pairs on which the metric sides with the majority; ties of either count ½ (as on Pascal-50S,
+    Vedantam et al. 2015)."""
     return float(np.average(_choice(*_checked_choice(share, lead)), weights=weights))
 
 # %% ../../nbs/people/030_statistics.ipynb #7ba0f93e
@@ -142,20 +161,23 @@ class WithinItems:
 class Agreement:
     "A statistic of agreement: on one sample, on many replicates, and within groups."
     name: str
-    units: tuple[str, ...]       # "item", "system": all rows together; "within-item": within items, averaged; "choice": pairs chosen from
-    chance: Callable              # (x, groups=None) -> what a random continuous metric gets
-    function: Callable            # (x, y, weights=None) -> float
-    many: Callable                # (x, Y (M, n), W (R, C), rows=None) -> (M, R); NaN where a replicate has no variation
-    groupwise: Callable | None    # (x, y, groups, W=None (R, n)) -> (G, R), groups in the order of their labels; NaN where not defined
+    # "item", "system": all rows together; "within-item": within items, averaged; "choice": pairs chosen from
+    units: tuple[str, ...]
+    chance: Callable           # (x, groups=None) -> what a random continuous metric gets
+    function: Callable         # (x, y, weights=None) -> float
+    many: Callable # (x, Y (M, n), W (R, C), rows=None) -> (M, R); NaN where a replicate has no variation
+    # (x, y, groups, W=None (R, n)) -> (G, R), groups in the order of their labels; NaN where not defined
+    groupwise: Callable | None
     cite: str
-    form: str = "rows"            # what x and y are: "rows" (n,), "matrix" (n, S), "choices": share and lead (n,)
-    gap: float | None = None      # human scores that differ by less are left out; None: every difference counts
+    form: str = "rows"       # what x and y are: "rows" (n,), "matrix" (n, S), "choices": share and lead (n,)
+    gap: float | None = None # human scores that differ by less are left out; None: every difference counts
 
 AGREEMENTS: dict[str, Agreement] = {}
 
 WMT_GAP = 25.0 # points of 100
 
-def _add(name: str, function, many, groupwise, cite: str, chance=0.0, units=("item", "system", "within-item"), form="rows") -> None:
+def _add(name: str, function, many, groupwise, cite: str, chance=0.0,
+         units=("item", "system", "within-item"), form="rows") -> None:
     by_chance = chance if callable(chance) else lambda x, groups=None: chance
     AGREEMENTS[name] = Agreement(name, units, by_chance, function, many, groupwise, cite, form)
 
@@ -168,7 +190,8 @@ def _wmt_named(name: str, gap: float) -> Agreement:
     one = lambda x, y, weights=None: wmt_like(x, y, gap, weights)
     many = lambda x, Y, W, rows=None: np.stack([tau_wmt(margin_counts(x, y, W, rows, gap=gap)) for y in Y])
     within = lambda x, y, groups, W=None: tau_wmt(grouped_counts(x, y, groups, W, gap=gap))
-    return Agreement(name, ("item", "system", "within-item"), lambda x, groups=None: 0.0, one, many, within, "Bojar et al. 2017", gap=gap)
+    return Agreement(name, ("item", "system", "within-item"), lambda x, groups=None: 0.0, one, many, within,
+                     "Bojar et al. 2017", gap=gap)
 
 def _accuracy_many(x, Y, W, rows=None) -> np.ndarray:
     found = [calibrated_accuracy(x, y, clusters=rows) for y in Y]
@@ -180,7 +203,8 @@ def _accuracy_groups(x, y, groups, W=None) -> np.ndarray:
 
 def _accuracy(x, y, weights=None) -> float:
     if weights is None: return calibrated_accuracy(x, y).value
-    return require_defined(_accuracy_many(*check_scores(x, y)[:1], np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "pairwise accuracy")
+    return require_defined(_accuracy_many(*check_scores(x, y)[:1], np.asarray(y, float)[None],
+                                          np.asarray(weights)[None])[0, 0], "pairwise accuracy")
 
 def _logistic_many(x, Y, W, rows=None) -> np.ndarray:
     found = [logistic_pearson(x, y, rows) for y in Y]
@@ -188,7 +212,8 @@ def _logistic_many(x, Y, W, rows=None) -> np.ndarray:
 
 def _logistic(x, y, weights=None) -> float:
     if weights is None: return logistic_pearson(x, y).value
-    return require_defined(_logistic_many(np.asarray(x, float), np.asarray(y, float)[None], np.asarray(weights)[None])[0, 0], "Pearson's r after the fit")
+    return require_defined(_logistic_many(np.asarray(x, float), np.asarray(y, float)[None],
+                                          np.asarray(weights)[None])[0, 0], "Pearson's r after the fit")
 
 def _mean_many(each: Callable) -> Callable:
     def many(x, Y, W, rows=None):
@@ -201,23 +226,29 @@ _add("pearson", pearson, pearson_many, correlation_groups, "Pearson 1895")
 _add("spearman", spearman, spearman_many, partial(correlation_groups, ranks=True), "Spearman 1904")
 _add_pairs("tau_b", tau_b, kendall_b, "Kendall 1945")
 _add_pairs("tau_c", tau_c, kendall_c, "Stuart 1953")
-_add_pairs("tau_23", tau_23, tau23, "Deutsch, Foster and Freitag 2023", lambda x, groups=None: -tied_share(x, groups))
+_add_pairs("tau_23", tau_23, tau23, "Deutsch, Foster and Freitag 2023",
+           lambda x, groups=None: -tied_share(x, groups))
 AGREEMENTS["wmt_like"] = _wmt_named("wmt_like", WMT_GAP)
-_add("accuracy", _accuracy, _accuracy_many, _accuracy_groups, "Deutsch, Foster and Freitag 2023", accuracy_chance)
+_add("accuracy", _accuracy, _accuracy_many, _accuracy_groups, "Deutsch, Foster and Freitag 2023",
+     accuracy_chance)
 _add("logistic_pearson", _logistic, _logistic_many, None, "VQEG 2003", units=("item", "system"))
-_add("soft_accuracy", soft_pairwise_accuracy, _soft_many, None, "Thompson, Mathur and Deutsch 2024", soft_chance, ("system",), form="matrix")
+_add("soft_accuracy", soft_pairwise_accuracy, _soft_many, None, "Thompson, Mathur and Deutsch 2024",
+     soft_chance, ("system",), form="matrix")
 _add("two_afc", two_afc, _mean_many(_two_afc), None, "Zhang et al. 2018", 0.5, ("choice",), "choices")
-_add("choice", choice_accuracy, _mean_many(_choice), None, "Vedantam et al. 2015", 0.5, ("choice",), "choices")
+_add("choice", choice_accuracy, _mean_many(_choice), None, "Vedantam et al. 2015", 0.5, ("choice",),
+     "choices")
 
 # %% ../../nbs/people/030_statistics.ipynb #28c15df6
-def agreement_named(name: str | Agreement) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"; a statistic is returned as it is
+def agreement_named(name: str | Agreement,
+                   ) -> Agreement: # of AGREEMENTS, or "wmt_like:GAP"; a statistic is returned as it is
     "The statistic of this name; raises InputError on an unknown name or a gap that is no positive number."
     if isinstance(name, Agreement): return name
     if name in AGREEMENTS: return AGREEMENTS[name]
     if name[:9] not in ("wmt_like:", "wmt_like_"): raise unknown("statistic", name, AGREEMENTS)
     try: value = float(name[9:])
     except ValueError: value = np.nan
-    if not 0 < value < np.inf: raise InputError(f"the gap of {name!r} is not a positive number; write, for instance, wmt_like:0.5")
+    if not 0 < value < np.inf:
+        raise InputError(f"the gap of {name!r} is not a positive number; write, for instance, wmt_like:0.5")
     return _wmt_named(name, value)
 
 # %% ../../nbs/people/030_statistics.ipynb #d49d01bd
@@ -228,9 +259,12 @@ def within_items(name: str,                                # of AGREEMENTS, or "
     "A statistic within each group, averaged; raises InputError where no group has variation."
     statistic = agreement_named(name)
     if statistic.groupwise is None:
-        raise InputError(f"{name!r} has no form within groups; known: {', '.join(n for n, a in AGREEMENTS.items() if a.groupwise)}")
+        raise InputError(f"{name!r} has no form within groups; known: "
+                         f"{', '.join(n for n, a in AGREEMENTS.items() if a.groupwise)}")
     (x, y), groups = check_scores(x, y), np.asarray(groups)
     each = statistic.groupwise(x, y, groups)[:, 0]
     used = int(np.isfinite(each).sum())
-    if not used: raise InputError(f"{name}: in none of the {len(each)} groups do both people and metric order anything")
+    if not used:
+        raise InputError(f"{name}: in none of the {len(each)} groups do both people "
+                         "and metric order anything")
     return WithinItems(float(np.nanmean(each)), each, np.unique(groups), used, len(each) - used)
