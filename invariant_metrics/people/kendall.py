@@ -169,7 +169,7 @@ def _dense_blocks(block: np.ndarray, # (G,) of each cell
     return out
 
 @cache
-def _upper(size: int) -> np.ndarray: return np.triu(np.ones((size, size), np.float32)) # (size, size) ones on and above the diagonal
+def _upper(size: int, kind: type) -> np.ndarray: return np.triu(np.ones((size, size), kind)) # ones on and above the diagonal
 
 def _tally(codes: np.ndarray, rows: np.ndarray, width: int, columns: int, kind=float) -> csr_matrix: # (width, columns): sums weights by code
     return csr_matrix((np.ones(len(codes), kind), (codes, rows)), shape=(width, columns))
@@ -211,7 +211,7 @@ class _Counter:
         blocks = _dense_blocks(of_y, cx, cy) + _dense_blocks(of_x, cx, cy, of_y)
         self.dense = [] # cells, the pairs of the first half with all, of the second half, each pair once
         for where, A in blocks:
-            half, A = len(A)//2, A.astype(kind)*_upper(len(A))
+            half, A = len(A)//2, A.astype(kind)*_upper(len(A), kind)
             self.dense.append((where, A[:half].copy(), A[half:, half:].copy(), held[where].sum()))
         every = np.arange(len(cells))
         one_to_one = len(cells) == len(rows) == columns # each row is a cell of its own, and so are its weights
@@ -242,7 +242,7 @@ class _Counter:
 
 # %% ../../nbs/people/000_kendall.ipynb #77294a39
 PART = 2**25 # weights laid out at once for all metrics, 128 MB in single precision
-WIDE = 2**23 # weights that go through the blocks together
+WIDE = 2**24 # weights that go through the blocks together
 FEW = 4      # replicates that are counted by sorting
 
 def check_weights(W: np.ndarray, n: int, rows: np.ndarray | None = None) -> None: # (R, C), rows, (n,) column of each row
@@ -276,8 +276,9 @@ def pair_counts_many(x: np.ndarray,   # (n,) people
     for part, V in weight_parts(W, len(x), rows, kind):
         size = np.bincount(own, minlength=len(V)).astype(float)
         people = _tally(x, own, int(x.max()) + 1, len(V), kind)
-        wide = int(np.clip(WIDE//len(x)//32*32, 32, 256))
-        some = [slice(s, s + wide) for s in range(0, V.shape[1], wide)]
+        wide = int(np.clip(WIDE//len(x)//32*32, 32, 512))
+        edges = np.linspace(0, V.shape[1], -(-V.shape[1]//wide) + 1).astype(int)
+        some = [slice(*pair) for pair in zip(edges, edges[1:])]
         pieces = [(s, _Replicates(np.ascontiguousarray(V[:, s]), people, size)) for s in some]
         for m, y in enumerate(codes):
             counter = _Counter(x, y, own, len(V), kind)
