@@ -282,8 +282,9 @@ def fit(
     precision = chosen_precision(precision, device)
     path = Path(folder) / "checkpoint.safetensors" if folder else None
     plan = FitPlan(steps, seed, accumulate, precision, rank, world, path)
+    fused = True if device.type == "cuda" else None # one kernel for all parameters instead of one for each
     optimizers = [torch.optim.AdamW(t.parameters().values(), t.optim.lr, t.optim.betas,
-                                    weight_decay=t.optim.weight_decay) for t in turns]
+                                    weight_decay=t.optim.weight_decay, fused=fused) for t in turns]
     scalers = [GradScaler(device.type) for _ in turns] if precision == "fp16" else []
     half = {"bf16": precision == "bf16", **({"fp16": True} if scalers else {})}
     known = run_settings(turns, {"steps": steps, "seed": seed, "batches per step": accumulate * world, **half,
