@@ -25,7 +25,7 @@ def _said(text: str, parser: str | Callable) -> frozenset: return tuples(parse(t
 def tuple_scores(
     said: frozenset,  # tuples of the prediction
     right: frozenset, # tuples of the references together
-    # of each side also on the other; None: counted by equality
+    # tuples of the prediction that the references have, and the reverse; None: counted by equality
     found: int | None = None, recalled: int | None = None,
 ) -> tuple[float, float, float]: # precision, recall, F in [0, 1]
     "Precision, recall and their harmonic mean; 0 where a side says nothing, as SPICE has it."

@@ -58,14 +58,14 @@ def violation_metric(invariant: str | Invariant, device: str = "cpu", **options)
     label = invariant if isinstance(invariant, str) else g.name
     cls = PairedMetric if g.inputs == "images" else TextMetric
     return cls(f"violation-{label}", higher_is_better=False, card=violation_card(label, g.inputs),
-                  **violation_parts(g, f"violation-{label}", device))
+               **violation_parts(g, f"violation-{label}", device))
 
 def _weight_names(name: str) -> tuple[str, ...]: # of a metric called violation-<invariant>
     of_invariant = invariant_weight_names(name.removeprefix("violation-"))
     return (name, *of_invariant) if of_invariant else ()
 
 violation_metric.weight_names = _weight_names
-metrics.add_prefix("violation-", violation_metric)
+metrics.add_prefix("violation-", violation_metric);
 
 # %% ../../nbs/metrics/270_violation.ipynb #99a8968c
 def _register(invariant: str, name: str) -> None:

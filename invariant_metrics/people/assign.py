@@ -16,18 +16,18 @@ from ..core import InputError, few, rng
 
 # %% ../../nbs/people/130_assign.ipynb #da1f9639
 def latin_plan(inputs: int,      # I
-          styles: int,      # S
-          evaluators: int,
-          each: int,        # tasks of an evaluator, at most I
-         ) -> tuple[np.ndarray, np.ndarray]: # (evaluators, each) numbers of inputs and of styles
-    "The unshuffled plan: no input twice in a row, styles, inputs and pairs equally often within one."
+               styles: int,      # S
+               evaluators: int,
+               each: int,        # K, tasks of an evaluator, at most I
+              ) -> tuple[np.ndarray, np.ndarray]: # (evaluators, each) numbers of inputs and of styles
+    "The unshuffled plan: no evaluator sees an input twice; styles, inputs, pairs equally often within one."
     task = np.arange(evaluators * each).reshape(evaluators, each)
     return (task + task // math.lcm(inputs, styles)) % inputs, task % styles
 
 # %% ../../nbs/people/130_assign.ipynb #0a673c2a
 def name_list(given: "int | Sequence", # how many, or their names
-          what: str,               # for messages and for invented names
-         ) -> list[str]:
+              what: str,               # for messages and for invented names
+             ) -> list[str]:
     """Names, invented where only their number is given; raises InputError if there are none or one comes
     twice."""
     if isinstance(given, str):

@@ -51,7 +51,7 @@ def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray: # NaN where there is noth
 # %% ../../nbs/people/010_correlation.ipynb #41b1b6f3
 def pearson_many(x: np.ndarray, Y: np.ndarray, # (n,) people, (M, n) metrics
                  W: np.ndarray,                # (R, C) multiplicities
-                 rows: np.ndarray | None = None # (n,) column of W that each row follows; None: row i column i
+                 rows: np.ndarray | None = None # (n,) column of W for each row; None: column i for row i
                 ) -> np.ndarray: # (M, R), NaN where a replicate is constant
     "Pearson's correlation of every metric in every replicate."
     scale = lambda v: (v - v.mean(-1, keepdims=True))/v.std(-1, keepdims=True)
@@ -83,7 +83,7 @@ def _balance(T: np.ndarray) -> np.ndarray:
 def spearman_many(
     x: np.ndarray, Y: np.ndarray,   # (n,) people, (M, n) metrics
     W: np.ndarray,                  # (R, C) multiplicities
-    rows: np.ndarray | None = None, # (n,) column of W that each row follows; None: row i column i
+    rows: np.ndarray | None = None, # (n,) column of W for each row; None: column i for row i
 ) -> np.ndarray: # (M, R), NaN where a replicate is constant
     "Spearman's correlation of every metric in every replicate."
     out, x = np.empty((len(Y), len(W))), dense_codes(x)

@@ -70,10 +70,10 @@ def _records(items) -> tuple[list, Path]: # rows, and the folder that their pict
     return (_folder(path), Path()) if path.is_dir() else (load_table(path).to_dict("records"), path.parent)
 
 # %% ../../nbs/people/140_labeling.ipynb #896d1c31
-def accepted_answers(answer, task: str,    # as written in the table
-             aspects: Sequence[str], # for failures with the last box, and with the rating where it is asked
-             where: str = "",      # for messages
-            ) -> list[list[str]]:  # for each aspect
+def accepted_answers(answer, task: str,      # as written in the table
+                     aspects: Sequence[str], # of failures: with the last box, and the rating if it is asked
+                     where: str = "",        # for messages
+                    ) -> list[list[str]]:    # for each aspect
     "What counts as right; raises InputError on an answer that nobody could give."
     listed = lambda v: [str(x) for x in v] if isinstance(v, (list, tuple)) else str(v).split("|")
     if task in BINARY: found, known = [listed(answer)], BINARY[task]
@@ -236,11 +236,11 @@ def _dealt(entries: list[dict], evaluators: Sequence[str], each: int, seed: int)
     return out
 
 # %% ../../nbs/people/140_labeling.ipynb #38702a6e
-def deal_questions(entries: Sequence[dict],     # with codes
-         evaluators: Sequence[str],
-         per_evaluator: int,          # questions of the main part, at most
-         seed: int,
-        ) -> dict[str, list[str]]:    # evaluator -> codes in the order they are seen
+def deal_questions(entries: Sequence[dict],   # with codes
+                   evaluators: Sequence[str],
+                   per_evaluator: int,        # questions of the main part, at most
+                   seed: int,
+                  ) -> dict[str, list[str]]:  # evaluator -> codes in the order they are seen
     "The main part of each evaluator."
     real, made = [e for e in entries if e["real"]], [e for e in entries if not e["real"]]
     inputs, styles = sorted({e["input"] for e in made}), sorted({style_of(e) for e in made})
@@ -370,7 +370,7 @@ def _wording(words: Mapping[str, str] | None, task: str) -> dict[str, str]:
     return {**WORDS, "question": TASKS[task], **{k: str(v) for k, v in words.items()}}
 
 # %% ../../nbs/people/140_labeling.ipynb #d50cf993
-# codes of each, labels of an item at least, notes
+# codes of each evaluator, the least number of labels of an item, notes
 def _planned(
     entries: list[dict], evaluators: int, per_evaluator: int, seed: int
 ) -> tuple[dict, int, list[str]]:

@@ -34,7 +34,7 @@ class MetricScores:
     signatures: Mapping[str, str]     # metric -> what shaped its numbers
     # of metrics whose value of a system is no mean of items
     corpus: Mapping[str, CorpusRows] = field(default_factory=dict)
-    outputs: pd.MultiIndex | None = None # item and system of each of those rows
+    outputs: pd.MultiIndex | None = None # item and system of each row of `corpus`
     # metric -> who gave the direction, if it was not the card
     decided: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = () # of metrics that were run, e.g. how many captions were cut
@@ -84,8 +84,7 @@ def _sees(metric: Metric) -> bool: return metric.card.get("source") == "images" 
 
 def _columns(
     outputs: pd.DataFrame, built: Sequence, where: str, pictures: Images | None
-) -> tuple[list, list | None, list[str] | None]:
-    # texts, references, sources: None if no metric asks for them
+) -> tuple[list, list | None, list[str] | None]: # texts; references and sources, None if nobody asks
     images = [m.name for m in built
               if _sees(m) and pictures is None or not m.card.get("inputs", "images").startswith("text")]
     if images:
@@ -115,7 +114,7 @@ class _PicturesAt:
 
 def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
 
-# n systems, named where a note is not about all of them
+# metric -> note -> systems, of n systems; they are named where a note is not about all of them
 def _told_notes(told: Mapping, n: int) -> tuple[str, ...]:
     return tuple(f"{metric}: {note}" if len(systems) == n else f"{metric}, {few(systems)}: {note}"
                  for metric, own in told.items() for note, systems in own.items())
@@ -189,8 +188,8 @@ def join_scores(parts: Sequence[MetricScores]) -> MetricScores: # of different m
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #e9757c2d
-def idle_options(weights, options: Mapping) -> str: # of what was given, if no metric is run; or nothing
-    "The first of these that was given."
+def idle_options(weights, options: Mapping) -> str: # its name, or nothing
+    "The first of these that was given: it has no effect if no metric is run."
     given = {"weights": weights, **options}
     return next((name for name, value in given.items() if value is not None), "")
 

@@ -60,8 +60,8 @@ def color_pairs(source: str,  # "photos" or "scenes"
     yield from (row[1:] for row in sorted(found, key=lambda row: row[0])[:pairs])
 
 # %% ../../nbs/probe/110_contested.ipynb #6ec4fe03
-# picture (H, W, 3) uint8, caption, the same with a color unsaid
-def caption_pairs(pairs: int, seed: int = 0) -> Iterator[tuple[np.ndarray, str, str]]:
+def caption_pairs(pairs: int, seed: int = 0,
+                 ) -> Iterator[tuple[np.ndarray, str, str]]: # picture (H, W, 3) uint8, caption, shorter one
     "Captions of scenes beside shorter ones that are as true."
     items = caption_items(2 * pairs + 8, seed)
     made = 0

@@ -41,8 +41,7 @@ def verdict_interval(verdicts: np.ndarray, # (N,) in [0, 1], NaN where missing
 def set_variance(
     values: np.ndarray, # (B,) of sets
     drawn: np.ndarray,  # (B, C) how often each cluster was drawn
-    # of the mean over sets; degrees of freedom; (C,) covariances with the draws
-) -> tuple[float, float, np.ndarray]:
+) -> tuple[float, float, np.ndarray]: # variance, degrees of freedom, (C,) covariances with the draws
     "How much the mean over sets would vary with other clusters, and how well that is known."
     B, C = drawn.shape
     slope = ((drawn - drawn.mean(0)) * (values - values.mean())[:, None]).mean(0)

@@ -108,8 +108,8 @@ def probe_pictures(truth: Sequence[Photo],              # in clusters, of which 
 # %% ../../nbs/probe/060_own_images.ipynb #6b6ca3c2
 NO_CHANGE = 1e-6 # mean squared error, 60 dB: less is no change
 
-# called as `images.matched_pictures` is; store: (f, l) -> list of (n,) shares of pixels
-def damage_at(store: dict) -> Callable:
+def damage_at(store: dict, # (f, l) -> list of (n,) shares of pixels
+             ) -> Callable: # called as `images.matched_pictures` is
     """A function that makes every family at every severity; what share of the pixels was changed goes into
     the store."""
     def edit(items: Items, names: Sequence[str], levels: Sequence[float], seed: int,
@@ -184,7 +184,7 @@ class _Job:
     networks: Mapping # device, weights, encoder: see `probe_metrics`
     matched: str = "psnr" # of the task colorization
 
-# and the shares of changed pixels; here: with the sentinels
+# scores, and the shares of changed pixels; here: this process scores the sentinels and the oracle too
 def _score_share(job: _Job, metrics: Sequence, here: bool) -> tuple[PictureScores, dict]:
     few_threads()
     judged = [*probe_metrics(metrics, **job.networks), *(picture_sentinels() if here else [])]

@@ -109,8 +109,8 @@ def averager(v: Verdicts,
 def _quantile(p: float, clusters: int) -> float: # of Student's law
     return float(student.ppf(p, max(clusters - 1, 1)))
 
-@cache
 # the level at which percentiles of replicates cover `level` with so few clusters
+@cache
 def _wide(level: float, clusters: int) -> float:
     return float(2 * normal.cdf(_quantile((1 + level) / 2, clusters)) - 1)
 
@@ -453,9 +453,7 @@ def profile(
     ledger: pd.DataFrame | None = None, # of the probe: family, level, n, matched, not_applicable, …
     reps: int = 500,                    # bootstrap replicates
     seed: int = 0,
-    # COLUMNS; a row per metric, family, view and level, and one per metric and view over the families of each
-    # kind
-) -> pd.DataFrame:
+) -> pd.DataFrame: # COLUMNS; a row per metric, family, view and level; one per metric, view and kind
     "What the verdicts say about each metric; raises InputError if they do not share their clusters."
     rows, known, weights, kinds = [], {}, None, {}
     if ledger is not None and "kind" in ledger: kinds = dict(zip(ledger["family"], ledger["kind"]))

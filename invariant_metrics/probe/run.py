@@ -122,7 +122,7 @@ def run_probe(
     recursive: bool = False,
     side: int | None = None,               # pixels of the true pictures that are looked at
     base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
-    # only foils of texts that form does not tell: by "ngrams", or by a causal model
+    # keep only those foils of texts that form does not give away: by "ngrams", or by a causal model
     fluent: str | None = None,
     valid: str | None = None, # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
     matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
@@ -135,7 +135,7 @@ def run_probe(
     encoder: str | None = None,            # for the metrics of pictures that take one
     workers: int = 2,                      # processes
     progress: bool = True,
-) -> tuple[Path, ProbeResult]: # the run folder
+) -> tuple[Path, ProbeResult]: # the run folder, what was found
     """A probe in a run folder, or the same one if it is there already; raises InputError on whatever is
     unknown or does not fit."""
     foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
@@ -154,7 +154,7 @@ def run_probe(
     begun = time.perf_counter()
     common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device,
                   weights=weights, workers=workers, progress=progress)
-    # a refused command leaves the folder free for the mended one
+    # a refused command leaves the folder free for the corrected one
     with clean_refusal(out), peak_memory() as seen:
         meta = open_run(out, settings, overwrite=overwrite)
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
