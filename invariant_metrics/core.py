@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SEEDS', 'one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
-           'Registry', 'import_object', 'import_extra', 'rng', 'torch_rng', 'few_threads', 'check_device', 'spans',
-           'announce', 'progress', 'check_path', 'check_source', 'check_type', 'check_range', 'Between',
-           'checked_options', 'checked_arguments']
+           'Registry', 'import_object', 'import_extra', 'lazy_import', 'is_tensor', 'rng', 'torch_rng', 'few_threads',
+           'check_device', 'spans', 'announce', 'progress', 'check_path', 'check_source', 'check_type', 'check_range',
+           'Between', 'checked_options', 'checked_arguments']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -27,7 +27,7 @@ from functools import cache, lru_cache, wraps
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import NamedTuple, get_args, get_origin
 
 # %% ../nbs/00_core.ipynb #3811c608
@@ -284,6 +284,19 @@ def import_extra(module: str,  # e.g. "torch_fidelity.utils"
                          f"pip install 'invariant_metrics[{extra}]'") from error
 
 
+# %% ../nbs/00_core.ipynb #101dd23d
+class _LaterModule(ModuleType):
+    def __getattr__(self, name: str): return getattr(importlib.import_module(self.__name__), name)
+
+def lazy_import(name: str) -> ModuleType: # e.g. "torch"
+    "A module that stands in for another one, which is imported when something of it is first used."
+    return _LaterModule(name)
+
+def is_tensor(x) -> bool:
+    "Whether something is a tensor of torch, told without importing torch."
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
 # %% ../nbs/00_core.ipynb #e0802896
 def _entropy(seed: int, keys: tuple) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps([seed, *map(str, keys)]).encode()).digest()[:16], "big")
@@ -299,11 +312,11 @@ def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
     return torch.Generator(device).manual_seed(_entropy(seed, keys) % 2**63)
 
 # %% ../nbs/00_core.ipynb #3312a98b
-def few_threads() -> int: # torch threads in use
+def few_threads() -> None:
     "Use one torch thread on a machine with four cores or fewer (unless OMP_NUM_THREADS says otherwise)."
-    import torch
-    if "OMP_NUM_THREADS" not in os.environ and (os.cpu_count() or 1) <= 4: torch.set_num_threads(1)
-    return torch.get_num_threads()
+    if "OMP_NUM_THREADS" in os.environ or (os.cpu_count() or 1) > 4: return
+    if "torch" in sys.modules: sys.modules["torch"].set_num_threads(1)
+    else: os.environ["OMP_NUM_THREADS"] = "1" # torch reads it when it is imported
 
 # %% ../nbs/00_core.ipynb #cb0686ee
 def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or None

@@ -81,7 +81,7 @@ def test_a_corpus_metric_moves_as_its_influences_say():
     target = [(f"the {a} dog of {b} ran over wet grass today",) for a in ("old", "red", "big") for b in ("Ann", "Bob", "Eve", "Tom")]
     good, other = [t[0].replace("today", "now") for t in target], [t[0].replace("over", "on") for t in target]
     bad = [g.replace("dog", "cat") for g in good]
-    own, rival, broken = (bleu.compare(bleu.phi(x, target, None)).double() for x in (good, other, bad))
+    own, rival, broken = (torch.from_numpy(bleu.compare(bleu.phi(x, target, None))) for x in (good, other, bad))
     r = Reactions(bleu, own, {"noun": (np.arange(12), broken)}, rival)
     step = 1e-4
     value = lambda rows: float(bleu.pool(rows.sum(0)[None])[0])

@@ -367,7 +367,7 @@ def test_statistics_files_serve_the_frechet_names_alone(behind):
 
 def test_features_given_without_an_encoder_stand_in_for_it():
     "What `score` hands to a metric when both sides are files."
-    from invariant_metrics.scoring.sides import GivenFeatures
+    from invariant_metrics.encoders.base import GivenFeatures
     for told in (None, stats_signature("fid")): assert get_metric("fid", encoder=GivenFeatures(told)).from_stats is not None
     with pytest.raises(InputError, match="fid is defined on inception.*not on input 299-squash-pilbicubic-clean"):
         get_metric("fid", encoder=GivenFeatures(stats_signature("fid-clean")))

@@ -24,10 +24,10 @@ def entry() -> str:
     return f"import sys; sys.path.remove(''); from {module} import {name}; sys.exit({name}())"
 
 
-@pytest.mark.parametrize("moment", ["numpy", "rich.table", "torch"])
-def test_ctrl_c_while_libraries_are_imported_is_one_line(moment, tmp_path):
+@pytest.mark.parametrize("moment, metric", [("numpy", "bleu"), ("rich.table", "bleu"), ("torch", "psnr")])
+def test_ctrl_c_while_libraries_are_imported_is_one_line(moment, metric, tmp_path):
     (tmp_path/"a.txt").write_text("a dog\n"*12)
-    words = [sys.executable, "-X", "importtime", "-c", entry(), "score", "bleu", "--pred", "a.txt", "--target", "a.txt"]
+    words = [sys.executable, "-X", "importtime", "-c", entry(), "score", metric, "--pred", "a.txt", "--target", "a.txt"]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                env={**os.environ, "INVARIANT_METRICS_CACHE": str(tmp_path)})
     said = []
@@ -52,16 +52,19 @@ for line in json.loads(sys.argv[1]):
 print(json.dumps(found))
 """
 HEAVY = {"numpy", "pandas", "pyarrow", "scipy", "torch", "huggingface_hub.file_download", "matplotlib", "jinja2"}
+COUNTED = "bleu,bleu-4,rouge-l,rouge-2-f,cider-d,chrf,ter,distinct-2,diversity,repetition" # texts are counted, no network looks at them
 NEVER = {"transformers", "diffusers", "open_clip", "torch_fidelity", "torchmetrics", "torchvision", "sklearn", "scipy.stats", "matplotlib", "seaborn", "networkx", "optuna", "nltk", "datasets"}
 
 
 def test_a_command_imports_what_it_uses(tmp_path):
     "Commands one after the other in a new process, each with the modules that are there when it ends."
     (tmp_path/"a.txt").write_text("a dog\n"*12)
+    (tmp_path/"b.txt").write_text("a brown dog\n"*12)
     for i in range(2):
         (tmp_path/"a").mkdir(exist_ok=True)
         Image.fromarray(np.random.default_rng(i).integers(0, 256, (24, 24, 3), dtype=np.uint8)).save(tmp_path/"a"/f"{i}.png")
-    lines = ["--help", "score bleu --bogus", "score --help", "metrics", "invariants --json", "score bleu --pred a.txt --target a.txt", "score psnr,fd --pred a/ --target a/"]
+    texts = ["score bleu --pred a.txt --target a.txt", f"score {COUNTED} --pred a.txt --target b.txt"]
+    lines = ["--help", "score bleu --bogus", "score --help", "metrics", "invariants --json", *texts, "score psnr,fd --pred a/ --target a/"]
     own = {**os.environ, "INVARIANT_METRICS_CACHE": str(tmp_path), "HF_HOME": str(tmp_path/"hub")}
     done = subprocess.run([sys.executable, "-c", RUNS, json.dumps(lines)], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
@@ -69,13 +72,28 @@ def test_a_command_imports_what_it_uses(tmp_path):
     assert {line: code for line, (code, _) in found.items()} == {line: 2*("bogus" in line) for line in lines}
     for line in lines[:5]: assert not HEAVY & set(found[line][1]), line
     for line in lines[5:]: assert not NEVER & set(found[line][1]), line
+    for line in texts: assert not {"torch", "pandas", "PIL.PngImagePlugin"} & set(found[line][1]), line
+
+
+def test_metrics_of_counts_are_the_same_from_arrays_and_tensors():
+    import torch
+    from invariant_metrics.metrics.base import extract, get_metric
+    pred, target = ["a dog runs", "", "the cat", "a"], [["a dog ran", "the dog runs"], ["a cat"], ["the cat"], ["b"]]
+    for metric in map(get_metric, COUNTED.split(",")):
+        rows, arrays = (extract([metric], pred, target, tensors=kind)[metric.name] for kind in (True, False))
+        assert torch.is_tensor(rows.pred) and isinstance(arrays.pred, np.ndarray) and np.array_equal(rows.pred, arrays.pred)
+        np.testing.assert_allclose(metric.values(rows.pred), metric.values(arrays.pred), rtol=1e-14)
+        weights = np.random.default_rng(0).integers(0, 4, (5, 4)) + .5
+        np.testing.assert_allclose(metric.replicates(rows, weights), metric.replicates(arrays, weights), rtol=1e-14)
+        assert metric.statistic(rows) == pytest.approx(metric.statistic(arrays), rel=1e-14)
 
 
 def test_the_index_says_what_the_registries_say(monkeypatch):
     from invariant_metrics.commands import score
     from invariant_metrics.invariants.base import invariant_cards, invariants
-    from invariant_metrics.metrics.base import metric_cards, metrics
+    from invariant_metrics.metrics.base import metric_cards, metric_homes, metrics
     present = score.weights_present()
+    assert json.loads(score._index_path().read_text())["homes"] == metric_homes(), "run write_index of invariant_metrics.commands.score in a new process"
     for kind, registry, cards in (("metrics", metrics, metric_cards()), ("invariants", invariants, invariant_cards())):
         def ours(row): return str(getattr(registry.entries[row["name"]], "__module__", "invariant_metrics.")).startswith("invariant_metrics.")
         with monkeypatch.context() as patch:

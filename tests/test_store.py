@@ -13,11 +13,11 @@ from commands import HUNG, elsewhere, started
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
-from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
+from invariant_metrics.encoders.base import Encoder, FasterEncoder, Preprocess, get_encoder
 from invariant_metrics.files import digest
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
-from invariant_metrics.encoders.store import FasterEncoder, FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, encoder_settings
+from invariant_metrics.encoders.store import FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, encoder_settings
 from invariant_metrics.encoders.store import extract_features, load_features, save_features
 
 N, SHARD, BATCH = 20, 8, 4

@@ -202,7 +202,6 @@ def score_command(
     if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     from invariant_metrics.core import few_threads
     from invariant_metrics.encoders.cache import check_writable
-    from invariant_metrics.scoring.power import detectable
     from invariant_metrics.scoring.score import ranking, score as score_systems
     few_threads()
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
@@ -215,7 +214,10 @@ def score_command(
     if per_item: _save_per_item(scores, per_item)
     shown = {**scores, **({" − ".join(systems): scores.paired(*systems)} if paired else {})}
     compared = _against(scores, old)
-    able = detectable(scores, *systems) if len(systems) == 2 and ci != "none" else []
+    able = []
+    if len(systems) == 2 and ci != "none":
+        from invariant_metrics.scoring.power import detectable
+        able = detectable(scores, *systems)
     tables = _score_tables(shown, confidence)
     if order: tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence, ("signature",)))
     if compared: tables.append(ResultTable(compared, "against the earlier scores"))
@@ -303,11 +305,11 @@ def write_index() -> Path:
     from invariant_metrics.encoders.weights import all_cards
     from invariant_metrics.files import atomic_write
     from invariant_metrics.invariants.base import invariant_cards, invariant_weight_names
-    from invariant_metrics.metrics.base import metric_cards
+    from invariant_metrics.metrics.base import metric_cards, metric_homes
     known = all_cards()
     def rests_on(name: str) -> str | None: # a card that does not come with the package
         return next((n for n in invariant_weight_names(name) if n in known and known[n].source != "embedded"), None)
-    cards = {"metrics": metric_cards(), "invariants": [{**row, "card": rests_on(row["name"])} for row in invariant_cards()]}
+    cards = {"metrics": metric_cards(), "invariants": [{**row, "card": rests_on(row["name"])} for row in invariant_cards()], "homes": metric_homes()}
     with atomic_write(_index_path()) as tmp: tmp.write_text(json.dumps(cards, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return _index_path()
 

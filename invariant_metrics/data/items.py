@@ -11,6 +11,7 @@ __all__ = ['PIXELS', 'as_numbers', 'as_images', 'check_pixels', 'collect_items',
 import hashlib
 import os
 import re
+import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -19,33 +20,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
-from torch.utils.data import DataLoader, default_collate
 
-from ..core import InputError, check_path, check_source, few, progress, unknown
+from ..core import (InputError, check_path, check_source, few, is_tensor, lazy_import,
+                                    progress, unknown)
 from ..files import file_sha256
 from .photos import ENDINGS, FORMATS, Photo, image_paths, read_photo, to_rgb
 from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_texts,
                                           streams_hint)
 
+# %% ../../nbs/data/020_items.ipynb #419a3479
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+
 # %% ../../nbs/data/020_items.ipynb #2da7884c
 def as_numbers(
     source,               # array, tensor, or lists of them
     where: str = "array", # for messages
-) -> Tensor | np.ndarray: # as torch can read it: dense, in this machine's byte order, no stride below zero
+) -> "Tensor | np.ndarray": # as torch can read it: dense, in this machine's byte order, no stride below zero
     """The numbers of anything like an array, without a copy where that is possible; raises InputError on what
     has none or no order."""
     check_source(source, where)
-    if isinstance(source, (list, tuple)) and source and all(isinstance(x, Tensor) for x in source):
+    if isinstance(source, (list, tuple)) and source and all(is_tensor(x) for x in source):
         shapes = {x.shape for x in source}
         if len(shapes) > 1:
             raise InputError(f"{where}: tensors of different shapes: {few([tuple(s) for s in shapes])}")
         source = torch.stack([as_numbers(x, where).detach().cpu() for x in source])
-    if isinstance(source, Tensor):
+    if is_tensor(source):
         if source.layout != torch.strided or source.is_quantized or source.device.type == "meta":
             raise InputError(f"{where}: expected a dense tensor that holds numbers, "
                              f"not {source.layout} on {source.device}")
@@ -63,10 +67,10 @@ def as_numbers(
 # %% ../../nbs/data/020_items.ipynb #352a00c6
 def as_images(array,               # NumPy array, tensor, or list of images of one size
               where: str = "images", # for messages
-             ) -> Tensor:          # (N, 3, H, W) float32
+             ) -> "Tensor":          # (N, 3, H, W) float32
     "A stack of images, channels first, in [0, 1]; raises InputError on anything else."
     x = as_numbers(array, where)
-    if not isinstance(x, Tensor): x = torch.from_numpy(np.require(x, requirements=["W"]))
+    if not is_tensor(x): x = torch.from_numpy(np.require(x, requirements=["W"]))
     if x.ndim == 4 and x.shape[1] != 3 and x.shape[-1] == 3: x = x.movedim(-1, 1)
     if x.ndim != 4 or x.shape[1] != 3:
         raise InputError(f"{where}: images must be (N, 3, H, W) or (N, H, W, 3), not {tuple(x.shape)}; "
@@ -76,7 +80,7 @@ def as_images(array,               # NumPy array, tensor, or list of images of o
         raise InputError(f"{where}: images must be uint8 or floating point, not {x.dtype}")
     return x.float()
 
-def check_pixels(x: Tensor,             # (N, 3, H, W) floating point
+def check_pixels(x: "Tensor",             # (N, 3, H, W) floating point
                  where: str = "images", # for messages
                 ) -> None:
     """Raises InputError, naming the images by their places, where values are not finite or not in [0, 1];
@@ -107,8 +111,8 @@ def _shuffles(sampler) -> bool:
 
 def _rank(x) -> int: # 4: a batch of pictures, 3: a picture, 2 and 1: features, 0: a label, a text, â€¦
     if isinstance(x, Image.Image): return 3
-    if not isinstance(x, (Tensor, np.ndarray)): return 0
-    floats = x.is_floating_point() if isinstance(x, Tensor) else x.dtype.kind == "f"
+    if not (is_tensor(x) or isinstance(x, np.ndarray)): return 0
+    floats = x.is_floating_point() if is_tensor(x) else x.dtype.kind == "f"
     return x.ndim if x.ndim > 2 or floats else 0
 
 def _pictures(part, where: str) -> list: # what one item, or one batch, of a stream holds
@@ -155,10 +159,11 @@ def collect_items(source, inputs: str = "images", # or "texts", "references", â€
         raise InputError(f"{where}: this loader shuffles, and items are matched by their "
                          "order; use shuffle=False")
     of_texts, out = inputs != "images", []
-    batched = isinstance(source, DataLoader) and source.batch_size is not None
-    # its batches are transposed
-    if of_texts and batched and source.collate_fn is default_collate:
-        source, batched = source.dataset, False
+    loaders = sys.modules.get("torch.utils.data") # not there: then nobody has made a loader of it
+    batched = (loaders is not None and isinstance(source, loaders.DataLoader)
+               and source.batch_size is not None)
+    transposed = batched and source.collate_fn is loaders.default_collate
+    if of_texts and transposed: source, batched = source.dataset, False
     for part in progress(_drawn(source, where), desc=f"reading {where}"):
         if of_texts:
             out += (part if batched and isinstance(part, (list, tuple))
@@ -167,7 +172,6 @@ def collect_items(source, inputs: str = "images", # or "texts", "references", â€
     if of_texts: return out
     out = [torch.from_numpy(to_rgb(x)[0]) if isinstance(x, Image.Image) else torch.as_tensor(x) for x in out]
     return torch.stack(out) if len({(x.shape, x.dtype) for x in out}) == 1 else out
-
 
 # %% ../../nbs/data/020_items.ipynb #b099ab5b
 def map_ahead(function: Callable,         # what to do with each item; runs in other threads
@@ -223,22 +227,22 @@ class Images:
                              "run again when nothing writes there")
         return read_photo(photo.path, content=content)[0]
 
-    def stored(self, i: int) -> Tensor: # (3, H, W)
+    def stored(self, i: int) -> "Tensor": # (3, H, W)
         """An image as it is kept: uint8 from a file, in [0, 1] from an array; raises InputError on a file
         that was changed since it was looked at."""
         item = self.items[i]
-        return item if isinstance(item, Tensor) else torch.from_numpy(self._decoded(item)).movedim(-1, 0)
+        return item if is_tensor(item) else torch.from_numpy(self._decoded(item)).movedim(-1, 0)
 
-    def __getitem__(self, i: int) -> Tensor: # (3, H, W) in [0, 1]
+    def __getitem__(self, i: int) -> "Tensor": # (3, H, W) in [0, 1]
         x = self.stored(i)
-        return x if isinstance(self.items[i], Tensor) else x.float()/255
+        return x if is_tensor(self.items[i]) else x.float()/255
 
     def part(self, start: int, stop: int) -> "Images":
         "Some of the images, in their order."
         return replace(self, names=self.names[start:stop], items=self.items[start:stop])
 
     def _fingerprint(self, item) -> str:
-        if isinstance(item, Tensor): return _pixel_sha256(item.detach().cpu().numpy())
+        if is_tensor(item): return _pixel_sha256(item.detach().cpu().numpy())
         return (_pixel_sha256(item.pixels) if item.pixels is not None
                 else self.seen.get(item.path) or file_sha256(item.path))
 
@@ -298,9 +302,9 @@ def _files(paths: Sequence[Path]) -> tuple[list[str], list[Photo]]:
     return names, [Photo(p.name, str(p), p) for p in paths]
 
 # (N, 3, H, W), or (3, H, W) each where they differ in size
-def _stacked(source, where: str) -> Tensor | list[Tensor]:
+def _stacked(source, where: str) -> "Tensor | list[Tensor]":
     ragged = (isinstance(source, (list, tuple))
-              and len({s.shape for s in source if isinstance(s, (Tensor, np.ndarray))}) > 1)
+              and len({s.shape for s in source if is_tensor(s) or isinstance(s, np.ndarray)}) > 1)
     stacks = ([as_images(as_numbers(s, where)[None], where) for s in source] if ragged
               else [as_images(source, where)])
     for stack in stacks: check_pixels(stack, where)
@@ -471,7 +475,7 @@ def align_items(systems: Sequence,        # Images or Texts, one for each system
 # %% ../../nbs/data/020_items.ipynb #3740c250
 def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
-    if isinstance(item, Tensor): return item.shape[-1], item.shape[-2]
+    if is_tensor(item): return item.shape[-1], item.shape[-2]
     if item.pixels is not None: return item.pixels.shape[1], item.pixels.shape[0]
     with Image.open(item.path) as file: return upright_size(file)
 
@@ -487,9 +491,9 @@ def check_sizes(pred: Images, target: Images) -> None:
 # %% ../../nbs/data/020_items.ipynb #a8843a75
 PIXELS = 2**21 # pixels in one batch at most, whatever the number of images
 
-def _in_step_ahead(images: Sequence[Images]) -> Iterator[list[Tensor]]: # image i of each side, in [0, 1]
+def _in_step_ahead(images: Sequence[Images]) -> "Iterator[list[Tensor]]": # image i of each side, in [0, 1]
     places = range(len(images[0]))
-    if all(isinstance(side.items, Tensor) for side in images):
+    if all(is_tensor(side.items) for side in images):
         yield from ([side[i] for side in images] for i in places)
         return
     workers = images[0].workers or min(8, os.cpu_count() or 1)
@@ -500,7 +504,7 @@ def _in_step_ahead(images: Sequence[Images]) -> Iterator[list[Tensor]]: # image 
 
 def batches(images: Sequence[Images],  # sides to be cut at the same places
             batch: int = 64,           # images at most
-           ) -> Iterator[tuple[int, list[Tensor]]]: # first item, (n, 3, H, W) of each side
+           ) -> "Iterator[tuple[int, list[Tensor]]]": # first item, (n, 3, H, W) of each side
     "Runs of images of one size, decoded once; the sides go in step."
     held, start = [], 0
     for i, item in enumerate(_in_step_ahead(images)):

@@ -18,16 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-import torch
-import torch.nn.functional as F
 from PIL import Image, ImageOps
-from torch import Tensor
 
-from ..core import InputError, Signature, check_path, progress, rng
+from ..core import InputError, Signature, check_path, lazy_import, progress, rng
 from ..files import digest
+
+# %% ../../nbs/data/000_photos.ipynb #0e785191
+torch = lazy_import("torch")
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
 
 # %% ../../nbs/data/000_photos.ipynb #098a324b
 @dataclass(frozen=True, eq=False)
@@ -92,10 +95,10 @@ def read_photo(path: Path,         # an image file
         raise InputError(f"{Path(path).name} ({reason})") from error
 
 # %% ../../nbs/data/000_photos.ipynb #1e3e2922
-def small_picture(path: Path, side: int) -> Tensor: # (3, side, side) in [0, 1]
+def small_picture(path: Path, side: int) -> "Tensor": # (3, side, side) in [0, 1]
     "An image shrunk to a square; raises InputError as `read_photo` does."
     rgb = torch.from_numpy(read_photo(path)[0]).permute(2, 0, 1)[None]/255
-    return F.interpolate(rgb, (side, side), mode="area")[0]
+    return torch.nn.functional.interpolate(rgb, (side, side), mode="area")[0]
 
 # %% ../../nbs/data/000_photos.ipynb #679443db
 PACKAGED = ("astronaut", "chelsea", "coffee", "rocket", "hubble_deep_field", "immunohistochemistry", "retina")
@@ -278,12 +281,12 @@ def even_weights(cluster: np.ndarray) -> np.ndarray: # (N,) -> (N,), mean 1
 @dataclass(frozen=True, eq=False)
 class Tiles:
     "Tiles of photographs with their regions, clusters and weights, and the ledger of what was left out."
-    rgb: Tensor             # (N, 3, s, s) float32 in [0, 1]
-    regions: Tensor         # (N, s, s) int64; 0, 1, … within each tile
-    cluster: Tensor         # (N,) int64; tiles of one cluster are one observation
-    weight: Tensor          # (N,) float32; mean 1, each cluster the same sum
+    rgb: "Tensor"             # (N, 3, s, s) float32 in [0, 1]
+    regions: "Tensor"         # (N, s, s) int64; 0, 1, … within each tile
+    cluster: "Tensor"         # (N,) int64; tiles of one cluster are one observation
+    weight: "Tensor"          # (N,) float32; mean 1, each cluster the same sum
     names: list[str]        # (N,) photograph of each tile
-    ledger: pd.DataFrame    # photo, cluster, used, colorless, one_region, small, note
+    ledger: "pd.DataFrame"    # photo, cluster, used, colorless, one_region, small, note
     signature: Signature
 
     def __len__(self) -> int: return len(self.rgb)
@@ -330,6 +333,7 @@ def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or 
           annotator: int | None=0,              # which label map; None: drawn at random for each photograph
          ) -> Tiles:                            # tiles in the order of the photographs
     "Usable tiles of photographs; raises InputError when there is none, or a label map is missing or damaged."
+    import pandas as pd
     maps, rows, parts, broken = _all_maps(photos, regions), [], [], []
     clusters = {name: i for i, name in enumerate(dict.fromkeys(p.cluster for p in photos))}
     for photo in progress(photos, desc="cutting tiles"):
@@ -357,7 +361,7 @@ def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or 
     return _joined(parts, ledger, signature)
 
 # %% ../../nbs/data/000_photos.ipynb #08f547fb
-def _no_tiles(ledger: pd.DataFrame, size: int) -> str:
+def _no_tiles(ledger: "pd.DataFrame", size: int) -> str:
     if not len(ledger): return "no photographs to cut tiles from"
     small = ledger.loc[ledger["small"], "photo"]
     if len(small) == len(ledger):
@@ -367,7 +371,7 @@ def _no_tiles(ledger: pd.DataFrame, size: int) -> str:
             f"{ledger['one_region'].sum()} had one region, {len(small)} photographs are smaller than "
             f"{size} pixels; use photographs with color")
 
-def _joined(parts: list, ledger: pd.DataFrame, signature: Signature) -> Tiles:
+def _joined(parts: list, ledger: "pd.DataFrame", signature: Signature) -> Tiles:
     pixels, labels, cluster = (np.concatenate([part[i] for part in parts]) for i in range(3))
     rgb = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255).contiguous()
     return Tiles(rgb, torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(cluster),

@@ -15,15 +15,17 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import safetensors
-import torch
 from filelock import FileLock
-from safetensors.torch import load_file
-from torch import Tensor
 
-from ..core import InputError
+from ..core import InputError, lazy_import
 from ..files import digest, save_tensors
+
+# %% ../../nbs/encoders/030_cache.ipynb #50ce5992
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/encoders/030_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet
@@ -33,7 +35,7 @@ def cache_folder() -> Path: # not necessarily there yet
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home()/".cache").expanduser()/"invariant_metrics"
 
 # %% ../../nbs/encoders/030_cache.ipynb #8c3f0fa9
-def tensors_sha256(tensors: Mapping[str, Tensor]) -> str: # 64 hexadecimal digits
+def tensors_sha256(tensors: "Mapping[str, Tensor]") -> str: # 64 hexadecimal digits
     "The sha256 over names, dtypes, shapes and bytes of some tensors, whatever their order."
     total = hashlib.sha256()
     for name in sorted(tensors):
@@ -44,7 +46,8 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str: # 64 hexadecimal digit
 
 # %% ../../nbs/encoders/030_cache.ipynb #bcb5bd3d
 # tensors or None; "kept", "absent" or "damaged"
-def _read(path: Path, settings: Mapping) -> tuple[dict[str, Tensor] | None, str]:
+def _read(path: Path, settings: Mapping) -> "tuple[dict[str, Tensor] | None, str]":
+    from safetensors.torch import load_file
     if not path.exists(): return None, "absent"
     try:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
@@ -71,10 +74,10 @@ def cached_path(kind: str, settings: Mapping, folder: str | Path | None = None) 
 def cached_tensors(
     kind: str,                                       # what is kept, e.g. "targets"; letters, digits, dashes
     settings: Mapping, # everything that shapes the tensors; goes into the name and the file
-    compute: Callable[[], Mapping[str, Tensor]],
+    compute: "Callable[[], Mapping[str, Tensor]]",
     folder: str | Path | None = None,                # default `cache_folder()`
     tell: Callable[[Path, str], None] | None = None, # called with the file and "kept", "absent" or "damaged"
-) -> dict[str, Tensor]:
+) -> "dict[str, Tensor]":
     "The tensors of these settings: read where a whole and matching file exists, else computed and kept."
     _check_kind(kind)
     path = cached_path(kind, settings, folder)
@@ -98,7 +101,7 @@ def check_writable(folder: Path,
         raise InputError(f"cannot write in {what} {folder}; {advice}")
 
 # %% ../../nbs/encoders/030_cache.ipynb #d51d7b57
-def kept_once(kind: str, about: Mapping, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+def kept_once(kind: str, about: Mapping, make: "Callable[[], dict[str, Tensor]]") -> "dict[str, Tensor]":
     "As `cached_tensors`; one process computes, the others wait and read."
     cache_folder().mkdir(parents=True, exist_ok=True)
     with FileLock(cache_folder()/f"{kind}-{digest(about)}.lock"): return cached_tensors(kind, about, make)
@@ -109,7 +112,7 @@ def _kept_keys(path: Path) -> list[str] | None: # in the order of its rows; None
         with safetensors.safe_open(path, "pt") as file: return (file.metadata() or {}).get("keys", "").split()
     except (OSError, safetensors.SafetensorError): return None
 
-def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> dict[str, Tensor]: # if it is whole
+def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> "dict[str, Tensor]": # if it is whole
     keys = _kept_keys(path)
     if keys is not None and wanted.isdisjoint(keys): return {}
     tensors, found = (None, "damaged") if keys is None else _read(path, {**settings, "shard": digest(keys)})
@@ -121,13 +124,13 @@ def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> dict[str, Ten
 def cached_rows(kind: str, # what is kept, e.g. "vectors"; letters, digits, dashes
                 settings: Mapping,                      # everything that shapes the rows, besides their keys
                 keys: Sequence[str],                    # N, without blanks: what the rows are of
-                compute: Callable[[list[int]], Tensor], # positions -> one row for each
+                compute: "Callable[[list[int]], Tensor]", # positions -> one row for each
                 folder: str | Path | None = None        # default `cache_folder()`
-               ) -> Tensor: # (N, …)
+               ) -> "Tensor": # (N, …)
     "A row for each key: read where it is kept, in whatever file of these settings, else computed and kept."
     _check_kind(kind)
     home, stem, wanted = Path(folder or cache_folder()), f"{kind}-{digest(settings)}", set(keys)
-    held: dict[str, Tensor] = {}
+    held: "dict[str, Tensor]" = {}
     for path in sorted(home.glob(f"{stem}-*.safetensors")): held |= _kept_rows(path, settings, wanted)
     places = {key: i for i, key in reversed([*enumerate(keys)]) if key not in held} # the first of equal ones
     if places:

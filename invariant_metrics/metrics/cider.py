@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from ..core import InputError, Signature
 from ..files import save_tensors
@@ -215,7 +214,7 @@ _CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none
 def _parts(name: str, tokenizer: str, df, **form) -> dict:
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
-    return dict(corpus=found is None, **interned_phi(tokenizer), compare=lambda text: torch.from_numpy(cider_rows(text, found, **form)),
+    return dict(corpus=found is None, **interned_phi(tokenizer), compare=lambda text: cider_rows(text, found, **form),
                 notes=lambda text: cider_notes(text, found),
                 signature=Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none", sigma=form["sigma"] or "none"))
 

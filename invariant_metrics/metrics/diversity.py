@@ -8,16 +8,17 @@ __all__ = ['DENOMINATORS', 'ngrams', 'gram_counts', 'distinct_share', 'div_n', '
 
 # %% ../../nbs/metrics/190_diversity.ipynb #1dd2c284
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
 from ..data.tokens import tokenizer_of
-from .base import Between, metric_factory
+from .base import Between, array_library, metric_factory
+
+# %% ../../nbs/metrics/190_diversity.ipynb #a66bc466
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def _order(n) -> int:
@@ -46,19 +47,20 @@ def gram_counts(texts: Sequence[str],            # (N,)
     return np.array(rows, float)
 
 # %% ../../nbs/metrics/190_diversity.ipynb #6a932d2c
-def _ratio(part: Tensor, whole: Tensor, empty: float) -> Tensor:
-    return torch.where(whole > 0, part/torch.where(whole > 0, whole, 1), empty)
+def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", empty: float) -> "np.ndarray | Tensor":
+    lib = array_library(whole)
+    return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), empty)
 
 def distinct_share(
-    counts: Tensor, # (R, 2·k) distinct and all n-grams of k lengths, of texts or summed over texts
-) -> Tensor: # (R,) in [0, 1]
+    counts: "np.ndarray | Tensor", # (R, 2·k) distinct and all n-grams of k lengths, of texts or summed over texts
+) -> "np.ndarray | Tensor": # (R,) in [0, 1]
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
     return _ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
 
 def div_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
          ) -> np.ndarray: # (N,) in [0, 1]
     "The share of distinct n-grams of each text; 1 for a text of fewer than n tokens."
-    return distinct_share(torch.from_numpy(gram_counts(texts, (n,), tokenizer, lowercase))).numpy()
+    return distinct_share(gram_counts(texts, (n,), tokenizer, lowercase))
 
 def rep_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
          ) -> np.ndarray: # (N,) in [0, 1]
@@ -68,7 +70,7 @@ def rep_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", 
 def diversity(texts: Sequence[str], tokenizer: str | Callable = "none", lowercase: bool = False,
              ) -> np.ndarray: # (N,) in [0, 1]
     "The product of 1 − rep-n over n = 2, 3, 4 of each text (Su et al. 2022)."
-    return distinct_share(torch.from_numpy(gram_counts(texts, (2, 3, 4), tokenizer, lowercase))).numpy()
+    return distinct_share(gram_counts(texts, (2, 3, 4), tokenizer, lowercase))
 
 # %% ../../nbs/metrics/190_diversity.ipynb #3756b6f2
 DENOMINATORS = ("tokens", "ngrams")
@@ -83,8 +85,8 @@ def distinct_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "no
     """Distinct n-grams of each text over its tokens, or over its n-grams (Li et al. 2016); 0 where there are
     none."""
     _denominator(denominator)
-    counts = torch.from_numpy(gram_counts(texts, (n, 1), tokenizer, lowercase))
-    return _ratio(counts[:, 0], counts[:, 3 if denominator == "tokens" else 1], 0.0).numpy()
+    counts = gram_counts(texts, (n, 1), tokenizer, lowercase)
+    return _ratio(counts[:, 0], counts[:, 3 if denominator == "tokens" else 1], 0.0)
 
 def corpus_distinct(
     texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
@@ -107,12 +109,12 @@ _CARD = dict(range="[0, 1]", inputs="texts", weights="none")
 def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: # phi, phi_key
     tokenizer_of(tokenizer)
     def phi(pred, target=None, source=None):
-        return torch.from_numpy(gram_counts(pred, orders, tokenizer, lowercase))
+        return gram_counts(pred, orders, tokenizer, lowercase)
     return dict(phi=phi,
                 phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 
 # column: n-grams of that order in a text
-def _too_short(rows: Tensor, order: int, column: int, counts_as: str) -> tuple[str, ...]:
+def _too_short(rows: np.ndarray, order: int, column: int, counts_as: str) -> tuple[str, ...]:
     short, empty = int((rows[:, column] == 0).sum()), int((rows[:, 1] == 0).sum())
     if not short: return ()
     return (f"{short} of {len(rows)} texts have fewer than {order} tokens ({empty} of "
@@ -122,14 +124,16 @@ def _share(name: str, orders: Sequence[int], tokenizer: str, lowercase: bool, po
            repeated: bool = False) -> dict:
     counted = tuple(sorted({1, 2, 3, 4, *map(_order, orders)}))
     columns = [c for n in orders for c in (2*counted.index(n), 2*counted.index(n) + 1)]
-    def share(rows: Tensor) -> Tensor: return 1 - distinct_share(rows) if repeated else distinct_share(rows)
+    def share(rows: "np.ndarray | Tensor") -> "np.ndarray | Tensor":
+        return 1 - distinct_share(rows) if repeated else distinct_share(rows)
     signature = Signature.of(metric=name, orders="-".join(map(str, orders)), tokenizer=tokenizer,
                              case="lower" if lowercase else "kept", mean="counts" if pooled else "texts")
     parts = (dict(compare=lambda rows: rows[:, columns], pool=share, per_item=share) if pooled
              else dict(compare=lambda rows: share(rows[:, columns])))
     counts_as = ("they add nothing to the counts" if pooled
                  else f"each counts as {0 if repeated else 1}, as if it said everything once")
-    def notes(rows: Tensor) -> tuple[str, ...]: return _too_short(rows, min(orders), columns[1], counts_as)
+    def notes(rows: np.ndarray) -> tuple[str, ...]:
+        return _too_short(rows, min(orders), columns[1], counts_as)
     return dict(**_counting(counted, tokenizer, lowercase), **parts, notes=notes, signature=signature)
 
 def _div(n: int) -> Callable:

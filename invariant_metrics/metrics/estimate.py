@@ -8,16 +8,20 @@ __all__ = ['influence_variance', 'standard_error', 'refuse_shared', 'near_copies
 # %% ../../nbs/metrics/010_estimate.ipynb #707a7907
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from ..core import lazy_import
 from .base import Estimate
 from ..stats import cluster_labels
 
+# %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
-def influence_variance(x: Tensor,                 # (N,) influences
+def influence_variance(x: "Tensor",                 # (N,) influences
                        labels: np.ndarray | None, # (N,) clusters as integers, as `cluster_labels` makes them
                       ) -> tuple[float, float | None]: # variance of the mean of x; degrees of freedom, None for many
     "The variance of a mean of influences; those of one cluster are summed first."
@@ -56,7 +60,7 @@ def refuse_shared(estimate: Estimate,
     return replace(estimate, refused=True, notes=(*estimate.notes, note))
 
 # %% ../../nbs/metrics/010_estimate.ipynb #cdd626e1
-def _nearest(rows: Tensor, x: Tensor, center: Tensor, own: Tensor | None = None) -> Tensor: # (K, d), (N, d) -> (K,); own: places of the rows in x
+def _nearest(rows: "Tensor", x: "Tensor", center: "Tensor", own: "Tensor | None" = None) -> "Tensor": # (K, d), (N, d) -> (K,); own: places of the rows in x
     found = []
     for part in x.split(4096):
         part = part.double() - center
@@ -65,8 +69,8 @@ def _nearest(rows: Tensor, x: Tensor, center: Tensor, own: Tensor | None = None)
     if own is not None: square[torch.arange(len(own)), own] = torch.inf
     return square.min(1).values.clamp(min=0).sqrt()
 
-def near_copies(a: Tensor,          # (N, d) features
-                b: Tensor,          # (M, d)
+def near_copies(a: "Tensor",          # (N, d) features
+                b: "Tensor",          # (M, d)
                 items: int = 64,    # of either set, spread over it
                 share: float = 1/3, # of the distance to the nearest fellow
                ) -> bool:

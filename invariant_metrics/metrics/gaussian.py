@@ -15,40 +15,41 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
-import torch
-from safetensors.torch import load_file
-from torch import Tensor
 
-from ..core import InputError, Signature, check_source, few, progress, rng
+from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress, rng
 from ..files import atomic_write, save_tensors
 from ..data.items import as_numbers
-from ..encoders.base import get_encoder
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import FILES, Features, FeatureStore, checked_features, load_features
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #75ca2eb7
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     "A batch of features; raises InputError on anything that is not two-dimensional and numeric."
     check_source(x, "features")
-    try: x = as_numbers(x, "features").detach() if isinstance(x, Tensor) else np.asarray(x)
+    try: x = as_numbers(x, "features").detach() if is_tensor(x) else np.asarray(x)
     except InputError: raise
     except Exception as error: raise InputError("features must be one array (N, d), with rows of one length") from error
-    numeric = (x.dtype != torch.bool and not x.is_complex()) if isinstance(x, Tensor) else x.dtype.kind in "fiu"
+    numeric = (x.dtype != torch.bool and not x.is_complex()) if is_tensor(x) else x.dtype.kind in "fiu"
     if not numeric: raise InputError(f"features must be real numbers, not {x.dtype}")
     if x.ndim != 2 or not x.shape[1]: raise InputError(f"features must be (N, d), not {tuple(x.shape)}")
     return x
 
-def _tensor(part: "Tensor | np.ndarray") -> Tensor: # of a common floating type, without a copy where that is possible
-    if isinstance(part, Tensor): return part if part.is_floating_point() and part.element_size() > 1 else part.double()
+def _tensor(part: "Tensor | np.ndarray") -> "Tensor": # of a common floating type, without a copy where that is possible
+    if is_tensor(part): return part if part.is_floating_point() and part.element_size() > 1 else part.double()
     known = part.dtype in (np.float16, np.float32, np.float64)
     return torch.from_numpy(np.require(part if known else part.astype(np.float64), requirements=["C", "W"]))
 
 def row_blocks(x: "Tensor | np.ndarray", # (N, d)
            size: int = 4096,         # rows at a time
-          ) -> Iterator[Tensor]:     # (≤ size, d) each
+          ) -> "Iterator[Tensor]":     # (≤ size, d) each
     "Consecutive blocks of rows as tensors."
     for start in range(0, len(x), size): yield _tensor(x[start:start + size])
 
@@ -63,8 +64,8 @@ def check_finite_rows(x: "Tensor | np.ndarray", # (B, d)
     raise InputError(f"features are not finite in {len(bad)} of {len(x)} rows: {shown} (from 0 at the start of the stream)")
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #f62e22f3
-def add_product(scatter: Tensor, # (d, d) float64; its lower triangle is updated, the upper is left as it comes
-                rows: Tensor,    # (k, d) float64, contiguous
+def add_product(scatter: "Tensor", # (d, d) float64; its lower triangle is updated, the upper is left as it comes
+                rows: "Tensor",    # (k, d) float64, contiguous
                ) -> None:
     "Add rowsᵀ·rows in place, at half the cost of a matrix product where there is a BLAS for it."
     if scatter.device.type != "cpu": scatter.addmm_(rows.T, rows); return
@@ -73,7 +74,7 @@ def add_product(scatter: Tensor, # (d, d) float64; its lower triangle is updated
     out = dsyrk(1.0, rows.numpy().T, beta=1.0, c=held, overwrite_c=1)
     if not np.shares_memory(out, held): held[...] = out
 
-def mirror_lower(matrix: Tensor, # (d, d) with a valid lower triangle
+def mirror_lower(matrix: "Tensor", # (d, d) with a valid lower triangle
            tile: int = 256,
           ) -> None:
     "Copy the lower triangle onto the upper in place, tile by tile."
@@ -84,30 +85,30 @@ def mirror_lower(matrix: Tensor, # (d, d) with a valid lower triangle
         matrix[i:j, j:] = matrix[j:, i:j].T
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #807cbb40
-def matrix_product(a: Tensor,                # (n, k)
-                   b: Tensor,                # (k, m) of the same dtype
-                   out: Tensor | None = None, # (n, m), to be overwritten
-                  ) -> Tensor:               # (n, m)
+def matrix_product(a: "Tensor",                # (n, k)
+                   b: "Tensor",                # (k, m) of the same dtype
+                   out: "Tensor | None" = None, # (n, m), to be overwritten
+                  ) -> "Tensor":               # (n, m)
     "a·b without gradients, by NumPy's BLAS where the matrices are on the CPU."
     if a.device.type != "cpu": return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
     found = np.matmul(a.detach().numpy(), b.detach().numpy(), out=None if out is None else out.numpy())
     return torch.from_numpy(found) if out is None else out
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #22354a06
-def symmetric_values(matrix: Tensor, # (n, n); the lower triangle counts
-                    ) -> Tensor:     # (n,)
+def symmetric_values(matrix: "Tensor", # (n, n); the lower triangle counts
+                    ) -> "Tensor":     # (n,)
     "Eigenvalues from the smallest up, without gradients, by NumPy's LAPACK where the matrix is on the CPU."
     if matrix.device.type != "cpu": return torch.linalg.eigvalsh(matrix)
     return torch.from_numpy(np.linalg.eigvalsh(matrix.detach().numpy()))
 
-def symmetric_vectors(matrix: Tensor,           # (n, n); the lower triangle counts
-                     ) -> tuple[Tensor, Tensor]: # (n,), (n, n)
+def symmetric_vectors(matrix: "Tensor",           # (n, n); the lower triangle counts
+                     ) -> "tuple[Tensor, Tensor]": # (n,), (n, n)
     "Eigenvalues from the smallest up and the eigenvectors in columns, in the same way."
     if matrix.device.type != "cpu": return tuple(torch.linalg.eigh(matrix))
     return tuple(map(torch.from_numpy, np.linalg.eigh(matrix.detach().numpy())))
 
-def singular_values(matrix: Tensor, # (n, m)
-                   ) -> Tensor:     # (min(n, m),)
+def singular_values(matrix: "Tensor", # (n, m)
+                   ) -> "Tensor":     # (min(n, m),)
     "Singular values from the largest down, in the same way."
     if matrix.device.type != "cpu": return torch.linalg.svdvals(matrix)
     return torch.from_numpy(np.linalg.svd(matrix.detach().numpy(), compute_uv=False))
@@ -116,8 +117,8 @@ def singular_values(matrix: Tensor, # (n, m)
 class Moments:
     "Number, mean and scatter of the rows absorbed so far."
     def __init__(self, n: int | None,  # rows; None where nobody knows (then the matrix is a covariance)
-                 mean: Tensor,         # (d,) float64
-                 lower: Tensor):       # (d, d) float64; the scatter, valid in its lower triangle
+                 mean: "Tensor",         # (d,) float64
+                 lower: "Tensor"):       # (d, d) float64; the scatter, valid in its lower triangle
         self.n, self.mean, self.lower, self.whole = n, mean, lower, False
 
     @classmethod
@@ -126,15 +127,15 @@ class Moments:
         return cls(0, *(torch.zeros(shape, dtype=torch.float64, device=device) for shape in ((width,), (width, width))))
 
     @property
-    def scatter(self) -> Tensor: # (d, d); not a copy
+    def scatter(self) -> "Tensor": # (d, d); not a copy
         "The symmetric matrix."
         if not self.whole: mirror_lower(self.lower); self.whole = True
         return self.lower
 
-    def _joined(self, n: int, step: Tensor) -> None: # n more rows, whose mean is a step away
+    def _joined(self, n: int, step: "Tensor") -> None: # n more rows, whose mean is a step away
         self.mean += step*(n/(self.n + n)); self.n += n; self.whole = False
 
-    def absorb(self, rows: Tensor) -> None: # (k + 1, d) float64; the last row is spare, all are overwritten
+    def absorb(self, rows: "Tensor") -> None: # (k + 1, d) float64; the last row is spare, all are overwritten
         "Take in k rows with one product."
         block, k = rows[:-1], len(rows) - 1
         if not k: return
@@ -184,7 +185,7 @@ class _Stream:
         if self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot take in more rows")
         if x.shape[1] != (self.width or x.shape[1]): raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
         check_finite_rows(x, self.n)
-        if self.device is None: self.device = x.device if isinstance(x, Tensor) and x.device.type != "mps" else "cpu" # mps has no float64
+        if self.device is None: self.device = x.device if is_tensor(x) and x.device.type != "mps" else "cpu" # mps has no float64
         if not self._held: self._held = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
         if self._buffer is None: self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
 
@@ -219,13 +220,13 @@ class _Readings(_Stream):
     mean = property(lambda self: self._settled().mean.clone(), doc="(d,) float64.")
 
     @property
-    def scatter(self) -> Tensor: # (d, d) float64
+    def scatter(self) -> "Tensor": # (d, d) float64
         "Sum of the products of centered rows; raises InputError where n is not known."
         if self.n is None: raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
         return self._settled().scatter.clone()
 
     @property
-    def cov(self) -> Tensor: # (d, d) float64
+    def cov(self) -> "Tensor": # (d, d) float64
         "The covariance, scatter/(n − 1); raises InputError below two rows and where squares overflow."
         moments = self._settled()
         if moments.n is not None and moments.n < 2: raise InputError(f"a covariance needs two samples at least, found {moments.n}")
@@ -342,6 +343,7 @@ def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int
                   ) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
     "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
     if encoder is not None:
+        from invariant_metrics.encoders.base import get_encoder
         net = get_encoder(encoder)
         return (store or FeatureStore()).chunks(source, net, layer, batch, desc), Signature.of(**net.describe(layer))
     signature = None
@@ -350,7 +352,7 @@ def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int
         found = load_features(source)
         source, signature = found.rows, found.signature
     if not isinstance(source, Iterable): raise InputError(f"features must be an array or batches of them, not {type(source).__name__}")
-    if isinstance(source, Tensor) or hasattr(source, "__array__"):
+    if is_tensor(source) or hasattr(source, "__array__"):
         source = as_rows(source)
         return progress(row_blocks(source), desc or "statistics", -(-len(source)//BLOCK), delay=2), signature
     return progress(source, desc or "statistics", delay=2), signature
@@ -391,6 +393,7 @@ def save_stats(stats: GaussianStats,
     save_tensors(path, tensors, {**meta, "sha256": tensors_sha256(tensors)})
 
 def _read_safetensors(path: Path) -> GaussianStats:
+    from safetensors.torch import load_file
     try:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
         if meta.get("format") != FORMAT: raise InputError(f"{path} holds no statistics of this package; make them with GaussianStats.save")
@@ -453,6 +456,8 @@ def same_moments(a: GaussianStats, b: GaussianStats) -> bool:
     return bool(((p.scatter - q.scatter.to(p.mean)).abs() <= 1e-9*torch.outer(spread, spread)).all())
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
+def _is_array(x) -> bool: return isinstance(x, np.ndarray) or is_tensor(x)
+
 def _names_file(source) -> bool: # of features or of statistics
     return isinstance(source, (str, Path)) and Path(source).suffix in FILES
 
@@ -482,8 +487,8 @@ def open_features(source,              # file, list of files, two-dimensional ar
     if _names_file(source) and _holds_stats(Path(source)): return GaussianStats.load(source)
     if isinstance(source, (list, tuple)) and len(source) and all(_names_file(s) for s in source):
         return _merge_shards([Path(s) for s in source], where)
-    if isinstance(source, (list, tuple)) and source and all(isinstance(x, (Tensor, np.ndarray)) and x.ndim == 1 for x in source):
+    if isinstance(source, (list, tuple)) and source and all(_is_array(x) and x.ndim == 1 for x in source):
         source = as_numbers(source, where) # a row each
-    if isinstance(source, (Tensor, np.ndarray)) and source.ndim == 2:
+    if _is_array(source) and source.ndim == 2:
         return Features(checked_features(source, where), None, None, where)
     return load_features(source) if _names_file(source) else None

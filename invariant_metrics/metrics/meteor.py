@@ -16,18 +16,19 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..core import InputError, Signature
 from ..files import file_sha256
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
-from .base import Between, metric_factory
+from .base import Between, array_library, metric_factory
+
+# %% ../../nbs/metrics/170_meteor.ipynb #0961b647
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):
@@ -83,7 +84,7 @@ def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None,
     signature = Signature.of(metric="meteor-nltk", tokenizer=tokenizer, wordnet=f"{wn.edition}-{wn.revision}",
                              alpha=alpha, beta=beta, gamma=gamma, references="best", nltk=nltk.__version__)
     def phi(pred, target, source=None):
-        return torch.from_numpy(meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma))
+        return meteor_nltk(pred, target, tokenizer, wn, alpha, beta, gamma)
     return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, signature=signature)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #74c92d37
@@ -105,15 +106,17 @@ def meteor_rows(
                      weigh(content_r, function_r) @ STAGES, weigh(ref - ref_function, ref_function),
                      np.where(same, 0, stats[:, 20]), stats[:, 21:].mean(1)], 1)
 
-def _share(part: Tensor, whole: Tensor) -> Tensor: return part/torch.where(whole > 0, whole, 1)
+def _share(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor") -> "np.ndarray | Tensor":
+    return part/array_library(whole).where(whole > 0, whole, 1)
 
-def meteor_of_sums(sums: Tensor,   # (R, 6) float64 sums of rows, weighted or not
-                  ) -> Tensor:     # (R,) in [0, 1]
+def meteor_of_sums(sums: "np.ndarray | Tensor",   # (R, 6) float64 sums of rows, weighted or not
+                  ) -> "np.ndarray | Tensor":     # (R,) in [0, 1]
     "METEOR 1.5 of one item or of a corpus (Denkowski and Lavie 2014); 0 where nothing matches."
-    found_h, length_h, found_r, length_r, chunks, words = sums.unbind(1)
+    lib = array_library(sums)
+    found_h, length_h, found_r, length_r, chunks, words = sums.T
     p, r = _share(found_h, length_h), _share(found_r, length_r)
     mean, scattered = _share(p*r, ALPHA*p + (1 - ALPHA)*r), chunks > 0
-    penalty = torch.where(scattered, _share(torch.where(scattered, chunks, 1), words)**BETA, 0)
+    penalty = lib.where(scattered, _share(lib.where(scattered, chunks, 1), words)**BETA, 0)
     return mean*(1 - GAMMA*penalty)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8dc9ce5d
@@ -190,8 +193,8 @@ def meteor_15(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], **options
 ) -> tuple[float, np.ndarray]: # corpus, (N,) items
     "METEOR 1.5 of a corpus and of each item (Denkowski and Lavie 2014); options of `meteor_stats`."
-    rows = torch.from_numpy(meteor_rows(meteor_stats(hypotheses, references, **options)))
-    return meteor_of_sums(rows.sum(0)[None]).item(), meteor_of_sums(rows).numpy()
+    rows = meteor_rows(meteor_stats(hypotheses, references, **options))
+    return meteor_of_sums(rows.sum(0)[None]).item(), meteor_of_sums(rows)
 
 @metric_factory("meteor-1.5", "paired", higher_is_better=True, range="[0, 1]", inputs="texts",
                 target="references", weights="Java and meteor-1.5.jar",
@@ -206,6 +209,6 @@ def meteor_15_metric(tokenizer: str = "ptb", jar: str | None = None,
     signature = Signature.of(metric="meteor-1.5", tokenizer=tokenizer, normalize="meteor", task="rank-en",
                              aggregate="sums", **_checksums(place, place.stat().st_mtime_ns))
     def phi(pred, target, source=None):
-        return torch.from_numpy(meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout)))
+        return meteor_rows(meteor_stats(pred, target, tokenizer, place, timeout))
     return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, pool=meteor_of_sums,
                 per_item=meteor_of_sums, signature=signature)

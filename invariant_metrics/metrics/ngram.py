@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import language_tokenizer, tokenizer_of
-from .base import Between, metric_factory
+from .base import Between, array_library, metric_factory
+
+# %% ../../nbs/metrics/140_ngram.ipynb #7a1771b8
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/140_ngram.ipynb #132e7a19
 def stable_sort(keys: np.ndarray,                 # (P,) int64, not negative
@@ -194,40 +195,42 @@ def check_smoothing(smoothing: str, value: float | None = None) -> float | None:
     if value is not None and SMOOTHINGS[smoothing] is None: raise InputError(f"smoothing {smoothing} takes no value; floor and add-k do")
     return SMOOTHINGS[smoothing] if value is None else float(value)
 
-def bleu_of_sums(sums: Tensor,                    # (R, 2·order + 2) float64 sums of rows, weighted or not
+def bleu_of_sums(sums: "np.ndarray | Tensor",       # (R, 2·order + 2) float64 sums of rows, weighted or not
                  smoothing: str = "exp",          # none, exp, floor, add-k
                  smooth_value: float | None = None, # of floor (0.1) and add-k (1)
                  effective_order: bool = False,   # leave out lengths for which there is no n-gram at all
-                ) -> Tensor:                      # (R,) in [0, 100]
-    "BLEU as sacreBLEU prints it (Post 2018), differentiable; raises InputError on an unknown smoothing."
+                ) -> "np.ndarray | Tensor":         # (R,) in [0, 100]
+    "BLEU as sacreBLEU prints it (Post 2018), differentiable for tensors; raises InputError on an unknown smoothing."
+    lib = array_library(sums)
     value, order = check_smoothing(smoothing, smooth_value), sums.shape[1]//2 - 1
     match, total, hyp, ref = sums[:, :order], sums[:, order:-2], sums[:, -2], sums[:, -1]
     some = (match > 0).any(1) & (hyp > 0)
     if smoothing == "add-k":
-        more = torch.full_like(match[:1], value); more[:, 0] = 0
+        more = lib.full_like(match[:1], value); more[:, 0] = 0
         match, total = match + more, total + more
-    reached = (total > 0).long().cumprod(1).bool()
+    reached = (total > 0).cumprod(1) > 0
     missed = reached & (match <= 0)
-    if smoothing == "exp": match = torch.where(missed, 0.5**missed.double().cumsum(1), match)
-    if smoothing == "floor": match = torch.where(missed, value, match)
+    if smoothing == "exp": match = lib.where(missed, 0.5**missed.cumsum(1), match)
+    if smoothing == "floor": match = lib.where(missed, value, match)
     good = reached & (match > 0)
-    logs = torch.where(good, torch.where(good, match, 1.0).log() - torch.where(good, total, 1.0).log(), 0.0)
-    lengths = reached.sum(1) if effective_order else torch.full_like(hyp, order)
+    logs = lib.where(good, lib.log(lib.where(good, match, 1.0)) - lib.log(lib.where(good, total, 1.0)), 0.0)
+    lengths = reached.sum(1).clip(min=1) if effective_order else order
     whole = some & (good | (~reached if effective_order else False)).all(1)
-    brevity = (1 - ref/torch.where(hyp > 0, hyp, 1.0)).clamp(max=0)
-    return torch.where(whole, 100*torch.exp(logs.sum(1)/lengths.clamp(min=1) + brevity), 0.0)
+    brevity = (1 - ref/lib.where(hyp > 0, hyp, 1.0)).clip(max=0)
+    return lib.where(whole, 100*lib.exp(logs.sum(1)/lengths + brevity), 0.0)
 
 # %% ../../nbs/metrics/140_ngram.ipynb #2259b01a
-def coco_bleu_of_sums(sums: Tensor, # (R, 2·order + 2) float64 sums of rows, weighted or not
-                     ) -> Tensor:   # (R,) in [0, 1]
-    "BLEU as the COCO caption code prints it (Chen et al. 2015), differentiable; 0 where hypotheses have no words."
+def coco_bleu_of_sums(sums: "np.ndarray | Tensor", # (R, 2·order + 2) float64 sums of rows, weighted or not
+                     ) -> "np.ndarray | Tensor":   # (R,) in [0, 1]
+    "BLEU as the COCO caption code prints it (Chen et al. 2015), differentiable for tensors; 0 where hypotheses have no words."
+    lib = array_library(sums)
     order = sums.shape[1]//2 - 1
     match, total, hyp, ref = sums[:, :order], sums[:, order:-2], sums[:, -2], sums[:, -1]
-    logs = (match + 1e-15).log() - (total + 1e-9).log()
-    return torch.exp(logs.mean(1) + (1 - (ref + 1e-9)/(hyp + 1e-15)).clamp(max=0))
+    logs = lib.log(match + 1e-15) - lib.log(total + 1e-9)
+    return lib.exp(logs.mean(1) + (1 - (ref + 1e-9)/(hyp + 1e-15)).clip(max=0))
 
 # %% ../../nbs/metrics/140_ngram.ipynb #6fde45e3
-def unshared_order(sums: Tensor, # (2·order + 2,) sums of rows
+def unshared_order(sums: "np.ndarray | Tensor", # (2·order + 2,) sums of rows
                   ) -> str | None:
     "Why BLEU of these sums gets no interval: a length of n-grams that nothing shares, so that smoothing or a guard makes the number."
     order = len(sums)//2 - 1
@@ -242,14 +245,14 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], 
     hypotheses, references = check_sides(hypotheses, references)
     check_smoothing(smoothing, smooth_value)
     sums = bleu_rows(intern(hypotheses, references, tokenizer, lowercase), order).sum(0, keepdims=True)
-    return bleu_of_sums(torch.from_numpy(sums), smoothing, smooth_value, effective_order).item()
+    return bleu_of_sums(sums, smoothing, smooth_value, effective_order).item()
 
 def coco_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str | Callable = "ptb", order: int = 4,
              ) -> float:        # in [0, 1]
     "Corpus BLEU of one order as the COCO caption code prints it; raises InputError on sides that do not match."
     hypotheses, references = check_sides(hypotheses, references)
     sums = bleu_rows(intern(hypotheses, references, tokenizer), order).sum(0, keepdims=True)
-    return coco_bleu_of_sums(torch.from_numpy(sums)).item()
+    return coco_bleu_of_sums(sums).item()
 
 # %% ../../nbs/metrics/140_ngram.ipynb #476cb13a
 @metric_factory("bleu", "paired", higher_is_better=True, measures="n-grams shared with references, pooled over the corpus, as sacreBLEU prints it",
@@ -261,7 +264,7 @@ def bleu(tokenizer: str = "13a", language: str | None = None, smoothing: str = "
     tokenizer = language_tokenizer(language) if language else tokenizer
     value = check_smoothing(smoothing, smooth_value)
     smooth = dict(smoothing=smoothing, smooth_value=smooth_value)
-    return dict(**interned_phi(tokenizer, lowercase), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+    return dict(**interned_phi(tokenizer, lowercase), compare=lambda text: bleu_rows(text, order),
                 pool=partial(bleu_of_sums, **smooth, effective_order=effective_order),
                 per_item=partial(bleu_of_sums, **smooth, effective_order=True), unsettled=unshared_order,
                 signature=Signature.of(metric="bleu", tokenizer=tokenizer, case="lower" if lowercase else "mixed", order=order, smooth=smoothing,
@@ -273,7 +276,7 @@ def _coco_bleu(order: int) -> Callable:
                              if order > 1 else "words shared with references, pooled over the corpus, as caption papers print it",
                     cite="Papineni et al. 2002; Chen et al. 2015")
     def build(tokenizer: str = "ptb", device: str = "cpu") -> dict:
-        return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(bleu_rows(text, order)),
+        return dict(**interned_phi(tokenizer), compare=lambda text: bleu_rows(text, order),
                     pool=coco_bleu_of_sums, per_item=coco_bleu_of_sums, unsettled=unshared_order,
                     signature=Signature.of(metric=f"bleu-{order}", tokenizer=tokenizer, smooth="guards-1e-15-1e-9", length="closest"))
     return build

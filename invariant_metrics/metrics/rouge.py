@@ -15,7 +15,6 @@ from itertools import chain
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import torch
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
@@ -216,7 +215,7 @@ _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none"
                 cite="Lin 2004; Chen et al. 2015", **_CARD)
 def rouge_l_metric(tokenizer: str = "ptb", beta: Annotated[float, Between(0, 1000)] = 1.2, device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
-    return dict(**interned_phi(tokenizer), compare=lambda text: torch.from_numpy(rouge_l_rows(text, beta)),
+    return dict(**interned_phi(tokenizer), compare=lambda text: rouge_l_rows(text, beta),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 
 def _rouge(kind: str, part: str, column: int) -> Callable:
@@ -227,7 +226,7 @@ def _rouge(kind: str, part: str, column: int) -> Callable:
     def build(tokenizer: str = "rouge", stemmer: bool = False, ties: str = "first", device: str = "cpu") -> dict:
         tokenize, name = _tokenizer(tokenizer, stemmer)
         if ties not in TIES: raise unknown("way with ties", ties, TIES)
-        def compare(text: Interned) -> torch.Tensor: return torch.from_numpy(rouge_rows(text, kind, ties)[:, column].copy())
+        def compare(text: Interned) -> np.ndarray: return rouge_rows(text, kind, ties)[:, column].copy()
         return dict(**interned_phi(tokenize, name=name), compare=compare,
                     signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f", ties=ties))
     return build
@@ -253,7 +252,7 @@ def _rouge_lsum(part: str, column: int) -> Callable:
     def build(tokenizer: str = "rouge", stemmer: bool = False, device: str = "cpu") -> dict:
         tokenize, name = _tokenizer(tokenizer, stemmer)
         return dict(phi=lambda pred, target, source=None: _summary_rows(pred, target, tokenize), phi_key=f"rouge-lsum|{name}",
-                    compare=lambda found: torch.from_numpy(found.values[:, column].copy()), notes=lambda found: found.notes,
+                    compare=lambda found: found.values[:, column].copy(), notes=lambda found: found.notes,
                     signature=Signature.of(metric=f"rouge-lsum-{part}", tokenizer=name, references="best-f", sentences="lines"))
     return build
 

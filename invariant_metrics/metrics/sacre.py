@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from string import punctuation
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import sacrebleu
-import torch
-from torch import Tensor
 
 from ..core import Signature
 from ..data.texts import check_sides
-from .base import Between, metric_factory
+from .base import Between, array_library, metric_factory
+
+# %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/180_sacre.ipynb #9615bc29
 @dataclass(frozen=True, eq=False)
@@ -192,7 +193,7 @@ def chrf_rows(pred: Sequence[str],             # (N,) hypotheses
               target: Sequence[Sequence[str]], # (N,) lists of references, at least one each
               char_order: int = 6, word_order: int = 0, beta: int = 2, lowercase: bool = False, whitespace: bool = False,
               eps_smoothing: bool = False,     # sacreBLEU's options; they decide which of several references is the best
-             ) -> Tensor:                      # (N, 3·orders) float64: n-grams of hypothesis, reference, both
+             ) -> np.ndarray:                    # (N, 3·orders) float64: n-grams of hypothesis, reference, both
     "What chrF needs of each sentence (Popović 2015); raises InputError on missing references and on what is not text."
     texts, many = _all_texts(pred, target)
     if lowercase: texts = [text.lower() for text in texts]
@@ -203,7 +204,7 @@ def chrf_rows(pred: Sequence[str],             # (N,) hypotheses
     item, first = characters.item, characters.first
     best = np.flatnonzero(values == np.maximum.reduceat(values, first)[item])
     chosen = best[np.searchsorted(item[best], np.arange(len(many)))] # the first of equally good ones
-    return torch.from_numpy(counts[chosen].reshape(len(many), -1).astype(float))
+    return counts[chosen].reshape(len(many), -1).astype(float)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #12c55653
 BEAM = 25   # words on either side of the diagonal
@@ -375,7 +376,7 @@ def least_edits(text: Symbols) -> np.ndarray: # (N,)
 def ter_rows(pred: Sequence[str],              # (N,) hypotheses
              target: Sequence[Sequence[str]],  # (N,) lists of references, at least one each
              normalized: bool = False, no_punct: bool = False, asian_support: bool = False, case_sensitive: bool = False, # sacreBLEU's
-            ) -> Tensor:                       # (N, 2) float64: edits to the closest reference, mean length of the references
+            ) -> np.ndarray:                     # (N, 2) float64: edits to the closest reference, mean length of the references
     "What TER needs of each sentence (Snover et al. 2006); raises InputError on missing references and on what is not text."
     from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
     texts, many = _all_texts(pred, target)
@@ -383,32 +384,33 @@ def ter_rows(pred: Sequence[str],              # (N,) hypotheses
     text = word_symbols([tokenize(text.rstrip()).split() for text in texts], many)
     edits = np.concatenate([least_edits(part) for part in text.portions(PORTION)])
     lengths = np.add.reduceat(text.sizes[len(many):], text.first)
-    return torch.from_numpy(np.stack([edits, lengths/many], 1))
+    return np.stack([edits, lengths/many], 1)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #7d0f5df0
 _TINY = 1e-16
 
-def _ratio(part: Tensor, whole: Tensor, otherwise: float) -> Tensor:
+def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", otherwise: float) -> "np.ndarray | Tensor":
     "part / whole, and a constant where whole is 0."
-    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1), otherwise)
+    lib = array_library(whole)
+    return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), otherwise)
 
-def chrf_score(rows: Tensor,               # (R, 3·orders) rows, or sums of rows
+def chrf_score(rows: "np.ndarray | Tensor",  # (R, 3·orders) rows, or sums of rows
                beta: float = 2,            # recall counts beta times as much as precision
                eps_smoothing: bool = False, # F for each order, as in chrF's own script
-              ) -> Tensor:                 # (R,) in [0, 100]
+              ) -> "np.ndarray | Tensor":    # (R,) in [0, 100]
     "chrF from counts, as sacreBLEU computes it (Popović 2015)."
-    h, r, m = rows.unflatten(-1, (-1, 3)).unbind(-1)
+    h, r, m = (rows[..., k::3] for k in range(3))
     p, q, weight = _ratio(m, h, _TINY), _ratio(m, r, _TINY), beta**2
     if eps_smoothing: return 100 * _ratio((1 + weight) * p * q, weight*p + q, _TINY).mean(-1)
-    used = ((h > 0) & (r > 0)).to(rows)
+    used = array_library(rows).where((h > 0) & (r > 0), 1.0, 0.0)
     p, q = [_ratio((x * used).sum(-1), used.sum(-1), 0.0) for x in (p, q)]
     return 100 * _ratio((1 + weight) * p * q, weight*p + q, 0.0)
 
-def ter_score(rows: Tensor, # (R, 2) rows, or sums of rows
-             ) -> Tensor:   # (R,), 0 for equal texts; above 100 where the edits outnumber the reference's words
+def ter_score(rows: "np.ndarray | Tensor", # (R, 2) rows, or sums of rows
+             ) -> "np.ndarray | Tensor":   # (R,), 0 for equal texts; above 100 where the edits outnumber the reference's words
     "TER in percent from edits and reference lengths (Snover et al. 2006)."
-    edits, length = rows.unbind(-1)
-    return 100 * torch.where(length > 0, _ratio(edits, length, 0.0), (edits > 0).to(rows))
+    lib, edits, length = array_library(rows), rows[..., 0], rows[..., 1]
+    return 100 * lib.where(length > 0, _ratio(edits, length, 0.0), lib.where(edits > 0, 1.0, 0.0))
 
 # %% ../../nbs/metrics/180_sacre.ipynb #d5b14863
 def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:

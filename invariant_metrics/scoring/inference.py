@@ -10,16 +10,20 @@ __all__ = ['COUNTS', 'FEWEST', 'METHODS', 'FEW_DRAWN', 'bootstrap_counts', 'boot
 # %% ../../nbs/scoring/10_inference.ipynb #00719e9a
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ..core import InputError, Interval, Score, Signature, progress, rng, unknown
+from ..core import (InputError, Interval, Score, Signature, is_tensor, lazy_import, progress,
+                                    rng, unknown)
 from ..metrics.base import Estimate, ItemMetric, Metric, Rows, declared_range
 from ..metrics.estimate import influence_variance, near_copies, standard_error
 from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
                                      normal_interval, student_interval)
+
+# %% ../../nbs/scoring/10_inference.ipynb #5b227290
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/scoring/10_inference.ipynb #0b2ffdd1
 def bootstrap_counts(
@@ -124,12 +128,12 @@ def jackknife(
 _AT_ONCE = 2**16 # units left out at once
 
 # (C, k) sums and (C,) items of each item or cluster
-def _unit_sums(rows: Rows, labels: np.ndarray | None) -> tuple[Tensor, Tensor]:
+def _unit_sums(rows: Rows, labels: np.ndarray | None) -> "tuple[np.ndarray | Tensor, np.ndarray]":
     summands = rows.pred if rows.pred.ndim == 2 else rows.pred[:, None]
-    if labels is None: return summands, torch.ones(len(summands), dtype=torch.float64)
-    units, index = int(labels.max()) + 1, torch.from_numpy(labels)
-    sums = torch.zeros(units, summands.shape[1], dtype=torch.float64).index_add_(0, index, summands)
-    return sums, torch.bincount(index, minlength=units).double()
+    if labels is None: return summands, np.ones(len(summands))
+    sums = np.zeros((int(labels.max()) + 1, summands.shape[1]))
+    np.add.at(sums, labels, np.asarray(summands))
+    return torch.from_numpy(sums) if is_tensor(summands) else sums, np.bincount(labels).astype(float)
 
 def leave_one_out(metric: ItemMetric,
                   rows: Rows,
@@ -137,11 +141,14 @@ def leave_one_out(metric: ItemMetric,
                  ) -> np.ndarray: # (C,) C − 1 times the value less the value without the item or cluster
     "What each item, or each cluster, moves the value."
     sums, count = _unit_sums(rows, cluster_labels(clusters, len(rows)))
+    if len(sums) == 1: return np.zeros(1)
     whole, n, left = sums.sum(0), count.sum(), []
-    for some, items in zip(sums.split(_AT_ONCE), count.split(_AT_ONCE)):
-        rest = whole - some
-        left.append(metric.pool(rest) if metric.pool else rest[:, 0]/(n - items))
-    return (len(sums) - 1)*(metric.statistic(rows) - torch.cat(left).numpy())
+    for start in range(0, len(sums), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        rest = whole - sums[some]
+        left.append(np.asarray(metric.pool(rest)) if metric.pool
+                    else np.asarray(rest[:, 0])/(n - count[some]))
+    return (len(sums) - 1)*(metric.statistic(rows) - np.concatenate(left))
 
 # %% ../../nbs/scoring/10_inference.ipynb #fda87987
 FEWEST = 8 # items or clusters that tell something, below which a metric of items gets no interval
@@ -153,7 +160,7 @@ def value_range(metric: Metric) -> tuple[float, float]: # −∞ and ∞ where t
 # of the metric's range; of the range of a difference, where there are two
 def _inside(ci: Interval, metric: Metric, sides: Sequence[Rows]) -> Interval:
     low, high = value_range(metric)
-    seen = torch.cat([metric.values(rows.pred) for rows in sides])
+    seen = np.concatenate([np.asarray(metric.values(rows.pred)) for rows in sides])
     low, high = (low if seen.min() >= low else -np.inf), (high if seen.max() <= high else np.inf)
     if len(sides) == 2: low, high = low - high, high - low
     return replace(ci, low=max(ci.low, low), high=min(ci.high, high))
@@ -242,12 +249,12 @@ def item_score(metric: ItemMetric,
     "A mean or a function of sums, or its difference between two systems, with values per item and interval."
     rows, paired = sides[0], len(sides) == 2
     value = metric.statistic(rows, weights) - (metric.statistic(sides[1], weights) if paired else 0.0)
-    per_item = metric.values(rows.pred) - (metric.values(sides[1].pred) if paired else 0.0)
+    per_item = np.subtract.reduce([np.asarray(metric.values(r.pred)) for r in sides])
     signature = _signature(metric, len(rows), None, clusters, **({"difference": "paired"} if paired else {}))
-    score = Score(value, None, len(rows), metric.higher_is_better, signature, per_item.numpy(),
+    score = Score(value, None, len(rows), metric.higher_is_better, signature, per_item,
                   notes=() if paired else rows.notes)
     if rows.deviation is not None and not paired:
-        score = replace(score, deviation=rows.deviation.double().numpy())
+        score = replace(score, deviation=np.asarray(rows.deviation, float))
     if how in ("bootstrap", "jackknife"): _check_enough(metric, rows, clusters)
     if how == "jackknife":
         return replace(score, ci=_jackknife_interval(metric, rows, seed, clusters, confidence))

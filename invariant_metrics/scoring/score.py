@@ -9,13 +9,10 @@ __all__ = ['MOST_DRAWS', 'same_content', 'reference_digest', 'SystemScores', 'Sc
 # %% ../../nbs/scoring/20_score.ipynb #7878ac85
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-
-import pandas as pd
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ..core import (InputError, Score, Signature, check_device, check_range, check_source,
-                                    check_type, progress, unknown)
+                                    check_type, lazy_import, progress, unknown)
 from ..data.items import Images
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
@@ -30,8 +27,14 @@ from .sides import (SideComparison, Extraction, NotedRows, Side, StatsPair, by_i
 from .sides import listed_metrics, open_comparison
 from ..stats import check_clusters, check_level
 
+# %% ../../nbs/scoring/20_score.ipynb #e67107c9
+torch = lazy_import("torch")
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
 # %% ../../nbs/scoring/20_score.ipynb #f5cf7962
-def _sorted_rows(x: Tensor, dtype: torch.dtype) -> list[bytes]: # −0 is 0
+def _sorted_rows(x: "Tensor", dtype: "torch.dtype") -> list[bytes]: # −0 is 0
     return sorted(row.tobytes() for row in (x.to(dtype) + 0).numpy())
 
 def same_content(pred: Side, target: Side) -> bool:
@@ -64,7 +67,8 @@ def _frame_row(score: Score) -> dict:
                 notes="; ".join(score.notes), signature=str(score.signature))
 
 # for people: the direction as an arrow, the short signature, no empty columns
-def _frame_html(frame: pd.DataFrame) -> str:
+def _frame_html(frame: "pd.DataFrame") -> str:
+    import pandas as pd
     arrows = {True: " ↑", False: " ↓"}
     shown = frame.assign(metric=[f"{m}{arrows.get(h, '')}"
                                  for m, h in zip(frame.metric, frame.higher_is_better)],
@@ -76,13 +80,13 @@ def _frame_html(frame: pd.DataFrame) -> str:
 
 class SystemScores(dict):
     "Metric name -> Score, of one system."
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n,
         higher_is_better, notes, signature."""
+        import pandas as pd
         return pd.DataFrame([{"metric": name, **_frame_row(score)} for name, score in self.items()])
 
     def _repr_html_(self) -> str: return _frame_html(self.to_frame()) if self else ""
-
 
 # %% ../../nbs/scoring/20_score.ipynb #19409941
 class Scores(dict):
@@ -96,8 +100,9 @@ class Scores(dict):
         self.names = names
         self.settings = dict(settings)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         "A row per system and metric, with the columns that the frame of one system has."
+        import pandas as pd
         frames = [scores.to_frame().assign(system=name) for name, scores in self.items()]
         frame = pd.concat(frames, ignore_index=True)
         return frame[["system", *(c for c in frame.columns if c != "system")]]
@@ -312,9 +317,10 @@ def _ends(score: Score | None, name: str) -> dict:
             f"{name}_high": score.ci.high if score and score.ci else None}
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
-           ) -> pd.DataFrame:    # one row per metric and system
+           ) -> "pd.DataFrame":    # one row per metric and system
     """Systems in order with paired differences from the best; raises InputError if systems were not scored
     together."""
+    import pandas as pd
     if not isinstance(scores, Scores):
         raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")
     out = []
