@@ -313,8 +313,10 @@ def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
 
 # %% ../nbs/00_core.ipynb #3312a98b
 def few_threads() -> None:
-    "Use one torch thread on a machine with four cores or fewer (unless OMP_NUM_THREADS says otherwise)."
+    "Use one thread of torch and of NumPy on a machine with four cores or fewer (unless OMP_NUM_THREADS says otherwise)."
     if "OMP_NUM_THREADS" in os.environ or (os.cpu_count() or 1) > 4: return
+    from threadpoolctl import threadpool_limits
+    threadpool_limits(1, user_api="blas")
     if "torch" in sys.modules: sys.modules["torch"].set_num_threads(1)
     else: os.environ["OMP_NUM_THREADS"] = "1" # torch reads it when it is imported
 

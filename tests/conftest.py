@@ -31,6 +31,8 @@ SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, 
     "test_cli.py": ("test_every_help", "test_a_mistake", "test_score_ranks"),
     "test_house.py": ("test_package", "test_rooms", "test_readme", "test_numbers")}
 
+os.environ.setdefault("OMP_NUM_THREADS", "1") # as many processes as cores: a second thread of each only waits, and burns its core meanwhile
+
 sys.modules.setdefault("rfc3987_syntax", None) # jsonschema takes it where it is: 3.5 s to import, for forms of addresses, which no schema here asks for
 
 sys.dont_write_bytecode = False # what one process compiles, asserts rewritten by pytest before all, the others need not compile again
