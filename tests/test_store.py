@@ -431,16 +431,19 @@ def test_messages_and_features_name_the_path_as_given(tmp_path, monkeypatch):
 
 
 def test_preparation_goes_ahead_over_the_border_of_a_shard(tmp_path):
-    looked, at_first = [], []
+    looked, ahead = [], threading.Event()
     class Watched(Images):
-        def stored(self, i): looked.append(i); return super().stored(i)
-    class Counting(type(get_encoder("mean-color"))):
+        def stored(self, i):
+            looked.append(i)
+            if i == 8: ahead.set() # of the third shard
+            return super().stored(i)
+    class Waiting(type(get_encoder("mean-color"))):
         def embed(self, x, layer):
-            if not at_first: at_first.append(len(looked))
+            assert ahead.wait(30) # so the first shard's batch is read only once the third shard is being prepared
             return super().embed(x, layer)
     images = Watched([str(i) for i in range(60)], torch.rand(60, 3, 8, 8), "tiles")
-    rows = FeatureStore(tmp_path/"c", shard=4).features(images, Counting(), batch=4)
-    assert at_first[0] > 8 and sorted(looked) == list(range(60)) and torch.equal(rows, extract_features(images.items, Counting(), batch=4))
+    rows = FeatureStore(tmp_path/"c", shard=4).features(images, Waiting(), batch=4)
+    assert sorted(looked) == list(range(60)) and torch.equal(rows, extract_features(images.items, Waiting(), batch=4))
 
 
 def test_shards_of_two_at_once_stay_in_their_places(tmp_path):
