@@ -58,7 +58,7 @@ def _read(path: Path, settings: Mapping) -> "tuple[dict[str, Tensor] | None, str
     return (tensors, "kept") if tensors_sha256(tensors) == meta.get("sha256") else (None, "damaged")
 
 # %% ../../nbs/encoders/030_cache.ipynb #f4ed136a
-def _said(path: Path, found: str) -> None:
+def _warn_if_damaged(path: Path, found: str) -> None:
     if found == "damaged":
         warnings.warn(f"{path.name} in the cache is damaged; it was not read and is computed again",
                       stacklevel=3)
@@ -67,7 +67,7 @@ def _check_kind(kind: str) -> None: # raises InputError
     if kind.replace("-", "").isalnum(): return
     raise InputError(f"cache kind {kind!r} may hold letters, digits and dashes only")
 
-def cached_path(kind: str, settings: Mapping, folder: str | Path | None = None) -> Path: # not necessarily there
+def cached_path(kind: str, settings: Mapping, folder: str | Path | None = None) -> Path: # may be absent
     "The file of these settings."
     return Path(folder or cache_folder())/f"{kind}-{digest(settings)}.safetensors"
 
@@ -82,7 +82,7 @@ def cached_tensors(
     _check_kind(kind)
     path = cached_path(kind, settings, folder)
     tensors, found = _read(path, settings)
-    (tell or _said)(path, found)
+    (tell or _warn_if_damaged)(path, found)
     if tensors is not None: return tensors
     check_writable(path.parent)
     tensors = {k: v.detach().cpu().contiguous() for k, v in compute().items()}
@@ -117,7 +117,7 @@ def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> "dict[str, Te
     if keys is not None and wanted.isdisjoint(keys): return {}
     tensors, found = (None, "damaged") if keys is None else _read(path, {**settings, "shard": digest(keys)})
     if tensors is not None: return dict(zip(keys, tensors["rows"]))
-    _said(path, found)
+    _warn_if_damaged(path, found)
     path.unlink(missing_ok=True) # what replaces its rows may get another name
     return {}
 

@@ -66,12 +66,12 @@ _LISTING = "invariant-metrics weights list"
 
 # %% ../../nbs/encoders/010_weights.ipynb #ad9cf4e2
 def all_cards(folder: str | Path | None = None, # embedded weights; None for the package's own
-         ) -> dict[str, Card]:              # by name, embedded ones first
+             ) -> dict[str, Card]:              # by name, embedded ones first
     "Every card: embedded ones as found on disk, then the public ones."
     return {card.name: card for card in (*read_cards(folder or assets_folder()), *PUBLIC)}
 
 def get_card(name: str,                        # a card's name or a hub id that has a card
-             folder: str | Path | None = None, # as in `cards`
+             folder: str | Path | None = None, # as in `all_cards`
             ) -> Card:
     "The card of `name`; raises InputError with the closest names."
     known = all_cards(folder)
@@ -139,8 +139,9 @@ def save_embedded_folder(name: str,                        # also the folder's n
                         ) -> Card:                         # the card as written
     """Store weights that are several files; raises InputError unless one is .safetensors, or each part's of a
     pipeline."""
-    source, home, parts = Path(source), Path(folder
-                                             or assets_folder()), (Path(source)/"model_index.json").is_file()
+    source = Path(source)
+    home = Path(folder or assets_folder())
+    parts = (source/"model_index.json").is_file() # a pipeline of diffusers
     kept = sorted(p for p in source.glob("**/*" if parts else "*")
                   if p.suffix in (".json", ".txt", ".safetensors"))
     weights = [p for p in kept if p.suffix == ".safetensors"]
@@ -351,7 +352,7 @@ def load_pretrained(cls,                 # of transformers, with `from_pretraine
     what = what or cls.__name__
     with loading(place, what): model, report = _open_folder(cls, place, options)
     lost = sorted(str(k) for k in (*report["missing_keys"], *report["mismatched_keys"])
-                  if not str(k).startswith(optional or ("\n",)))
+                  if not str(k).startswith(optional))
     if lost:
         raise InputError(f"{place.name} lacks {len(lost)} tensors of {what}, "
                          f"{lost[0]} among them; they would be random")
@@ -455,8 +456,7 @@ class WeightChoice:
     some."""
     named: Mapping = field(default_factory=dict) # name -> weights
     every: object = None                         # weights without a name
-    # it was looked at with everything that takes weights: here, some names may have no effect
-    settled: bool = False
+    settled: bool = False # checked before against all that takes weights: here a name may have no effect
 
     @classmethod
     def of(cls, given,
