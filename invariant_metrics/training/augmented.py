@@ -98,8 +98,7 @@ class AugmentedLoss:
         predict: Callable = predict_ab,     # (network, batch) -> prediction
         view: Callable = color_view,        # (prediction, batch) -> what g takes
         truth: Callable | None = None,      # batch -> the same of the truth; None: the view of batch["ab"]
-        # name -> ((prediction, batch) -> scalar, weight)
-        others: Mapping[str, tuple[Callable, float]] | None = None,
+        others: Mapping[str, tuple[Callable, float]] | None = None, # name -> (f(prediction, batch), weight)
     ):
         if isinstance(task, str) and task not in TASK_LOSSES: raise unknown("task loss", task, TASK_LOSSES)
         self.invariants, self.others = dict(invariants or {}), dict(others or {})
@@ -129,9 +128,10 @@ class AugmentedLoss:
     def settings(self) -> dict:
         "What shapes this loss, for `fit(settings=…)`: task, and each invariant's alpha and signature."
         task = self.task if isinstance(self.task, str) else getattr(self.task, "__qualname__", "own")
-        return {"task loss": task, **{f"alpha {k}": a for k, (_, a) in {**self.invariants,
-            **self.others}.items()},
-                **{f"invariant {k}": str(g.signature) for k, (g, _) in self.invariants.items()}}
+        weighted = {**self.invariants, **self.others}
+        alphas = {f"alpha {name}": alpha for name, (_, alpha) in weighted.items()}
+        signatures = {f"invariant {name}": str(g.signature) for name, (g, _) in self.invariants.items()}
+        return {"task loss": task, **alphas, **signatures}
 
 # %% ../../nbs/training/030_augmented.ipynb #81276241
 def fork(model: nn.Module) -> nn.Module:

@@ -24,7 +24,7 @@ def batch_indices(n: int,        # items in the training set
                   seed: int = 0,
                  ) -> Callable[[int], Tensor]: # batch number -> (size,) item numbers
     """A function from batch number to the items in it: epochs in random order, one after the other; raises
-    InputError when empty."""
+    InputError where `n` or `size` is below 1."""
     if n < 1 or size < 1: raise InputError(f"batches of {size} from {n} items: both have to be at least 1")
     @lru_cache(maxsize=2)
     def order(epoch: int) -> np.ndarray: return rng(seed, "epoch", epoch).permutation(n)
@@ -36,9 +36,9 @@ def batch_indices(n: int,        # items in the training set
 
 # %% ../../nbs/training/000_batches.ipynb #26d0aa51
 def prepare_ahead(batches: Callable[[int], Any], # batch number -> batch
-          numbers: Iterable[int],        # the ones wanted, in order
-          workers: int = 0,              # threads preparing batches; 0 makes each when it is asked for
-         ) -> Iterator[Any]:
+                  numbers: Iterable[int],        # the ones wanted, in order
+                  workers: int = 0, # threads preparing batches; 0 makes each when it is asked for
+                 ) -> Iterator[Any]:
     "The batches with these numbers, in this order, up to `workers` of them prepared in advance."
     if not workers:
         yield from map(batches, numbers)

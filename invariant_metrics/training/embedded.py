@@ -13,7 +13,7 @@ from ..files import assets_folder
 from ..core import import_object, unknown
 
 # %% ../../nbs/training/040_embedded.ipynb #c2994ab9
-RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, what it is told beside folder and seed)
+RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, what it is told besides folder and seed)
     "embedded-image": ("invariant_metrics.training.image_encoder:make_image_encoder", {}),
     "embedded-clip": ("invariant_metrics.training.image_text:make_image_text", {}),
     "embedded-lclip": ("invariant_metrics.lclip.distill:make_lclip", {}),

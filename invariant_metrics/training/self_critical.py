@@ -53,10 +53,10 @@ def call_reward(name: str, reward: Reward, texts: Sequence[str], references: Seq
     return value
 
 def mix_rewards(rewards: Mapping[str, tuple[Reward, float]], # name -> (reward, weight)
-          texts: Sequence[str], references: Sequence[Sequence[str]],
-          complete: Sequence[bool],                    # which texts came to an end
-          pictures: Sequence | None = None,            # (N,) for rewards that see them
-         ) -> dict[str, np.ndarray]:                   # name -> (N,), and "reward", the weighted sum
+                texts: Sequence[str], references: Sequence[Sequence[str]],
+                complete: Sequence[bool],                    # which texts came to an end
+                pictures: Sequence | None = None,            # (N,) for rewards that see them
+               ) -> dict[str, np.ndarray]:                   # name -> (N,), and "reward", the weighted sum
     "Each reward on its own scale, and their sum; raises InputError as `call_reward` does."
     out = {name: call_reward(name, reward, texts, references, complete, pictures)
            for name, (reward, _) in rewards.items()}
@@ -74,16 +74,17 @@ def advantage_loss(log_probs: Tensor,  # (N, T) of the words drawn, with a gradi
     InputError on another `per`."""
     if per not in ("word", "text"): raise unknown("per", per, ("word", "text"))
     mask = mask.to(log_probs)
-    return -(log_probs*mask*advantage.to(log_probs)[:, None]).sum()/(mask.sum() if per == "word"
-        else len(mask))
+    count = mask.sum() if per == "word" else len(mask)
+    return -(log_probs*mask*advantage.to(log_probs)[:, None]).sum()/count
 
 def leave_one_out_baseline(rewards: Tensor) -> Tensor: # (N, k) -> (N, k)
     "For each of k rewards the mean of the others."
     return (rewards.sum(1, keepdim=True) - rewards)/(rewards.shape[1] - 1)
 
 # %% ../../nbs/training/090_self_critical.ipynb #523259d6
-def draw_texts(model: nn.Module, batch: Mapping, generator: torch.Generator, baseline: str, samples: int, length: int,
-        ) -> tuple[Generated, Generated | None]: # (N·samples) drawn texts, and for the greedy baseline (N) greedy ones
+def draw_texts(
+    model: nn.Module, batch: Mapping, generator: torch.Generator, baseline: str, samples: int, length: int,
+) -> tuple[Generated, Generated | None]: # (N·samples) drawn, and for the greedy baseline (N) greedy ones
     "Texts to be judged; raises InputError if the baseline cannot be formed."
     if baseline not in BASELINES: raise unknown("baseline", baseline, BASELINES)
     if samples < (2 if baseline == "leave-one-out" else 1):
@@ -182,7 +183,7 @@ class SelfCriticalLoss:
                  alpha: float = 1.0,                                # weight of the self-critical term
                  task: Callable | None = None, # (model, batch) -> terms, e.g. an AugmentedLoss
                  baseline: str = "greedy", samples: int = 5, length: int = 24, per: str = "word",
-                 alarm: RepetitionAlarm | None = None, # its answer is logged as "collapse": 1 above the limit, else 0
+                 alarm: RepetitionAlarm | None = None, # logged as "collapse": 1 above its limit, else 0
                 ):
         if not rewards: raise InputError("self-critical training needs at least one reward")
         if not 0 <= alpha < math.inf: raise InputError(f"alpha is finite and not below 0, not {alpha}")
