@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..core import SEEDS, Between, InputError, Registry, Signature, checked_options, is_tensor, lazy_import, unknown
+from ..core import (SEEDS, Between, InputError, Registry, Signature, checked_options,
+                                    is_tensor, lazy_import, unknown)
 from ..data.texts import check_sides, load_texts
 from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
 from ..files import assets_folder, file_sha256
@@ -42,11 +43,11 @@ def array_library(x): # torch or numpy
 @dataclass(frozen=True)
 class Rows:
     "What a metric keeps of the data: enough to compute its value under any weights."
-    pred: "Tensor | np.ndarray"      # (N,) values or (N, k) summands of each item; (N, d) features of a set
-    target: "Tensor | None" = None   # (M, d) features of a set
-    matched: bool = True             # item i of the predictions answers item i of the targets: resampled together
-    notes: tuple[str, ...] = ()      # for the reader of the number
-    deviation: "Tensor | None" = None # (N,) how far the value of an item moves if what the metric draws at random is drawn again
+    pred: "Tensor | np.ndarray"       # (N,) values or (N, k) summands of each item; (N, d) features of a set
+    target: "Tensor | None" = None    # (M, d) features of a set
+    matched: bool = True              # prediction i answers target i: they are resampled together
+    notes: tuple[str, ...] = ()       # for the reader of the number
+    deviation: "Tensor | None" = None # (N,) how far the value of an item moves if the metric draws again
 
     def __len__(self) -> int: return len(self.pred)
 
@@ -54,12 +55,14 @@ class Rows:
         "Weights for each side; raises InputError on one set of weights for two sides that are not matched."
         if weights is None: return None, None
         if isinstance(weights, tuple): return weights
-        if self.target is not None and not self.matched: raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
+        if self.target is not None and not self.matched:
+            raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
         return weights, weights
 
     def weights_as_rows(self, weights) -> tuple: # float64 arrays of the rows' own library
         "As `weight_pair`, ready to be multiplied with the rows."
-        def of(w): return torch.as_tensor(w, dtype=torch.float64) if is_tensor(self.pred) else np.asarray(w, float)
+        def of(w):
+            return torch.as_tensor(w, dtype=torch.float64) if is_tensor(self.pred) else np.asarray(w, float)
         w_pred, w_target = self.weight_pair(weights)
         return None if w_pred is None else of(w_pred), None if w_target is None else of(w_target)
 
@@ -72,20 +75,23 @@ class Rows:
 class Estimate:
     "What a metric knows about its own number: the plug-in value, its bias, and what each item did to it."
     value: float                     # the plug-in number, what others print
-    corrected: float | None = None   # without the bias, may be negative: the center of the interval; None: value has none
-    pred: "Tensor | None" = None       # (N,) float64 influence of each prediction: value ≈ truth + mean(pred) + mean(target)
+    # without the bias, may be negative: the center of the interval; None: value has none
+    corrected: float | None = None
+    # (N,) float64 influence of each prediction: value ≈ truth + mean(pred) + mean(target)
+    pred: "Tensor | None" = None
     target: "Tensor | None" = None     # (M,) the same for the targets
     se: float | None = None          # standard error, where it does not come from influences
     df: float | None = None          # Student's degrees of freedom of `se`; None: many
     method: str = "influence"        # where the standard error comes from
-    interval: Callable | None = None # level -> Interval, where the metric knows a better one than center ± quantile × SE
+    # level -> Interval, where the metric knows a better one than center ± quantile × SE
+    interval: Callable | None = None
     refused: bool = False            # no interval holds, by whatever method; a note says why
     notes: tuple[str, ...] = ()      # for the reader of the number, a line each
 
 # %% ../../nbs/metrics/000_base.ipynb #e65281d4
 @dataclass(frozen=True)
 class Metric:
-    "A frozen map of each item, a comparison, and what one needs to know to use the number; its kinds are the subclasses."
+    "A frozen map of each item, a comparison, and how to read the number; the subclasses are its kinds."
     name: str
     phi: Callable                    # items -> Tensor or tuple of Tensors, first dimension N
     compare: Callable                # of what phi returned; each kind says what it takes and gives
@@ -97,7 +103,8 @@ class Metric:
     compares: ClassVar[bool] = True        # whether there is a target
     corpus: ClassVar[bool] = False         # whether the row of an item depends on the other items
     encoder: ClassVar[object] = None       # whose features phi gives, if it is one
-    from_stats: ClassVar[Callable] = None  # the number from Gaussian moments alone, for metrics that need no more
+    # the number from Gaussian moments alone, for metrics that need no more
+    from_stats: ClassVar[Callable] = None
 
     @property
     def inputs(self) -> str:
@@ -111,16 +118,19 @@ class Metric:
 
     def check(self, pred, target=None, source=None) -> None:
         "Raises InputError when a side that the metric looks at is missing."
-        if self.compares and target is None: raise InputError(f"{self.name} compares with a target; none was given")
+        if self.compares and target is None:
+            raise InputError(f"{self.name} compares with a target; none was given")
 
-    def statistic(self, rows: Rows, weights=None) -> float: # weights (N,), or a pair (N,), (M,) for sets that are not matched
+    # weights (N,), or a pair (N,), (M,) for sets that are not matched
+    def statistic(self, rows: Rows, weights=None) -> float:
         "The value on these rows under multiplicities; raises InputError when it is not finite."
         value = self._value(rows, *rows.weights_as_rows(weights))
         if not np.isfinite(value): raise InputError(f"{self.name}: the value is {value} on {len(rows)} items")
         return value
 
-    def replicates(self, rows: Rows, weights) -> np.ndarray: # weights (R, N), or a pair (R, N), (R, M); returns (R,)
-        "The value under each row of weights; equal to `statistic` row by row, but vectorized where the metric knows how."
+    # weights (R, N), or a pair (R, N), (R, M); returns (R,)
+    def replicates(self, rows: Rows, weights) -> np.ndarray:
+        "The value under each row of weights: `statistic` row by row, vectorized if the metric knows how."
         return self._values(rows, *rows.weights_as_rows(weights))
 
 # %% ../../nbs/metrics/000_base.ipynb #4d9dae51
@@ -135,31 +145,35 @@ class ItemMetric(Metric):
     has_influences: ClassVar[bool] = True
 
     def __post_init__(self):
-        if (self.pool is None) != (self.per_item is None): raise InputError(f"metric {self.name}: pool and per_item belong together")
+        if (self.pool is None) != (self.per_item is None):
+            raise InputError(f"metric {self.name}: pool and per_item belong together")
 
     def check(self, pred, target=None, source=None) -> None:
         "Raises InputError when the sides do not have one entry for each prediction."
         super().check(pred, target, source)
         if self.compares and len(pred) != len(target):
-            raise InputError(f"{self.name} needs one target per prediction: {len(pred)} against {len(target)}")
+            raise InputError(f"{self.name} needs one target per prediction: "
+                             f"{len(pred)} against {len(target)}")
 
     def values(self, rows: "Tensor") -> "Tensor": # (N,) or (N, k) -> (N,)
         "What the rows say item by item."
         return rows if self.pool is None else self.per_item(rows)
 
     def checked_arrays(self, rows, n: int) -> "Tensor | np.ndarray": # (n,) or (n, k) float64 on the CPU
-        "What `compare` returned for n items, a tensor if it was one; raises InputError when it is not one row for each."
+        "What `compare` returned for n items; raises InputError if it is not one row for each."
         rows = rows.detach().double().cpu() if is_tensor(rows) else np.asarray(rows, float)
         if rows.ndim != (2 if self.pool else 1) or len(rows) != n:
             wanted = f"({n}, k)" if self.pool else f"({n},)"
-            raise InputError(f"{self.name}: compare must return one value per item, {wanted}, not {tuple(rows.shape)}")
+            raise InputError(f"{self.name}: compare must return one value per item, {wanted}, "
+                             f"not {tuple(rows.shape)}")
         return rows
 
     def check_rows(self, rows, n: int) -> "Tensor": # (n,) or (n, k) float64 on the CPU
         "As `checked_arrays`, always a tensor."
         return torch.as_tensor(self.checked_arrays(rows, n))
 
-    def batch_rows(self, pred, target, n: int) -> "tuple[Tensor | None, None]": # of n predictions; what phi made of them and of their targets
+    # of n predictions; what phi made of them and of their targets
+    def batch_rows(self, pred, target, n: int) -> "tuple[Tensor | None, None]":
         "What is kept of a batch."
         if pred is None: return None, None
         return self.check_rows(self.compare(pred, target) if self.compares else self.compare(pred), n), None
@@ -172,7 +186,7 @@ class ItemMetric(Metric):
         return np.asarray(self.pool(w @ rows.pred) if self.pool else w @ rows.pred / w.sum(1))
 
     def estimate_rows(self, rows: Rows, seed: int = 0, clusters: Sequence | None = None) -> Estimate:
-        "The value and each item's influence on it: its distance from the mean, or along the gradient of `pool`."
+        "The value and each item's influence: its distance from the mean, or along the gradient of `pool`."
         rows = rows.as_tensors()
         if not self.pool: return Estimate(self.statistic(rows), pred=rows.pred - rows.pred.mean())
         with torch.enable_grad():
@@ -198,29 +212,33 @@ class SingleMetric(ItemMetric):
 # %% ../../nbs/metrics/000_base.ipynb #449c576f
 @dataclass(frozen=True)
 class TextMetric(ItemMetric):
-    "Looks at all texts at once: phi(pred, target, source), compare(what phi made) gives (N,) or (N, k); `notes` too takes what phi made."
+    "Looks at all texts at once: phi(pred, target, source); compare and `notes` take what phi made."
     compares: bool = True            # False: a property of each text alone
     corpus: bool = False             # an item's row depends on the other items, so states must keep the texts
-    deviation: Callable | None = None # of what phi made: (N,) from draw to draw, or None; for metrics that draw at random
+    # of what phi made: (N,) from draw to draw, or None; for metrics that draw at random
+    deviation: Callable | None = None
 
     def check(self, pred, target=None, source=None) -> None:
         "Raises InputError when targets or the sources that the metric looks at are missing or too few."
         super().check(pred, target, source)
         wanted = self.card.get("source")
-        if wanted and source is None: raise InputError(f"{self.name} needs the {wanted} that the predictions were made from; give source")
+        if wanted and source is None:
+            raise InputError(f"{self.name} needs the {wanted} that the predictions "
+                             "were made from; give source")
         if wanted and len(source) != len(pred):
             raise InputError(f"{self.name} needs one source per prediction: {len(source)} for {len(pred)}")
 
 # %% ../../nbs/metrics/000_base.ipynb #d932150a
 @dataclass(frozen=True)
 class SetMetric(Metric):
-    "Compares all predictions with all targets: phi takes a batch, compare(p, t, w_p=None, w_t=None) gives one number."
+    "Compares all predictions with all targets: compare(p, t, w_p=None, w_t=None) gives one number."
     compares: bool = True            # False: a property of the predictions as a whole
-    encoder: object = None           # whose features phi gives, so that stored features can stand in for the items
+    encoder: object = None # whose features phi gives, so that stored features can stand in for the items
     layer: str | None = None         # of that encoder
     many: Callable | None = None     # (p, t, W_p (R, N), W_t (R, M)) -> (R,), faster than R calls of compare
     estimate: Callable | None = None # (p, t, *, matched, clusters, seed) -> Estimate
-    from_stats: Callable | None = None # (GaussianStats, GaussianStats) -> Estimate, for metrics of Gaussian moments
+    # (GaussianStats, GaussianStats) -> Estimate, for metrics of Gaussian moments
+    from_stats: Callable | None = None
 
     @property
     def has_influences(self) -> bool: return self.estimate is not None
@@ -230,18 +248,22 @@ class SetMetric(Metric):
 
     def batch_rows(self, pred, target, n: int) -> "tuple[Tensor | None, Tensor | None]":
         "What is kept of a batch: the features of both sides."
-        return None if pred is None else pred.cpu(), None if target is None or not self.compares else target.cpu()
+        return (None if pred is None else pred.cpu(),
+                None if target is None or not self.compares else target.cpu())
 
-    def _value(self, rows: Rows, w: "Tensor | None", v: "Tensor | None") -> float: return float(self.compare(rows.pred, rows.target, w, v))
+    def _value(self, rows: Rows, w: "Tensor | None", v: "Tensor | None") -> float:
+        return float(self.compare(rows.pred, rows.target, w, v))
 
     def _values(self, rows: Rows, w: "Tensor", v: "Tensor") -> np.ndarray:
         if self.many is not None: return torch.as_tensor(self.many(rows.pred, rows.target, w, v)).numpy()
         return np.array([self._value(rows, a, b) for a, b in zip(w, v)])
 
-    def estimate_rows(self, rows: Rows, seed: int = 0, clusters: Sequence | None = None) -> Estimate: # needs an `estimate`
+    # needs an `estimate`
+    def estimate_rows(self, rows: Rows, seed: int = 0, clusters: Sequence | None = None) -> Estimate:
         "What the metric knows about its number on these rows."
         matched = rows.matched and rows.target is not None
-        return self.estimate(rows.pred, rows.target, matched=matched, clusters=cluster_labels(clusters, len(rows)), seed=seed)
+        return self.estimate(rows.pred, rows.target, matched=matched,
+                             clusters=cluster_labels(clusters, len(rows)), seed=seed)
 
 # %% ../../nbs/metrics/000_base.ipynb #51df9109
 def check_items(metrics: Sequence[Metric], pred, target, source=None, cache: dict | None = None) -> None:
@@ -255,17 +277,21 @@ def check_items(metrics: Sequence[Metric], pred, target, source=None, cache: dic
         raise InputError("this cache holds the rows of another target; pass a new dict")
 
 # %% ../../nbs/metrics/000_base.ipynb #032b30a4
-def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str, names: Sequence[str] | None) -> None:
+def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str,
+                  names: Sequence[str] | None) -> None:
     odd = ~array_library(rows).isfinite(rows.reshape(len(rows), -1)) # (N, k)
     bad = np.flatnonzero(np.asarray(odd.any(1))).tolist()
     if not bad: return
     shown = ", ".join(str(names[i]) if names is not None and i < len(names) else str(i) for i in bad[:5])
-    raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: {shown}{', …' if len(bad) > 5 else ''}")
+    raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: "
+                     f"{shown}{', …' if len(bad) > 5 else ''}")
 
 def _no_gradients(): # without torch there are none
     return torch.no_grad() if "torch" in sys.modules else nullcontext()
 
-def _text_rows(metrics: Sequence[TextMetric], pred, target, source, names: Sequence[str] | None) -> dict[str, Rows]:
+def _text_rows(
+    metrics: Sequence[TextMetric], pred, target, source, names: Sequence[str] | None
+) -> dict[str, Rows]:
     if target is None: pred = load_texts(pred, alone=True).items
     else: pred, target = check_sides(pred, target)
     made, out = {}, {}
@@ -277,12 +303,14 @@ def _text_rows(metrics: Sequence[TextMetric], pred, target, source, names: Seque
         out[m.name] = Rows(values, notes=tuple(notes or ()), deviation=moved)
     return out
 
-def _phi_of_batch(metrics: Sequence[Metric], items, start: int, batch: int) -> dict: # phi_key -> what phi made of this batch
+# phi_key -> what phi made of this batch
+def _phi_of_batch(metrics: Sequence[Metric], items, start: int, batch: int) -> dict:
     part = items[start:start + batch]
     unique = {m.phi_key: m.phi for m in metrics}
     return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
 
-def _join_batches(metric: Metric, left: list, right: list, matched: bool, names: Sequence[str] | None) -> Rows:
+def _join_batches(metric: Metric, left: list, right: list, matched: bool,
+                  names: Sequence[str] | None) -> Rows:
     pred = torch.cat(left)
     target = torch.cat(right) if right else None
     _check_finite(metric, pred, "values" if target is None else "features of predictions", names)
@@ -290,25 +318,28 @@ def _join_batches(metric: Metric, left: list, right: list, matched: bool, names:
     notes = metric.notes(pred) if isinstance(metric, ItemMetric) and metric.notes else ()
     return Rows(pred, target, matched or target is None, tuple(notes))
 
-def extract(metrics: Sequence[Metric],        # of different names
-            pred,                             # items that can be sliced: (N, 3, H, W) images in [0, 1], a list of texts, ...
-            target=None,                      # the same for the targets; set metrics take another number; lists of references for metrics of texts
-            source=None,                      # what predictions were made from, for the metrics that look at it
-            *, cache: dict | None = None,     # pass the same dict again to reuse the target's side
-            batch: int = 64,                  # items at a time
-            names: Sequence[str] | None = None, # (N,) for messages
-            matched: bool | None = None,      # item i answers target i; None: when there are equally many
-            tensors: bool = True,             # False: counts of texts stay arrays of NumPy
-           ) -> dict[str, Rows]:              # metric name -> rows
-    "The rows of each metric, each phi run once; raises InputError on values that are not finite, naming the items."
+def extract(
+    metrics: Sequence[Metric],          # of different names
+    pred,                               # items to slice: (N, 3, H, W) images in [0, 1], a list of texts, ...
+    target=None,                        # targets; lists of references for texts; any number for sets
+    source=None,                        # what predictions were made from, for the metrics that look at it
+    *, cache: dict | None = None,       # pass the same dict again to reuse the target's side
+    batch: int = 64,                    # items at a time
+    names: Sequence[str] | None = None, # (N,) for messages
+    matched: bool | None = None,        # item i answers target i; None: when there are equally many
+    tensors: bool = True,               # False: counts of texts stay arrays of NumPy
+) -> dict[str, Rows]: # metric name -> rows
+    "The rows of each metric, each phi run once; raises InputError naming items whose values are not finite."
     check_items(metrics, pred, target, source, cache)
-    of_texts, others = [m for m in metrics if isinstance(m, TextMetric)], [m for m in metrics if not isinstance(m, TextMetric)]
+    of_texts = [m for m in metrics if isinstance(m, TextMetric)]
+    others = [m for m in metrics if not isinstance(m, TextMetric)]
     with _no_gradients():
         found = _text_rows(of_texts, pred, target, source, names) if of_texts else {}
         out = {name: rows.as_tensors() if tensors else rows for name, rows in found.items()}
         return out | _batched_rows(others, pred, target, cache, batch, names, matched) if others else out
 
-def _batched_rows(metrics: Sequence[Metric], pred, target, cache: dict | None, batch: int, names, matched: bool | None) -> dict[str, Rows]:
+def _batched_rows(metrics: Sequence[Metric], pred, target, cache: dict | None, batch: int, names,
+                  matched: bool | None) -> dict[str, Rows]:
     compared = [m for m in metrics if m.compares]
     cache = {} if cache is None else cache
     left, right = {m.name: [] for m in metrics}, {m.name: [] for m in metrics}
@@ -353,7 +384,8 @@ class MetricRegistry(Registry):
             return made
         return super().__getitem__(name)
 
-metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics", listing="invariant-metrics metrics")
+metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics",
+                         listing="invariant-metrics metrics")
 
 # %% ../../nbs/metrics/000_base.ipynb #01211c3d
 def _is_copy(weights, card: Card) -> bool: # a local file, or a folder with a file, that is the published one
@@ -370,8 +402,10 @@ def network_suffix(told: Mapping,        # encoder and weights, as the signature
     "What follows a metric's name where it is not on its published network."
     card, revision = get_card(published), told.get("weights", "unstated")
     random = "-untrained" if revision.startswith("untrained") else ""
-    if encoder and told.get("encoder", "unstated") not in (encoder, "unstated"): return f"-{told['encoder']}{random}"
-    if random or revision in ("unstated", (card.revision if card.source == "hub" else card.sha256)[:12]): return random
+    if encoder and told.get("encoder", "unstated") not in (encoder, "unstated"):
+        return f"-{told['encoder']}{random}"
+    if random or revision in ("unstated", (card.revision if card.source == "hub" else card.sha256)[:12]):
+        return random
     if weights is None: return f"-{revision}"
     if _is_copy(weights, card): return ""
     return "-" + re.sub(r"[^\w.-]+", "-", resolve(weights).name.partition("@")[0].rpartition("/")[2])
@@ -379,12 +413,13 @@ def network_suffix(told: Mapping,        # encoder and weights, as the signature
 # %% ../../nbs/metrics/000_base.ipynb #46773f79
 KINDS = {"paired": PairedMetric, "single": SingleMetric, "set": SetMetric}
 
-def metric_factory(name: str,                     # what users write
-                   kind: str,                     # "paired", "set" or "single"; with inputs="texts" the first and last give a `TextMetric`
-                   higher_is_better: bool | None,
-                   **card: str,                   # measures, range, inputs, weights, cite; published: the weights whose metric it is
-                  ) -> Callable:                  # decorator of a function: options -> dict(phi, phi_key, compare, signature, ...)
-    "Registers a function of options that returns a metric's parts; the result builds the metric and carries its card."
+def metric_factory(
+    name: str,   # what users write
+    kind: str,   # "paired", "set" or "single"; with inputs="texts" the first and last give a `TextMetric`
+    higher_is_better: bool | None,
+    **card: str, # measures, range, inputs, weights, cite; published: the weights whose metric it is
+) -> Callable: # decorator of a function: options -> dict(phi, phi_key, compare, signature, ...)
+    "Registers a function of options that returns a metric's parts; the result builds the metric."
     if kind not in KINDS: raise InputError(f"metric {name}: kind {kind!r} is none of {', '.join(KINDS)}")
     cls = KINDS[kind]
     if kind != "set" and card.get("inputs") == "texts": cls = partial(TextMetric, compares=kind == "paired")
@@ -397,7 +432,8 @@ def metric_factory(name: str,                     # what users write
             return cls(name=called, higher_is_better=higher_is_better, card=factory.card, **parts)
         def _suffix(options: Mapping, signature: Signature) -> str:
             encoder = inspect.signature(build).parameters.get("encoder")
-            return network_suffix(dict(signature.items), card["published"], encoder.default if encoder else "", options.get("weights"))
+            return network_suffix(dict(signature.items), card["published"],
+                                  encoder.default if encoder else "", options.get("weights"))
         factory.card = {"name": name, "kind": kind, "higher_is_better": higher_is_better, **card}
         return metrics.add(name, factory)
     return wrap
@@ -429,14 +465,16 @@ def pixels(images: "Tensor",       # (N, 3, H, W): float in [0, 1], or uint8
     return images
 
 def _defaults(function: Callable, skip: int) -> dict:
-    return {k: p.default for k, p in list(inspect.signature(function).parameters.items())[skip:] if p.default is not p.empty}
+    return {k: p.default for k, p in list(inspect.signature(function).parameters.items())[skip:]
+            if p.default is not p.empty}
 
-def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paired",
-                 settings: Mapping = {}, # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
-                 notes: Callable | None = None, # (rows, **options) -> lines for the reader of the number
-                 **card: str,            # measures, range, inputs, weights, cite
-                ) -> Callable:
-    "Registers a function (pred, target, **options) -> (N,) of images (kind `single`: without target); returns it unchanged."
+def pixel_metric(
+    name: str, higher_is_better: bool | None, *, kind: str = "paired",
+    settings: Mapping = {},        # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
+    notes: Callable | None = None, # (rows, **options) -> lines for the reader of the number
+    **card: str,                   # measures, range, inputs, weights, cite
+) -> Callable:
+    "Registers a function (pred, target, **options) -> (N,) of images and returns it unchanged."
     def wrap(function):
         known = _defaults(function, 2 if kind == "paired" else 1)
         def build(device: str = "cpu", **options) -> dict:
@@ -444,9 +482,11 @@ def pixel_metric(name: str, higher_is_better: bool | None, *, kind: str = "paire
                         signature=Signature.of(metric=name, **{**settings, **known, **options}),
                         notes=partial(notes, **{**known, **options}) if notes else None)
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
-        own = [p.replace(kind=p.KEYWORD_ONLY) for key, p in inspect.signature(function).parameters.items() if key in known]
-        build.__signature__ = inspect.Signature([inspect.signature(build).parameters["device"].replace(kind=inspect.Parameter.KEYWORD_ONLY), *own])
-        function.metric = metric_factory(name, kind, higher_is_better, **{"inputs": "images", "weights": "none", **card})(build)
+        device = inspect.signature(build).parameters["device"]
+        shown = [device, *(p for key, p in inspect.signature(function).parameters.items() if key in known)]
+        build.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in shown])
+        function.metric = metric_factory(name, kind, higher_is_better,
+                                         **{"inputs": "images", "weights": "none", **card})(build)
         return function
     return wrap
 
@@ -457,20 +497,26 @@ single_metric = partial(pixel_metric, kind="single")
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
               ) -> Metric:
-    "The metric behind a name; raises InputError on unknown names and options and on objects that are no metric."
+    "The metric behind a name; raises InputError on unknown names and options, and on other objects."
     found = metrics[spec] if isinstance(spec, str) else spec
     if isinstance(found, Metric): return found
     factory = getattr(found, "metric", found)
     if not callable(factory):
-        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, a function returning one, or under paired_metric")
+        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, "
+                         "a function returning one, or under paired_metric")
     try: known = inspect.signature(factory).parameters
-    except ValueError as error: raise InputError(f"{spec!r:.80} is no metric; nothing is known of the options that it takes") from error
-    if (extra := [k for k in options if k not in known]) and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+    except ValueError as error:
+        raise InputError(f"{spec!r:.80} is no metric; "
+                         "nothing is known of the options that it takes") from error
+    if ((extra := [k for k in options if k not in known])
+        and not any(p.kind is p.VAR_KEYWORD for p in known.values())):
         raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
     try: inspect.signature(factory).bind(**options)
-    except TypeError as error: raise InputError(f"metric {spec!r}: {error}; it takes {inspect.signature(factory)}") from error
+    except TypeError as error:
+        raise InputError(f"metric {spec!r}: {error}; it takes {inspect.signature(factory)}") from error
     built = factory(**options)
-    if not isinstance(built, Metric): raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
+    if not isinstance(built, Metric):
+        raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
     return built
 
 # %% ../../nbs/metrics/000_base.ipynb #0248e2fa
@@ -498,9 +544,10 @@ def takes_encoder(spec) -> bool: # a name, or a metric that is built already and
     factory = getattr(entry, "metric", entry)
     return "encoder" in _parameters_of(factory) and not spec.endswith("-embedded")
 
-def weight_names(spec,         # as `get_metric` takes it
-                 encoder=None, # that was asked for, where the metric takes one
-                ) -> tuple[str, ...]: # empty where weights have no effect, or where the metric is built already
+def weight_names(
+    spec,         # as `get_metric` takes it
+    encoder=None, # that was asked for, where the metric takes one
+) -> tuple[str, ...]: # empty where weights have no effect, or where the metric is built already
     "The names by which somebody may choose the weights of a metric."
     if not isinstance(spec, str): return ()
     entry = metrics[spec]
@@ -511,9 +558,11 @@ def weight_names(spec,         # as `get_metric` takes it
     names = [spec, spec.rpartition(":")[2], card.get("published", "")]
     if "encoder" in known:
         from invariant_metrics.encoders.base import encoder_weight_names
-        of_encoder = encoder_weight_names(encoder if encoder and takes_encoder(spec) else known["encoder"].default)
+        of_encoder = encoder_weight_names(encoder if encoder and takes_encoder(spec)
+                                          else known["encoder"].default)
         return tuple(dict.fromkeys(filter(None, (*names, *of_encoder)))) if of_encoder else ()
-    if "weights" in known: names.append(known["weights"].default if known["weights"].default in all_cards() else "")
+    if "weights" in known:
+        names.append(known["weights"].default if known["weights"].default in all_cards() else "")
     elif "published" not in card: return ()
     return tuple(dict.fromkeys(filter(None, names)))
 
@@ -522,30 +571,36 @@ def weights_of(specs: Sequence, # as `get_metric` takes them
                encoder=None,    # that was asked for
                shared: bool = True, # weights without a name may go to everything
               ) -> dict:        # spec -> its weights
-    "Which metric gets which of the weights that somebody named; raises InputError on a choice that has no effect."
-    return WeightChoice.of(weights).assign({s: weight_names(s, encoder) for s in specs if isinstance(s, str)}, shared)
+    "Which metric gets which of the named weights; raises InputError on a choice that has no effect."
+    return WeightChoice.of(weights).assign({s: weight_names(s, encoder) for s in specs if isinstance(s, str)},
+                                           shared)
 
 # %% ../../nbs/metrics/000_base.ipynb #0c27e366
-def _repeated(x: "Tensor", weights: "Tensor | None", name: str) -> "Tensor": # (N, d), (N,) -> rows as often as they weigh
+# (N, d), (N,) -> rows as often as they weigh
+def _repeated(x: "Tensor", weights: "Tensor | None", name: str) -> "Tensor":
     if weights is None: return x
     counts = weights.round().long()
-    if not torch.allclose(counts.double(), weights.double()): raise InputError(f"{name} repeats items, so weights must be whole numbers")
+    if not torch.allclose(counts.double(), weights.double()):
+        raise InputError(f"{name} repeats items, so weights must be whole numbers")
     return x.repeat_interleave(counts, 0)
 
 def set_metric(name: str, higher_is_better: bool | None = False, *,
                settings: Mapping = {}, # fixed choices that belong in the signature
                **card: str,            # measures, range, inputs, weights, cite
               ) -> Callable:
-    "Registers a function (pred (N, d), target (M, d), **options) -> number, of features of any encoder; returns it unchanged."
+    "Registers a function (pred (N, d), target (M, d), **options) -> number, and returns it unchanged."
     def wrap(function):
         known = _defaults(function, 2)
         def build(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
             mine = {k: options.pop(k) for k in known if k in options} # what is left is for the encoder
             rows, parts = encoder_rows(encoder, layer, device, **options)
-            def compare(p, t, w_p=None, w_t=None): return function(_repeated(p, w_p, name), _repeated(t, w_t, name), **mine)
-            return dict(**rows, compare=compare, signature=Signature.of(metric=name, **parts, **{**settings, **known, **mine}))
+            def compare(p, t, w_p=None, w_t=None):
+                return function(_repeated(p, w_p, name), _repeated(t, w_t, name), **mine)
+            return dict(**rows, compare=compare,
+                        signature=Signature.of(metric=name, **parts, **{**settings, **known, **mine}))
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
-        function.metric = metric_factory(name, "set", higher_is_better, **{"inputs": "images", "weights": "of the encoder", **card})(build)
+        function.metric = metric_factory(name, "set", higher_is_better,
+                                         **{"inputs": "images", "weights": "of the encoder", **card})(build)
         return function
     return wrap
 
@@ -553,7 +608,8 @@ def set_metric(name: str, higher_is_better: bool | None = False, *,
 # %% ../../nbs/metrics/000_base.ipynb #1a83750f
 def metric_homes() -> dict[str, str]: # name -> module of this room
     "Where each metric of this package is registered."
-    homes = {name: getattr(metrics[name], "metric", metrics[name]).__module__.rpartition(".") for name in metrics.names()}
+    homes = {name: getattr(metrics[name], "metric", metrics[name]).__module__.rpartition(".")
+             for name in metrics.names()}
     return {name: module for name, (room, _, module) in homes.items() if room == "invariant_metrics.metrics"}
 
 def metric_cards() -> list[dict]: # one for each registered metric

@@ -43,13 +43,15 @@ class DocumentFrequencies:
     documents: int                       # reference sets counted
     tokenizer: str                       # by name
     words: tuple[str, ...]               # (V,) in alphabetical order
-    keys: tuple[np.ndarray, ...]         # of each length (G,) int64, rising: row of the first n-1 words · V + last word
+    # of each length (G,) int64, rising: row of the first n-1 words · V + last word
+    keys: tuple[np.ndarray, ...]
     counts: tuple[np.ndarray, ...]       # of each length (G,) int64
 
     def digest(self) -> str:
         "16 hexadecimal digits of everything in it."
         said = f"{self.documents} {self.tokenizer} {len(self.words)} " + "\n".join(self.words)
-        return hashlib.sha256(b"".join([said.encode(), *map(np.ndarray.tobytes, self.keys + self.counts)])).hexdigest()[:16]
+        parts = [said.encode(), *map(np.ndarray.tobytes, self.keys + self.counts)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
     def of(self, text: Interned, n: int) -> np.ndarray: # (G,)
         "The frequencies of a text's n-grams of one length, 0 for those that the corpus does not hold."
@@ -69,17 +71,20 @@ class DocumentFrequencies:
         return np.where(np.append(keys, -1)[found] == want, found, -1)
 
 # %% ../../nbs/metrics/160_cider.ipynb #9a22fbf4
-def _joined(documents: int, tokenizer: str, parts: Sequence[tuple]) -> DocumentFrequencies: # parts: words, [(prefix, word, count) of each length]
+# parts: words, [(prefix, word, count) of each length]
+def _joined(documents: int, tokenizer: str, parts: Sequence[tuple]) -> DocumentFrequencies:
     words = sorted(set().union(*(part[0] for part in parts)))
     number = {w: i for i, w in enumerate(words)}
     rename = [np.array([number[w] for w in part[0]], np.int64) for part in parts]
     rows, keys, counts = [np.zeros(1, np.int64) for _ in parts], [], []
     for n in range(ORDER):
         levels = [levels[n] for _, levels in parts]
-        long = [before[prefix]*len(words) + new[word] for (prefix, word, _), before, new in zip(levels, rows, rename)]
+        long = [before[prefix]*len(words) + new[word]
+                for (prefix, word, _), before, new in zip(levels, rows, rename)]
         found, inverse = np.unique(np.concatenate(long), return_inverse=True)
         keys.append(found)
-        counts.append(np.bincount(inverse, np.concatenate([count for _, _, count in levels]), len(found)).astype(np.int64))
+        each = np.concatenate([count for _, _, count in levels])
+        counts.append(np.bincount(inverse, each, len(found)).astype(np.int64))
         rows = np.split(inverse, np.cumsum([len(x) for x in long])[:-1])
     return DocumentFrequencies(documents, tokenizer, tuple(words), tuple(keys), tuple(counts))
 
@@ -89,16 +94,20 @@ def document_frequencies(references: Sequence[Sequence[str]], # of each item; on
     "Counts in how many items' references each n-gram stands; raises InputError on items without references."
     references = load_references(references).items
     text = intern([""]*len(references), references, tokenizer)
-    levels = [(level.prefix, level.word, document_counts(text, n)) for n in range(1, ORDER + 1) for level in [text.grams(n)]]
+    levels = [(level.prefix, level.word, document_counts(text, n)) for n in range(1, ORDER + 1)
+              for level in [text.grams(n)]]
     return _joined(text.n, text.tokenizer, [(text.vocabulary, levels)])
 
 def merge_frequencies(*parts: DocumentFrequencies, # of different documents, with one tokenizer
                      ) -> DocumentFrequencies:
     "The frequencies of all documents together; raises InputError on different tokenizers."
     if len(names := {p.tokenizer for p in parts}) != 1:
-        raise InputError(f"document frequencies to merge must have one tokenizer, not {', '.join(sorted(names)) or 'none at all'}")
-    levels = [[(*np.divmod(keys, max(len(p.words), 1)), counts) for keys, counts in zip(p.keys, p.counts)] for p in parts]
-    return _joined(sum(p.documents for p in parts), names.pop(), [(p.words, level) for p, level in zip(parts, levels)])
+        raise InputError("document frequencies to merge must have one tokenizer, "
+                         f"not {', '.join(sorted(names)) or 'none at all'}")
+    levels = [[(*np.divmod(keys, max(len(p.words), 1)), counts) for keys, counts in zip(p.keys, p.counts)]
+              for p in parts]
+    return _joined(sum(p.documents for p in parts), names.pop(),
+                   [(p.words, level) for p, level in zip(parts, levels)])
 
 # %% ../../nbs/metrics/160_cider.ipynb #b5e1a333
 FORMAT = "document-frequencies-1"
@@ -106,81 +115,100 @@ FORMAT = "document-frequencies-1"
 def save_frequencies(df: DocumentFrequencies, path: str | Path) -> None:
     "Write document frequencies as safetensors, in one step."
     letters = [w.encode() for w in df.words]
-    arrays = {"letters": np.frombuffer(b"".join(letters), np.uint8), "ends": np.cumsum([len(w) for w in letters], dtype=np.int64)}
-    arrays |= {f"{kind}{n}": x for kind, xs in (("keys", df.keys), ("counts", df.counts)) for n, x in enumerate(xs, 1)}
-    about = {"format": FORMAT, "documents": str(df.documents), "tokenizer": df.tokenizer, "digest": df.digest()}
+    arrays = {"letters": np.frombuffer(b"".join(letters), np.uint8),
+              "ends": np.cumsum([len(w) for w in letters], dtype=np.int64)}
+    arrays |= {f"{kind}{n}": x for kind, xs in (("keys", df.keys), ("counts", df.counts))
+               for n, x in enumerate(xs, 1)}
+    about = {"format": FORMAT, "documents": str(df.documents), "tokenizer": df.tokenizer,
+             "digest": df.digest()}
     save_tensors(path, arrays, about)
 
 def load_frequencies(path: str | Path) -> DocumentFrequencies:
-    "Read document frequencies; raises InputError where the file is missing, foreign, or not what was written."
+    "Read document frequencies; raises InputError if the file is missing, foreign or changed."
     from safetensors import SafetensorError, safe_open
-    if not Path(path).is_file(): raise InputError(f"no document frequencies at {path}; write them with save_frequencies, or give a .json or .txt file of references")
+    if not Path(path).is_file():
+        raise InputError(f"no document frequencies at {path}; write them with save_frequencies, "
+                         "or give a .json or .txt file of references")
     try:
-        with safe_open(path, "numpy") as file: about, arrays = file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}
-    except (SafetensorError, OSError) as error: raise InputError(f"{path} is not a readable safetensors file: {error}") from error
-    if about.get("format") != FORMAT: raise InputError(f"{path} holds no document frequencies of this package ({FORMAT})")
+        with safe_open(path, "numpy") as file:
+            about, arrays = file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a readable safetensors file: {error}") from error
+    if about.get("format") != FORMAT:
+        raise InputError(f"{path} holds no document frequencies of this package ({FORMAT})")
     ends, letters = arrays["ends"], arrays["letters"].tobytes()
     words = tuple(letters[a:b].decode() for a, b in zip([0, *ends], ends))
     keys, counts = (tuple(arrays[f"{kind}{n}"] for n in range(1, ORDER + 1)) for kind in ("keys", "counts"))
     df = DocumentFrequencies(int(about["documents"]), about["tokenizer"], words, keys, counts)
-    if df.digest() != about["digest"]: raise InputError(f"{path} was changed after it was written; count the frequencies again")
+    if df.digest() != about["digest"]:
+        raise InputError(f"{path} was changed after it was written; count the frequencies again")
     return df
 
 # %% ../../nbs/metrics/160_cider.ipynb #84a166e0
 def _inverse_frequencies(counts: np.ndarray, documents: int) -> np.ndarray: # (G,)
     return np.log(float(documents)) - np.log(np.maximum(counts, 1))
 
-def _counts_of_portions(text: Interned) -> list[list[np.ndarray]]: # of each portion and length, (G,) items of the whole text
-    own = [[(level.prefix, level.word, document_counts(part, n)) for n in range(1, ORDER + 1) for level in [part.grams(n)]]
-           for part in item_batches(text)]
+# of each portion and length, (G,) items of the whole text
+def _counts_of_portions(text: Interned) -> list[list[np.ndarray]]:
+    own = [[(level.prefix, level.word, document_counts(part, n)) for n in range(1, ORDER + 1)
+            for level in [part.grams(n)]] for part in item_batches(text)]
     rows, found = [np.zeros(1, np.int64) for _ in own], [[] for _ in own]
     for n in range(ORDER):
         keys = [before[part[n][0]]*len(text.vocabulary) + part[n][1] for before, part in zip(rows, own)]
         all_, inverse = np.unique(np.concatenate(keys), return_inverse=True) # the n-grams of all portions
-        counts = np.bincount(inverse, np.concatenate([part[n][2] for part in own]), len(all_)).astype(np.int32)
+        counts = np.bincount(inverse, np.concatenate([part[n][2] for part in own]),
+                             len(all_)).astype(np.int32)
         rows = np.split(inverse, np.cumsum([len(x) for x in keys])[:-1])
         for part, at in zip(found, rows): part.append(counts[at])
     return found
 
-def _cosines(text: Interned, n: int, idf: np.ndarray, clip: bool) -> np.ndarray: # (R,) of each reference with its hypothesis
+# (R,) of each reference with its hypothesis
+def _cosines(text: Interned, n: int, idf: np.ndarray, clip: bool) -> np.ndarray:
     level, sentences = text.grams(n), len(text.item)
     weight = level.count*idf[level.gram]
     norm = np.sqrt(np.bincount(level.sentence, weight*weight, sentences))
     mine, its = weight[level.hyp], weight[level.ref]
-    dot = np.bincount(level.sentence[level.ref], (np.minimum(mine, its) if clip else mine)*its, sentences)[text.n:]
+    shared = np.minimum(mine, its) if clip else mine
+    dot = np.bincount(level.sentence[level.ref], shared*its, sentences)[text.n:]
     size = norm[text.n:]*norm[text.item[text.n:]]
     return dot/np.where(size > 0, size, 1)
 
 def cider_rows(text: Interned,
                df: DocumentFrequencies | None = None, # None: of the references at hand
                clip: bool = True,                     # no weight of the hypothesis above the reference's
-               sigma: float | None = 6.0,             # pairs of words, of the length penalty; None: no penalty
-              ) -> np.ndarray:                        # (N,) in [0, 10]
-    "CIDEr-D of each item (Vedantam et al. 2015), or CIDEr without clipping and penalty; 0 without words on either side."
+               sigma: float | None = 6.0, # of the length penalty, in words; None: no penalty
+              ) -> np.ndarray: # (N,) in [0, 10]
+    "CIDEr-D of each item (Vedantam et al. 2015), or CIDEr without clipping and penalty; 0 without words."
     known = _counts_of_portions(text) if df is None and text.n > ITEMS else itertools.repeat(None)
     documents = text.n if df is None else df.documents
-    return np.concatenate([_cider_rows(part, documents, counts, df, clip, sigma) for part, counts in zip(item_batches(text), known)])
+    return np.concatenate([_cider_rows(part, documents, counts, df, clip, sigma)
+                           for part, counts in zip(item_batches(text), known)])
 
-def _cider_rows(text: Interned, documents: int, counts: list | None, df: DocumentFrequencies | None, clip: bool, sigma: float | None) -> np.ndarray:
-    def frequencies(n): return counts[n - 1] if counts else document_counts(text, n) if df is None else df.of(text, n)
+def _cider_rows(text: Interned, documents: int, counts: list | None,
+                df: DocumentFrequencies | None, clip: bool, sigma: float | None) -> np.ndarray:
+    def frequencies(n):
+        if counts: return counts[n - 1]
+        return document_counts(text, n) if df is None else df.of(text, n)
     item, pairs = text.item[text.n:], np.maximum(text.lengths - 1, 0)
-    alike = sum(_cosines(text, n, _inverse_frequencies(frequencies(n), documents), clip) for n in range(1, ORDER + 1))
+    alike = sum(_cosines(text, n, _inverse_frequencies(frequencies(n), documents), clip)
+                for n in range(1, ORDER + 1))
     if sigma is not None: alike = alike*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
     return 10/ORDER*np.bincount(item, alike, text.n)/np.bincount(item, minlength=text.n)
 
 # %% ../../nbs/metrics/160_cider.ipynb #790f867b
 def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[str, ...]:
-    "A line on frequencies of the data at hand, and on n-grams that are all in all documents or in none, so that CIDEr is 0 whatever is said."
+    "A note if frequencies come from the data at hand, and one if they make CIDEr 0 whatever is written."
     documents = text.n if df is None else df.documents
     if df is not None and documents > 1: return ()
-    own = f"document frequencies are those of these {documents} items: the number falls as items are added, and its interval holds them fixed; " \
-          "for numbers that compare across data take them from a reference corpus (df=, --option df=FILE)"
+    own = (f"document frequencies are those of these {documents} items: the number falls as items are added, "
+           "and its interval holds them fixed; for numbers that compare across data take them from a "
+           "reference corpus (df=, --option df=FILE)")
     part = next(item_batches(text))
     if part.n < text.n and not np.isin(document_counts(part, 1), (0, part.n)).all(): return (own,)
     counts = (document_counts(text, n) if df is None else df.of(text, n) for n in range(1, ORDER + 1))
     if not all(np.isin(c, (0, documents)).all() for c in counts): return (own,)
-    return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), so its weight is log 1 = 0; "
-            "take document frequencies from a corpus (df=)",)
+    return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), "
+            "so its weight is log 1 = 0; take document frequencies from a corpus (df=)",)
 
 def _frequencies(df: DocumentFrequencies | str | Path | None, tokenizer: str) -> DocumentFrequencies | None:
     if is_text_file(df): return document_frequencies(Path(df), tokenizer)
@@ -188,14 +216,16 @@ def _frequencies(df: DocumentFrequencies | str | Path | None, tokenizer: str) ->
     if found is not None and not isinstance(found, DocumentFrequencies):
         raise InputError(f"df must be document frequencies or a file of them, not {type(found).__name__}")
     if found is not None and found.tokenizer != called:
-        raise InputError(f"document frequencies were counted with tokenizer {found.tokenizer!r}, the texts are scored with {called!r}")
+        raise InputError(f"document frequencies were counted with tokenizer {found.tokenizer!r}, "
+                         f"the texts are scored with {called!r}")
     return found
 
-def cider_d(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
-            df: DocumentFrequencies | str | Path | None = None, # of a corpus, or their file; None: of these references
-            sigma: float = 6.0,
-           ) -> np.ndarray:                                     # (N,) in [0, 10]
-    "CIDEr-D of each item (Vedantam et al. 2015); raises InputError on sides that do not match and on df of another tokenizer."
+def cider_d(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
+    df: DocumentFrequencies | str | Path | None = None, # of a corpus, or their file; None: of references
+    sigma: float = 6.0,
+) -> np.ndarray: # (N,) in [0, 10]
+    "CIDEr-D (Vedantam et al. 2015); raises InputError on unmatched sides and on df of another tokenizer."
     hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, sigma=sigma)
@@ -203,31 +233,35 @@ def cider_d(hypotheses: Sequence[str], references: Sequence[Sequence[str]], toke
 def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
           df: DocumentFrequencies | str | Path | None = None,
          ) -> np.ndarray:                                       # (N,) in [0, 10]
-    "CIDEr of each item without clipping and length penalty (Vedantam et al. 2015); raises InputError as `cider_d` does."
+    "CIDEr without clipping and length penalty (Vedantam et al. 2015); raises InputError as `cider_d` does."
     hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, clip=False, sigma=None)
 
 # %% ../../nbs/metrics/160_cider.ipynb #c7e5d926
-_CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none", cite="Vedantam et al. 2015")
+_CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none",
+             cite="Vedantam et al. 2015")
 
 def _parts(name: str, tokenizer: str, df, **form) -> dict:
     found = _frequencies(df, tokenizer)
     said = "data" if found is None else f"{found.documents}-{found.digest()}"
-    return dict(corpus=found is None, **interned_phi(tokenizer), compare=lambda text: cider_rows(text, found, **form),
-                notes=lambda text: cider_notes(text, found),
-                signature=Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none", sigma=form["sigma"] or "none"))
+    signature = Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none",
+                             sigma=form["sigma"] or "none")
+    return dict(corpus=found is None, **interned_phi(tokenizer), signature=signature,
+                compare=lambda text: cider_rows(text, found, **form),
+                notes=lambda text: cider_notes(text, found))
 
-@metric_factory("cider-d", "paired", higher_is_better=True,
-                measures="n-grams shared with references, rare ones weighing more, clipped, lengths alike", **_CARD)
+@metric_factory("cider-d", "paired", higher_is_better=True, **_CARD,
+                measures="n-grams shared with references, rare ones weighing more, clipped, lengths alike")
 def cider_d_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None,
                    sigma: Annotated[float, Between(1e-3, 1e6)] = 6.0, device: str = "cpu") -> dict:
-    "Mean CIDEr-D, which papers print as CIDEr; df: document frequencies, their file, or a file of references to count; else those at hand."
+    "Mean CIDEr-D, printed as CIDEr in papers; df: frequencies, a file of them or of references."
     return _parts("cider-d", tokenizer, df, clip=True, sigma=sigma)
 
 @metric_factory("cider", "paired", higher_is_better=True,
                 measures="n-grams shared with references, rare ones weighing more, without clipping", **_CARD)
-def cider_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None, device: str = "cpu") -> dict:
+def cider_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | None = None,
+                 device: str = "cpu") -> dict:
     "Mean CIDEr without clipping and length penalty; df as in `cider-d`."
     return _parts("cider", tokenizer, df, clip=False, sigma=None)
 
@@ -237,12 +271,14 @@ def cider_reward(references: Sequence[Sequence[str]],        # of the training s
                  marks_end: bool = True,                     # the end is a word, too
                  df: DocumentFrequencies | None = None,      # counted before, instead
                 ) -> Callable:                               # (texts, references) -> (N,), higher is better
-    "CIDEr-D with the frequencies of a training set, as a reward (Rennie et al. 2017); raises InputError on frequencies without the end."
+    "CIDEr-D as a reward (Rennie et al. 2017); raises InputError on frequencies without the end token."
     if df is not None and marks_end and END not in df.words:
-        raise InputError(f"the frequencies do not count the end {END!r}: count them from texts with mark_ends, or pass marks_end=False")
+        raise InputError(f"the frequencies do not count the end {END!r}: count them from texts with "
+                         "mark_ends, or pass marks_end=False")
     if df is None:
         groups = load_references(references).items
-        df = document_frequencies([mark_ends(refs) if marks_end else list(refs) for refs in groups], tokenizer)
+        df = document_frequencies([mark_ends(refs) if marks_end else list(refs) for refs in groups],
+                                  tokenizer)
     def reward(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
         return cider_d(texts, references, tokenizer, df)
     reward.marks_end = marks_end

@@ -26,8 +26,8 @@ def _order(n) -> int:
         raise InputError(f"n-grams have a length of 1 or more, not {n!r}")
     return n
 
-def ngrams(tokens: Sequence[str], n: int,
-          ) -> list[tuple]: # tokens - n + 1 of them, none where there are fewer tokens
+# tokens - n + 1 of them, none where there are fewer tokens
+def ngrams(tokens: Sequence[str], n: int) -> list[tuple]:
     "All runs of n tokens."
     return list(zip(*(tokens[i:] for i in range(n))))
 
@@ -52,7 +52,7 @@ def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", empty: flo
     return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), empty)
 
 def distinct_share(
-    counts: "np.ndarray | Tensor", # (R, 2·k) distinct and all n-grams of k lengths, of texts or summed over texts
+    counts: "np.ndarray | Tensor", # (R, 2·k) distinct and all n-grams of k lengths, of texts or sums of them
 ) -> "np.ndarray | Tensor": # (R,) in [0, 1]
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
     return _ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)

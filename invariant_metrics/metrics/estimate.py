@@ -21,9 +21,10 @@ torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
-def influence_variance(x: "Tensor",                 # (N,) influences
-                       labels: np.ndarray | None, # (N,) clusters as integers, as `cluster_labels` makes them
-                      ) -> tuple[float, float | None]: # variance of the mean of x; degrees of freedom, None for many
+def influence_variance(
+    x: "Tensor",               # (N,) influences
+    labels: np.ndarray | None, # (N,) clusters as integers, as `cluster_labels` makes them
+) -> tuple[float, float | None]: # variance of the mean of x; degrees of freedom, None for many
     "The variance of a mean of influences; those of one cluster are summed first."
     x = x.double().cpu() - x.double().mean().cpu()
     if labels is None: return float(x.square().sum())/(len(x)*max(len(x) - 1, 1)), None
@@ -32,14 +33,16 @@ def influence_variance(x: "Tensor",                 # (N,) influences
     return float(sums.square().sum())*count/(count - 1)/len(x)**2, count - 1
 
 # %% ../../nbs/metrics/010_estimate.ipynb #96dd038b
-def standard_error(estimate: Estimate,
-                   matched: bool = False,              # target i belongs to prediction i
-                   clusters: Sequence | None = None,   # (N,) labels of the predictions
-                  ) -> tuple[float | None, float | None]: # standard error, None where there is none; degrees of freedom, None for many
-    "The standard error that an estimate's influences imply; clusters move together, and matched targets with their predictions."
+def standard_error(
+    estimate: Estimate,
+    matched: bool = False,            # target i belongs to prediction i
+    clusters: Sequence | None = None, # (N,) labels of the predictions
+) -> tuple[float | None, float | None]: # standard error or None; degrees of freedom, None for many
+    "The standard error that influences imply; clusters move together, and so do matched pairs."
     if estimate.se is not None or estimate.pred is None: return estimate.se, estimate.df
     labels = cluster_labels(clusters, len(estimate.pred))
-    if matched and estimate.target is not None: var, df = influence_variance(estimate.pred + estimate.target, labels)
+    if matched and estimate.target is not None:
+        var, df = influence_variance(estimate.pred + estimate.target, labels)
     else:
         var, df = influence_variance(estimate.pred, labels)
         if estimate.target is not None: var += influence_variance(estimate.target, None)[0]
@@ -51,16 +54,18 @@ def refuse_shared(estimate: Estimate,
                   clusters: Sequence | None = None, # (N,) labels of the predictions
                   times: float = 5.0,               # standard errors below 0
                  ) -> Estimate:
-    "The estimate of a distance, without interval and with a note where its unbiased value lies too far below 0 for independent sets."
+    "The estimate of a distance; without interval, and noted, if too far below 0 for independent sets."
     se = standard_error(estimate, matched, clusters)[0]
     center = estimate.value if estimate.corrected is None else estimate.corrected
     if se is None or center >= -times*se: return estimate
-    why = "the sets share items in another order" if matched else "the sets share items, are near copies, or are matched (matched=True)"
+    why = ("the sets share items in another order" if matched
+           else "the sets share items, are near copies, or are matched (matched=True)")
     note = f"no interval: without its bias the value is far below 0, where no distance can be: {why}"
     return replace(estimate, refused=True, notes=(*estimate.notes, note))
 
 # %% ../../nbs/metrics/010_estimate.ipynb #cdd626e1
-def _nearest(rows: "Tensor", x: "Tensor", center: "Tensor", own: "Tensor | None" = None) -> "Tensor": # (K, d), (N, d) -> (K,); own: places of the rows in x
+# (K, d), (N, d) -> (K,); own: places of the rows in x
+def _nearest(rows: "Tensor", x: "Tensor", center: "Tensor", own: "Tensor | None" = None) -> "Tensor":
     found = []
     for part in x.split(4096):
         part = part.double() - center
@@ -74,7 +79,7 @@ def near_copies(a: "Tensor",          # (N, d) features
                 items: int = 64,    # of either set, spread over it
                 share: float = 1/3, # of the distance to the nearest fellow
                ) -> bool:
-    "Whether most items of either set have a partner in the other one that is far nearer than their nearest fellow."
+    "Whether most items of a set have a partner in the other far nearer than their nearest fellow."
     a, b = (x.reshape(len(x), -1) for x in (a, b))
     if min(len(a), len(b)) < 4: return False
     center = b.double().mean(0)

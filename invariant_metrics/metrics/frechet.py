@@ -18,15 +18,18 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, torch_rng
-from .gaussian import GaussianStats, add_product, as_rows, check_finite_rows, matrix_product, mirror_lower
-from .gaussian import same_source, singular_values, symmetric_values, symmetric_vectors
+from .gaussian import (GaussianStats, add_product, as_rows, check_finite_rows,
+                                                matrix_product, mirror_lower, same_source, singular_values,
+                                                symmetric_values, symmetric_vectors)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #060a59ac
 def _weights(weights: Tensor | None, x: Tensor) -> Tensor | None: # (N,) float64
     if weights is None: return None
     weights = torch.as_tensor(weights).to(x)
-    if weights.shape != (len(x),): raise InputError(f"one weight per sample: {tuple(weights.shape)} weights for {len(x)} samples")
-    if not (torch.isfinite(weights).all() and (weights >= 0).all()): raise InputError("weights are multiplicities: finite and not negative")
+    if weights.shape != (len(x),):
+        raise InputError(f"one weight per sample: {tuple(weights.shape)} weights for {len(x)} samples")
+    if not (torch.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError("weights are multiplicities: finite and not negative")
     return weights
 
 def sample_rows(x) -> Tensor: # (N, d) of the floating type that x has, on its device where that has float64
@@ -42,7 +45,7 @@ def real_rows(x) -> Tensor: # (N, d) float64
 def sample_moments(x: Tensor,                        # (N, d) features of any real dtype, or an array
             weights: Tensor | None = None,    # (N,) multiplicities, not negative
            ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
-    "Mean and centered factor of a weighted sample; raises InputError below two samples or on values that are not finite."
+    "Mean and centered factor of a weighted sample; raises InputError on one sample or values not finite."
     x = real_rows(x)
     weights = _weights(weights, x)
     check_finite_rows(x if weights is None else torch.where((weights > 0)[:, None], x, 0.))
@@ -55,8 +58,10 @@ def sample_moments(x: Tensor,                        # (N, d) features of any re
 
 # %% ../../nbs/metrics/030_frechet.ipynb #41014a9a
 EPS = torch.finfo(torch.float64).eps
-NOISE = 4*EPS        # of eigenvalues and covariances, over the largest eigenvalue or the trace: ten times what is seen
-ALLOWED = 2e-9       # bound on the error of the overlap, over both traces, above which a slower route is taken; errors are a tenth of it
+# of eigenvalues and covariances, over the largest eigenvalue or the trace: ten times what is seen
+NOISE = 4*EPS
+# a slower route is taken above this error bound of the overlap, over both traces; errors are a tenth
+ALLOWED = 2e-9
 
 def column_products(rows: Tensor,   # (k, d) float64
            ) -> Tensor:     # (d, d) rowsᵀ·rows
@@ -74,7 +79,8 @@ def root_sum(gram: Tensor,  # (n, n) C·Cᵀ
 
 def _root_sum(values: Tensor) -> tuple[float, float]: # (rank,) eigenvalues from the smallest up
     roots, noise = values.clamp(min=0).sqrt(), NOISE*values[-1].clamp(min=0)
-    return float(roots.sum()), float(torch.minimum(noise.sqrt(), noise/roots.clamp(min=torch.finfo(roots.dtype).tiny)).sum())
+    error = torch.minimum(noise.sqrt(), noise/roots.clamp(min=torch.finfo(roots.dtype).tiny))
+    return float(roots.sum()), float(error.sum())
 
 # %% ../../nbs/metrics/030_frechet.ipynb #49de1dd6
 KEEP = 64 # leading singular values that a deflation takes off
@@ -87,10 +93,12 @@ def deflate(c: Tensor,        # (n, m)
     left, s, coupling, rest = _split_off(c, keep, rounds)
     return float(s.sum()), coupling, rest
 
-def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Tensor, float, Tensor]: # directions (n, k), singular values (k,), bound, rest
+# directions (n, k), singular values (k,), bound, rest
+def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Tensor, float, Tensor]:
     largest = c.abs().max()
     rough = (c/largest).float() if rounds > 1 and largest > 0 else c
-    start = torch.randn(c.shape[1], min(5*keep//2, *c.shape), generator=torch_rng(0, "deflated"), dtype=c.dtype).to(rough)
+    start = torch.randn(c.shape[1], min(5*keep//2, *c.shape), generator=torch_rng(0, "deflated"),
+                        dtype=c.dtype).to(rough)
     q = torch.linalg.qr(matrix_product(rough, start))[0]
     for left in reversed(range(rounds)):
         by = rough if left else c
@@ -104,14 +112,18 @@ def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Te
     return q, s, float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
 
 # %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
-LARGE = 384 # rows above which eigenvalues are quicker than singular values; with a deflation before them, above 1.7 times as many
+# rows above which eigenvalues are quicker than singular values; 1.7 times as many if a deflation comes first
+LARGE = 384
 SMALL = 1e-7 # singular values below this share of the largest have no directions: rounding has turned them
 
-def _few_directions(c: Tensor) -> bool: # whether a fiftieth of them carry the sum of squares, by 16 random vectors
+# whether a fiftieth of them carry the sum of squares, by 16 random vectors
+def _few_directions(c: Tensor) -> bool:
     probes = torch.randn(c.shape[1], 16, generator=torch_rng(0, "directions"), dtype=c.dtype).to(c.device)
-    return bool(c.square().sum().square() < matrix_product(c.T, matrix_product(c, probes)).square().sum()/16*len(c)/50)
+    squares = matrix_product(c.T, matrix_product(c, probes)).square().sum()
+    return bool(c.square().sum().square() < squares/16*len(c)/50)
 
-def _least_bound(rest: Tensor, rank: int) -> float: # the bound of `root_sum` is not below this, by the means of squares and of roots
+# the bound of `root_sum` is not below this, by the means of squares and of roots
+def _least_bound(rest: Tensor, rank: int) -> float:
     squares = rest.square().sum(0)
     total = float(squares.sum())
     return NOISE*float(squares.max())*rank**1.5/total**0.5/4 if total > 0 else 0.
@@ -130,7 +142,8 @@ class SingularSum(NamedTuple):
     value: float
     error: float            # bound
     how: str                # which way was taken
-    sigma: Tensor | None    # (k,) those that are not lost in the rounding of the largest; None if only the sum was asked for
+    # (k,) those that are not lost in the rounding of the largest; None if only the sum was asked for
+    sigma: Tensor | None
     vectors: Tensor | None  # (min(n, m), k) left vectors where n ≤ m, right ones elsewhere
 
 def singular_directions(c: Tensor,                # (n, m) float64
@@ -139,7 +152,7 @@ def singular_directions(c: Tensor,                # (n, m) float64
                         large: int = LARGE,
                         vectors: bool = True,     # the directions, too
                        ) -> SingularSum:
-    "The sum of the singular values as `nuclear_norm` has it, and the singular vectors of the shorter side from the same decomposition."
+    "`nuclear_norm`, and the singular vectors of the shorter side from the same decomposition."
     c = c if len(c) <= c.shape[1] else c.T
     rank = min(rank or len(c), len(c))
     decompose = symmetric_vectors if vectors else lambda gram: (symmetric_values(gram), None)
@@ -153,12 +166,14 @@ def singular_directions(c: Tensor,                # (n, m) float64
             value, error = _root_sum(values[-left:])
             if coupling + error <= allowed:
                 how = "deflated eigenvalues" if few else "eigenvalues"
-                return SingularSum(float(top.sum()) + value, coupling + error, how, *_directions(values[-left:], turn, q, top))
+                return SingularSum(float(top.sum()) + value, coupling + error, how,
+                                   *_directions(values[-left:], turn, q, top))
     values = singular_values(c)
     found = _directions(*symmetric_vectors(column_products(c.T))) if vectors else (None, None)
     return SingularSum(float(values.sum()), 4*EPS*len(c)*float(values[0]), "singular values", *found)
 
-def _directions(values: Tensor, turn: Tensor | None, q: Tensor | None = None, top: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+def _directions(values: Tensor, turn: Tensor | None, q: Tensor | None = None,
+                top: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
     if turn is None: return None, None
     sigma, turn = values.clamp(min=0).sqrt(), turn[:, -len(values):]
     keep = sigma > SMALL*(sigma[-1] if q is None else top[0])
@@ -177,17 +192,20 @@ class Factor:
         "Bound on the error of the overlap with `other` that comes from `noise`."
         if self.route == "roots": return self.noise**0.5 * float(other.rows.norm(dim=1).sum())
         if self.route != "cholesky": return 0.
-        probes = torch.randn(len(other.rows), 32, generator=torch_rng(0, "transport"), dtype=torch.float64).to(other.rows)
+        probes = torch.randn(len(other.rows), 32, generator=torch_rng(0, "transport"),
+                             dtype=torch.float64).to(other.rows)
         reach = torch.linalg.solve_triangular(self.rows.T, other.rows.T @ probes, upper=False)
         slope = min(other.rows.shape)**0.5 * float(reach.square().sum()/32)**0.5
-        return self.noise * slope if slope == slope else float("inf")   # twice ½·η·tr T, for the estimate is one
+        # twice ½·η·tr T, for the estimate is one
+        return self.noise * slope if slope == slope else float("inf")
 
 def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
 
 # %% ../../nbs/metrics/030_frechet.ipynb #ba8e8ecb
-def _few_rows(n: int, d: int) -> bool: return n <= d or LARGE < n <= 1.25*d # rows do without a factor, also where some features are dead
+def _few_rows(n: int, d: int) -> bool: # rows do without a factor, also where some features are dead
+    return n <= d or LARGE < n <= 1.25*d
 
 @dataclass
 class SampleSide:
@@ -195,9 +213,11 @@ class SampleSide:
     mean: Tensor          # (d,)
     variance: Tensor      # (d,)
     rank: int             # of the covariance, at most
-    rows: Tensor | None   # (N, d) centered, over √(n − 1); None where only statistics are known, or the features as they came
+    # (N, d) centered, over √(n − 1); None where only statistics are known, or the features as they came
+    rows: Tensor | None
     cov: Tensor | None    # (d, d); None until it is needed
-    source: Tensor | None = None  # (N, D) features as they came, where there are so many that centered rows are not kept
+    # (N, D) features as they came, where there are so many that centered rows are not kept
+    source: Tensor | None = None
     columns: Tensor | None = None # (D,) bool, those of their columns that belong to this side; None for all
 
     @property
@@ -220,9 +240,11 @@ class SampleSide:
     def select(self, keep: Tensor) -> "SampleSide":
         "The same set with some of the features."
         rows, cov, columns = self.rows, self.cov, self.columns
-        if self.source is not None: columns = keep if columns is None else columns.masked_scatter(columns, keep)
-        return SampleSide(self.mean[keep], self.variance[keep], min(self.rank, int(keep.sum())), None if rows is None else rows[:, keep],
-                    None if cov is None else cov[keep][:, keep], self.source, columns)
+        if self.source is not None:
+            columns = keep if columns is None else columns.masked_scatter(columns, keep)
+        return SampleSide(self.mean[keep], self.variance[keep], min(self.rank, int(keep.sum())),
+                          None if rows is None else rows[:, keep],
+                          None if cov is None else cov[keep][:, keep], self.source, columns)
 
     def factor(self, route: str) -> Factor | None: # None where there is none
         "The factor of a route: rows, qr, cholesky or roots."
@@ -244,15 +266,17 @@ def open_sample(x,                               # (N, d) features, or GaussianS
         ) -> SampleSide:
     "A set of samples, or its statistics, ready for the distance."
     if isinstance(x, GaussianStats):
-        if weights is not None: raise InputError("statistics without samples cannot be weighted; pass the features")
+        if weights is not None:
+            raise InputError("statistics without samples cannot be weighted; pass the features")
         mean, cov = x.mean, x.cov
-        return SampleSide(mean, cov.diagonal().clamp(min=0), x.width if x.n is None else min(x.width, x.n - 1), None, cov)
+        return SampleSide(mean, cov.diagonal().clamp(min=0),
+                          x.width if x.n is None else min(x.width, x.n - 1), None, cov)
     if weights is None and (side := wide_open(x)) is not None: return with_products(side)
     mean, rows = sample_moments(x, weights)
     return sample_side(mean, rows)
 
 def wide_open(x) -> SampleSide | None: # variance and covariance are still to come; None where rows do without
-    "A set of so many samples that only blocks of its rows are ever centered; raises InputError on values that are not finite."
+    "A set so large that only blocks of it are centered at once; raises InputError on values not finite."
     x = sample_rows(x)
     n, d = x.shape
     if d <= 64 or _few_rows(n, d): return None
@@ -277,7 +301,8 @@ def sample_side(mean: Tensor,              # (d,)
     return SampleSide(mean, variance, max(1, min(len(rows) - 1, rows.shape[1])), rows, cov)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b46d4f15
-ROUTES = {"auto": None, "svd": ("qr",), "cholesky": ("cholesky",), "roots": ("roots",)} # how a covariance with n > d is factored
+# how a covariance with n > d is factored
+ROUTES = {"auto": None, "svd": ("qr",), "cholesky": ("cholesky",), "roots": ("roots",)}
 
 def _orders(part: SampleSide, route: str) -> tuple[str, ...]: # factors to try, in this order
     n, d = part.count, len(part.mean)
@@ -295,7 +320,8 @@ def side_factors(a: SampleSide, b: SampleSide,
     for i, part in enumerate((a, b)):
         found[i] = next((f for kind in orders[i] if (f := part.factor(kind))), None)
         if found[i] is None:
-            why = "the covariance is not positive definite" if "cholesky" in orders[i] else "statistics hold no samples"
+            why = ("the covariance is not positive definite" if "cholesky" in orders[i]
+                   else "statistics hold no samples")
             raise InputError(f"route {route!r} has no factor: {why}; take route='auto'")
     lost = [found[i].loss(found[1 - i]) for i in (0, 1)]
     for i, part in enumerate((a, b)):
@@ -331,11 +357,11 @@ def _shift(a: SampleSide, b: SampleSide) -> float:
 def _varying(part: SampleSide) -> Tensor: return part.variance > (16*EPS*part.mean).square() # (d,) bool
 
 # %% ../../nbs/metrics/030_frechet.ipynb #a99ee48c
-def frechet_terms(a,                                # (N, d) features of the first set, or GaussianStats
-                  b,                                # (M, d) of the second set
-                  weights: Tensor | None = None,    # (N,) multiplicities of a
-                  weights_b: Tensor | None = None,  # (M,) multiplicities of b
-                  route: str = "auto",              # auto, svd (QR and singular values: the reference), cholesky, roots
+def frechet_terms(a,                               # (N, d) features of the first set, or GaussianStats
+                  b,                               # (M, d) of the second set
+                  weights: Tensor | None = None,   # (N,) multiplicities of a
+                  weights_b: Tensor | None = None, # (M,) multiplicities of b
+                  route: str = "auto",             # auto, svd (QR and singular values), cholesky, roots
                  ) -> FrechetTerms:
     "The parts of `frechet_distance` with route and error bound; raises InputError as it does."
     if route not in ROUTES: raise InputError(f"unknown route {route!r}; known: {', '.join(ROUTES)}")
@@ -358,13 +384,18 @@ def side_terms(a: SampleSide,
               ) -> tuple[FrechetTerms, OverlapFactors | None]: # None where there was nothing to compute
     "The same of sets that are open already; raises InputError as `frechet_distance` does."
     widths = [len(part.mean) for part in (a, b)]
-    if widths[0] != widths[1]: raise InputError("features of different widths: {} against {}; take both from one encoder".format(*widths))
-    if a.mean.device != b.mean.device: b = SampleSide(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
+    if widths[0] != widths[1]:
+        raise InputError("features of different widths: {} against {}; "
+                         "take both from one encoder".format(*widths))
+    if a.mean.device != b.mean.device:
+        b = SampleSide(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
     shift, size = _shift(a, b), float(a.variance.sum() + b.variance.sum())
-    if not size + shift < float("inf"): raise InputError("squares of the features overflow float64; scale the features down")
+    if not size + shift < float("inf"):
+        raise InputError("squares of the features overflow float64; scale the features down")
     keep = _varying(a) & _varying(b)
     if not keep.any(): return FrechetTerms(shift, size, 0., 0., "nothing varies in both"), None
-    some = not keep.all() and not (route == "auto" and all(_orders(part, route) == ("rows",) for part in (a, b)))
+    some = (not keep.all()
+            and not (route == "auto" and all(_orders(part, route) == ("rows",) for part in (a, b))))
     if some: a, b = a.select(keep), b.select(keep)
     for p, q in ((a.rows, b.rows), (a.cov, b.cov)):
         same = p is not None and q is not None and p.shape == q.shape and torch.equal(p, q)
@@ -372,9 +403,12 @@ def side_terms(a: SampleSide,
     allowed = 0. if route == "svd" else ALLOWED*size
     f, h, lost = side_factors(a, b, route, allowed/4)
     cross = matrix_product(f.rows, h.rows.T)
-    found = singular_directions(cross, min(a.rank, b.rank, int(keep.sum())), max(allowed - lost, allowed/2), vectors=vectors)
-    terms = FrechetTerms(shift, size, found.value, 2*(lost + found.error) + 16*EPS*size, f"{f.route} and {h.route}, {found.how}")
-    return terms, OverlapFactors(cross, f.rows, keep if some else None, (f.route, h.route), found.sigma, found.vectors)
+    found = singular_directions(cross, min(a.rank, b.rank, int(keep.sum())), max(allowed - lost, allowed/2),
+                                vectors=vectors)
+    terms = FrechetTerms(shift, size, found.value, 2*(lost + found.error) + 16*EPS*size,
+                         f"{f.route} and {h.route}, {found.how}")
+    return (terms, OverlapFactors(cross, f.rows, keep if some else None, (f.route, h.route), found.sigma,
+                                  found.vectors))
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b56f11b6
 def frechet_distance(a,                                # (N, d) features of the first set, or GaussianStats
@@ -385,7 +419,7 @@ def frechet_distance(a,                                # (N, d) features of the 
                     ) -> float:                        # >= 0, squared form
     """Squared Fréchet distance between the Gaussians of two sets (Dowson and Landau 1982).
 
-    Raises InputError on unequal widths, fewer than two samples, values that are not finite, a route that the input does not have,
+    Raises InputError on unequal widths, fewer than two samples, values that are not finite, a missing route,
     statistics of two encoders."""
     return frechet_terms(a, b, weights, weights_b, route).value
 
@@ -403,24 +437,30 @@ def weighted_covariances(x: Tensor,        # (N, d) float64
     covs[:, i, j] = covs[:, j, i] = (second - n*means[:, i]*means[:, j])/(n - 1)
     return means + shift, covs
 
-def _weighted_side(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]: # (N, d), (R, N) -> sizes (R, 1), means (R, d), traces (R,)
+# (N, d), (R, N) -> sizes (R, 1), means (R, d), traces (R,)
+def _weighted_side(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     n = weights.sum(1, keepdim=True)
     mean = weights @ rows/n
     return n, mean, ((weights @ rows.square().sum(1)) - n[:, 0]*mean.square().sum(1))/(n[:, 0] - 1)
 
-def _replicates_by_rows(a: Tensor, b: Tensor, weights: Tensor, weights_b: Tensor, at_once: int) -> Tensor: # from the products of all rows, formed once
+# from the products of all rows, formed once
+def _replicates_by_rows(a: Tensor, b: Tensor, weights: Tensor, weights_b: Tensor, at_once: int) -> Tensor:
     for x in (a, b): check_finite_rows(x)
     gap, p, q = a.mean(0) - b.mean(0), a - a.mean(0), b - b.mean(0)
-    p, q, weights, weights_b, gap = (p, q, weights, weights_b, gap) if len(p) <= len(q) else (q, p, weights_b, weights, -gap)
+    if len(p) > len(q):
+        p, q, weights, weights_b, gap = q, p, weights_b, weights, -gap
     cross, out = p @ q.T, []                                                        # (N, M), N <= M
     at_once = max(1, min(at_once, 2**22//cross.numel()))
     for u, v in zip(weights.split(at_once), weights_b.split(at_once)):
         (n, mean_p, trace_p), (m, mean_q, trace_q) = _weighted_side(p, u), _weighted_side(q, v)
-        down, over = u @ cross/n, v @ cross.T/m                                     # (R, M), (R, N) weighted means of columns and of rows
-        centered = cross - down[:, None] - over[:, :, None] + (down*v).sum(1, keepdim=True)[:, :, None]/m[:, :, None]
+        # (R, M), (R, N) weighted means of columns and of rows
+        down = u @ cross/n
+        over = v @ cross.T/m
+        middle = (down*v).sum(1, keepdim=True)[:, :, None]/m[:, :, None]
+        centered = cross - down[:, None] - over[:, :, None] + middle
         centered *= (u/(n - 1)).sqrt()[:, :, None]
         centered *= (v/(m - 1)).sqrt()[:, None]
-        values = torch.linalg.eigvalsh(centered @ centered.mT).clamp(min=0)         # (R, N), from the smallest up
+        values = torch.linalg.eigvalsh(centered @ centered.mT).clamp(min=0) # (R, N), from the smallest up
         rank = torch.minimum((u > 0).sum(1), (v > 0).sum(1)).clamp(max=p.shape[1] + 1) - 1
         counts = torch.arange(len(p), device=p.device) >= len(p) - rank[:, None]
         overlap = (values.sqrt()*counts).sum(1)
@@ -433,16 +473,19 @@ def frechet_replicates(a: Tensor,          # (N, d) features
                        weights_b: Tensor,  # (R, M) multiplicities of b
                        at_once: int = 128, # replicates in memory together
                       ) -> Tensor:         # (R,) float64
-    "`frechet_distance` under each pair of rows of weights, for bootstrap intervals: to about 1e-7 of the traces, many at a time."
+    "`frechet_distance` under each pair of rows of weights, to about 1e-7 of the traces, many at a time."
     a, b, d = a.double(), b.double(), a.shape[1]
     if min((weights > 0).sum(1).min(), (weights_b > 0).sum(1).min()) <= d or d > 256:
-        if len(a)*len(b) <= 2**22 and min(len(a), len(b)) <= 2*d: return _replicates_by_rows(a, b, weights.to(a), weights_b.to(a), at_once)
-        return torch.tensor([frechet_distance(a, b, u, v) for u, v in zip(weights, weights_b)], dtype=torch.float64)
+        if len(a)*len(b) <= 2**22 and min(len(a), len(b)) <= 2*d:
+            return _replicates_by_rows(a, b, weights.to(a), weights_b.to(a), at_once)
+        return torch.tensor([frechet_distance(a, b, u, v) for u, v in zip(weights, weights_b)],
+                            dtype=torch.float64)
     out = []
     for u, v in zip(weights.to(a).split(at_once), weights_b.to(b).split(at_once)):
         (mean_a, cov_a), (mean_b, cov_b) = weighted_covariances(a, u), weighted_covariances(b, v)
         traces = (cov_a + cov_b).diagonal(dim1=1, dim2=2).sum(1)
-        ridge = (1e-14*traces).clamp(min=torch.finfo(a.dtype).tiny)[:, None, None] * torch.eye(d, dtype=a.dtype, device=a.device)
+        one = torch.eye(d, dtype=a.dtype, device=a.device)
+        ridge = (1e-14*traces).clamp(min=torch.finfo(a.dtype).tiny)[:, None, None] * one
         root = torch.linalg.cholesky(cov_a + ridge)
         overlap = torch.linalg.eigvalsh(root.mT @ cov_b @ root).clamp(min=0).sqrt().sum(1)
         out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))

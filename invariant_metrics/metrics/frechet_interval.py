@@ -20,21 +20,25 @@ from torch import Tensor
 
 from ..core import InputError, Signature, rng
 from .base import Estimate, encoder_rows, metric_factory
-from .frechet import LARGE, OverlapFactors, SMALL, SampleSide, column_products, frechet_distance
-from .frechet import frechet_replicates, open_sample, real_rows, root_sum, sample_rows, side_terms, wide_open, with_products
-from .gaussian import GaussianStats, add_product, matrix_product, mirror_lower, singular_values
+from .frechet import (LARGE, OverlapFactors, SMALL, SampleSide, column_products,
+                                               frechet_distance, frechet_replicates, open_sample, real_rows,
+                                               root_sum, sample_rows, side_terms, wide_open, with_products)
+from .gaussian import (GaussianStats, add_product, matrix_product, mirror_lower,
+                                                singular_values)
 from .gaussian import symmetric_values, symmetric_vectors
 from .estimate import refuse_shared, standard_error
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #6fdee207
-def _gram_vectors(cross: Tensor) -> tuple[Tensor, Tensor]: # (N, M) -> singular values (k,), vectors of the shorter side (min(N, M), k)
+# (N, M) -> singular values (k,), vectors of the shorter side (min(N, M), k)
+def _gram_vectors(cross: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = symmetric_vectors(column_products(cross.T if len(cross) <= cross.shape[1] else cross))
     sigma = values.clamp(min=0).sqrt()
     keep = sigma > SMALL*sigma[-1]
     return sigma[keep], vectors[:, keep]
 
-def _from_gram(cross: Tensor, sigma: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]: # -> cᵀTc/(n − 1) of either set
+# -> cᵀTc/(n − 1) of either set
+def _from_gram(cross: Tensor, sigma: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     short = len(cross) <= cross.shape[1]
     near = vectors.square() @ sigma
     far = matrix_product(cross.T if short else cross, vectors).square() @ (1/sigma)
@@ -43,20 +47,27 @@ def _from_gram(cross: Tensor, sigma: Tensor, vectors: Tensor) -> tuple[Tensor, T
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #fd0fb04c
 def _root(cov: Tensor) -> Tensor: # (..., d, d) -> lower triangular
     size = cov.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=torch.finfo(torch.float64).tiny)
-    return torch.linalg.cholesky(cov + 1e-13*size[..., None, None]*torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device))
+    one = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+    return torch.linalg.cholesky(cov + 1e-13*size[..., None, None]*one)
 
-def transport_factors(cov: Tensor,    # (d, d) covariance of the first Gaussian
-                      other: Tensor,  # (d, d) of the second
-                     ) -> tuple[Tensor, Tensor, Tensor]: # (d, d) G, H with T = G Gᵀ, T⁻¹ = H Hᵀ; singular values (d,)
+def transport_factors(
+    cov: Tensor,   # (d, d) covariance of the first Gaussian
+    other: Tensor, # (d, d) of the second
+) -> tuple[Tensor, Tensor, Tensor]: # (d, d) G, H with T = G Gᵀ, T⁻¹ = H Hᵀ; singular values (d,)
     "Factors of the optimal transport map between two Gaussians and of its inverse."
     upper = _root(cov).T
     values, turn = symmetric_vectors(upper @ other @ upper.T)
     least = max(float(values[-1])*torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny)
     sigma = values.clamp(min=least).sqrt()
-    return torch.linalg.solve_triangular(upper, turn*sigma.sqrt(), upper=True), (upper.T @ turn)/sigma.sqrt(), sigma
+    G = torch.linalg.solve_triangular(upper, turn*sigma.sqrt(), upper=True)
+    return G, (upper.T @ turn)/sigma.sqrt(), sigma
 
-def _factors(a: SampleSide, b: SampleSide, found: OverlapFactors | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]: # G, H, singular values, features
-    if found is not None and found.routes == ("cholesky", "cholesky"): # F is there, and so is the decomposition
+# G, H, singular values, features
+def _factors(
+    a: SampleSide, b: SampleSide, found: OverlapFactors | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    # F is there, and so is the decomposition
+    if found is not None and found.routes == ("cholesky", "cholesky"):
         root = found.sigma.sqrt()
         there = torch.linalg.solve_triangular(found.factor, found.vectors*root, upper=True)
         return there, matrix_product(found.factor.T, found.vectors)/root, found.sigma, found.columns
@@ -64,10 +75,11 @@ def _factors(a: SampleSide, b: SampleSide, found: OverlapFactors | None) -> tupl
     return *transport_factors(a.cov, b.cov), None
 
 class SideSums(NamedTuple):
-    "For each centered row c/√(n − 1) of a set, (N,) each: its product with the gap of the means, its square, cᵀTc/(n − 1)."
+    "Of each centered row c/√(n − 1), (N,) each: its product with the gap, its square, cᵀTc/(n − 1)."
     gap: Tensor; square: Tensor; form: Tensor | None
 
-def _sums(side: SampleSide, gap: Tensor, factor: Tensor | None = None, columns: Tensor | None = None) -> SideSums:
+def _sums(side: SampleSide, gap: Tensor, factor: Tensor | None = None,
+          columns: Tensor | None = None) -> SideSums:
     dtype = torch.float32 if factor is not None and len(factor) > 512 else torch.float64
     factor, out = None if factor is None else factor.to(dtype), []
     for rows in side.centered():
@@ -79,7 +91,7 @@ def _sums(side: SampleSide, gap: Tensor, factor: Tensor | None = None, columns: 
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #4c62c7f2
 class Influences(NamedTuple):
-    "Of the samples of either set (N,) and (M,), mean 0; singular values of the overlap; the heavier set's `tail_weight`."
+    "Of the samples (N,) and (M,), mean 0; singular values of the overlap; the heavier set's `tail_weight`."
     pred: Tensor; target: Tensor; sigma: Tensor; tail: float
 
 def _influences(a: SampleSide, b: SampleSide, found: OverlapFactors | None = None) -> Influences:
@@ -88,7 +100,8 @@ def _influences(a: SampleSide, b: SampleSide, found: OverlapFactors | None = Non
         known = found is not None and found.routes == ("rows", "rows") and found.columns is None
         cross = found.cross if known else matrix_product(a.all_rows(), b.all_rows().T)
         sigma, vectors = (found.sigma, found.vectors) if known else _gram_vectors(cross)
-        sums = [_sums(side, gap)._replace(form=form) for side, form in zip((a, b), _from_gram(cross, sigma, vectors))]
+        sums = [_sums(side, gap)._replace(form=form)
+                for side, form in zip((a, b), _from_gram(cross, sigma, vectors))]
     else:
         there, back, sigma, columns = _factors(a, b, found)
         sums = [_sums(side, gap, factor, columns) for side, factor in ((a, there), (b, back))]
@@ -104,15 +117,18 @@ def _tail(far: Tensor) -> float: # (N,) squared distances from the mean
 def frechet_influence(a: Tensor, # (N, d) features of the first set
                       b: Tensor, # (M, d) features of the second set
                      ) -> tuple[Tensor, Tensor]: # (N,), (M,) float64, mean 0
-    "What each sample does to the distance, to first order (Rippl, Munk and Sturm 2016); raises InputError as `frechet_distance` does."
+    "First-order effect of each sample (Rippl, Munk and Sturm 2016); raises as `frechet_distance` does."
     a, b = open_sample(a), open_sample(b)
-    if len(a.mean) != len(b.mean): raise InputError(f"features of different widths: {(a.count, len(a.mean))} against {(b.count, len(b.mean))}")
+    if len(a.mean) != len(b.mean):
+        raise InputError(f"features of different widths: {(a.count, len(a.mean))} against "
+                         f"{(b.count, len(b.mean))}")
     return _influences(a, b)[:2]
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #7350a328
 def halving_signs(parts: int) -> Tensor: # (parts − 1, parts) of ±1
-    "Which parts are in the first half (+1) of each balanced split, by a Hadamard matrix; raises InputError unless parts is 2, 4, 8, …"
-    if parts < 2 or parts & (parts - 1): raise InputError(f"parts must be a power of two, at least 2, not {parts}")
+    "Balanced splits in halves (±1), by a Hadamard matrix; raises InputError unless parts is 2, 4, 8, …"
+    if parts < 2 or parts & (parts - 1):
+        raise InputError(f"parts must be a power of two, at least 2, not {parts}")
     signs = torch.ones(1, 1, dtype=torch.float64)
     while len(signs) < parts: signs = torch.cat([torch.cat([signs, signs], 1), torch.cat([signs, -signs], 1)])
     return signs[1:]
@@ -143,7 +159,8 @@ class Parts(NamedTuple):
     def of(cls, x: Tensor, part: Tensor) -> "Parts":
         "Reduce the parts of (N, d) features."
         center = sum(block.double().sum(0) for block in x.split(BLOCK_ROWS))/len(x)
-        found = cls.gather((block.double() - center for block in x.split(BLOCK_ROWS)), part.to(x.device), x.shape[1])
+        blocks = (block.double() - center for block in x.split(BLOCK_ROWS))
+        found = cls.gather(blocks, part.to(x.device), x.shape[1])
         return found._replace(mean=found.mean + center)
 
     @classmethod
@@ -163,7 +180,8 @@ class Parts(NamedTuple):
             mirror_lower(scatter[k])
         return cls(size, mean, scatter)
 
-    def pooled(self, keep: Tensor) -> tuple[Tensor, Tensor]: # keep (R, K) of 0 and 1 -> means (R, d), covariances (R, d, d)
+    # keep (R, K) of 0 and 1 -> means (R, d), covariances (R, d, d)
+    def pooled(self, keep: Tensor) -> tuple[Tensor, Tensor]:
         "Moments of unions of parts."
         keep = keep.to(self.mean)
         each, size, center = keep*self.size, keep @ self.size, self.mean.mean(0)
@@ -175,18 +193,21 @@ class Parts(NamedTuple):
         return mean + center, total.div_((size - 1)[:, None, None])
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #42f2b83a
-def _between(mean: Tensor, cov: Tensor, mean_b: Tensor, other: Tensor) -> Tensor: # (R, ...) -> (R,) to about 1e-7 of the traces
+# (R, ...) -> (R,) to about 1e-7 of the traces
+def _between(mean: Tensor, cov: Tensor, mean_b: Tensor, other: Tensor) -> Tensor:
     size = (cov.diagonal(dim1=-2, dim2=-1) + other.diagonal(dim1=-2, dim2=-1)).sum(-1)
     return (mean - mean_b).square().sum(-1) + size - 2*_overlaps(_root(cov), other)
 
-def _overlaps(lower: Tensor, other: Tensor) -> Tensor: # (R, d, d) L, (R, d, d) Σ, which may be overwritten -> (R,)
+# (R, d, d) L, (R, d, d) Σ, which may be overwritten -> (R,)
+def _overlaps(lower: Tensor, other: Tensor) -> Tensor:
     if lower.device.type != "cpu" or lower.shape[-1] < 256:
         return torch.linalg.eigvalsh(lower.mT @ other @ lower).clamp(min=0).sqrt().sum(-1)
     from scipy.linalg.lapack import dsygst # LᵀΣL of symmetric Σ, for a third of two matrix products
     grams = (dsygst(o.numpy().T, l.numpy(), itype=2, lower=1, overwrite_a=1)[0] for l, o in zip(lower, other))
     return torch.stack([symmetric_values(torch.from_numpy(gram)).clamp(min=0).sqrt().sum() for gram in grams])
 
-def _sides(signs: Tensor) -> Tensor: return torch.cat([signs > 0, signs < 0]) # (2 splits, K): which parts each half holds
+def _sides(signs: Tensor) -> Tensor: # (2 splits, K): which parts each half holds
+    return torch.cat([signs > 0, signs < 0])
 
 def halved_parts(a: Parts, b: Parts, signs: Tensor) -> Tensor: # (2 splits,) distances
     "Distances of complementary halves, from the parts' moments."
@@ -196,18 +217,23 @@ def halved_parts(a: Parts, b: Parts, signs: Tensor) -> Tensor: # (2 splits,) dis
 def halved_rows(a: Tensor, b: Tensor, part_a: Tensor, part_b: Tensor, signs: Tensor) -> Tensor: # (2 splits,)
     "Distances of complementary halves, from the samples where halves are small, else from moments."
     held = [[keep[part] for part in (part_a, part_b)] for keep in _sides(signs)]
-    if min(int(h.sum()) for pair in held for h in pair) > a.shape[1]: return halved_parts(Parts.of(a, part_a), Parts.of(b, part_b), signs)
-    return torch.tensor([frechet_distance(a[h.to(a.device)], b[k.to(b.device)]) for h, k in held], dtype=torch.float64)
+    if min(int(h.sum()) for pair in held for h in pair) > a.shape[1]:
+        return halved_parts(Parts.of(a, part_a), Parts.of(b, part_b), signs)
+    return torch.tensor([frechet_distance(a[h.to(a.device)], b[k.to(b.device)]) for h, k in held],
+                        dtype=torch.float64)
 
-def _half_sides(side: SampleSide, halves: Tensor) -> tuple[Tensor, Tensor]: # (R, N) bool -> means (R, d), traces of covariances (R,)
+# (R, N) bool -> means (R, d), traces of covariances (R,)
+def _half_sides(side: SampleSide, halves: Tensor) -> tuple[Tensor, Tensor]:
     held, n = halves.to(side.rows), len(side.rows)
     size = held.sum(1)
     away = held @ side.rows/size[:, None]
     squares = held @ side.rows.square().sum(1) - size*away.square().sum(1)
     return side.mean + (n - 1)**0.5*away, (n - 1)/(size - 1)*squares
 
-def halved_products(a: SampleSide, b: SampleSide, cross: Tensor, part_a: Tensor, part_b: Tensor, signs: Tensor) -> Tensor: # (2 splits,)
-    "Distances of complementary halves, from the products (N, M) of all centered rows, formed once: to about 1e-7 of the traces."
+def halved_products(
+    a: SampleSide, b: SampleSide, cross: Tensor, part_a: Tensor, part_b: Tensor, signs: Tensor
+) -> Tensor: # (2 splits,)
+    "Distances of complementary halves, from the products (N, M) of all rows; to about 1e-7 of the traces."
     halves, halves_b = (_sides(signs)[:, part].to(cross.device) for part in (part_a, part_b))
     (means, traces), (means_b, traces_b) = _half_sides(a, halves), _half_sides(b, halves_b)
     sizes, overlaps = traces + traces_b, []
@@ -217,22 +243,26 @@ def halved_products(a: SampleSide, b: SampleSide, cross: Tensor, part_a: Tensor,
         part *= ((len(h) - 1)/(len(part) - 1)*(len(k) - 1)/(part.shape[1] - 1))**0.5
         part = part if len(part) <= part.shape[1] else part.T
         rank = max(1, min(len(part), means.shape[1] + 1) - 1)
-        overlaps.append(float(singular_values(part).sum()) if len(part) <= LARGE else root_sum(column_products(part.T), rank)[0])
+        overlaps.append(float(singular_values(part).sum()) if len(part) <= LARGE
+                        else root_sum(column_products(part.T), rank)[0])
     spread = sizes - 2*torch.tensor(overlaps, dtype=torch.float64, device=cross.device)
     return ((means - means_b).square().sum(1) + spread.clamp(min=0)).cpu()
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #492e8113
-def _excess(size: Tensor, signs: Tensor, squares: Tensor | None = None) -> float: # size (K,), Σ over clusters of n_g² (K,)
+# size (K,), Σ over clusters of n_g² (K,)
+def _excess(size: Tensor, signs: Tensor, squares: Tensor | None = None) -> float:
     squares, keep = size if squares is None else squares, _sides(signs).to(size)
     return float(((keep @ squares)/(keep @ size)**2).mean()/(squares.sum()/size.sum()**2)) - 1
 
 def _counts(part: Tensor, parts: int, clusters: np.ndarray | None) -> tuple[Tensor, Tensor]: # (K,), (K,)
     alike = torch.ones(len(part)) if clusters is None else torch.from_numpy(np.bincount(clusters)[clusters])
     zero = torch.zeros(parts, dtype=torch.float64)
-    return zero.index_add(0, part, torch.ones(len(part), dtype=torch.float64)), zero.index_add(0, part, alike.double())
+    ones = torch.ones(len(part), dtype=torch.float64)
+    return zero.index_add(0, part, ones), zero.index_add(0, part, alike.double())
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #60c7a223
-def _part_count(n: int, m: int, d: int, units: int) -> int: # a power of two; 0 when there are too few units to halve
+# a power of two; 0 when there are too few units to halve
+def _part_count(n: int, m: int, d: int, units: int) -> int:
     size = min(max(n, m), d)
     if max(n, m) <= d: wanted = 16 if size <= 256 else 8 if size <= 384 else 4
     else: wanted = 16 if size <= 256 else 8 if size <= 1024 else 2
@@ -243,9 +273,11 @@ class _Split(NamedTuple): # signs of the halves, part of each sample, excess of 
 
     @property
     def smallest(self) -> int: # samples in a half
-        return min(int(keep[part].sum()) for keep in _sides(self.signs) for part in (self.part_a, self.part_b))
+        return min(int(keep[part].sum()) for keep in _sides(self.signs)
+                   for part in (self.part_a, self.part_b))
 
-def _split(a: Tensor, b: Tensor, matched: bool, clusters: np.ndarray | None, seed: int, parts: int | None) -> _Split | None:
+def _split(a: Tensor, b: Tensor, matched: bool, clusters: np.ndarray | None, seed: int,
+           parts: int | None) -> _Split | None:
     "Random parts to halve the sets by; None where there are too few samples or clusters."
     units = min(len(a) if clusters is None else int(clusters.max()) + 1, len(b))
     parts = _part_count(len(a), len(b), a.shape[1], units) if parts is None else min(parts, units)
@@ -274,11 +306,11 @@ def small_sample_note(sigma: Tensor,      # singular values of the overlap
     heavy = max(1.0, tail/(1 + 2/steep))
     if n < min(2*d, DIRECTIONS*wide)*heavy:
         tails = f", tails count {heavy:.1f}-fold" if heavy > 1.25 else ""
-        return (f"n = {n} is small for d = {d} ({wide:.0f} directions carry the distance{tails}): the interval may not cover; "
-                f"use {round(2*d*heavy)} samples, a narrower layer, or mmd")
+        return (f"n = {n} is small for d = {d} ({wide:.0f} directions carry the distance{tails}): "
+                f"the interval may not cover; use {round(2*d*heavy)} samples, a narrower layer, or mmd")
     if n < 256 and steep < 4:
-        return (f"n = {n} is small for a spectrum this steep (effective width {steep:.1f}): a 95 % interval covers about 90 %; "
-                "use 256 samples")
+        return (f"n = {n} is small for a spectrum this steep (effective width {steep:.1f}): "
+                "a 95 % interval covers about 90 %; use 256 samples")
     if n < 2*d*heavy:
         return (f"n = {n} is small for d = {d}: the plug-in value is far too large, compare corrected ones "
                 f"({wide:.0f} directions carry the distance, few enough for the interval)")
@@ -295,47 +327,56 @@ def _data_notes(a: Tensor, b: Tensor) -> list[str]:
 
 NO_SPREAD = "no interval: means and covariances agree to rounding; do both sets hold the same items?"
 
-ONE_LAW = "the sets may have one distribution, where the interval is wider than it need be; permutation_test tests that"
+ONE_LAW = ("the sets may have one distribution, where the interval is wider than it need be; "
+           "permutation_test tests that")
 
-def _judged(found: Estimate, matched: bool = False, clusters: np.ndarray | None = None) -> Estimate: # near 0, and below it
+# near 0, and below it
+def _judged(found: Estimate, matched: bool = False, clusters: np.ndarray | None = None) -> Estimate:
     found = refuse_shared(found, matched, clusters, times=3.0)
     se = standard_error(found, matched, clusters)[0]
-    return found if found.refused or not se or found.corrected > 1.96*se else replace(found, notes=(*found.notes, ONE_LAW))
+    if found.refused or not se or found.corrected > 1.96*se: return found
+    return replace(found, notes=(*found.notes, ONE_LAW))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #33280ccb
-def _reduce(side: SampleSide, part: Tensor) -> Parts: # moments of the parts, and from them the covariance of the side
+# moments of the parts, and from them the covariance of the side
+def _reduce(side: SampleSide, part: Tensor) -> Parts:
     root = (side.count - 1)**0.5
     parts = Parts.gather(side.centered(BLOCK_ROWS), part.to(side.mean.device), len(side.mean))
     side.cov = parts.pooled(torch.ones(1, len(parts.size)))[1][0].mul_(side.count - 1)
     if side.rows is None: side.variance = side.cov.diagonal().clone()
     return Parts(parts.size, side.mean + root*parts.mean, parts.scatter.mul_(root**2))
 
-def _halved_moments(sides: tuple[SampleSide, SampleSide], split: _Split | None) -> Tensor | None: # None where halves are no larger than the features are wide
+# None where halves are no larger than the features are wide
+def _halved_moments(sides: tuple[SampleSide, SampleSide], split: _Split | None) -> Tensor | None:
     if not split or split.smallest <= len(sides[0].mean):
         for side in sides:
             if side.rows is None: with_products(side)
         return None
     pieces = [_reduce(side, part) for side, part in zip(sides, (split.part_a, split.part_b))]
-    return halved_parts(*pieces, split.signs) if all(math.isfinite(side.variance.sum()) for side in sides) else None
+    finite = all(math.isfinite(side.variance.sum()) for side in sides)
+    return halved_parts(*pieces, split.signs) if finite else None
 
-def _halved_distance(a: Tensor, b: Tensor, sides, overlap: OverlapFactors | None, split: _Split | None) -> Tensor | None:
+def _halved_distance(a: Tensor, b: Tensor, sides, overlap: OverlapFactors | None,
+                     split: _Split | None) -> Tensor | None:
     if split is None: return None
     by_rows = overlap is not None and overlap.routes == ("rows", "rows")
     if by_rows: return halved_products(*sides, overlap.cross, split.part_a, split.part_b, split.signs)
     return halved_rows(a, b, split.part_a, split.part_b, split.signs)
 
-def frechet_estimate(a: Tensor,                          # (N, d) features of the first set, a tensor or an array
-                     b: Tensor,                          # (M, d) features of the second set
-                     *, matched: bool = False,           # row i of a answers row i of b
-                     clusters: np.ndarray | None = None, # (N,) labels of rows of a (of both when matched) that are not independent
-                     seed: int = 0,                      # of the random halves
-                     parts: int | None = None,           # 2, 4, 8, …: parts − 1 splits; None: as many as cost little
-                    ) -> Estimate:
-    "Plug-in and bias-corrected squared Fréchet distance with the influence of every sample; raises InputError as the distance does."
+def frechet_estimate(
+    a: Tensor,                # (N, d) features of the first set, a tensor or an array
+    b: Tensor,                # (M, d) features of the second set
+    *, matched: bool = False, # row i of a answers row i of b
+    clusters: np.ndarray | None = None, # (N,) labels of rows that depend on each other, of both if matched
+    seed: int = 0,            # of the random halves
+    parts: int | None = None, # 2, 4, 8, …: parts − 1 splits; None: as many as cost little
+) -> Estimate:
+    "Squared distance, plug-in and corrected, with influences; raises InputError as `frechet_distance` does."
     a, b = sample_rows(a), sample_rows(b)
     if a.shape[1:] != b.shape[1:]: frechet_distance(a, b)    # says so
     sides = tuple(wide_open(x) or open_sample(x) for x in (a, b))
-    if matched and len(a) != len(b): raise InputError(f"matched sets have equally many rows, not {len(a)} and {len(b)}")
+    if matched and len(a) != len(b):
+        raise InputError(f"matched sets have equally many rows, not {len(a)} and {len(b)}")
     clusters = cluster_labels(clusters, len(a))
     units = min(len(a) if clusters is None else int(clusters.max()) + 1, len(b))
     split = _split(a, b, matched, clusters, seed, parts)
@@ -344,38 +385,48 @@ def frechet_estimate(a: Tensor,                          # (N, d) features of th
     value, found, notes = terms.value, _influences(*sides, overlap), _data_notes(a, b)
     if halved is None: halved = _halved_distance(a, b, sides, overlap, split)
     if halved is None:
-        return Estimate(value, notes=(*notes, f"no interval: four samples or clusters are needed to halve the sets, found {units}"))
+        few = f"no interval: four samples or clusters are needed to halve the sets, found {units}"
+        return Estimate(value, notes=(*notes, few))
     same = matched and bool((a == b).all())
     if value == 0.0 and not same: return Estimate(0.0, notes=(*notes, NO_SPREAD))
-    corrected = value if same else value - (float(halved.mean()) - value)/split.excess # equal exactly, whatever the rounding
+    # equal exactly, whatever the rounding
+    corrected = value if same else value - (float(halved.mean()) - value)/split.excess
     if note := small_sample_note(found.sigma, units, a.shape[1], found.tail): notes.append(note)
-    return _judged(Estimate(value, corrected, found.pred, found.target, notes=tuple(notes)), matched, clusters)
+    whole = Estimate(value, corrected, found.pred, found.target, notes=tuple(notes))
+    return _judged(whole, matched, clusters)
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #73d73d62
-def _part_variance(parts: Parts, gap: Tensor, factor: Tensor) -> float: # gap (d,) to the other mean; factor G with T = G Gᵀ
+# gap (d,) to the other mean; factor G with T = G Gᵀ
+def _part_variance(parts: Parts, gap: Tensor, factor: Tensor) -> float:
     share = parts.size/parts.size.sum()
     away = parts.mean - share @ parts.mean
-    gram = (parts.scatter.flatten(1) @ (torch.eye(len(factor)).to(factor) - factor @ factor.T).flatten())/parts.size
+    turned = torch.eye(len(factor)).to(factor) - factor @ factor.T
+    gram = (parts.scatter.flatten(1) @ turned.flatten())/parts.size
     psi = 2*away @ gap + gram + away.square().sum(1) - (away @ factor).square().sum(1)
     psi = psi - share @ psi
     return float((share*psi).square().sum())*len(share)/(len(share) - 1)
 
 def _stacked(stats: GaussianStats) -> Parts:
     kept = stats.parts
-    return Parts(stats.mean.new_tensor([p.n for p in kept]), torch.stack([p.mean for p in kept]), torch.stack([p.scatter for p in kept]))
+    return Parts(stats.mean.new_tensor([p.n for p in kept]), torch.stack([p.mean for p in kept]),
+                 torch.stack([p.scatter for p in kept]))
 
 def _no_interval(a: GaussianStats, b: GaussianStats) -> str | None:
-    if a.n is None or b.n is None: return "no interval: statistics without samples (a mu/sigma file does not say how many there were)"
-    if not a.parts or not b.parts: return "no interval: statistics without samples; keep random parts (parts=8) when making them"
+    if a.n is None or b.n is None:
+        return "no interval: statistics without samples (a mu/sigma file does not say how many there were)"
+    if not a.parts or not b.parts:
+        return "no interval: statistics without samples; keep random parts (parts=8) when making them"
     if len(a.parts) != len(b.parts) or len(a.parts) & (len(a.parts) - 1):
         return f"no interval: {len(a.parts)} and {len(b.parts)} parts; both need the same power of two"
     least = min(p.n for s in (a, b) for p in s.parts)
-    if least < 4: return f"no interval: a random part of the statistics holds {least} samples; with so few, score the features themselves"
+    if least < 4:
+        return (f"no interval: a random part of the statistics holds {least} samples; with so few, "
+                "score the features themselves")
     return None
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #31c1e35e
 def frechet_from_stats(a: GaussianStats, b: GaussianStats) -> Estimate:
-    "The same from streamed statistics, with a standard error where both kept random parts; raises InputError as the distance does."
+    "The same from streamed statistics, with a standard error if both kept random parts."
     value, reason = frechet_distance(a, b), _no_interval(a, b)
     notes = list(dict.fromkeys([*a.notes(), *b.notes()]))
     if reason or value == 0.0: return Estimate(value, notes=(*notes, reason or NO_SPREAD))
@@ -388,7 +439,8 @@ def frechet_from_stats(a: GaussianStats, b: GaussianStats) -> Estimate:
     corrected = value - (float(halved_parts(one, two, signs).mean()) - value)/excess
     df = (len(one.size) - 1)*sum(parts)**2/max(sum(v**2 for v in parts), torch.finfo(torch.float64).tiny)
     method = f"influence-{len(one.size)}-parts"
-    return _judged(Estimate(value, corrected, se=sum(parts)**0.5, df=max(df, 1.0), method=method, notes=tuple(notes)))
+    return _judged(Estimate(value, corrected, se=sum(parts)**0.5, df=max(df, 1.0), method=method,
+                            notes=tuple(notes)))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #f6801dc7
 class Line(NamedTuple):
@@ -401,12 +453,14 @@ def frechet_line(a: Tensor,                                           # (N, d)
                  draws: int = 4,                                      # random subsets per share
                  seed: int = 0,
                 ) -> Line:
-    "FD∞ by a fit over 1/n with both sets thinned (after Chong and Forsyth 2020); raises InputError on shares outside (0, 1]."
+    "FD∞ by a fit over 1/n (after Chong and Forsyth 2020); raises InputError on shares outside (0, 1]."
     if not all(0 < f <= 1 for f in shares) or len(set(shares)) < 2:
         raise InputError(f"shares must be two or more numbers in (0, 1], not {shares}")
     a, b, generator, means = real_rows(a), real_rows(b), rng(seed, "frechet line"), []
     def thinned(x, f): return x[torch.from_numpy(generator.permutation(len(x))[:max(2, round(f*len(x)))])]
-    for f in shares: means.append(np.mean([frechet_distance(thinned(a, f), thinned(b, f)) for _ in range(draws if f < 1 else 1)]))
+    for f in shares:
+        times = draws if f < 1 else 1
+        means.append(np.mean([frechet_distance(thinned(a, f), thinned(b, f)) for _ in range(times)]))
     slope, infinite = np.polyfit(1/np.asarray(shares, float), means, 1)
     return Line(float(infinite), float(slope), np.asarray(shares, float), np.array(means))
 
@@ -426,31 +480,40 @@ def frechet_infinite(a: Tensor,                        # (N, d) features of the 
     "The squared Fréchet distance extrapolated to infinite n; raises InputError below four samples a side."
     a, b = _repeated(real_rows(a), weights), _repeated(real_rows(b), weights_b)
     value, split = frechet_distance(a, b), _split(a, b, False, None, 0, None)
-    halved = split and (float(halved_rows(a, b, split.part_a, split.part_b, split.signs).mean()), split.excess)
-    if halved is None: raise InputError(f"fd-inf halves the sets and needs four samples a side, found {len(a)} and {len(b)}")
+    halved = (split
+              and (float(halved_rows(a, b, split.part_a, split.part_b, split.signs).mean()), split.excess))
+    if halved is None:
+        raise InputError(f"fd-inf halves the sets and needs four samples a side, found {len(a)} and {len(b)}")
     return value - (halved[0] - value)/halved[1]
 
-def infinite_estimate(a: Tensor, b: Tensor, *, matched: bool = False, clusters=None, seed: int = 0) -> Estimate: # as `frechet_estimate`
+def infinite_estimate(
+    a: Tensor, b: Tensor, *, matched: bool = False, clusters=None, seed: int = 0
+) -> Estimate: # as `frechet_estimate`
     "FD∞ with the influence of every sample."
     found = frechet_estimate(a, b, matched=matched, clusters=clusters, seed=seed, parts=2)
-    more = ("matched sets: fd-inf halves each set by itself; the corrected value of fd halves pairs",) if matched else ()
+    pairs = "matched sets: fd-inf halves each set by itself; the corrected value of fd halves pairs"
+    more = (pairs,) if matched else ()
     if found.value == 0.0 and found.pred is not None: found = Estimate(0.0, notes=(*found.notes, NO_SPREAD))
     return replace(found, value=frechet_infinite(a, b), corrected=None, notes=(*found.notes, *more))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #f80a9008
-def fd_parts(name: str, rows: dict, parts: dict, **more) -> dict: # what `encoder_rows` returns; more: further parts of the signature
-    "The parts of a Fréchet metric over given features: comparison, replicates, estimate, statistics, signature."
-    return dict(**rows, compare=frechet_distance, many=frechet_replicates, estimate=frechet_estimate, from_stats=frechet_from_stats,
+# what `encoder_rows` returns; more: further parts of the signature
+def fd_parts(name: str, rows: dict, parts: dict, **more) -> dict:
+    "The parts of a Fréchet metric of given features: comparison, estimate, statistics, signature."
+    return dict(**rows, compare=frechet_distance, many=frechet_replicates, estimate=frechet_estimate,
+                from_stats=frechet_from_stats,
                 signature=Signature.of(metric=name, **parts, estimator="plug-in", dtype="float64", **more))
 
-@metric_factory("fd", "set", higher_is_better=False, measures="distance of the two feature clouds, each taken for a Gaussian",
-                range="[0, ∞)", inputs="images", weights="the encoder's", cite="Dowson and Landau 1982; Heusel et al. 2017")
+@metric_factory("fd", "set", higher_is_better=False, inputs="images", weights="the encoder's",
+                measures="distance of the two feature clouds, each taken for a Gaussian", range="[0, ∞)",
+                cite="Dowson and Landau 1982; Heusel et al. 2017")
 def fd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "The Fréchet distance with any encoder and layer."
     return fd_parts("fd", *encoder_rows(encoder, layer, device, **options))
 
-@metric_factory("fd-inf", "set", higher_is_better=False, measures="the same at infinitely many samples, by extrapolation",
-                range="(−∞, ∞), 0 for equal distributions", inputs="images", weights="the encoder's", cite="Chong and Forsyth 2020")
+@metric_factory("fd-inf", "set", higher_is_better=False, inputs="images", weights="the encoder's",
+                measures="the same at infinitely many samples, by extrapolation",
+                range="(−∞, ∞), 0 for equal distributions", cite="Chong and Forsyth 2020")
 def fd_inf(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "The Fréchet distance at infinite n with any encoder and layer."
     rows, parts = encoder_rows(encoder, layer, device, **options)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors
 
-from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress, rng
+from ..core import (InputError, Signature, check_source, few, is_tensor, lazy_import,
+                                    progress, rng)
 from ..files import atomic_write, save_tensors
 from ..data.items import as_numbers
 from ..encoders.cache import tensors_sha256
@@ -36,13 +37,15 @@ def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     check_source(x, "features")
     try: x = as_numbers(x, "features").detach() if is_tensor(x) else np.asarray(x)
     except InputError: raise
-    except Exception as error: raise InputError("features must be one array (N, d), with rows of one length") from error
+    except Exception as error:
+        raise InputError("features must be one array (N, d), with rows of one length") from error
     numeric = (x.dtype != torch.bool and not x.is_complex()) if is_tensor(x) else x.dtype.kind in "fiu"
     if not numeric: raise InputError(f"features must be real numbers, not {x.dtype}")
     if x.ndim != 2 or not x.shape[1]: raise InputError(f"features must be (N, d), not {tuple(x.shape)}")
     return x
 
-def _tensor(part: "Tensor | np.ndarray") -> "Tensor": # of a common floating type, without a copy where that is possible
+# of a common floating type, without a copy where that is possible
+def _tensor(part: "Tensor | np.ndarray") -> "Tensor":
     if is_tensor(part): return part if part.is_floating_point() and part.element_size() > 1 else part.double()
     known = part.dtype in (np.float16, np.float32, np.float64)
     return torch.from_numpy(np.require(part if known else part.astype(np.float64), requirements=["C", "W"]))
@@ -61,16 +64,18 @@ def check_finite_rows(x: "Tensor | np.ndarray", # (B, d)
     bad = torch.cat([~torch.isfinite(part).all(1) for part in row_blocks(x)]).nonzero().flatten().tolist()
     if not bad: return
     shown = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
-    raise InputError(f"features are not finite in {len(bad)} of {len(x)} rows: {shown} (from 0 at the start of the stream)")
+    raise InputError(f"features are not finite in {len(bad)} of {len(x)} rows: "
+                     f"{shown} (from 0 at the start of the stream)")
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #f62e22f3
-def add_product(scatter: "Tensor", # (d, d) float64; its lower triangle is updated, the upper is left as it comes
-                rows: "Tensor",    # (k, d) float64, contiguous
-               ) -> None:
+def add_product(
+    scatter: "Tensor", # (d, d) float64; its lower triangle is updated, the upper is left as it comes
+    rows: "Tensor",    # (k, d) float64, contiguous
+) -> None:
     "Add rowsᵀ·rows in place, at half the cost of a matrix product where there is a BLAS for it."
     if scatter.device.type != "cpu": scatter.addmm_(rows.T, rows); return
     from scipy.linalg.blas import dsyrk
-    held = scatter.numpy().T                                            # column-major, as BLAS wants it: nothing is copied
+    held = scatter.numpy().T # column-major, as BLAS wants it: nothing is copied
     out = dsyrk(1.0, rows.numpy().T, beta=1.0, c=held, overwrite_c=1)
     if not np.shares_memory(out, held): held[...] = out
 
@@ -124,7 +129,8 @@ class Moments:
     @classmethod
     def empty(cls, width: int, device="cpu") -> "Moments":
         "An accumulator that has seen nothing."
-        return cls(0, *(torch.zeros(shape, dtype=torch.float64, device=device) for shape in ((width,), (width, width))))
+        return cls(0, *(torch.zeros(shape, dtype=torch.float64, device=device)
+                        for shape in ((width,), (width, width))))
 
     @property
     def scatter(self) -> "Tensor": # (d, d); not a copy
@@ -162,7 +168,7 @@ def part_labels(start: int,     # place of the first row in the stream
                ) -> np.ndarray: # (count,) in 0 … K−1
     "The part of each row: a function of the seed and of the row's place in the stream alone."
     generator = rng(seed, "parts")
-    generator.bit_generator.advance(start)                              # one step for each number drawn before
+    generator.bit_generator.advance(start) # one step for each number drawn before
     return (generator.random(count)*parts).astype(np.int64)
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #0384f217
@@ -177,20 +183,32 @@ class _Stream:
         self.count, self.seed, self.signature, self.device = parts, seed, signature, device
         self._held, self._total, self._buffer, self._filled = [], None, None, 0
 
-    n = property(lambda self: None if self._held and self._held[0].n is None else sum(m.n for m in self._held) + self._filled,
-                 doc="Rows seen; None for statistics from a file that does not say.")
-    width = property(lambda self: len(self._held[0].mean) if self._held else None, doc="Features per row; None before the first row.")
+    @property
+    def n(self) -> int | None:
+        "Rows seen; None for statistics from a file that does not say."
+        unknown = self._held and self._held[0].n is None
+        return None if unknown else sum(m.n for m in self._held) + self._filled
+
+    @property
+    def width(self) -> int | None:
+        "Features per row; None before the first row."
+        return len(self._held[0].mean) if self._held else None
 
     def _open(self, x) -> None:
         if self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot take in more rows")
-        if x.shape[1] != (self.width or x.shape[1]): raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
+        if x.shape[1] != (self.width or x.shape[1]):
+            raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
         check_finite_rows(x, self.n)
-        if self.device is None: self.device = x.device if is_tensor(x) and x.device.type != "mps" else "cpu" # mps has no float64
-        if not self._held: self._held = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
-        if self._buffer is None: self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
+        # mps has no float64
+        if self.device is None:
+            self.device = x.device if is_tensor(x) and x.device.type != "mps" else "cpu"
+        if not self._held:
+            self._held = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
+        if self._buffer is None:
+            self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
 
     def update(self, x) -> "GaussianStats": # x: (B, d) tensor or array; returns itself
-        "Take in a batch, or raise InputError and take in none of it: another width, rows that are not finite."
+        "Take in a batch; on another width or rows that are not finite, raise InputError and take in nothing."
         self._open(x := as_rows(x))
         while len(x):
             part, x = x[:BLOCK - self._filled], x[BLOCK - self._filled:]
@@ -200,7 +218,10 @@ class _Stream:
         return self
 
     def _flush(self) -> None:
-        start, count, self._total, self._filled = (self.n or 0) - self._filled, self._filled, None if self._filled else self._total, 0
+        start = (self.n or 0) - self._filled
+        count = self._filled
+        self._total = None if self._filled else self._total
+        self._filled = 0
         labels = part_labels(start, count, self.count, self.seed) if self.count else np.zeros(count, int)
         for k, moments in enumerate(self._held if count else ()):
             chosen = np.append(np.flatnonzero(labels == k), count)
@@ -222,16 +243,19 @@ class _Readings(_Stream):
     @property
     def scatter(self) -> "Tensor": # (d, d) float64
         "Sum of the products of centered rows; raises InputError where n is not known."
-        if self.n is None: raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
+        if self.n is None:
+            raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
         return self._settled().scatter.clone()
 
     @property
     def cov(self) -> "Tensor": # (d, d) float64
         "The covariance, scatter/(n − 1); raises InputError below two rows and where squares overflow."
         moments = self._settled()
-        if moments.n is not None and moments.n < 2: raise InputError(f"a covariance needs two samples at least, found {moments.n}")
+        if moments.n is not None and moments.n < 2:
+            raise InputError(f"a covariance needs two samples at least, found {moments.n}")
         cov = moments.scatter/(1 if moments.n is None else moments.n - 1)
-        if not torch.isfinite(cov.diagonal()).all(): raise InputError("the covariance overflows float64; scale the features down")
+        if not torch.isfinite(cov.diagonal()).all():
+            raise InputError("the covariance overflows float64; scale the features down")
         return cov
 
     def constant(self) -> list[int]: # their places, from 0
@@ -248,39 +272,53 @@ class _Readings(_Stream):
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #52799d94
 def same_features(a: Signature | None, b: Signature | None) -> None:
-    "Raises InputError, saying what differs, when two sets of features do not come from the same encoder and settings."
-    if (a is None) != (b is None): raise InputError(f"one of the two has no signature, the other is {a or b}; set .signature on both")
+    "Raises InputError, saying what differs, if two sets come from different encoders or settings."
+    if (a is None) != (b is None):
+        raise InputError(f"one of the two has no signature, the other is {a or b}; set .signature on both")
     differ = a.differences(b) if a else {}
-    if differ: raise InputError("features do not belong together: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
+    if differ:
+        raise InputError("features do not belong together: "
+                         + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
 def same_source(a: Signature | None, b: Signature | None) -> None:
-    "Raises InputError, saying what differs, where two known signatures differ in more than n and version; an unknown one may pass."
+    "Raises InputError if two known signatures differ in more than n and version; an unknown one passes."
     differ = a.differences(b, ("system", "n", "version")) if a and b else {}
-    if differ: raise InputError("features cannot be compared: " + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
+    if differ:
+        raise InputError("features cannot be compared: "
+                         + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #e2cd5718
 class _Merging(_Readings):
     def merge(self, other: "GaussianStats") -> "GaussianStats": # itself
-        "Take in what another has seen (Chan et al. 1983); raises InputError on other widths, signatures or parts."
-        if other.n is None or self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot be merged")
+        "Take in what another has seen (Chan et al. 1983); raises InputError if they do not belong together."
+        if other.n is None or self.n is None:
+            raise InputError("statistics without n (a mu/sigma file) cannot be merged")
         if not self._held: # nothing seen yet: become like the other
             self.signature, self.device = self.signature or other.signature, self.device or other.device
             if not self.count: self.count, self.seed = other.count, other.seed
         same_features(self.signature, other.signature)
         if not other._held: return self
-        if self.width not in (None, other.width): raise InputError(f"features of different widths: {self.width} against {other.width}")
-        if self.count != other.count: raise InputError(f"{self.count} parts do not merge with {other.count}; merge the .total() of both")
-        if not self._held: self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
+        if self.width not in (None, other.width):
+            raise InputError(f"features of different widths: {self.width} against {other.width}")
+        if self.count != other.count:
+            raise InputError(f"{self.count} parts do not merge with {other.count}; "
+                             "merge the .total() of both")
+        if not self._held:
+            self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
         for stats in (self, other): stats._flush()
-        for mine, theirs in zip(self._held, other._held): mine.merge(theirs.copy() if other is self else theirs)
+        for mine, theirs in zip(self._held, other._held):
+            mine.merge(theirs.copy() if other is self else theirs)
         self._total = None
         return self
 
     @classmethod
-    def merged(cls, many: "Iterable[GaussianStats]") -> "GaussianStats": # a new one; those given stay as they are
+    # a new one; those given stay as they are
+    def merged(cls, many: "Iterable[GaussianStats]") -> "GaussianStats":
         "The statistics of all streams together; raises InputError as `merge` does."
         many, out = list(many), cls()
-        if len(many) == 1 and many[0]: many[0]._flush(); return cls.over([m.copy() for m in many[0]._held], many[0])
+        if len(many) == 1 and many[0]:
+            many[0]._flush()
+            return cls.over([m.copy() for m in many[0]._held], many[0])
         for stats in many: out.merge(stats)
         return out
 
@@ -289,7 +327,9 @@ class _Merging(_Readings):
              like: "GaussianStats | None" = None, # whose seed and signature to take
             ) -> "GaussianStats":                 # of the same memory
         "Statistics over accumulators that exist."
-        new = cls(len(held) if len(held) > 1 else 0, *((like.seed, like.signature) if like else ()), device=held[0].mean.device)
+        parts = len(held) if len(held) > 1 else 0
+        settings = (like.seed, like.signature) if like else ()
+        new = cls(parts, *settings, device=held[0].mean.device)
         new._held = held
         return new
 
@@ -336,35 +376,40 @@ class GaussianStats(_Views):
     def __bool__(self) -> bool: return bool(self._held)
 
     def __repr__(self) -> str:
-        return f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, signature={self.signature})"
+        return (f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, "
+                f"signature={self.signature})")
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #d79b53f9
-def feature_chunks(source, encoder=None, layer: str | None = None, *, batch: int = 64, store=None, desc: str = "",
-                  ) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
+def feature_chunks(
+    source, encoder=None, layer: str | None = None, *, batch: int = 64, store=None, desc: str = ""
+) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
     "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
     if encoder is not None:
         from invariant_metrics.encoders.base import get_encoder
         net = get_encoder(encoder)
-        return (store or FeatureStore()).chunks(source, net, layer, batch, desc), Signature.of(**net.describe(layer))
+        chunks = (store or FeatureStore()).chunks(source, net, layer, batch, desc)
+        return chunks, Signature.of(**net.describe(layer))
     signature = None
     if isinstance(source, (str, Path)):
-        if Path(source).is_dir(): raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
+        if Path(source).is_dir():
+            raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
         found = load_features(source)
         source, signature = found.rows, found.signature
-    if not isinstance(source, Iterable): raise InputError(f"features must be an array or batches of them, not {type(source).__name__}")
+    if not isinstance(source, Iterable):
+        raise InputError(f"features must be an array or batches of them, not {type(source).__name__}")
     if is_tensor(source) or hasattr(source, "__array__"):
         source = as_rows(source)
         return progress(row_blocks(source), desc or "statistics", -(-len(source)//BLOCK), delay=2), signature
     return progress(source, desc or "statistics", delay=2), signature
 
-def stats_of(source,                              # array, iterable of batches, file of features; with an encoder: folder or text file
-             encoder=None,                        # a name from the encoder registry, or an Encoder
-             layer: str | None = None,            # one of its layers; None for its default
-             *, parts: int = 0,                   # random sub-scatters to keep
-             seed: int = 0,                       # of the parts
-             signature: Signature | None = None,  # of the features; None: what the source says
-             device=None,                         # of the statistics; None: that of the first batch
-             **options,                           # batch, store, desc: for an encoder's work
+def stats_of(source, # array, iterable of batches, file of features; with an encoder: folder or text file
+             encoder=None,                       # a name from the encoder registry, or an Encoder
+             layer: str | None = None,           # one of its layers; None for its default
+             *, parts: int = 0,                  # random sub-scatters to keep
+             seed: int = 0,                      # of the parts
+             signature: Signature | None = None, # of the features; None: what the source says
+             device=None,                        # of the statistics; None: that of the first batch
+             **options                           # batch, store, desc: for an encoder's work
             ) -> GaussianStats:
     "The statistics of a source in one pass; raises InputError when there is nothing in it."
     chunks, found = feature_chunks(source, encoder, layer, **options)
@@ -388,7 +433,8 @@ def save_stats(stats: GaussianStats,
         with atomic_write(path) as tmp, open(tmp, "wb") as file: np.savez(file, **arrays)
         return
     tensors = {"n": torch.tensor([-1 if m.n is None else m.n for m in stats.moments()])}
-    for k, m in enumerate(stats.moments()): tensors |= {f"mean{k or ''}": m.mean.cpu(), f"scatter{k or ''}": m.scatter.cpu()}
+    for k, m in enumerate(stats.moments()):
+        tensors |= {f"mean{k or ''}": m.mean.cpu(), f"scatter{k or ''}": m.scatter.cpu()}
     meta = {"format": FORMAT, "seed": str(stats.seed), "signature": str(stats.signature or "")}
     save_tensors(path, tensors, {**meta, "sha256": tensors_sha256(tensors)})
 
@@ -396,42 +442,56 @@ def _read_safetensors(path: Path) -> GaussianStats:
     from safetensors.torch import load_file
     try:
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
-        if meta.get("format") != FORMAT: raise InputError(f"{path} holds no statistics of this package; make them with GaussianStats.save")
+        if meta.get("format") != FORMAT:
+            raise InputError(f"{path} holds no statistics of this package; make them with GaussianStats.save")
         tensors = load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"{path} is not a readable statistics file: {error}") from error
-    if tensors_sha256(tensors) != meta.get("sha256"): raise InputError(f"{path} is damaged (its checksum does not match); make it again")
+    if tensors_sha256(tensors) != meta.get("sha256"):
+        raise InputError(f"{path} is damaged (its checksum does not match); make it again")
     counts = [None if n < 0 else n for n in tensors["n"].tolist()]
-    stats = GaussianStats.over([Moments(n, tensors[f"mean{k or ''}"], tensors[f"scatter{k or ''}"]) for k, n in enumerate(counts)])
-    stats.seed, stats.signature = int(meta["seed"]), Signature.parse(meta["signature"]) if meta["signature"] else None
+    stats = GaussianStats.over([Moments(n, tensors[f"mean{k or ''}"], tensors[f"scatter{k or ''}"])
+                                for k, n in enumerate(counts)])
+    stats.seed = int(meta["seed"])
+    stats.signature = Signature.parse(meta["signature"]) if meta["signature"] else None
     return stats
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #ab7bdf9b
 def _read_npz(path: Path) -> GaussianStats:
     try:
-        with np.load(path, allow_pickle=False) as file: held = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
+        with np.load(path, allow_pickle=False) as file:
+            held = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
     except (OSError, TypeError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable npz file of numbers ({type(error).__name__}); make it again") from error
-    if not {"mu", "sigma"} <= set(held): raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
-    stats = GaussianStats.over([_covariance(path, _stored_count(path, held.get("n")), held["mu"], held["sigma"])])
+        raise InputError(f"{path} is not a readable npz file of numbers "
+                         f"({type(error).__name__}); make it again") from error
+    if not {"mu", "sigma"} <= set(held):
+        raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
+    n = _stored_count(path, held.get("n"))
+    stats = GaussianStats.over([_covariance(path, n, held["mu"], held["sigma"])])
     stats.signature = Signature.parse(str(held["signature"])) if "signature" in held else None
     return stats
 
 def _stored_count(path: Path, n: np.ndarray | None) -> int | None: # None: the file does not say
     if n is None: return None
-    if n.size == 1 and n.dtype.kind in "fiu" and n.item() >= 2 and n.item() == int(n.item()): return int(n.item())
+    if n.size == 1 and n.dtype.kind in "fiu" and n.item() >= 2 and n.item() == int(n.item()):
+        return int(n.item())
     shown = repr(n.item()) if n.size == 1 else f"an array {n.shape}"
-    raise InputError(f"{path}: n is {shown}; it counts the samples behind mu and sigma, 2 at least; leave it out where nobody knows")
+    raise InputError(f"{path}: n is {shown}; it counts the samples behind mu and sigma, 2 at least; "
+                     "leave it out where nobody knows")
 
 def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) -> Moments:
-    if mu.dtype.kind not in "fiu" or sigma.dtype.kind not in "fiu": raise InputError(f"{path}: mu or sigma does not hold real numbers")
+    if mu.dtype.kind not in "fiu" or sigma.dtype.kind not in "fiu":
+        raise InputError(f"{path}: mu or sigma does not hold real numbers")
     if mu.ndim != 1 or not len(mu) or sigma.shape != (len(mu), len(mu)):
-        raise InputError(f"{path}: mu of shape {mu.shape} with sigma of shape {sigma.shape}; expected (d,) and (d, d)")
-    if not (np.isfinite(mu).all() and np.isfinite(sigma).all()): raise InputError(f"{path}: mu or sigma is not finite")
+        raise InputError(f"{path}: mu of shape {mu.shape} with sigma of shape {sigma.shape}; "
+                         "expected (d,) and (d, d)")
+    if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
+        raise InputError(f"{path}: mu or sigma is not finite")
     mu, sigma = torch.from_numpy(mu.astype(np.float64)), torch.from_numpy(sigma.astype(np.float64))
     if (sigma - sigma.T).abs().max() > 1e-6*sigma.abs().max() or (sigma.diagonal() < 0).any():
         raise InputError(f"{path}: sigma is no covariance; it is not symmetric, or has negative variances")
-    ridge = 1e-6*sigma.diagonal().sum().clamp(min=torch.finfo(torch.float64).tiny)   # rounding of float32 stays below
+    # rounding of float32 stays below
+    ridge = 1e-6*sigma.diagonal().sum().clamp(min=torch.finfo(torch.float64).tiny)
     if torch.linalg.cholesky_ex((sigma + sigma.T)/2 + ridge*torch.eye(len(mu), dtype=torch.float64))[1]:
         raise InputError(f"{path}: sigma is no covariance; it has eigenvalues far below 0")
     return Moments(n, mu, (sigma + sigma.T)*(0.5 if n is None else 0.5*(n - 1)))
@@ -439,7 +499,7 @@ def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) ->
 def load_stats(path: "str | Path",
                device=None, # None: CPU
               ) -> GaussianStats:
-    "Statistics from a file of ours, or from a mu/sigma npz; raises InputError on a file that is missing, damaged or foreign."
+    "Statistics from our file or a mu/sigma npz; raises InputError on a missing, damaged or foreign file."
     path = Path(path)
     if not path.is_file(): raise InputError(f"no statistics file at {path}")
     stats = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
@@ -447,7 +507,7 @@ def load_stats(path: "str | Path",
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #76519c14
 def same_moments(a: GaussianStats, b: GaussianStats) -> bool:
-    "Whether two statistics hold the same rows: number, mean and scatter agree to rounding, whatever their batches and parts were."
+    "Whether two statistics hold the same rows, to rounding, whatever their batches and parts were."
     if a.n != b.n or a.width != b.width: return False
     (p, q), eps = (z._settled() for z in (a, b)), torch.finfo(torch.float64).eps
     spread = torch.maximum(p.scatter.diagonal(), q.scatter.diagonal().to(p.mean)).clamp(min=0).sqrt()
@@ -468,18 +528,22 @@ def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or what Gaussi
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file: return {"mu", "sigma"} <= set(file.files)
         with safetensors.safe_open(path, "pt") as file: return "scatter" in " ".join(file.keys())
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, safetensors.SafetensorError) as error:
-        raise InputError(f"{path} is not a readable {path.suffix} file: {type(error).__name__}; make it again") from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error,
+            safetensors.SafetensorError) as error:
+        raise InputError(f"{path} is not a readable {path.suffix} file: "
+                         f"{type(error).__name__}; make it again") from error
 
 def _merge_shards(paths: Sequence[Path], where: str) -> GaussianStats:
     others = [path for path in paths if not _holds_stats(path)]
     if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
     shards = [GaussianStats.load(path) for path in paths]
     for (one, a), (two, b) in combinations(zip(paths, shards), 2):
-        if same_moments(a, b): raise InputError(f"{where}: {two} and {one} are the same shard; each part of a set may be given once")
+        if same_moments(a, b):
+            raise InputError(f"{where}: {two} and {one} are the same shard; "
+                             "each part of a set may be given once")
     return GaussianStats.merged(shards)
 
-def open_features(source,              # file, list of files, two-dimensional array; or features or statistics already
+def open_features(source,              # file, list of files, array (N, d); or features or statistics already
                   where: str = "pred", # for messages
                  ) -> Features | GaussianStats | None: # None: the source holds items, or is none
     "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."

@@ -29,7 +29,9 @@ def row_lengths(x: Tensor,                # (N, d) features of any float dtype
     found = [torch.linalg.vector_norm(part.detach(), dim=1, dtype=torch.float64) for part in x.split(512)]
     found = torch.cat(found) if found else torch.zeros(0, dtype=torch.float64, device=x.device)
     bad = (~torch.isfinite(found)).nonzero().flatten()
-    if len(bad): raise InputError(f"{where}: {len(bad)} of {len(x)} rows are not finite: {_which(bad)}; leave those items out")
+    if len(bad):
+        raise InputError(f"{where}: {len(bad)} of {len(x)} rows are not finite: "
+                         f"{_which(bad)}; leave those items out")
     return found
 
 def unit_rows(x: Tensor,                # (N, d)
@@ -40,7 +42,9 @@ def unit_rows(x: Tensor,                # (N, d)
 
 def _nonzero(found: Tensor, where: str) -> Tensor:
     bad = (found == 0).nonzero().flatten()
-    if len(bad): raise InputError(f"{where}: {len(bad)} of {len(found)} feature vectors are zero and have no direction: {_which(bad)}")
+    if len(bad):
+        raise InputError(f"{where}: {len(bad)} of {len(found)} feature vectors are zero and have no "
+                         f"direction: {_which(bad)}")
     return found
 
 # %% ../../nbs/metrics/060_kernel.ipynb #c6247b33
@@ -54,16 +58,20 @@ class RBF:
     def __post_init__(self):
         if not self.sigma > 0: raise InputError(f"sigma must be above 0, not {self.sigma}")
 
-    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: # (N,) -> factor per row, squared length after it
-        if self.normalize: return 1/(self.sigma*_nonzero(length, where)), torch.full_like(length, self.sigma**-2)
+    # (N,) -> factor per row, squared length after it
+    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]:
+        if self.normalize:
+            return 1/(self.sigma*_nonzero(length, where)), torch.full_like(length, self.sigma**-2)
         return torch.full_like(length, 1/self.sigma), (length/self.sigma).square()
 
-    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor: # (I, J) inner products, (I,), (J,) squared lengths; in place
+    # (I, J) inner products, (I,), (J,) squared lengths; in place
+    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor:
         return inner.sub_(left[:, None]/2).sub_(right/2).clamp_(max=0).expm1_()
 
     def diagonal(self, square: Tensor) -> Tensor: return torch.zeros_like(square)
 
-    def parts(self) -> dict: return dict(kernel="rbf", sigma=float(self.sigma), normalized="yes" if self.normalize else "no")
+    def parts(self) -> dict:
+        return dict(kernel="rbf", sigma=float(self.sigma), normalized="yes" if self.normalize else "no")
 
 # %% ../../nbs/metrics/060_kernel.ipynb #7fa2b83a
 @dataclass(frozen=True)
@@ -77,8 +85,10 @@ class Polynomial:
     dtype = torch.float64        # of the tiles
 
     def __post_init__(self):
-        if self.degree < 1 or self.degree != int(self.degree): raise InputError(f"degree must be 1, 2, 3, …, not {self.degree}")
-        if self.gamma is not None and not self.gamma > 0: raise InputError(f"gamma must be above 0, not {self.gamma}")
+        if self.degree < 1 or self.degree != int(self.degree):
+            raise InputError(f"degree must be 1, 2, 3, …, not {self.degree}")
+        if self.gamma is not None and not self.gamma > 0:
+            raise InputError(f"gamma must be above 0, not {self.gamma}")
 
     def factor(self, width: int) -> float: return 1/width if self.gamma is None else self.gamma
 
@@ -87,13 +97,14 @@ class Polynomial:
         if self.normalize: return root/_nonzero(length, where), torch.full_like(length, root**2)
         return torch.full_like(length, root), (root*length).square()
 
-    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor: return inner.add_(self.coef).pow_(self.degree)
+    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return inner.add_(self.coef).pow_(self.degree)
 
     def diagonal(self, square: Tensor) -> Tensor: return (square + self.coef)**self.degree
 
     def parts(self) -> dict:
-        return dict(kernel=f"poly{self.degree}", gamma="1/d" if self.gamma is None else float(self.gamma), coef=float(self.coef),
-                    normalized="yes" if self.normalize else "no")
+        return dict(kernel=f"poly{self.degree}", gamma="1/d" if self.gamma is None else float(self.gamma),
+                    coef=float(self.coef), normalized="yes" if self.normalize else "no")
 
 # %% ../../nbs/metrics/060_kernel.ipynb #44549274
 def pair_blocks(n: int, m: int,           # rows of x, rows of y
@@ -105,15 +116,20 @@ def pair_blocks(n: int, m: int,           # rows of x, rows of y
     if together: return [((0, 1), rows) for rows in cut(n, max(tile//2, 1))]
     return [((0,), rows) for rows in cut(n, tile)] + [((1,), rows) for rows in cut(m, tile)]
 
-def _views(buffer: Tensor, rows: Tensor, other: Tensor) -> Tensor: return buffer[:len(rows)*len(other)].view(len(rows), len(other))
+def _views(buffer: Tensor, rows: Tensor, other: Tensor) -> Tensor:
+    return buffer[:len(rows)*len(other)].view(len(rows), len(other))
 
-def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: int): # functions: a block's rows; the kernel of two blocks
+# functions: a block's rows; the kernel of two blocks
+def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: int):
     buffer = torch.empty(most*most, dtype=kernel.dtype, device=sets[0].device)
     def load(cut):
         parts = [(sets[s][cut[1]].detach()*scaled[s][0][cut[1], None]).to(kernel.dtype) for s in cut[0]]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
-    return load, lambda i, j, rows, other: kernel.tile_(matrix_product(rows, other.T, _views(buffer, rows, other)), square[i], square[j])
+    def multiply(i, j, rows, other):
+        inner = matrix_product(rows, other.T, _views(buffer, rows, other))
+        return kernel.tile_(inner, square[i], square[j])
+    return load, multiply
 
 # %% ../../nbs/metrics/060_kernel.ipynb #6a051bd7
 STRIP = 64 # rows of a tile that go through all steps while they are in the processor's cache
@@ -122,11 +138,13 @@ def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as 
     gamma, total = kernel.factor(sets[0].shape[1]), sum(len(z) for z in sets)
     center = (sum(part.sum(0).double() for z in sets for part in z.detach().split(512))/total).float()
     exact = center.double() # nearly the mean; what matters is that it is one and the same everywhere
-    offset = [torch.cat([part.double() @ exact for part in z.detach().split(512)]).sub_(exact @ exact/2).mul_(gamma) for z in sets]
+    along = [torch.cat([part.double() @ exact for part in z.detach().split(512)]) for z in sets]
+    offset = [z.sub_(exact @ exact/2).mul_(gamma) for z in along]
     offset = [torch.cat([offset[s][rows] for s in held]) for held, rows in cuts]
     small, large = torch.empty(most*most), torch.empty(most*most, dtype=torch.float64)
     def load(cut):
-        parts = [(sets[s][cut[1]].detach() - (exact if sets[s].dtype == torch.float64 else center)).float() for s in cut[0]]
+        parts = [(sets[s][cut[1]].detach() - (exact if sets[s].dtype == torch.float64 else center)).float()
+                 for s in cut[0]]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     def multiply(i, j, rows, other):
         inner, out = _views(small, rows, other), _views(large, rows, other)
@@ -134,22 +152,26 @@ def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as 
         own = (offset[i] + kernel.coef)[:, None]
         for s in range(0, len(rows), STRIP):
             strip = slice(s, s + STRIP)
-            torch.add(own[strip], inner[strip], alpha=gamma, out=out[strip]).add_(offset[j]).pow_(kernel.degree)
+            torch.add(own[strip], inner[strip], alpha=gamma, out=out[strip])
+            out[strip].add_(offset[j]).pow_(kernel.degree)
         return out
     return load, multiply
 
 @torch.no_grad()
-def kernel_tiles(sets: Sequence[Tensor],  # x (N, d) and y (M, d); or x alone
-                 kernel,                  # RBF or Polynomial
-                 cuts: list,              # from `blocks`
-                 names: Sequence[str] = ("first set", "second set"), # for messages
-                ) -> Iterator[tuple[int, int, Tensor]]: # which two blocks, i <= j, and their tile, good until the next one
-    "Every tile on and above the diagonal, float64, on the device of the features; raises InputError on bad rows."
+def kernel_tiles(
+    sets: Sequence[Tensor],                             # x (N, d) and y (M, d); or x alone
+    kernel,                                             # RBF or Polynomial
+    cuts: list,                                         # from `blocks`
+    names: Sequence[str] = ("first set", "second set"), # for messages
+) -> Iterator[tuple[int, int, Tensor]]: # which two blocks, i <= j, and their tile, good until the next one
+    "Every tile on and above the diagonal, float64, on the features' device; raises InputError on bad rows."
     scaled = [kernel.prepare(row_lengths(z, name), z.shape[1], name) for z, name in zip(sets, names)]
-    square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts] # lengths after scaling, for the diagonal
+    # lengths after scaling, for the diagonal
+    square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
     most = max(map(len, square))
     fast = getattr(kernel, "fast", False) and not kernel.normalize and sets[0].device.type == "cpu"
-    load, multiply = _fast_products(sets, kernel, cuts, most) if fast else _products(sets, kernel, cuts, scaled, most)
+    load, multiply = (_fast_products(sets, kernel, cuts, most) if fast
+                      else _products(sets, kernel, cuts, scaled, most))
     with progress(total=len(cuts)*(len(cuts) + 1)//2, desc="pairs", leave=False, delay=2) as bar:
         for i, left in enumerate(cuts):
             rows = load(left)
@@ -163,7 +185,8 @@ def kernel_tiles(sets: Sequence[Tensor],  # x (N, d) and y (M, d); or x alone
 # %% ../../nbs/metrics/060_kernel.ipynb #8f15a832
 def _paired(left: Tensor, right: Tensor) -> Tensor: return (left*right).sum(1) # (R,)
 
-def _one_set(x: Tensor, u: Tensor, v: Tensor, kernel, tile: int) -> Tensor: # both sets are x, and only the weights differ
+# both sets are x, and only the weights differ
+def _one_set(x: Tensor, u: Tensor, v: Tensor, kernel, tile: int) -> Tensor:
     total = u[0] + v[0]
     if len(u) > 1 and torch.equal(u + v, total.expand_as(u)):
         uu, ss, us, own, all_own = _one_set(x, u, total[None], kernel, tile)
@@ -179,26 +202,27 @@ def _one_set(x: Tensor, u: Tensor, v: Tensor, kernel, tile: int) -> Tensor: # bo
     same = (u == v).all(1) # equal sets give equal sums, to the last bit
     return torch.cat([torch.where(same, out[0], out[:3]), torch.where(same, out[3], out[3:])])
 
-def kernel_forms(x: Tensor,          # (N, d) features
-                 y: Tensor,          # (M, d); the same object as x for a pooled sample
-                 u,                  # (R, N) multiplicities, or anything whose [:, slice] is such a tensor
-                 v,                  # (R, M)
-                 kernel,             # RBF or Polynomial
-                 tile: int = 1024,   # rows of a block
-                ) -> Tensor:         # (5, R): Σ u u k(x, x'), Σ v v k(y, y'), Σ u v k(x, y), Σ u k(x, x), Σ v k(y, y)
-    "Sums over all pairs, items with themselves included, and over these alone, for each pair of rows of weights, in one walk."
+def kernel_forms(x: Tensor,       # (N, d) features
+                 y: Tensor,       # (M, d); the same object as x for a pooled sample
+                 u,               # (R, N) multiplicities, or anything whose [:, slice] is such a tensor
+                 v,               # (R, M)
+                 kernel,          # RBF or Polynomial
+                 tile: int = 1024 # rows of a block
+                ) -> Tensor: # (5, R): Σ u u k(x, x'), Σ v v k(y, y'), Σ u v k(x, y), Σ u k(x, x), Σ v k(y, y)
+    "Sums over all pairs, and over the items with themselves, for each pair of rows of weights, in one walk."
     if y is x: return _one_set(x, u, v, kernel, tile)
     cuts, sides = pair_blocks(len(x), len(y), tile), (u, v)
     out = torch.zeros(5, len(u), dtype=torch.float64, device=x.device)
     for i, j, k in kernel_tiles((x, y), kernel, cuts):
         ((a,), rows), ((b,), columns) = cuts[i], cuts[j]
         if i == j: out[3 + a] += sides[a][:, rows] @ k.diagonal()
-        out[a if a == b else 2] += (2 if a == b and i != j else 1)*_paired(matrix_product(sides[a][:, rows], k), sides[b][:, columns])
+        times = 2 if a == b and i != j else 1
+        out[a if a == b else 2] += times*_paired(matrix_product(sides[a][:, rows], k), sides[b][:, columns])
     return out
 
 # %% ../../nbs/metrics/060_kernel.ipynb #136a37c5
 class SubsetDraws:
-    "Draws of items as rows of multiplicities, of which only the asked-for columns are ever written out in float64."
+    "Draws of items as rows of multiplicities; only columns that are asked for are written in float64."
     def __init__(self, index: Tensor, # (R, S) which items each draw holds
                  n: int,              # items there are
                 ):
@@ -209,7 +233,8 @@ class SubsetDraws:
 
     def __len__(self) -> int: return len(self.counts)
 
-    def __getitem__(self, key: tuple) -> Tensor: return self.counts[key].double() # [:, start:stop] -> (R, stop − start)
+    def __getitem__(self, key: tuple) -> Tensor: # [:, start:stop] -> (R, stop − start)
+        return self.counts[key].double()
 
     def sum(self, dim: int) -> Tensor: return self.counts.sum(dim).double()
 
@@ -223,16 +248,18 @@ class PairSums:
     count_y: Tensor  # (M, 2)
     left: Tensor     # (2, 2) sums of k over the pairs left out: within x, across, within y
     diagonal: Tensor # (2,) Σ k(x_i, x_i), Σ k(y_j, y_j)
-    squares: Tensor | None # (2, 2) sums of k² over the kept pairs, for matched items Σh² in the first place; None: not collected
+    # (2, 2) sums of k² over the kept pairs, for matched items Σh² in the first place; None: not collected
+    squares: Tensor | None
 
 def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
-    "Labels such that items with equal labels may depend on each other; raises InputError where their number does not fit."
+    "Labels: items with equal ones may depend on each other; raises InputError if their number does not fit."
     if matched and n != m: raise InputError(f"matched sets have equally many items, not {n} and {m}")
     own = torch.arange(n) if clusters is None else torch.from_numpy(cluster_labels(clusters, n))
     return own.to(device), (own if matched else n + torch.arange(m)).to(device)
 
 # %% ../../nbs/metrics/060_kernel.ipynb #1e2bec64
-def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor: # (N,) labels -> (N, 2) partners with other labels in each set
+# (N,) labels -> (N, 2) partners with other labels in each set
+def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor:
     size = int(max(z.max() for z in labels)) + 1
     return torch.stack([len(z) - torch.bincount(z, minlength=size)[own] for z in labels], 1).double()
 
@@ -240,7 +267,8 @@ def _squares(k: Tensor, matched: bool) -> Tensor: # (A, I, B, J) tile -> (A, B),
     if matched: h = k[0, :, 0] - k[0, :, 1]; h.sub_(k[1, :, 0]).add_(k[1, :, 1]); k = h
     return torch.dot(k.reshape(-1), k.reshape(-1)).view(1, 1)
 
-def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None: # add a tile's sums, and those of its mirror image
+# add a tile's sums, and those of its mirror image
+def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None:
     for p, s in enumerate(a):
         for q, t in enumerate(b):
             total[s, t] += part[p, q]
@@ -277,5 +305,8 @@ def pair_sums(x: Tensor,                     # (N, d) features
             for q, t in enumerate(b):
                 sums[s][rows, t] += across[p, :, q]
                 if i != j: sums[t][columns, s] += down[p, q]
-        if squares: _spread(square, _squares(k, together), (0,) if together else a, (0,) if together else b, i == j)
-    return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(), square if squares else None)
+        if squares:
+            into = ((0,), (0,)) if together else (a, b)
+            _spread(square, _squares(k, together), *into, i == j)
+    return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(),
+                    square if squares else None)

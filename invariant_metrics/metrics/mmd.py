@@ -29,7 +29,8 @@ def _check_sets(a, b) -> tuple[Tensor, Tensor]: # both sets as tensors, one obje
     for z, name in ((a, "first set"), (b, "second set")):
         if z.ndim != 2: raise InputError(f"features of the {name} must be (N, d), not {tuple(z.shape)}")
     if a.shape[1] != b.shape[1]:
-        raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}; use one encoder and layer for both")
+        raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}; "
+                         "use one encoder and layer for both")
     return a, a if same or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)) else b
 
 def _floats(x) -> Tensor:
@@ -37,7 +38,8 @@ def _floats(x) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 def _check_value(value: Tensor) -> Tensor:
-    if not torch.isfinite(value).all(): raise InputError("the kernel overflows float64 on these features; scale them down")
+    if not torch.isfinite(value).all():
+        raise InputError("the kernel overflows float64 on these features; scale them down")
     return value
 
 def _check_counts(n: float, m: float) -> None:
@@ -70,7 +72,8 @@ def mmd2(a: Tensor,                        # (N, d) features
          **options,                        # kernel, unbiased, scale, tile: see `mmd_replicates`
         ) -> float:
     "Squared MMD of two samples; biased: never negative and exactly 0 on equal sets."
-    u, v = [torch.ones(len(z), dtype=torch.float64) if w is None else w for z, w in ((a, weights), (b, weights_b))]
+    u, v = [torch.ones(len(z), dtype=torch.float64) if w is None else w
+            for z, w in ((a, weights), (b, weights_b))]
     value = float(mmd_replicates(a, b, u[None], v[None], **options))
     return value if options.get("unbiased", True) else max(value, 0.0)
 
@@ -86,16 +89,20 @@ class _Means: # averages over kept pairs; for "inside x", "across", "inside y"
 
 def _kept(s: PairSums) -> _Means:
     counts = s.count_x[:, 0].sum(), s.count_x[:, 1].sum(), s.count_y[:, 1].sum()
-    if not min(map(float, counts)): raise InputError("an interval for MMD needs two clusters of items at least")
-    return _Means(*(float(total/count) for total, count in zip((s.x[:, 0].sum(), s.x[:, 1].sum(), s.y[:, 1].sum()), counts)))
+    if not min(map(float, counts)):
+        raise InputError("an interval for MMD needs two clusters of items at least")
+    totals = s.x[:, 0].sum(), s.x[:, 1].sum(), s.y[:, 1].sum()
+    return _Means(*(float(total/count) for total, count in zip(totals, counts)))
 
 def _plug_in(s: PairSums, unbiased: bool) -> float:
     n, m, less = len(s.x), len(s.y), int(unbiased)
-    xx, yy = s.x[:, 0].sum() + s.left[0, 0] - less*s.diagonal[0], s.y[:, 1].sum() + s.left[1, 1] - less*s.diagonal[1]
+    xx = s.x[:, 0].sum() + s.left[0, 0] - less*s.diagonal[0]
+    yy = s.y[:, 1].sum() + s.left[1, 1] - less*s.diagonal[1]
     return float(xx/(n*(n - less)) + yy/(m*(m - less)) - 2*(s.x[:, 1].sum() + s.left[0, 1])/(n*m))
 
 def _influences(s: PairSums, mean: _Means) -> tuple[Tensor, Tensor]: # (N,), (M,), of mean 0
-    def one(rows, counts, means): # how far an item's sums are from what an average item has, in units of the mean
+    # how far an item's sums are from what an average item has, in units of the mean
+    def one(rows, counts, means):
         each = [(rows[:, k] - means[k]*counts[:, k])*(len(rows)/counts[:, k].sum()) for k in (0, 1)]
         return 2*(each[0] - each[1])
     return one(s.x, s.count_x, (mean.xx, mean.xy)), one(s.y.flip(1), s.count_y.flip(1), (mean.yy, mean.xy))
@@ -109,10 +116,12 @@ def pair_estimate(s: PairSums,
     "Value, corrected value and influences from one walk over the pairs."
     mean, value = _kept(s), _plug_in(s, unbiased)
     pred, target = _influences(s, mean)
-    all_kept = unbiased and float(s.count_x[:, 0].min()) == len(s.x) - 1 and float(s.count_x[:, 1].min()) == len(s.y)
+    all_kept = (unbiased and float(s.count_x[:, 0].min()) == len(s.x) - 1
+                and float(s.count_x[:, 1].min()) == len(s.y))
     value = value if unbiased else max(value, 0.0)
     _check_value(torch.tensor(value))
-    return Estimate(scale*value, None if all_kept else scale*mean.distance, scale*pred, scale*target, notes=notes)
+    return Estimate(scale*value, None if all_kept else scale*mean.distance, scale*pred, scale*target,
+                    notes=notes)
 
 def mmd_estimate(a: Tensor,                      # (N, d) features
                  b: Tensor,                      # (M, d)
@@ -124,10 +133,11 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
                  scale: float = 1.0,
                  tile: int = 1024,
                 ) -> Estimate:
-    "Squared MMD with what an interval needs, in one walk over all pairs; raises InputError below two items or clusters."
+    "Squared MMD with what an interval needs, in one walk; raises InputError below two items or clusters."
     a, b = _check_sets(a, b)
     _check_counts(len(a), len(b))
-    better = clusters is None and min(len(a), len(b)) >= 4        # an interval that holds near equality too, see below
+    # an interval that holds near equality too, see below
+    better = clusters is None and min(len(a), len(b)) >= 4
     sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=better, tile=tile)
     found = pair_estimate(sums, unbiased=unbiased, scale=scale)
     found = refuse_shared(found, matched, clusters)
@@ -135,20 +145,24 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
     return replace(found, value=0.0) if a is b and not unbiased else found
 
 # %% ../../nbs/metrics/070_mmd.ipynb #9b553a8a
-def _spread_inside(squares: float, sums: Tensor, n: int) -> float: # variance of the twice centered kernel, from Σk² and row sums
+# variance of the twice centered kernel, from Σk² and row sums
+def _spread_inside(squares: float, sums: Tensor, n: int) -> float:
     mean, rows = float(sums.sum())/(n*(n - 1)), sums/(n - 1)
     return (squares/(n*(n - 1)) - mean**2 - 2*float(rows.var()))/(1 - 2/(n - 1))
 
 def second_order(s: PairSums,    # with squares
                  matched: bool,  # the squares are those of h
                 ) -> float:      # variance
-    "The second-order part of the variance of the unbiased MMD² (Serfling 1980, section 5.2); raises InputError below four items."
+    "Second-order variance of the unbiased MMD² (Serfling 1980, 5.2); raises InputError below four items."
     n, m = len(s.x), len(s.y)
     if min(n, m) < 4: raise InputError(f"this interval needs four items in each set, found {n} and {m}")
-    if matched: return max(2*_spread_inside(float(s.squares[0, 0]), s.x[:, 0] + s.y[:, 1] - s.x[:, 1] - s.y[:, 0], n)/(n*(n - 1)), 0.0)
+    if matched:
+        sums = s.x[:, 0] + s.y[:, 1] - s.x[:, 1] - s.y[:, 0]
+        return max(2*_spread_inside(float(s.squares[0, 0]), sums, n)/(n*(n - 1)), 0.0)
     across, mean = float(s.squares[0, 1])/(n*m), float(s.x[:, 1].mean())/m
     across = (across - mean**2 - float((s.x[:, 1]/m).var() + (s.y[:, 0]/n).var()))/(1 - 1/n - 1/m)
-    inside = [_spread_inside(float(s.squares[k, k]), (s.x, s.y)[k][:, k], size) for k, size in ((0, n), (1, m))]
+    inside = [_spread_inside(float(s.squares[k, k]), (s.x, s.y)[k][:, k], size)
+              for k, size in ((0, n), (1, m))]
     return max(2*inside[0]/(n*(n - 1)) + 2*inside[1]/(m*(m - 1)) + 4*across/(n*m), 0.0)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #dca7a2ea
@@ -160,9 +174,11 @@ def score_interval(s: PairSums,         # with squares
     "The interval that inverts the test with the candidate's own variance, around the unbiased value."
     second, mean = second_order(s, matched), _kept(s)
     (pred, target), biased = _influences(s, mean), _plug_in(s, unbiased=False)
-    plain = float((pred + target).var()/len(pred) if matched else pred.var()/len(pred) + target.var()/len(target))
+    plain = float((pred + target).var()/len(pred) if matched
+                  else pred.var()/len(pred) + target.var()/len(target))
     z, rho = NormalDist().inv_cdf((1 + level)/2), plain/biased if biased > 0 else 0.0
-    center, reach = mean.distance + z**2*rho/2, z*max(max(rho*mean.distance + second, 0.0) + z**2*rho**2/4, 0.0)**0.5
+    center = mean.distance + z**2*rho/2
+    reach = z*max(max(rho*mean.distance + second, 0.0) + z**2*rho**2/4, 0.0)**0.5
     return Interval(scale*(center - reach), scale*(center + reach), level, "influence-score")
 
 def mmd_interval(a: Tensor,                  # (N, d) features
@@ -174,7 +190,8 @@ def mmd_interval(a: Tensor,                  # (N, d) features
                  tile: int = 1024,
                 ) -> Interval:               # around the unbiased value
     "An interval for the squared MMD that holds near equality too; raises InputError below four items."
-    return score_interval(pair_sums(*_check_sets(a, b), kernel, matched=matched, tile=tile), matched, scale, level)
+    sums = pair_sums(*_check_sets(a, b), kernel, matched=matched, tile=tile)
+    return score_interval(sums, matched, scale, level)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #5afd9ba2
 @dataclass(frozen=True)
@@ -213,19 +230,24 @@ def kid_subsets(a: Tensor,                 # (N, d) features
                 kernel=Polynomial(fast=True), # right to about 1e-9; Polynomial() for all in float64
                 tile: int = 1024,          # rows of the kernel in memory together
                ) -> SubsetScore:
-    "Kernel distance over random subsets (Bińkowski et al. 2018); raises InputError on sets or subsets below two items."
+    "Kernel distance over subsets (Bińkowski et al. 2018); raises InputError on fewer than two items."
     smaller, notes, source = min(len(a), len(b)), [], "given" if draws is not None else f"RandomState({seed})"
     if subsets < 1: raise InputError(f"KID needs one subset at least, not {subsets}")
     if draws is None:
         if smaller < size: notes.append(f"subsets of {smaller} instead of {size}: there are no more items")
-        if smaller <= size: notes.append("every subset holds all items of the smaller set; their standard deviation says little")
+        if smaller <= size:
+            notes.append("every subset holds all items of the smaller set; "
+                         "their standard deviation says little")
         size, subsets = min(size, smaller), 1 if len(a) == len(b) <= size else subsets
         _check_counts(size, size)
         draws = kid_draws(len(a), len(b), subsets, size, seed)
     index = [torch.as_tensor(d).to(a.device) for d in draws]
-    values = mmd_replicates(a, b, *(SubsetDraws(i, len(z)) for i, z in zip(index, (a, b))), kernel=kernel, tile=tile)
-    notes.append("the standard deviation over subsets is that of one subset, not the standard error of the mean")
-    return SubsetScore(float(values.mean()), float(values.std(correction=0)), values, index[0].shape[1], source, tuple(notes))
+    draws = (SubsetDraws(i, len(z)) for i, z in zip(index, (a, b)))
+    values = mmd_replicates(a, b, *draws, kernel=kernel, tile=tile)
+    notes.append("the standard deviation over subsets is that of one subset, "
+                 "not the standard error of the mean")
+    return SubsetScore(float(values.mean()), float(values.std(correction=0)), values, index[0].shape[1],
+                       source, tuple(notes))
 
 # %% ../../nbs/metrics/070_mmd.ipynb #c2279d55
 def kernel_metric(name: str,
@@ -241,7 +263,8 @@ def kernel_metric(name: str,
     rows, parts = encoder_rows(encoder, layer, device, **options)
     settings = dict(kernel=kernel, unbiased=unbiased, scale=scale or 1.0)
     estimator = "unbiased" if unbiased else "biased"
-    signature = Signature.of(metric=name, **parts, **kernel.parts(), estimator=estimator, scale=scale, dtype="float64")
+    signature = Signature.of(metric=name, **parts, **kernel.parts(), estimator=estimator, scale=scale,
+                             dtype="float64")
     return dict(**rows, compare=partial(mmd2, **settings), many=partial(mmd_replicates, **settings),
                 estimate=partial(mmd_estimate, **settings), signature=signature)
 
@@ -249,9 +272,10 @@ def kernel_metric(name: str,
 _CARD = dict(inputs="images", weights="the encoder's")
 
 def _register_mmd(name: str, unbiased: bool, measures: str, range: str) -> None:
-    @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the two feature distributions, {measures}", range=range,
-                    cite="Gretton et al. 2012", **_CARD)
-    def build(encoder="embedded", layer: str | None = None, device: str | None = None, sigma: Annotated[float, Between(1e-6, 1e9)] = 1.0, **options) -> dict:
+    @metric_factory(name, "set", higher_is_better=False, range=range, cite="Gretton et al. 2012", **_CARD,
+                    measures=f"difference of the two feature distributions, {measures}")
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None,
+              sigma: Annotated[float, Between(1e-6, 1e9)] = 1.0, **options) -> dict:
         "Squared MMD on unit feature vectors of any encoder."
         return kernel_metric(name, RBF(sigma), unbiased, encoder, layer, device, options)
 
@@ -260,9 +284,12 @@ _register_mmd("mmd-biased", False, "biased upward by about 1/n", "[0, 2]")
 
 # %% ../../nbs/metrics/070_mmd.ipynb #bd3490b8
 def _register_mmd_poly(name: str, unbiased: bool, measures: str, range: str) -> None:
-    @metric_factory(name, "set", higher_is_better=False, measures=f"difference of the features' moments up to the kernel's degree, {measures}",
-                    range=range, cite="Gretton et al. 2012; Bińkowski et al. 2018", **_CARD)
-    def build(encoder="embedded", layer: str | None = None, device: str | None = None, degree: Annotated[int, Between(1, 16)] = 3, gamma: Annotated[float | None, Between(1e-12, 1e9)] = None,
+    @metric_factory(name, "set", higher_is_better=False, range=range, **_CARD,
+                    measures=f"difference of the features' moments up to the kernel's degree, {measures}",
+                    cite="Gretton et al. 2012; Bińkowski et al. 2018")
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None,
+              degree: Annotated[int, Between(1, 16)] = 3,
+              gamma: Annotated[float | None, Between(1e-12, 1e9)] = None,
               coef: Annotated[float, Between(-1e9, 1e9)] = 1.0, **options) -> dict:
         "Squared MMD with a polynomial kernel on the features of any encoder, by default KID's kernel."
         return kernel_metric(name, Polynomial(degree, gamma, coef), unbiased, encoder, layer, device, options)

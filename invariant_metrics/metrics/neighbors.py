@@ -25,9 +25,10 @@ from .gaussian import matrix_product
 # %% ../../nbs/metrics/090_neighbors.ipynb #04d6bd96
 TILE = 2**21 # distances in memory together
 
-def distance_tiles(x: Tensor,   # (N, d) float64
-          y: Tensor,   # (M, d) float64
-         ) -> Iterator[tuple[slice, Tensor, Tensor]]: # rows of x; squared distances (rows, M); how far rounding may have moved them
+def distance_tiles(
+    x: Tensor, # (N, d) float64
+    y: Tensor, # (M, d) float64
+) -> Iterator[tuple[slice, Tensor, Tensor]]: # rows of x; squared distances (rows, M); bound of their rounding
     "All squared distances, some rows of x at a time; memory does not grow with N·M."
     center = y.mean(0)
     x, y, step = x - center, y - center, max(1, TILE//len(y))
@@ -38,7 +39,8 @@ def distance_tiles(x: Tensor,   # (N, d) float64
         yield slice(start, start + len(part)), torch.addmm(size, part, y.T, alpha=-2), size.mul_(eps)
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #9e9d6f49
-def _bound_factors(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]: # (N, d + 2), (M, d + 2) float32; what squares are multiplied by
+# (N, d + 2), (M, d + 2) float32; what squares are multiplied by
+def _bound_factors(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]:
     center = y.mean(0)
     x, y = x - center, y - center
     sizes = [z.square().sum(1, keepdim=True) for z in (x, y)]
@@ -49,9 +51,10 @@ def _bound_factors(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]: # (N, 
     left = torch.cat([x.mul_(-2*scale**0.5), sizes[0].mul_(keep*scale).sub_(1e-30), one[0]], 1)
     return left.float(), torch.cat([y.mul_(scale**0.5), one[1], sizes[1].mul_(keep*scale)], 1).float(), scale
 
-def bound_tiles(x: Tensor, # (N, d) float64
-                y: Tensor, # (M, d) float64
-               ) -> Iterator[tuple[slice, Tensor, float]]: # rows of x; (rows, M) float32; what squared distances are multiplied by
+def bound_tiles(
+    x: Tensor, # (N, d) float64
+    y: Tensor, # (M, d) float64
+) -> Iterator[tuple[slice, Tensor, float]]: # rows of x; (rows, M) float32; factor of the squared distances
     "A lower bound of every squared distance, some rows of x at a time."
     left, right, scale = _bound_factors(x, y)
     step = max(1, TILE//len(y))
@@ -62,12 +65,14 @@ def bound_tiles(x: Tensor, # (N, d) float64
 # %% ../../nbs/metrics/090_neighbors.ipynb #e8a4d8d2
 SMALL = 2**17 # pairs up to which float64 throughout is as quick
 
-def _pair_squares(x: Tensor, y: Tensor, point: Tensor, center: Tensor) -> Tensor: # (P,) float64, from differences
+# (P,) float64, from differences
+def _pair_squares(x: Tensor, y: Tensor, point: Tensor, center: Tensor) -> Tensor:
     step = max(1, TILE//x.shape[1])
     parts = [(x[p] - y[c]).square_().sum(1) for p, c in zip(point.split(step), center.split(step))]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=x.device)
 
-def _nearest_by_rows(x: Tensor, whose: Tensor, count: int) -> tuple[Tensor, Tensor]: # of the items `whose`, all in float64
+# of the items `whose`, all in float64
+def _nearest_by_rows(x: Tensor, whose: Tensor, count: int) -> tuple[Tensor, Tensor]:
     found = []
     for rows, square, slack in distance_tiles(x[whose], x):
         square[square <= slack] = 0
@@ -75,13 +80,15 @@ def _nearest_by_rows(x: Tensor, whose: Tensor, count: int) -> tuple[Tensor, Tens
         found.append(square.topk(count, dim=1, largest=False))
     return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
 
-def _nearest(x: Tensor, count: int) -> tuple[Tensor, Tensor]: # squared distances (N, count), indices; itself first
+# squared distances (N, count), indices; itself first
+def _nearest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     n, more = len(x), min(count + 3 + count//8, len(x))
     everyone = torch.arange(n, device=x.device)
     if n*n <= SMALL:
         square, index = _nearest_by_rows(x, everyone, count)
         return square.clamp_(min=0), index
-    square, index = torch.empty(n, count, dtype=torch.float64, device=x.device), torch.empty(n, count, dtype=torch.long, device=x.device)
+    square = torch.empty(n, count, dtype=torch.float64, device=x.device)
+    index = torch.empty(n, count, dtype=torch.long, device=x.device)
     size, open_rows = (x - x.mean(0)).square().sum(1), []
     eps = 16*torch.finfo(torch.float64).eps*x.shape[1]**0.5
     for rows, low, scale in bound_tiles(x, x):
@@ -93,7 +100,8 @@ def _nearest(x: Tensor, count: int) -> tuple[Tensor, Tensor]: # squared distance
         exact[near == here[:, None]] = -1
         exact, order = exact.sort(1)
         square[rows], index[rows] = exact[:, :count], near.gather(1, order)[:, :count]
-        open_rows.append(here[(exact[:, count - 1]*scale > bound[:, -1].double()) & (more < n)]) # somebody left out might be nearer
+        # an item left out might be nearer
+        open_rows.append(here[(exact[:, count - 1]*scale > bound[:, -1].double()) & (more < n)])
     open_rows = torch.cat(open_rows)
     if len(open_rows): square[open_rows], index[open_rows] = _nearest_by_rows(x, open_rows, count)
     return square.clamp_(min=0), index
@@ -102,9 +110,11 @@ def ball_radii(x: Tensor,                      # (N, d) float64
                k: int,                         # neighbors, itself not counted
                weights: Tensor | None = None,  # (N,) positive multiplicities
               ) -> Tensor:                     # (N,) squared
-    "Squared distance of each item to its k-th nearest fellow; raises InputError where there are not more than k items."
+    "Squared distance of each item to its k-th nearest fellow; raises InputError on k items or fewer."
     w = torch.ones(len(x), dtype=torch.float64, device=x.device) if weights is None else weights
-    if w.sum() < k + 1: raise InputError(f"the {k} nearest fellows of an item need {k + 1} items, found {w.sum():g}; take a smaller k")
+    if w.sum() < k + 1:
+        raise InputError(f"the {k} nearest fellows of an item need {k + 1} items, "
+                         f"found {w.sum():g}; take a smaller k")
     enough = int((w.sort().values.cumsum(0) < k + 1 - 1e-9).sum()) + 1
     square, index = _nearest(x, enough)
     place = (w[index].cumsum(1) < k + 1 - 1e-9).sum(1, keepdim=True)
@@ -114,7 +124,8 @@ def ball_radii(x: Tensor,                      # (N, d) float64
 def _reach(square: Tensor, slack: Tensor, closed: bool) -> Tensor: # what to compare with squared radii
     return square - slack if closed else torch.where(square <= slack, -1.0, square + slack)
 
-def _within(reach: Tensor, radii: Tensor, closed: bool) -> Tensor: return reach <= radii if closed else reach < radii
+def _within(reach: Tensor, radii: Tensor, closed: bool) -> Tensor:
+    return reach <= radii if closed else reach < radii
 
 @dataclass(frozen=True)
 class NearPairs:
@@ -133,7 +144,8 @@ class NearPairs:
         "The same pairs with points and centers exchanged."
         return NearPairs(self.rows, self.center, self.point, self.square, self.slack)
 
-def _dense_pairs(x: Tensor, y: Tensor, radii: Tensor, own: Tensor | None, start: int) -> Iterator[NearPairs]: # of rows of x that begin at `start`
+# of rows of x that begin at `start`
+def _dense_pairs(x: Tensor, y: Tensor, radii: Tensor, own: Tensor | None, start: int) -> Iterator[NearPairs]:
     for rows, square, slack in distance_tiles(x, y):
         near = square - slack <= radii
         if own is not None: near |= square - slack <= own[rows, None]
@@ -141,11 +153,12 @@ def _dense_pairs(x: Tensor, y: Tensor, radii: Tensor, own: Tensor | None, start:
         where = slice(start + rows.start, start + rows.stop)
         yield NearPairs(where, point + where.start, center, square[point, center], slack[point, center])
 
-def near_pairs(x: Tensor,                 # (N, d) float64 points
-               y: Tensor,                 # (M, d) float64 centers
-               radii: Tensor,             # (M,) squared
-               own: Tensor | None = None, # (N,) squared radii of the points: pairs in reach of these are found too
-              ) -> Iterator[NearPairs]:   # some rows of x at a time
+def near_pairs(
+    x: Tensor,                 # (N, d) float64 points
+    y: Tensor,                 # (M, d) float64 centers
+    radii: Tensor,             # (M,) squared
+    own: Tensor | None = None, # (N,) squared radii of the points: pairs in reach of these are found too
+) -> Iterator[NearPairs]: # some rows of x at a time
     "All pairs closer than the radius of the center, or of the point, in one pass."
     if len(x)*len(y) <= SMALL: yield from _dense_pairs(x, y, radii, own, 0); return
     middle = y.mean(0)
@@ -156,19 +169,24 @@ def near_pairs(x: Tensor,                 # (N, d) float64 points
         near = low <= least(radii)
         if own is not None: near |= low <= least(own[rows])[:, None]
         point, center = near.nonzero(as_tuple=True)
-        if len(point) > near.numel()//16: yield from _dense_pairs(x[rows], y, radii, None if own is None else own[rows], rows.start); continue
+        if len(point) > near.numel()//16:
+            yield from _dense_pairs(x[rows], y, radii, None if own is None else own[rows], rows.start)
+            continue
         point += rows.start
-        yield NearPairs(rows, point, center, _pair_squares(x, y, point, center), eps*(sizes[0][point] + sizes[1][center]))
+        yield NearPairs(rows, point, center, _pair_squares(x, y, point, center),
+                        eps*(sizes[0][point] + sizes[1][center]))
 
-def ball_hits(x: Tensor,                        # (N, d) float64 points
-              y: Tensor,                        # (M, d) float64 centers
-              radii: Tensor,                    # (M,) squared
-              closed: bool,                     # the rim belongs to the ball
-              weights: Tensor | None = None,    # (M,) multiplicities of the centers
-             ) -> tuple[Tensor, Tensor]:        # (N,) balls that hold each point; (M,) whether a ball holds any point
+def ball_hits(
+    x: Tensor,                     # (N, d) float64 points
+    y: Tensor,                     # (M, d) float64 centers
+    radii: Tensor,                 # (M,) squared
+    closed: bool,                  # the rim belongs to the ball
+    weights: Tensor | None = None, # (M,) multiplicities of the centers
+) -> tuple[Tensor, Tensor]: # (N,) balls that hold each point; (M,) whether a ball holds any point
     "How many balls hold each point, and which balls hold one."
     w = torch.ones(len(y), dtype=torch.float64, device=y.device) if weights is None else weights
-    count, used = torch.zeros(len(x), dtype=torch.float64, device=x.device), torch.zeros(len(y), dtype=torch.bool, device=y.device)
+    count = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    used = torch.zeros(len(y), dtype=torch.bool, device=y.device)
     for near in near_pairs(x, y, radii): _add_hits(count, used, near, radii, closed, w)
     return count, used
 
@@ -181,7 +199,8 @@ def _add_hits(count: Tensor, used: Tensor, near: NearPairs, radii: Tensor, close
 # %% ../../nbs/metrics/090_neighbors.ipynb #ee4db79b
 PAPER_K = {"precision": 3, "recall": 3, "density": 5, "coverage": 5}
 
-def _side(x, name: str, weights: Tensor | None) -> tuple[Tensor, Tensor]: # (N, d) float64 and (N,) positive weights
+# (N, d) float64 and (N,) positive weights
+def _side(x, name: str, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     x = torch.as_tensor(x)
     if x.ndim != 2: raise InputError(f"features of {name} must be (N, d), not {tuple(x.shape)}")
     x, w = x.double(), torch.as_tensor(np.ones(len(x)) if weights is None else weights).to(x.device).double()
@@ -193,11 +212,14 @@ def _side(x, name: str, weights: Tensor | None) -> tuple[Tensor, Tensor]: # (N, 
         raise InputError(f"features of {name} are not finite in {len(bad)} of {len(x)} rows: {few}")
     return x[w > 0], w[w > 0]
 
-def _sides(pred, target, w_pred=None, w_target=None, name: str = "precision") -> tuple[tuple, tuple]: # points, centers
+# points, centers
+def _sides(pred, target, w_pred=None, w_target=None, name: str = "precision") -> tuple[tuple, tuple]:
     p, t = _side(pred, "predictions", w_pred), _side(target, "targets", w_target)
     if p[0].shape[1] != t[0].shape[1]:
-        raise InputError(f"features of different widths: predictions {p[0].shape[1]}, targets {t[0].shape[1]}")
-    if min(float(p[1].sum()), float(t[1].sum())) < 2: raise InputError("neighbors need two items in each set at least")
+        raise InputError(f"features of different widths: predictions {p[0].shape[1]}, "
+                         f"targets {t[0].shape[1]}")
+    if min(float(p[1].sum()), float(t[1].sum())) < 2:
+        raise InputError("neighbors need two items in each set at least")
     center = t[0].mean(0)
     if not all(torch.isfinite(4*(x - center).square().sum(1)).all() for x, _ in (p, t)):
         raise InputError("squared distances of the features overflow float64; scale the features down")
@@ -213,14 +235,15 @@ def neighbor_score(name: str,                       # "precision", "recall", "de
                    w_target: Tensor | None = None,  # (M,)
                    k: int | None = None,            # neighbors; None: the paper's
                   ) -> float:
-    "One of the four statistics (Kynkäänniemi et al. 2019; Naeem et al. 2020); raises InputError on unfit features or too few items."
+    "One of the four (Kynkäänniemi et al. 2019; Naeem et al. 2020); raises InputError on unfit features."
     if name not in PAPER_K: raise unknown("statistic", name, PAPER_K)
     k = PAPER_K[name] if k is None else k
     if k < 1: raise InputError(f"k must be 1 at least, not {k}")
     (x, u), (y, v) = _sides(pred, target, w_pred, w_target, name)
     return _statistic(name, *ball_hits(x, y, ball_radii(y, k, v), name in CLOSED, v), u, v, k)
 
-def _statistic(name: str, count: Tensor, used: Tensor, u: Tensor, v: Tensor, k: int) -> float: # u of points, v of centers
+# u of points, v of centers
+def _statistic(name: str, count: Tensor, used: Tensor, u: Tensor, v: Tensor, k: int) -> float:
     if name == "density": return float(u @ count/u.sum())/k
     if name == "coverage": return float(v[used].sum()/v.sum())
     return float(u[count > 0].sum()/u.sum())
@@ -235,22 +258,28 @@ def neighbor_scores(pred: Tensor,            # (N, d) features of the prediction
                     target: Tensor,          # (M, d) features of the targets
                     k: int | None = None,    # neighbors for all four; None: the papers'
                    ) -> dict[str, float]:
-    "Precision, recall, density and coverage, from one pass over each of three tables of distances; raises InputError as `neighbor_score` does."
+    "Precision, recall, density and coverage from one pass; raises InputError as `neighbor_score` does."
     if k is not None and k < 1: raise InputError(f"k must be 1 at least, not {k}")
     ks = {name: PAPER_K[name] if k is None else k for name in PAPER_K}
     (p, u), (t, v) = _sides(pred, target)
-    of_targets, own = _radii(t, [ks[name] for name in PAPER_K if name != "recall"]), _radii(p, [ks["recall"]])[ks["recall"]]
-    hits = {name: (torch.zeros(n, dtype=torch.float64, device=p.device), torch.zeros(m, dtype=torch.bool, device=p.device))
-            for name in PAPER_K for n, m in [(len(t), len(p)) if name == "recall" else (len(p), len(t))]}
+    of_targets = _radii(t, [ks[name] for name in PAPER_K if name != "recall"])
+    own = _radii(p, [ks["recall"]])[ks["recall"]]
+    hits = {}
+    for name in PAPER_K:
+        n, m = (len(t), len(p)) if name == "recall" else (len(p), len(t))
+        hits[name] = (torch.zeros(n, dtype=torch.float64, device=p.device),
+                      torch.zeros(m, dtype=torch.bool, device=p.device))
     for near in near_pairs(p, t, torch.stack([*of_targets.values()]).amax(0), own):
         for name in PAPER_K:
-            pairs, radii, w = (near.swapped(), own, u) if name == "recall" else (near, of_targets[ks[name]], v)
+            pairs, radii, w = ((near.swapped(), own, u) if name == "recall"
+                               else (near, of_targets[ks[name]], v))
             _add_hits(*hits[name], pairs, radii, name in CLOSED, w)
-    return {name: _statistic(name, *hits[name], *((v, u) if name == "recall" else (u, v)), ks[name]) for name in PAPER_K}
+    weights = {name: (v, u) if name == "recall" else (u, v) for name in PAPER_K}
+    return {name: _statistic(name, *hits[name], *weights[name], ks[name]) for name in PAPER_K}
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #d358cb32
 def expected_coverage(n: int, m: int, k: int = 5) -> float: # predictions, targets, neighbors
-    "Mean coverage where predictions and targets have one continuous distribution (Naeem et al. 2020, lemma 2)."
+    "Mean coverage of two samples of one continuous distribution (Naeem et al. 2020, lemma 2)."
     i = np.arange(1, k + 1)
     return float(1 - np.prod((m - i)/(m + n - i)))
 
@@ -262,7 +291,8 @@ class Surroundings:
                 ):
         self.x, self.y, self.found, self.radii, self.kept = x, y, None, None, None
 
-    def fellows(self, count: int) -> tuple[Tensor, Tensor]: # (M, count) squared distances and indices; itself first
+    # (M, count) squared distances and indices; itself first
+    def fellows(self, count: int) -> tuple[Tensor, Tensor]:
         "The nearest fellows of every center."
         if self.found is None or self.found[0].shape[1] < count: self.found = _nearest(self.y, count)
         return self.found[0][:, :count], self.found[1][:, :count]
@@ -282,7 +312,7 @@ def half_radii(y: Tensor,    # (M, d) float64
                cuts: Tensor, # (R, M) bool: the half of each item in each cut; more than k items in every half
                around: "Surroundings | None" = None, # of the centers y, where they are known
               ) -> Tensor:   # (R, M) squared
-    "Squared distance of each item to its k-th nearest fellow within its own half, from one list of neighbors for all cuts."
+    "Squared distance to the k-th nearest fellow in the own half, for all cuts from one list of neighbors."
     count, around = min(4*k + 30, len(y)), around or Surroundings(y, y)
     while True:
         square, index = around.fellows(count)
@@ -313,10 +343,13 @@ def half_scores(name: str,      # one of the four statistics
     return torch.stack([(value*half).sum(1)/half.sum(1) for half in (own, ~own)], 1)
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #a3ad1e74
-def _without_center(counts: Tensor, at: Tensor, ring: Tensor, owner: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
-    "For points in at most one ball and the rings they lie in: how many would be lost without each center, how many gained by the rings that widen."
+def _without_center(
+    counts: Tensor, at: Tensor, ring: Tensor, owner: Tensor, near: Tensor
+) -> tuple[Tensor, Tensor]:
+    "For points in at most one ball: how many each center alone holds, how many the widened rings gain."
     m = len(near)
-    reach = torch.unique(at[:, None].expand(-1, near.shape[1])*m + near[ring])   # (point, center whose removal widens a ball over it)
+    # (point, center whose removal widens a ball over it)
+    reach = torch.unique(at[:, None].expand(-1, near.shape[1])*m + near[ring])
     point, center = reach//m, reach % m
     alone = counts == 1
     rescued = torch.zeros(len(counts), dtype=torch.bool, device=counts.device)
@@ -333,10 +366,13 @@ def neighbor_influences(name: str,  # one of the four statistics
     "What each item contributes, by its removal: (n − 1) times what the value loses, centered."
     n, m, closed, around = len(x), len(y), name in CLOSED, around or Surroundings(x, y)
     square, index = around.fellows(min(k + 2, m))
-    near, small, large = index[:, 1:k + 1], square[:, k], square[:, k + 1] if m > k + 1 else torch.full_like(square[:, k], torch.inf)
+    near = index[:, 1:k + 1]
+    small = square[:, k]
+    large = square[:, k + 1] if m > k + 1 else torch.full_like(square[:, k], torch.inf)
     zeros = lambda size: torch.zeros(size, dtype=torch.float64, device=x.device)
     count, held, ringed, lost, gained = zeros(n), zeros(m), zeros(m), zeros(m), zeros(m)
-    owner, last = (torch.zeros(size, dtype=torch.long, device=x.device) for size in (n, m)) # a ball that holds the point; a point in the ball
+    # a ball that holds the point; a point in the ball
+    owner, last = (torch.zeros(size, dtype=torch.long, device=x.device) for size in (n, m))
     for pairs in around.pairs(large):
         inside = pairs.inside(small, closed)
         ring = pairs.inside(large, closed) & ~inside
@@ -354,7 +390,8 @@ def neighbor_influences(name: str,  # one of the four statistics
     if closed: points, centers = (count > 0).double(), (m - 1)/n*(lost - gained)
     elif name == "density": points, centers = count/k, (m - 1)/(n*k)*(held - widened(ringed))
     else:
-        sole = torch.bincount(last[held == 1], minlength=n).double() # balls that only this point keeps from being empty
+        # balls that only this point keeps from being empty
+        sole = torch.bincount(last[held == 1], minlength=n).double()
         points, centers = sole*(n - 1)/m, (held > 0).double() - widened((held == 0) & (ringed > 0))
     return points - points.mean(), centers - centers.mean()
 
@@ -384,12 +421,15 @@ def _from_pairs(name: str, around: Surroundings, k: int) -> float:
     for near in around.pairs(radii): _add_hits(count, used, near, radii, name in CLOSED, v)
     return _statistic(name, count, used, u, v, k)
 
-def neighbor_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, seed: int, name: str, k: int) -> Estimate:
-    "The statistic with its standard error from half-splits and influences scaled to it, for its expectation at these n."
+def neighbor_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, seed: int,
+                      name: str, k: int) -> Estimate:
+    "The statistic at these n, with a standard error from half-splits and influences scaled to it."
     (x, _), (y, _) = _sides(pred, target, name=name)
     around, swap = Surroundings(x, y), name == "recall"
     se = _half_se(name, around, k, matched, clusters, seed)
-    if se is None: return Estimate(neighbor_score(name, pred, target, k=k), notes=(f"no interval: half of the items must be more than k = {k}",))
+    if se is None:
+        return Estimate(neighbor_score(name, pred, target, k=k),
+                        notes=(f"no interval: half of the items must be more than k = {k}",))
     units = len(y) if name == "coverage" else len(x)
     if clusters is not None and (matched or name == "precision"): units = int(max(clusters)) + 1
     value = _from_pairs(name, around, k)
@@ -398,16 +438,20 @@ def neighbor_estimate(pred: Tensor, target: Tensor, *, matched: bool, clusters, 
     smooth, notes = (value*units + 1)/(units + 2), ()
     if name != "density":
         se = max(se, (smooth*(1 - smooth)/units)**0.5)
-        if min(value, 1 - value) < 2*se: notes = (f"{name} is within two standard errors of its bound: it cannot tell systems apart here",)
+        if min(value, 1 - value) < 2*se:
+            notes = (f"{name} is within two standard errors of its bound: it cannot tell systems apart here",)
     raw = standard_error(found, matched, clusters)[0]
     scale = se/raw if raw else 1.0
     return replace(found, pred=found.pred*scale, target=found.target*scale, se=se, notes=notes)
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #ebb7fa07
-def _neighbor_metric(name: str, encoder, layer: str | None, device: str | None, k: int, options: dict) -> dict:
-    if not isinstance(k, int) or k < 1: raise InputError(f"{name}: k must be a whole number of 1 at least, not {k!r}")
+def _neighbor_metric(name: str, encoder, layer: str | None, device: str | None, k: int,
+                     options: dict) -> dict:
+    if not isinstance(k, int) or k < 1:
+        raise InputError(f"{name}: k must be a whole number of 1 at least, not {k!r}")
     rows, parts = encoder_rows(encoder, layer, device, **options)
-    signature = Signature.of(metric=name, **parts, k=k, rim="closed" if name in ("precision", "recall") else "open", dtype="float64")
+    signature = Signature.of(metric=name, **parts, k=k,
+                             rim="closed" if name in ("precision", "recall") else "open", dtype="float64")
     estimate = partial(neighbor_estimate, name=name, k=k)
     return dict(**rows, compare=partial(neighbor_score, name, k=k), estimate=estimate, signature=signature)
 
@@ -416,23 +460,29 @@ _K, _N = "Kynkäänniemi et al. 2019", "Naeem et al. 2020"
 
 @metric_factory("precision", "set", higher_is_better=True, measures="share of predictions among the targets",
                 range="[0, 1]", cite=_K, **_CARD)
-def precision(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["precision"], **options) -> dict:
+def precision(encoder="embedded", layer: str | None = None, device: str | None = None,
+              k: Annotated[int, Between(1, 10_000)] = PAPER_K["precision"], **options) -> dict:
     "Share of predictions within the k-nearest-neighbor balls of the targets."
     return _neighbor_metric("precision", encoder, layer, device, k, options)
 
-@metric_factory("recall", "set", higher_is_better=True, measures="share of targets among the predictions", range="[0, 1]", cite=_K, **_CARD)
-def recall(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["recall"], **options) -> dict:
+@metric_factory("recall", "set", higher_is_better=True, measures="share of targets among the predictions",
+                range="[0, 1]", cite=_K, **_CARD)
+def recall(encoder="embedded", layer: str | None = None, device: str | None = None,
+           k: Annotated[int, Between(1, 10_000)] = PAPER_K["recall"], **options) -> dict:
     "Share of targets within the k-nearest-neighbor balls of the predictions."
     return _neighbor_metric("recall", encoder, layer, device, k, options)
 
 @metric_factory("density", "set", higher_is_better=None, range="[0, ∞)", cite=_N,
-                measures="how many targets' balls hold a prediction, over k; 1 for equal distributions", **_CARD)
-def density(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["density"], **options) -> dict:
+                measures="how many targets' balls hold a prediction, over k; 1 for equal distributions",
+                **_CARD)
+def density(encoder="embedded", layer: str | None = None, device: str | None = None,
+            k: Annotated[int, Between(1, 10_000)] = PAPER_K["density"], **options) -> dict:
     "Mean number of targets' balls around a prediction, over k."
     return _neighbor_metric("density", encoder, layer, device, k, options)
 
-@metric_factory("coverage", "set", higher_is_better=True, measures="share of targets with a prediction nearby",
-                range="[0, 1]", cite=_N, **_CARD)
-def coverage(encoder="embedded", layer: str | None = None, device: str | None = None, k: Annotated[int, Between(1, 10_000)] = PAPER_K["coverage"], **options) -> dict:
+@metric_factory("coverage", "set", higher_is_better=True,
+                measures="share of targets with a prediction nearby", range="[0, 1]", cite=_N, **_CARD)
+def coverage(encoder="embedded", layer: str | None = None, device: str | None = None,
+             k: Annotated[int, Between(1, 10_000)] = PAPER_K["coverage"], **options) -> dict:
     "Share of targets whose k-nearest-neighbor ball holds a prediction."
     return _neighbor_metric("coverage", encoder, layer, device, k, options)

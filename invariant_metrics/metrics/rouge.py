@@ -48,7 +48,7 @@ def _advance(mask: np.ndarray,      # (P,) uint64, of each reference word
 
 # %% ../../nbs/metrics/150_rouge.ipynb #a3893748
 def lcs_lengths(text: Interned) -> np.ndarray: # (R,) one for each reference
-    "Length in words of the longest common subsequence of each reference and its hypothesis (bit-parallel, Hyyrö 2004)."
+    "Words in the longest common subsequence of each reference and its hypothesis (bit-parallel, Hyyrö 2004)."
     return np.concatenate([_lcs(part) for part in item_batches(text)])
 
 def _long_lcs(hyp: list[int], ref: list[int]) -> int:
@@ -76,7 +76,8 @@ def _lcs(text: Interned) -> np.ndarray: # (R,)
     if lengths[n:][long].sum() < STEP*steps: # few pairs, or a few very long ones
         longest_first = longest_first[lengths[item[longest_first]] <= 64]
         for ref in long:
-            hyp_words, ref_words = (text.words[text.starts[i]:text.starts[i + 1]].tolist() for i in (item[ref], n + ref))
+            hyp_words, ref_words = (text.words[text.starts[i]:text.starts[i + 1]].tolist()
+                                    for i in (item[ref], n + ref))
             common[ref] = _long_lcs(hyp_words, ref_words)
     for low in range(0, int(lengths[item[longest_first]].max(initial=0)), 64):
         inside = (place >= low) & (place < low + 64)
@@ -91,20 +92,23 @@ def _lcs(text: Interned) -> np.ndarray: # (R,)
 def _starts(text: Interned) -> np.ndarray: # (N,) first reference of each item
     return np.searchsorted(text.item[text.n:], np.arange(text.n))
 
-def _shares(common: np.ndarray, text: Interned, n: int = 1) -> tuple[np.ndarray, np.ndarray]: # precision and recall, (R,) each
+# precision and recall, (R,) each
+def _shares(common: np.ndarray, text: Interned, n: int = 1) -> tuple[np.ndarray, np.ndarray]:
     totals = np.maximum(text.lengths - n + 1, 1)
     return common/totals[text.item[text.n:]], common/totals[text.n:]
 
 def rouge_l_rows(text: Interned,
                  beta: float = 1.2,    # weight of recall
                 ) -> np.ndarray:       # (N,) in [0, 1]
-    "ROUGE-L of each item as the COCO caption code prints it: largest precision and largest recall over references."
+    "ROUGE-L as the COCO caption code prints it: largest precision and largest recall over references."
     p, r = (np.maximum.reduceat(x, _starts(text)) for x in _shares(lcs_lengths(text), text))
     return np.where(p > 0, (1 + beta**2)*p*r/np.where(p > 0, r + beta**2*p, 1), 0.)
 
-def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str | Callable = "ptb", beta: float = 1.2,
-           ) -> np.ndarray:            # (N,) in [0, 1]
-    "ROUGE-L of each item as the COCO caption code prints it (Lin 2004); raises InputError on sides that do not match."
+def rouge_l(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]],
+    tokenizer: str | Callable = "ptb", beta: float = 1.2,
+) -> np.ndarray: # (N,) in [0, 1]
+    "ROUGE-L of each item as COCO's code prints it (Lin 2004); raises InputError on sides that do not match."
     hypotheses, references = check_sides(hypotheses, references)
     return rouge_l_rows(intern(hypotheses, references, tokenizer), beta)
 
@@ -125,25 +129,28 @@ def rouge_words(text: str,
     words = re.findall("[a-z0-9]+", text.lower())
     return [_stem(w) for w in words] if stemmer else words
 
-def _tokenizer(tokenizer: str | Callable, stemmer: bool) -> tuple[str | Callable, str]: # function or name, and name
-    if tokenizer == "rouge": return partial(rouge_words, stemmer=stemmer), "rouge-porter" if stemmer else "rouge"
+# function or name, and name
+def _tokenizer(tokenizer: str | Callable, stemmer: bool) -> tuple[str | Callable, str]:
+    if tokenizer == "rouge":
+        return partial(rouge_words, stemmer=stemmer), "rouge-porter" if stemmer else "rouge"
     if stemmer: raise InputError(f"the stemmer belongs to tokenizer 'rouge', not to {tokenizer!r}")
     return tokenizer_of(tokenizer)
 
 # %% ../../nbs/metrics/150_rouge.ipynb #9a90fce3
 ROUGE_KINDS, TIES = ("1", "2", "l"), ("first", "recall")
 
-def _overlap(text: Interned, kind: str) -> tuple[np.ndarray, int]: # (R,) shared words, pairs, or length; words of a unit
+# (R,) shared words, pairs, or length; words of a unit
+def _overlap(text: Interned, kind: str) -> tuple[np.ndarray, int]:
     if kind == "l": return lcs_lengths(text), 1
     level = text.grams(int(kind))
     shared = np.minimum(level.count[level.hyp], level.count[level.ref])
     return np.bincount(level.sentence[level.ref], shared, len(text.item))[text.n:], int(kind)
 
 def rouge_rows(text: Interned,
-               kind: str,              # "1", "2" or "l"
-               ties: str = "first",    # of references with equal F: "first", or "recall" for the larger recall
-              ) -> np.ndarray:         # (N, 3) precision, recall, F
-    "Lin's ROUGE of each item against its best reference by F, as `rouge_score` does it; raises InputError on unknown kinds."
+               kind: str,          # "1", "2" or "l"
+               ties: str = "first", # of references with equal F: "first", or "recall" for the larger recall
+              ) -> np.ndarray: # (N, 3) precision, recall, F
+    "Lin's ROUGE against the best reference by F, as in `rouge_score`; raises InputError on unknown kinds."
     if kind not in ROUGE_KINDS: raise unknown("kind of ROUGE", kind, ROUGE_KINDS)
     if ties not in TIES: raise unknown("way with ties", ties, TIES)
     p, r = _shares(*((found := _overlap(text, kind))[0], text, found[1]))
@@ -154,19 +161,22 @@ def rouge_rows(text: Interned,
     at = np.flatnonzero(best)
     return np.stack([p, r, f], 1)[at[np.searchsorted(item[at], np.arange(text.n))]]
 
-def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]], kind: str = "l", tokenizer: str | Callable = "rouge",
-          stemmer: bool = False, ties: str = "first",
-         ) -> np.ndarray:              # (N, 3) precision, recall, F in [0, 1]
-    "Lin's (2004) ROUGE-1, -2 or -L of each item; raises InputError on sides that do not match and on unknown options."
+def rouge(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], kind: str = "l",
+    tokenizer: str | Callable = "rouge", stemmer: bool = False, ties: str = "first",
+) -> np.ndarray: # (N, 3) precision, recall, F in [0, 1]
+    "Lin's (2004) ROUGE-1, -2 or -L of each item; raises InputError on unmatched sides and unknown options."
     hypotheses, references = check_sides(hypotheses, references)
     return rouge_rows(intern(hypotheses, references, _tokenizer(tokenizer, stemmer)[0]), kind, ties)
 
 # %% ../../nbs/metrics/150_rouge.ipynb #2e84a7dc
-def _subsequence(reference: list[str], sentence: list[str]) -> set[int]: # positions in the reference of one longest common subsequence
+# positions in the reference of one longest common subsequence
+def _subsequence(reference: list[str], sentence: list[str]) -> set[int]:
     table = [[0]*(len(sentence) + 1)]
     for word in reference:
         above, row = table[-1], [0]
-        for j, other in enumerate(sentence): row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+        for j, other in enumerate(sentence):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
         table.append(row)
     i, j, found = len(reference), len(sentence), set()
     while i and j:
@@ -178,7 +188,7 @@ def _subsequence(reference: list[str], sentence: list[str]) -> set[int]: # posit
     return found
 
 def union_matches(prediction: list[list[str]], reference: list[list[str]]) -> int: # words of each sentence
-    "Words of the reference's sentences that the prediction's sentences find together, each occurrence once (Lin 2004, section 3.2)."
+    "Words of the reference that the prediction's sentences find together, each once (Lin 2004, section 3.2)."
     left = Counter(w for s in prediction for w in s) & Counter(w for s in reference for w in s)
     found = 0
     for sentence in reference:
@@ -188,18 +198,22 @@ def union_matches(prediction: list[list[str]], reference: list[list[str]]) -> in
     return found
 
 # %% ../../nbs/metrics/150_rouge.ipynb #20112b82
-def _sentences(text: str, tokenize: Callable) -> list[list[str]]: return [tokenize(line) for line in text.split("\n") if line]
+def _sentences(text: str, tokenize: Callable) -> list[list[str]]:
+    return [tokenize(line) for line in text.split("\n") if line]
 
-def _lsum(prediction: list[list[str]], reference: list[list[str]]) -> tuple[float, float, float]: # precision, recall, F
+# precision, recall, F
+def _lsum(prediction: list[list[str]], reference: list[list[str]]) -> tuple[float, float, float]:
     said, wanted = sum(map(len, prediction)), sum(map(len, reference))
     if not said or not wanted: return 0.0, 0.0, 0.0
     found = union_matches(prediction, reference)
     p, r = found/said, found/wanted
     return p, r, 2*p*r/(p + r) if found else 0.0
 
-def rouge_lsum(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str | Callable = "rouge", stemmer: bool = False,
-              ) -> np.ndarray:         # (N, 3) precision, recall, F in [0, 1]
-    "ROUGE-L of summaries, a sentence a line, against the best reference by F, as `rouge_score` prints rougeLsum (Lin 2004)."
+def rouge_lsum(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]],
+    tokenizer: str | Callable = "rouge", stemmer: bool = False
+) -> np.ndarray: # (N, 3) precision, recall, F in [0, 1]
+    "ROUGE-L of summaries, a sentence a line, best reference by F: `rouge_score`'s rougeLsum (Lin 2004)."
     hypotheses, references = check_sides(hypotheses, references)
     tokenize = _tokenizer(tokenizer, stemmer)[0]
     rows = []
@@ -211,24 +225,29 @@ def rouge_lsum(hypotheses: Sequence[str], references: Sequence[Sequence[str]], t
 # %% ../../nbs/metrics/150_rouge.ipynb #eb2a969c
 _CARD = dict(range="[0, 1]", inputs="texts", target="references", weights="none")
 
-@metric_factory("rouge-l", "paired", higher_is_better=True, measures="longest common subsequence with references, as caption papers print it",
-                cite="Lin 2004; Chen et al. 2015", **_CARD)
-def rouge_l_metric(tokenizer: str = "ptb", beta: Annotated[float, Between(0, 1000)] = 1.2, device: str = "cpu") -> dict:
+@metric_factory("rouge-l", "paired", higher_is_better=True, **_CARD,
+                measures="longest common subsequence with references, as caption papers print it",
+                cite="Lin 2004; Chen et al. 2015")
+def rouge_l_metric(tokenizer: str = "ptb", beta: Annotated[float, Between(0, 1000)] = 1.2,
+                   device: str = "cpu") -> dict:
     "Mean ROUGE-L of captions: largest precision and largest recall over references."
     return dict(**interned_phi(tokenizer), compare=lambda text: rouge_l_rows(text, beta),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 
 def _rouge(kind: str, part: str, column: int) -> Callable:
     unit = {"1": "words", "2": "pairs of words", "l": "longest common subsequence"}[kind]
-    share = {"p": "share of the prediction's", "r": "share of the reference's", "f": "F of shares of the"}[part]
-    @metric_factory(f"rouge-{kind}-{part}", "paired", higher_is_better=True, measures=f"{unit} in common with the best reference: {share} length",
-                    cite="Lin 2004", **_CARD)
-    def build(tokenizer: str = "rouge", stemmer: bool = False, ties: str = "first", device: str = "cpu") -> dict:
+    share = {"p": "share of the prediction's", "r": "share of the reference's",
+             "f": "F of shares of the"}[part]
+    @metric_factory(f"rouge-{kind}-{part}", "paired", higher_is_better=True, cite="Lin 2004", **_CARD,
+                    measures=f"{unit} in common with the best reference: {share} length")
+    def build(tokenizer: str = "rouge", stemmer: bool = False, ties: str = "first",
+              device: str = "cpu") -> dict:
         tokenize, name = _tokenizer(tokenizer, stemmer)
         if ties not in TIES: raise unknown("way with ties", ties, TIES)
         def compare(text: Interned) -> np.ndarray: return rouge_rows(text, kind, ties)[:, column].copy()
         return dict(**interned_phi(tokenize, name=name), compare=compare,
-                    signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f", ties=ties))
+                    signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f",
+                                           ties=ties))
     return build
 
 for _kind in ROUGE_KINDS:
@@ -246,14 +265,18 @@ def _summary_rows(pred: Sequence[str], target: Sequence[Sequence[str]], tokenize
     return SummaryRows(rouge_lsum(pred, target, tokenize), () if lines else (note,))
 
 def _rouge_lsum(part: str, column: int) -> Callable:
-    share = {"p": "share of the prediction's", "r": "share of the reference's", "f": "F of shares of the"}[part]
+    share = {"p": "share of the prediction's", "r": "share of the reference's",
+             "f": "F of shares of the"}[part]
     @metric_factory(f"rouge-lsum-{part}", "paired", higher_is_better=True, cite="Lin 2004", **_CARD,
-                    measures=f"common subsequences of the sentences (lines) of summaries with the best reference: {share} length")
+                    measures="common subsequences of the sentences (lines) of summaries "
+                             f"with the best reference: {share} length")
     def build(tokenizer: str = "rouge", stemmer: bool = False, device: str = "cpu") -> dict:
         tokenize, name = _tokenizer(tokenizer, stemmer)
-        return dict(phi=lambda pred, target, source=None: _summary_rows(pred, target, tokenize), phi_key=f"rouge-lsum|{name}",
-                    compare=lambda found: found.values[:, column].copy(), notes=lambda found: found.notes,
-                    signature=Signature.of(metric=f"rouge-lsum-{part}", tokenizer=name, references="best-f", sentences="lines"))
+        return dict(phi=lambda pred, target, source=None: _summary_rows(pred, target, tokenize),
+                    phi_key=f"rouge-lsum|{name}", compare=lambda found: found.values[:, column].copy(),
+                    notes=lambda found: found.notes,
+                    signature=Signature.of(metric=f"rouge-lsum-{part}", tokenizer=name, references="best-f",
+                                           sentences="lines"))
     return build
 
 for _column, _part in enumerate("prf"): _rouge_lsum(_part, _column)

@@ -84,7 +84,8 @@ def _chrf_words(texts: Sequence[str], many: np.ndarray) -> Symbols:
     split = [text.split() for text in texts]
     words = np.fromiter(map(whole.__getitem__, chain.from_iterable(split)), np.int64)
     part = defaultdict(count().__next__)
-    parts = np.array([([part[p] for p in _without_sign(word)] + [-1])[:2] for word in whole], np.int64).reshape(-1, 2)
+    parts = np.array([([part[p] for p in _without_sign(word)] + [-1])[:2] for word in whole],
+                     np.int64).reshape(-1, 2)
     found = parts[words] # (words, 2), -1 for no second part
     ends = np.append(0, np.cumsum((found >= 0).sum(1)))[np.cumsum(_sizes(split))]
     return Symbols(found[found >= 0], np.diff(ends, prepend=0), many)
@@ -96,7 +97,7 @@ def _dense(codes: np.ndarray) -> tuple[np.ndarray, int]: # codes from 0 without 
     return (np.cumsum(there) - 1)[codes], int(there.sum())
 
 def _packed(columns: Sequence[tuple[np.ndarray, int]]) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
-    "Columns of so many bits side by side in words of 64 bits; of each column its word, and the bits to its right."
+    "Columns of so many bits packed in words of 64: of each column its word, and the bits to its right."
     words, places, used = [], [], 64
     for values, bits in columns:
         if used + bits > 64:
@@ -109,16 +110,18 @@ def _packed(columns: Sequence[tuple[np.ndarray, int]]) -> tuple[list[np.ndarray]
     return words, [(word, width[word] - used) for word, used in places]
 
 def _sorted_positions(text: Symbols, order: int) -> tuple[list[np.ndarray], list[tuple[int, int]], int]:
-    "Item, the next symbols, and number of the text, of every position, in order: words, places, bits of a symbol."
+    "Item, next symbols and text number of every position, in order: words, places, bits of a symbol."
     n = len(text.many)
     ids, letters = _dense(text.ids)
     item = np.append(np.arange(n), text.item)
-    which = np.append(np.zeros(n, int), np.arange(len(item) - n) - text.first[text.item] + 1) # 0: the hypothesis
+    # 0: the hypothesis
+    which = np.append(np.zeros(n, int), np.arange(len(item) - n) - text.first[text.item] + 1)
     left = np.repeat(np.cumsum(text.sizes), text.sizes) - np.arange(len(ids))
     padded = np.append(ids + 1, np.zeros(order, int))
     bits = letters.bit_length()
     columns = [(np.repeat(item, text.sizes), n.bit_length())]
-    columns += [(np.where(left > j, padded[j:j + len(ids)], 0), bits) for j in range(order)] # 0: the text has ended
+    # 0: the text has ended
+    columns += [(np.where(left > j, padded[j:j + len(ids)], 0), bits) for j in range(order)]
     words, places = _packed([*columns, (np.repeat(which, text.sizes), int(text.many.max()).bit_length())])
     if len(words) == 1: return [np.sort(words[0])], places, bits
     rank = np.lexsort(words[::-1])
@@ -131,14 +134,17 @@ def _shared_portion(text: Symbols, order: int) -> np.ndarray: # (R, order)
     words, places, bits = _sorted_positions(text, order)
     which = (words[-1] & np.uint64((1 << int(text.many.max()).bit_length()) - 1)).astype(np.int32)
     item = (words[0] >> np.uint64(places[0][1])).astype(np.int32)
-    differs = [np.append(~np.uint64(0), word[1:] ^ word[:-1]) for word in words] # bits unlike those of the row before
-    begin = text.first + np.arange(len(text.many)) # of each item in a row of hypothesis, references, hypothesis, …
+    # bits unlike those of the row before
+    differs = [np.append(~np.uint64(0), word[1:] ^ word[:-1]) for word in words]
+    # of each item in a row of hypothesis, references, hypothesis, …
+    begin = text.first + np.arange(len(text.many))
     out = np.zeros((len(text.sizes), order), np.int64)
     fresh = np.zeros(len(which), bool)             # where a run of equal m-grams begins
     for m, (word, shift) in enumerate(places[1:-1]):
         for whole in differs[:word]: fresh = fresh | (whole != 0)
         fresh = fresh | (differs[word] >= np.uint64(1 << shift))
-        lasts = words[word] >> np.uint64(shift) & np.uint64((1 << bits) - 1) != 0 # the text has m symbols from here on
+        # the text has m symbols from here on
+        lasts = words[word] >> np.uint64(shift) & np.uint64((1 << bits) - 1) != 0
         run = np.cumsum(fresh) - 1
         asked = np.zeros(len(run) + 1, bool)       # of each run: the hypothesis has this m-gram
         asked[run[lasts & (which == 0)]] = True
@@ -147,7 +153,7 @@ def _shared_portion(text: Symbols, order: int) -> np.ndarray: # (R, order)
         which, item, fresh = which[kept], item[kept], fresh[kept]
         owner = item[fresh]                        # (runs,)
         width = text.many[owner] + 1
-        start = np.cumsum(width) - width           # (runs,) of each run in `counts`: hypothesis, then each reference
+        start = np.cumsum(width) - width # (runs,) of each run in `counts`: hypothesis, then each reference
         counts = np.bincount(start[np.cumsum(fresh) - 1] + which, minlength=width.sum())
         shared = np.minimum(counts, np.repeat(counts[start], width))
         place = np.repeat(begin[owner] - start, width) + np.arange(len(counts))
@@ -158,22 +164,25 @@ def shared_grams(text: Symbols,
                  order: int,            # longest n-gram
                  portion: int = PORTION,
                 ) -> np.ndarray:        # (R, order) counts
-    "How many n-grams of each length, 1 … order, every reference has in common with its hypothesis, repeated ones as often as in both."
+    "N-grams of each length, 1 … order, that a reference shares with its hypothesis, repeated ones counted."
     return np.concatenate([_shared_portion(part, order) for part in text.portions(portion)])
 
 # %% ../../nbs/metrics/180_sacre.ipynb #3bb386fb
 _TINY = 1e-16
 
-def _gram_counts(text: Symbols, order: int) -> np.ndarray: # (R, order, 3) n-grams of hypothesis, reference, both
+# (R, order, 3) n-grams of hypothesis, reference, both
+def _gram_counts(text: Symbols, order: int) -> np.ndarray:
     n = len(text.many)
     possible = np.maximum(text.sizes[:, None] - np.arange(order), 0) # (N + R, order)
     refs = possible[n:]
     return np.stack([np.where(refs > 0, possible[:n][text.item], 0), refs, shared_grams(text, order)], -1)
 
-def _chrf_of_pairs(counts: np.ndarray, beta: float, eps_smoothing: bool) -> np.ndarray: # (R, orders, 3) -> (R,)
+# (R, orders, 3) -> (R,)
+def _chrf_of_pairs(counts: np.ndarray, beta: float, eps_smoothing: bool) -> np.ndarray:
     "Every operation in sacreBLEU's order: two references that tie there tie here."
     weight, total, precision, recall, used = beta**2, 0.0, 0.0, 0.0, 0
-    def over(part, whole, otherwise): return np.divide(part, whole, out=np.full(len(whole), otherwise), where=whole > 0)
+    def over(part, whole, otherwise):
+        return np.divide(part, whole, out=np.full(len(whole), otherwise), where=whole > 0)
     for h, r, m in np.moveaxis(counts.astype(float), 0, -1): # (R,) each
         p, q = over(m, h, _TINY), over(m, r, _TINY)
         total = total + over((1 + weight)*p*q, weight*p + q, _TINY)
@@ -185,16 +194,19 @@ def _chrf_of_pairs(counts: np.ndarray, beta: float, eps_smoothing: bool) -> np.n
     p, q = precision/np.maximum(used, 1), recall/np.maximum(used, 1)
     return 100*over((1 + weight)*p*q, weight*p + q, 0.0)
 
-def _all_texts(pred, target) -> tuple[list[str], np.ndarray]: # hypotheses and references, references of each item
+# hypotheses and references, references of each item
+def _all_texts(pred, target) -> tuple[list[str], np.ndarray]:
     pred, target = check_sides(pred, target)
     return [*pred, *chain.from_iterable(target)], _sizes(target)
 
-def chrf_rows(pred: Sequence[str],             # (N,) hypotheses
-              target: Sequence[Sequence[str]], # (N,) lists of references, at least one each
-              char_order: int = 6, word_order: int = 0, beta: int = 2, lowercase: bool = False, whitespace: bool = False,
-              eps_smoothing: bool = False,     # sacreBLEU's options; they decide which of several references is the best
-             ) -> np.ndarray:                    # (N, 3·orders) float64: n-grams of hypothesis, reference, both
-    "What chrF needs of each sentence (Popović 2015); raises InputError on missing references and on what is not text."
+def chrf_rows(
+    pred: Sequence[str],             # (N,) hypotheses
+    target: Sequence[Sequence[str]], # (N,) lists of references, at least one each
+    char_order: int = 6, word_order: int = 0, beta: int = 2, lowercase: bool = False,
+    whitespace: bool = False,
+    eps_smoothing: bool = False, # sacreBLEU's options; they decide which of several references is the best
+) -> np.ndarray: # (N, 3·orders) float64: n-grams of hypothesis, reference, both
+    "What chrF needs of each sentence (Popović 2015); raises InputError on missing references and non-text."
     texts, many = _all_texts(pred, target)
     if lowercase: texts = [text.lower() for text in texts]
     characters = character_symbols(texts, many, whitespace)
@@ -210,7 +222,8 @@ def chrf_rows(pred: Sequence[str],             # (N,) hypotheses
 BEAM = 25   # words on either side of the diagonal
 FAR = 2**20 # edits outside of the beam
 
-def _outside_beam(h: np.ndarray, r: np.ndarray, i: int, columns: int) -> np.ndarray: # (P, columns) bool, of row i
+# (P, columns) bool, of row i
+def _outside_beam(h: np.ndarray, r: np.ndarray, i: int, columns: int) -> np.ndarray:
     ratio = np.where(h > 0, r/np.maximum(h, 1), 1.0)
     wide = np.where(BEAM < ratio/2, np.ceil(ratio/2 + BEAM), BEAM)
     diagonal = np.floor(i*ratio)
@@ -218,11 +231,12 @@ def _outside_beam(h: np.ndarray, r: np.ndarray, i: int, columns: int) -> np.ndar
     j = np.arange(columns)
     return (j < (diagonal - wide)[:, None]) | (j >= end[:, None])
 
-def _distances(hyp: np.ndarray,                 # (P, H) words, and nothing that the other side has beyond the end
-               ref: np.ndarray,                 # (P, R)
-               h: np.ndarray, r: np.ndarray,    # (P,) words
-               last: np.ndarray | None = None,  # (H + 1, P, R + 1) takes the last edit: 0 none or exchanged, 1 dropped, 2 added
-              ) -> np.ndarray:                  # (P,) edits without shifts
+def _distances(
+    hyp: np.ndarray,              # (P, H) words, and nothing that the other side has beyond the end
+    ref: np.ndarray,              # (P, R)
+    h: np.ndarray, r: np.ndarray, # (P,) words
+    last: np.ndarray | None = None, # (H + 1, P, R + 1) last edits: 0 none, exchanged; 1 dropped; 2 added
+) -> np.ndarray: # (P,) edits without shifts
     place = np.arange(ref.shape[1] + 1, dtype=np.int32)
     row = np.tile(place, (len(h), 1))
     found = np.where(h == 0, r, 0)
@@ -235,14 +249,17 @@ def _distances(hyp: np.ndarray,                 # (P, H) words, and nothing that
         if outside is not None: row[outside] = FAR
         row = np.minimum.accumulate(row - place, axis=1) + place
         if outside is not None: row[outside] = FAR
-        if last is not None: last[i, :, 1:] = np.where(row[:, 1:] == exchange, 0, np.where(row[:, 1:] == drop[:, 1:], 1, 2))
+        if last is not None:
+            last[i, :, 1:] = np.where(row[:, 1:] == exchange, 0, np.where(row[:, 1:] == drop[:, 1:], 1, 2))
         ended = np.flatnonzero(h == i)
         found[ended] = row[ended, r[ended]]
     return found
 
 # %% ../../nbs/metrics/180_sacre.ipynb #38dac78c
-def _alignment(hyp: np.ndarray, ref: np.ndarray, h: np.ndarray, r: np.ndarray,
-              ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: # (P,) edits; (P, R) place of each reference word
+# (P,) edits; (P, R) place of each reference word
+def _alignment(
+    hyp: np.ndarray, ref: np.ndarray, h: np.ndarray, r: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     "Edits, the hypothesis's place of each word of the reference, and which words of either side are wrong."
     last = np.zeros((hyp.shape[1] + 1, len(h), ref.shape[1] + 1), np.int8)
     last[0, :, 1:] = 2
@@ -272,7 +289,8 @@ LONGEST_SHIFT, FARTHEST_SHIFT = 10, 50 # words of a phrase; words between its pl
 def _sums(wrong: np.ndarray) -> np.ndarray: # (P, n + 1) wrong words before each place
     return np.concatenate([np.zeros((len(wrong), 1), int), np.cumsum(wrong, 1)], 1)
 
-def _possible_shifts(hyp, ref, h, r, place, wrong_hyp, wrong_ref) -> np.ndarray: # (4, C) pair, words, from, to
+# (4, C) pair, words, from, to
+def _possible_shifts(hyp, ref, h, r, place, wrong_hyp, wrong_ref) -> np.ndarray:
     "Every shift that TER tries, in no order, repeated where two phrases of the reference suggest it."
     before_hyp, before_ref = _sums(wrong_hyp), _sums(wrong_ref)
     p, i, j = np.nonzero(hyp[:, :, None] == ref[:, None])
@@ -296,9 +314,11 @@ def _possible_shifts(hyp, ref, h, r, place, wrong_hyp, wrong_ref) -> np.ndarray:
         p, i, j = p[longer], i[longer], j[longer]
     return np.concatenate(out, 1)
 
-def _shifted(hyp: np.ndarray, h: np.ndarray, shifts: np.ndarray) -> np.ndarray: # (P, H), (P,), (4, C) -> (C, H)
+# (P, H), (P,), (4, C) -> (C, H)
+def _shifted(hyp: np.ndarray, h: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     pair, size, start, to = shifts[:, :, None]
-    to = np.minimum(np.where(to > start + size, to - size, to), h[pair] - size) # its place among the words that stay
+    # its place among the words that stay
+    to = np.minimum(np.where(to > start + size, to - size, to), h[pair] - size)
     q = np.arange(hyp.shape[1])
     stays = np.where(q < to, q, q - size)
     source = np.where((q >= to) & (q < to + size), start + q - to, stays + size*(stays >= start))
@@ -315,14 +335,16 @@ def _padded(text: Symbols, which: np.ndarray, fill: int) -> np.ndarray: # (P, lo
     out[q < size] = text.ids[(start + q)[q < size]]
     return out
 
-def _alike(h: np.ndarray, r: np.ndarray, cells: int) -> Iterator[np.ndarray]: # places of pairs of like lengths, longest first
+# places of pairs of like lengths, longest first
+def _alike(h: np.ndarray, r: np.ndarray, cells: int) -> Iterator[np.ndarray]:
     order, a = np.lexsort([-r, -h]), 0
     while a < len(order):
         b = a + max(1, int(cells//((h[order[a]] + 1)*(r.max() + 1))))
         yield order[a:b]
         a = b
 
-def _best_shifts(hyp, ref, h, r, edits, shifts) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # pairs, edits left, words
+# pairs, edits left, words
+def _best_shifts(hyp, ref, h, r, edits, shifts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "The shift of each pair that leaves the fewest edits, if it leaves fewer."
     pair, size, start, to = shifts
     key = np.unique(((pair*16 + size)*FAR + start)*FAR + to) # each once, by pair
@@ -336,13 +358,15 @@ def _best_shifts(hyp, ref, h, r, edits, shifts) -> tuple[np.ndarray, np.ndarray,
     pair, size, start, to = shifts
     worth = ((FAR + edits[pair] - left)*16 + size << 38) - (start*2**19 + to)
     first = np.flatnonzero(np.diff(pair, prepend=-1))
-    best = np.flatnonzero(worth == np.repeat(np.maximum.reduceat(worth, first), np.diff(np.append(first, len(pair)))))
+    runs = np.diff(np.append(first, len(pair)))
+    best = np.flatnonzero(worth == np.repeat(np.maximum.reduceat(worth, first), runs))
     best = best[left[best] < edits[pair[best]]]
     return pair[best], left[best], words[best]
 
 # %% ../../nbs/metrics/180_sacre.ipynb #39978f64
-def _search(text: Symbols, pairs: np.ndarray, least: np.ndarray, best: np.ndarray) -> None: # best, (N,), is brought down
-    "Shifts of these pairs (references) until nothing gets better, or no better than another reference of the item."
+# best, (N,), is brought down
+def _search(text: Symbols, pairs: np.ndarray, least: np.ndarray, best: np.ndarray) -> None:
+    "Shifts of these pairs until nothing gets better, or no better than another reference of the item."
     n, item = len(text.many), text.item
     hyp, ref = _padded(text, item[pairs], -1), _padded(text, n + pairs, -2)
     h, r, moves, tried = text.sizes[item[pairs]], text.sizes[n + pairs], 0, np.zeros(len(pairs), int)
@@ -373,11 +397,14 @@ def least_edits(text: Symbols) -> np.ndarray: # (N,)
     for some in _alike(h[open_], r[open_], TABLE_CELLS//4): _search(text, open_[some], least, best)
     return best
 
-def ter_rows(pred: Sequence[str],              # (N,) hypotheses
-             target: Sequence[Sequence[str]],  # (N,) lists of references, at least one each
-             normalized: bool = False, no_punct: bool = False, asian_support: bool = False, case_sensitive: bool = False, # sacreBLEU's
-            ) -> np.ndarray:                     # (N, 2) float64: edits to the closest reference, mean length of the references
-    "What TER needs of each sentence (Snover et al. 2006); raises InputError on missing references and on what is not text."
+def ter_rows(
+    pred: Sequence[str],             # (N,) hypotheses
+    target: Sequence[Sequence[str]], # (N,) lists of references, at least one each
+    # sacreBLEU's
+    normalized: bool = False, no_punct: bool = False, asian_support: bool = False,
+    case_sensitive: bool = False,
+) -> np.ndarray: # (N, 2) float64: edits to the closest reference, mean length of the references
+    "What TER needs of each sentence (Snover et al. 2006); raises InputError on missing references."
     from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
     texts, many = _all_texts(pred, target)
     tokenize = TercomTokenizer(normalized, no_punct, asian_support, case_sensitive)
@@ -389,7 +416,9 @@ def ter_rows(pred: Sequence[str],              # (N,) hypotheses
 # %% ../../nbs/metrics/180_sacre.ipynb #7d0f5df0
 _TINY = 1e-16
 
-def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", otherwise: float) -> "np.ndarray | Tensor":
+def _ratio(
+    part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", otherwise: float
+) -> "np.ndarray | Tensor":
     "part / whole, and a constant where whole is 0."
     lib = array_library(whole)
     return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), otherwise)
@@ -406,8 +435,9 @@ def chrf_score(rows: "np.ndarray | Tensor",  # (R, 3·orders) rows, or sums of r
     p, q = [_ratio((x * used).sum(-1), used.sum(-1), 0.0) for x in (p, q)]
     return 100 * _ratio((1 + weight) * p * q, weight*p + q, 0.0)
 
-def ter_score(rows: "np.ndarray | Tensor", # (R, 2) rows, or sums of rows
-             ) -> "np.ndarray | Tensor":   # (R,), 0 for equal texts; above 100 where the edits outnumber the reference's words
+def ter_score(
+    rows: "np.ndarray | Tensor", # (R, 2) rows, or sums of rows
+) -> "np.ndarray | Tensor": # (R,), 0 for equal texts; above 100 with more edits than words in the reference
     "TER in percent from edits and reference lengths (Snover et al. 2006)."
     lib, edits, length = array_library(rows), rows[..., 0], rows[..., 1]
     return 100 * lib.where(length > 0, _ratio(edits, length, 0.0), lib.where(edits > 0, 1.0, 0.0))
@@ -417,8 +447,9 @@ def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:
     "What a metric consists of: counting, and one function of sums."
     said = {k: "yes" if v is True else "no" if v is False else v for k, v in options.items()}
     signature = Signature.of(metric=name, **said, sacrebleu=sacrebleu.__version__)
-    return dict(phi=lambda pred, target, source=None: count(pred, target, **options), compare=lambda rows: rows, pool=score,
-                per_item=score, phi_key=str(signature), signature=signature)
+    return dict(phi=lambda pred, target, source=None: count(pred, target, **options),
+                compare=lambda rows: rows, pool=score, per_item=score, phi_key=str(signature),
+                signature=signature)
 
 def _chrf(name: str, **options) -> dict:
     score = {k: options[k] for k in ("beta", "eps_smoothing")}
@@ -428,19 +459,23 @@ _CARD = dict(inputs="texts", target="references", weights="none")
 
 def _register_chrf(name: str, words: int, measures: str, cite: str) -> None: # words: default of word_order
     @metric_factory(name, "paired", True, measures=measures, range="[0, 100]", cite=cite, **_CARD)
-    def build(char_order: Annotated[int, Between(1, 32)] = 6, word_order: Annotated[int, Between(0, 32)] = words,
-              beta: Annotated[int, Between(1, 1000)] = 2, lowercase: bool = False, whitespace: bool = False,
-              eps_smoothing: bool = False, device: str = "cpu") -> dict:
+    def build(char_order: Annotated[int, Between(1, 32)] = 6,
+              word_order: Annotated[int, Between(0, 32)] = words,
+              beta: Annotated[int, Between(1, 1000)] = 2, lowercase: bool = False,
+              whitespace: bool = False, eps_smoothing: bool = False, device: str = "cpu") -> dict:
         "chrF or chrF++ with sacreBLEU's options and defaults."
-        return _chrf(name, char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace,
-                     eps_smoothing=eps_smoothing)
+        return _chrf(name, char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase,
+                     whitespace=whitespace, eps_smoothing=eps_smoothing)
 
 _register_chrf("chrf", 0, "character n-grams in common with the best reference", "Popović 2015")
-_register_chrf("chrf++", 2, "character n-grams, words and word pairs in common with the best reference", "Popović 2017")
+_register_chrf("chrf++", 2, "character n-grams, words and word pairs in common with the best reference",
+               "Popović 2017")
 
-@metric_factory("ter", "paired", False, measures="edits, shifts of phrases among them, per reference word", range="[0, ∞) percent, 0 for equal texts",
-                cite="Snover et al. 2006", **_CARD)
-def ter(normalized: bool = False, no_punct: bool = False, asian_support: bool = False, case_sensitive: bool = False, device: str = "cpu") -> dict:
+@metric_factory("ter", "paired", False, measures="edits, shifts of phrases among them, per reference word",
+                range="[0, ∞) percent, 0 for equal texts", cite="Snover et al. 2006", **_CARD)
+def ter(normalized: bool = False, no_punct: bool = False, asian_support: bool = False,
+        case_sensitive: bool = False, device: str = "cpu") -> dict:
     "TER with sacreBLEU's options and defaults."
-    options = dict(normalized=normalized, no_punct=no_punct, asian_support=asian_support, case_sensitive=case_sensitive)
+    options = dict(normalized=normalized, no_punct=no_punct, asian_support=asian_support,
+                   case_sensitive=case_sensitive)
     return _parts("ter", ter_rows, ter_score, options)
