@@ -89,7 +89,8 @@ def unit_inversions(codes: np.ndarray, # (M, n) integers from 0
 
 
 # %% ../../nbs/people/000_kendall.ipynb #e113e791
-def _sum_of_squares(sorted_: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # (M, n) -> (M,) of the runs of equal numbers, and how many runs
+# (M, n) -> (M,) of the runs of equal numbers, and how many runs
+def _sum_of_squares(sorted_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     begins = np.ones(sorted_.shape, bool)
     begins[:, 1:] = sorted_[:, 1:] != sorted_[:, :-1]
     at = np.flatnonzero(begins)
@@ -114,9 +115,11 @@ def _unit_counts(x: np.ndarray,  # (n,) codes of people
     balance = strict - 2*unit_inversions(both & (1 << bits) - 1)
     ordered = np.full(len(Y), (n**2 - human)/2)
     every = np.full(len(Y), (n**2 - n)/2)
-    return PairCounts(balance, strict, ordered, (n**2 - metric)/2, every, np.full(len(Y), float(n)), np.minimum(kinds, k))
+    return PairCounts(balance, strict, ordered, (n**2 - metric)/2, every, np.full(len(Y), float(n)),
+                      np.minimum(kinds, k))
 
-def _few_replicates(x: np.ndarray, Y: np.ndarray, times: np.ndarray) -> PairCounts: # (n,), (M, n), (R, n) integers -> of (M, R)
+# (n,), (M, n), (R, n) integers -> of (M, R)
+def _few_replicates(x: np.ndarray, Y: np.ndarray, times: np.ndarray) -> PairCounts:
     out = np.zeros((7, len(Y), len(times)))
     for r, drawn in enumerate(np.repeat(np.arange(len(x)), t) for t in times):
         step = max(1, SORTED//max(len(drawn), 1))
@@ -133,19 +136,24 @@ def pair_counts(x: np.ndarray,                   # (n,) people
                 weights: np.ndarray | None = None, # (n,) multiplicities
                ) -> PairCounts:                       # of numbers
     "The pairs of one sample, in O(n log n)."
-    if weights is None: return PairCounts(*(value[0] for value in vars(_unit_counts(dense_codes(x), np.asarray(y)[None])).values()))
+    if weights is None:
+        counts = _unit_counts(dense_codes(x), np.asarray(y)[None])
+        return PairCounts(*(value[0] for value in vars(counts).values()))
     x, y = dense_codes(x), dense_codes(y)
     w = np.ones(len(x)) if weights is None else np.asarray(weights, float)
     order, cell = np.lexsort((x, y)), dense_codes(y*(x.max() + 1) + x)
     X, Y, Z = (np.bincount(codes, w) for codes in (x, y, cell))
     return _pairs(w.sum(), X, Y, Z, w @ w, lambda strict: strict - 2*inversions(x[order], w[order]))
 
-def _square(a: np.ndarray) -> np.ndarray: return np.einsum("i...,i...->...", a, a, dtype=float) # summed over the first axis
+def _square(a: np.ndarray) -> np.ndarray: # summed over the first axis
+    return np.einsum("i...,i...->...", a, a, dtype=float)
 
-def _pairs(n, X, Y, Z, squares, balance) -> PairCounts: # from the weights of people's values, the metric's, of both, and the squared ones of rows
+# from the weights of people's values, the metric's, of both, and the squared ones of rows
+def _pairs(n, X, Y, Z, squares, balance) -> PairCounts:
     all_, x, y = n**2, _square(X), _square(Y)
     strict = (all_ - x - y + _square(Z))/2
-    return PairCounts(balance(strict), strict, (all_ - x)/2, (all_ - y)/2, (all_ - squares)/2, n, np.minimum((X > 0).sum(0), (Y > 0).sum(0)))
+    return PairCounts(balance(strict), strict, (all_ - x)/2, (all_ - y)/2, (all_ - squares)/2, n,
+                      np.minimum((X > 0).sum(0), (Y > 0).sum(0)))
 
 # %% ../../nbs/people/000_kendall.ipynb #4af86931
 def _cut(codes: np.ndarray, # (G,) sorted
@@ -154,10 +162,11 @@ def _cut(codes: np.ndarray, # (G,) sorted
     _, start, count = np.unique(codes, return_index=True, return_counts=True)
     return dense_codes(2*(start//size) + (count > size))[codes]
 
-def _dense_blocks(block: np.ndarray, # (G,) of each cell
-                  x: np.ndarray, y: np.ndarray, # (G,) codes
-                  apart: np.ndarray | None = None, # (G,) count only pairs that differ here
-                 ) -> list[tuple[np.ndarray | slice, np.ndarray]]: # cells and their matrix; blocks without a pair are left out
+def _dense_blocks(
+    block: np.ndarray,               # (G,) of each cell
+    x: np.ndarray, y: np.ndarray,    # (G,) codes
+    apart: np.ndarray | None = None, # (G,) count only pairs that differ here
+) -> list[tuple[np.ndarray | slice, np.ndarray]]: # cells and their matrix; blocks without a pair are left out
     order, out = np.argsort(block, kind="stable"), []
     for cells in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
         if np.ptp(x[cells]) == 0 or np.ptp(y[cells]) == 0: continue
@@ -169,15 +178,18 @@ def _dense_blocks(block: np.ndarray, # (G,) of each cell
     return out
 
 @cache
-def _upper(size: int, kind: type) -> np.ndarray: return np.triu(np.ones((size, size), kind)) # ones on and above the diagonal
+def _upper(size: int, kind: type) -> np.ndarray: # ones on and above the diagonal
+    return np.triu(np.ones((size, size), kind))
 
-def _tally(codes: np.ndarray, rows: np.ndarray, width: int, columns: int, kind=float) -> csr_matrix: # (width, columns): sums weights by code
+# (width, columns): sums weights by code
+def _tally(codes: np.ndarray, rows: np.ndarray, width: int, columns: int, kind=float) -> csr_matrix:
     return csr_matrix((np.ones(len(codes), kind), (codes, rows)), shape=(width, columns))
 
 # %% ../../nbs/people/000_kendall.ipynb #29c2fbbf
 EXACT = 2**24 # integers below are exact in single precision
 
-def _inner(a: np.ndarray, b: np.ndarray, bound: float) -> np.ndarray: # (n, R), (n, R) -> (R,), in double precision if it may pass EXACT
+# (n, R), (n, R) -> (R,), in double precision if it may pass EXACT
+def _inner(a: np.ndarray, b: np.ndarray, bound: float) -> np.ndarray:
     return np.einsum("ir,ir->r", a, b, dtype=a.dtype if bound < EXACT else float)
 
 class _Replicates:
@@ -214,11 +226,13 @@ class _Counter:
             half, A = len(A)//2, A.astype(kind)*_upper(len(A), kind)
             self.dense.append((where, A[:half].copy(), A[half:, half:].copy(), held[where].sum()))
         every = np.arange(len(cells))
-        one_to_one = len(cells) == len(rows) == columns # each row is a cell of its own, and so are its weights
+        # each row is a cell of its own, and so are its weights
+        one_to_one = len(cells) == len(rows) == columns
         self.take = rows[np.argsort(cell)] if one_to_one else None
         self.cells = None if one_to_one else _tally(cell, rows, len(cells), columns, kind)
         self.totals = _tally(of_y*self.table[1] + of_x, every, self.table[0]*self.table[1], len(cells), kind)
-        self.values = None if len(cells) == y.max() + 1 else _tally(cy, every, int(y.max()) + 1, len(cells), kind)
+        self.values = (None if len(cells) == y.max() + 1
+                       else _tally(cy, every, int(y.max()) + 1, len(cells), kind))
         self.held = held.max()
 
     def __call__(self, drawn: _Replicates) -> PairCounts: # of (R,)
@@ -238,17 +252,20 @@ class _Counter:
         metric = both if self.values is None else _inner(Y, Y, most**2)
         strict = (n**2 - drawn.human - metric + both)/2
         kinds = np.minimum(drawn.kinds, (Y > 0).sum(0))
-        return PairCounts(total, strict, (n**2 - drawn.human)/2, (n**2 - metric)/2, (n**2 - drawn.squares)/2, n, kinds)
+        return PairCounts(total, strict, (n**2 - drawn.human)/2, (n**2 - metric)/2, (n**2 - drawn.squares)/2,
+                          n, kinds)
 
 # %% ../../nbs/people/000_kendall.ipynb #77294a39
 PART = 2**25 # weights laid out at once for all metrics, 128 MB in single precision
 WIDE = 2**24 # weights that go through the blocks together
 FEW = 4      # replicates that are counted by sorting
 
-def check_weights(W: np.ndarray, n: int, rows: np.ndarray | None = None) -> None: # (R, C), rows, (n,) column of each row
+# (R, C), rows, (n,) column of each row
+def check_weights(W: np.ndarray, n: int, rows: np.ndarray | None = None) -> None:
     "Raises InputError where the weights do not belong to the rows."
     if W.ndim != 2 or (W.shape[1] != n if rows is None else len(rows) != n or np.max(rows) >= W.shape[1]):
-        raise InputError(f"weights of shape {W.shape} do not fit {n} rows; give (replicates, rows), or `rows` with each row's column")
+        raise InputError(f"weights of shape {W.shape} do not fit {n} rows; give (replicates, rows), "
+                         "or `rows` with each row's column")
 
 def weight_parts(W: np.ndarray,          # (R, C) multiplicities
                  n: int,                 # rows
@@ -257,22 +274,26 @@ def weight_parts(W: np.ndarray,          # (R, C) multiplicities
                 ) -> Iterator[tuple[slice, np.ndarray]]: # replicates, (C, part) weights
     "The weights in parts that fit into memory; raises InputError where they do not belong to the rows."
     check_weights(W, n, rows)
-    edges = np.linspace(0, len(W), -(-len(W)*max(W.shape[1], n)*np.dtype(kind).itemsize//(4*PART)) + 1).astype(int)
+    parts = -(-len(W)*max(W.shape[1], n)*np.dtype(kind).itemsize//(4*PART))
+    edges = np.linspace(0, len(W), parts + 1).astype(int)
     for part in map(slice, edges[:-1], edges[1:]):
         yield part, np.ascontiguousarray(W[part].T, dtype=kind)
 
-def pair_counts_many(x: np.ndarray,   # (n,) people
-                     Y: np.ndarray,   # (M, n) metrics
-                     W: np.ndarray,   # (R, C) multiplicities, shared by all metrics
-                     rows: np.ndarray | None = None, # (n,) column of W that each row follows; None: row i column i
-                    ) -> PairCounts:       # of (M, R)
-    "The pairs of every metric in every replicate, exactly; raises InputError where weights and rows do not fit."
+def pair_counts_many(
+    x: np.ndarray,                  # (n,) people
+    Y: np.ndarray,                  # (M, n) metrics
+    W: np.ndarray,                  # (R, C) multiplicities, shared by all metrics
+    rows: np.ndarray | None = None, # (n,) column of W that each row follows; None: row i column i
+) -> PairCounts: # of (M, R)
+    "Pairs of every metric in every replicate, exactly; raises InputError if weights and rows do not fit."
     check_weights(np.asarray(W), len(x), rows)
     x, own, W = dense_codes(x), np.arange(len(x)) if rows is None else np.asarray(rows), np.asarray(W)
     if len(W) <= FEW and (W == np.rint(W)).all() and (W[:, own].sum(1) <= 4*len(x)).all():
         return _few_replicates(x, np.asarray(Y), W[:, own].astype(int))
     out, codes = np.empty((7, len(Y), len(W))), [dense_codes(y) for y in Y]
-    kind = np.float32 if W.dtype.kind in "iu" and (W @ np.bincount(own, minlength=W.shape[1])).max(initial=0) < EXACT else float
+    whole = W.dtype.kind in "iu"
+    small = whole and (W @ np.bincount(own, minlength=W.shape[1])).max(initial=0) < EXACT
+    kind = np.float32 if small else float
     for part, V in weight_parts(W, len(x), rows, kind):
         size = np.bincount(own, minlength=len(V)).astype(float)
         people = _tally(x, own, int(x.max()) + 1, len(V), kind)
@@ -287,15 +308,18 @@ def pair_counts_many(x: np.ndarray,   # (n,) people
     return PairCounts(*out)
 
 # %% ../../nbs/people/000_kendall.ipynb #89b0c8ee
-def _below(V: np.ndarray) -> np.ndarray: return np.concatenate([np.zeros((1, V.shape[1])), np.cumsum(V, 0)]) # (a + 1, R) weight of the first rows
+def _below(V: np.ndarray) -> np.ndarray: # (a + 1, R) weight of the first rows
+    return np.concatenate([np.zeros((1, V.shape[1])), np.cumsum(V, 0)])
 
-def _ahead(y: np.ndarray, below: np.ndarray,     # (a,) sorted, (a + 1, R)
-           other: np.ndarray, w: np.ndarray,     # (b,), (b, R)
-           eps: float) -> tuple[np.ndarray, np.ndarray]: # (R,), (R,) pairs in which `other` is ahead; ahead or tied
+def _ahead(y: np.ndarray, below: np.ndarray, # (a,) sorted, (a + 1, R)
+           other: np.ndarray, w: np.ndarray, # (b,), (b, R)
+           eps: float
+          ) -> tuple[np.ndarray, np.ndarray]: # (R,), (R,) pairs in which `other` is ahead; ahead or tied
     low, high = np.searchsorted(y, other - eps, "left"), np.searchsorted(y, other + eps, "right")
     return np.einsum("ir,ir->r", w, below[low]), np.einsum("ir,ir->r", w, below[high])
 
-def _margins_by_class(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float) -> np.ndarray: # (4, R)
+# (4, R)
+def _margins_by_class(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float) -> np.ndarray:
     out, order = np.zeros((4, V.shape[1])), np.argsort(y, kind="stable")
     x, y, V = x[order], y[order], V[order]
     classes = [(u, y[x == u], V[x == u], _below(V[x == u])) for u in np.unique(x)]
@@ -307,22 +331,25 @@ def _margins_by_class(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, g
     out[3] = np.einsum("ir,ir->r", V, _below(V)[np.searchsorted(y, y - eps, "left")])
     return out
 
-def _margins_of_all(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float, size: int = 256) -> np.ndarray: # (4, R)
+# (4, R)
+def _margins_of_all(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float,
+                    size: int = 256) -> np.ndarray:
     out = np.zeros((4, V.shape[1]))
     for start in range(0, len(x), size):
         some = slice(start, start + size)
         dx, dy = np.subtract.outer(x[some], x), np.subtract.outer(y[some], y)
         sx, sy = np.sign(dx)*(np.abs(dx) >= gap), np.sign(dy)*(np.abs(dy) > eps)
-        for i, A in enumerate((sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))): out[i] += np.einsum("ir,ir->r", V[some], A @ V)/2
+        for i, A in enumerate((sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))):
+            out[i] += np.einsum("ir,ir->r", V[some], A @ V)/2
     return out
 
 # %% ../../nbs/people/000_kendall.ipynb #c77b1508
-def margin_counts(x: np.ndarray, y: np.ndarray,      # (n,) people, metric
-                  W: np.ndarray | None = None,       # (R, C) multiplicities; None: one sample as it is
-                  rows: np.ndarray | None = None,    # (n,) column of W that each row follows
-                  eps: float = 0.0,                  # the metric ties pairs up to here
-                  gap: float = 0.0,                  # people order pairs from here on
-                 ) -> PairCounts:                         # of (R,); strict and balance of pairs with both margins
+def margin_counts(x: np.ndarray, y: np.ndarray,   # (n,) people, metric
+                  W: np.ndarray | None = None,    # (R, C) multiplicities; None: one sample as it is
+                  rows: np.ndarray | None = None, # (n,) column of W that each row follows
+                  eps: float = 0.0,               # the metric ties pairs up to here
+                  gap: float = 0.0                # people order pairs from here on
+                 ) -> PairCounts: # of (R,); strict and balance of pairs with both margins
     "The pairs when small differences do not count."
     W = np.ones((1, len(x))) if W is None else W
     check_weights(W, len(x), rows)
@@ -333,12 +360,14 @@ def margin_counts(x: np.ndarray, y: np.ndarray,      # (n,) people, metric
             v = V[:, start:start + 64][own]
             n = v.sum(0)
             found = count(x, y, v, eps, gap)
-            out[:, part][:, start:start + 64] = [*found, (n**2 - _square(v))/2, n, np.full(len(n), min(len(np.unique(x)), len(np.unique(y))))]
+            kinds = min(len(np.unique(x)), len(np.unique(y)))
+            out[:, part][:, start:start + 64] = [*found, (n**2 - _square(v))/2, n, np.full(len(n), kinds)]
     return PairCounts(*out)
 
 # %% ../../nbs/people/000_kendall.ipynb #50276ce9
-def group_batches(groups: np.ndarray,           # (n,) labels
-           ) -> Iterator[tuple[np.ndarray, np.ndarray]]: # (G,) places of the groups in the order of their labels, (G, size) their rows
+def group_batches(
+    groups: np.ndarray, # (n,) labels
+) -> Iterator[tuple[np.ndarray, np.ndarray]]: # (G,) places of groups among the labels, (G, size) their rows
     "The rows of all groups, stacked by the size of the groups."
     _, inverse, count = np.unique(groups, return_inverse=True, return_counts=True)
     order, start = np.argsort(inverse, kind="stable"), np.cumsum(count) - count
@@ -350,24 +379,29 @@ def batch_weights(W: np.ndarray | None, members: np.ndarray) -> np.ndarray: # (G
     "The weights of stacked rows; ones where there are none."
     return np.ones((*members.shape, 1)) if W is None else np.moveaxis(W[:, members], 0, -1).astype(float)
 
-def pair_signs(values: np.ndarray, least: float = 0.0, above: float = 0.0) -> np.ndarray: # (G, size) -> (G, size, size)
+# (G, size) -> (G, size, size)
+def pair_signs(values: np.ndarray, least: float = 0.0, above: float = 0.0) -> np.ndarray:
     "Who is ahead of whom in each group: 1, 0 or −1; differences below `least` or not above `above` are ties."
     d = values[..., :, None] - values[..., None, :]
     return np.sign(d)*(np.abs(d) >= least)*(np.abs(d) > above)
 
-def grouped_counts(x: np.ndarray, y: np.ndarray,      # (n,) people, metric
-                   groups: np.ndarray,                # (n,) labels; pairs are formed within a group
-                   W: np.ndarray | None = None,       # (R, n) multiplicities
-                   eps: float | np.ndarray = 0.0,     # the metric's margin, one or one per group
-                   gap: float = 0.0,                  # people's margin
-                  ) -> PairCounts:                         # of (G, R); one replicate where there are no weights
+def grouped_counts(x: np.ndarray, y: np.ndarray,  # (n,) people, metric
+                   groups: np.ndarray,            # (n,) labels; pairs are formed within a group
+                   W: np.ndarray | None = None,   # (R, n) multiplicities
+                   eps: float | np.ndarray = 0.0, # the metric's margin, one or one per group
+                   gap: float = 0.0               # people's margin
+                  ) -> PairCounts: # of (G, R); one replicate where there are no weights
     "The pairs within each group, groups in the order of their labels."
     count = len(np.unique(groups))
     out, eps = np.zeros((7, count, 1 if W is None else len(W))), np.broadcast_to(eps, count)
     for which, members in group_batches(groups):
-        sx, sy, w = pair_signs(x[members], least=gap), pair_signs(y[members], above=eps[which][:, None, None]), batch_weights(W, members)
+        sx = pair_signs(x[members], least=gap)
+        sy = pair_signs(y[members], above=eps[which][:, None, None])
+        w = batch_weights(W, members)
         weigh = lambda A: np.einsum("gir,gir->gr", A @ w, w)/2
-        distinct = [((w > 0)/np.maximum((v[:, :, None] == v[:, None]) @ (w > 0).astype(float), 1)).sum(1) for v in (x[members], y[members])]
+        there = w > 0
+        distinct = [(there/np.maximum((v[:, :, None] == v[:, None]) @ there.astype(float), 1)).sum(1)
+                    for v in (x[members], y[members])]
         n = w.sum(1)
         counts = [weigh(A) for A in (sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))]
         out[:, which] = [*counts, (n**2 - (w**2).sum(1))/2, n, np.rint(np.minimum(*distinct))]
