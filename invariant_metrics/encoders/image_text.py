@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from ..core import InputError, few, progress, unknown
 from ..data.items import PIXELS
 from .base import Preprocess, check_rgb, get_encoder
-from .lclip import OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer, open_clip_mark
+from .lclip import (OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer,
+                                              open_clip_mark)
 from .lclip import open_clip_tokenizer
 from .text import fingerprint
 from .weights import Place, resolve
@@ -40,10 +41,12 @@ class TextTokens:
         return [len(row) for row in self.ids(list(texts))]
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]: # at most `limit` each
-        "Token numbers, cut before the end token where there are too many; raises InputError on texts with an end token inside."
+        "Token numbers, the end token always kept; raises InputError on texts with an end token inside."
         rows = self.ids(list(texts))
         early = [text for text, row in zip(texts, rows) if row[-1] in row[:-1]]
-        if early: raise InputError(f"{len(early)} texts contain the model's end token as a word: {few([repr(t[:60]) for t in early], 3)}; remove it")
+        if early:
+            raise InputError(f"{len(early)} texts contain the model's end token as a word: "
+                             f"{few([repr(t[:60]) for t in early], 3)}; remove it")
         return [row if len(row) <= self.limit else row[:self.limit - 1] + row[-1:] for row in rows]
 
 # %% ../../nbs/encoders/090_image_text.ipynb #048db3cb
@@ -55,7 +58,7 @@ def split_text(text: str,
                fits: Callable[[str], bool], # whether a piece is short enough
                level: int = 0,              # 0 sentences, 1 words, 2 letters
               ) -> list[str]:
-    "The fewest runs of whole sentences (words, letters) that fit, in order; raises InputError where not even a letter fits."
+    "The fewest runs of whole sentences (words, letters) that fit; raises InputError if no letter fits."
     if fits(text): return [text]
     if level == len(_CUTS): raise InputError(f"no part of {text!r} fits into the text encoder")
     out, held = [], ""
@@ -67,12 +70,13 @@ def split_text(text: str,
         out += whole
     return [*out, held] if held else out
 
-def fitted(texts: Sequence[str],
-           tokens: TextTokens,
-           prefix: str = "",      # written before every text, and every piece of one
-           long: str = "refuse",  # or "cut", "split"
-           remedy: str = "choose long='split' or long='cut' (--option long=split, --option long=cut)",
-          ) -> tuple[list[list[str]], int]: # pieces of each text, prefix included; and how many texts were too long
+def fitted(
+    texts: Sequence[str],
+    tokens: TextTokens,
+    prefix: str = "",     # written before every text, and every piece of one
+    long: str = "refuse", # or "cut", "split"
+    remedy: str = "choose long='split' or long='cut' (--option long=split, --option long=cut)",
+) -> tuple[list[list[str]], int]: # pieces of each text, prefix included; and how many texts were too long
     "What will be encoded; raises InputError on long texts where they are refused."
     if long not in LONG: raise unknown("way with long texts", long, LONG)
     counts = tokens.count([prefix + t for t in texts])
@@ -94,8 +98,10 @@ class PillowCrop(Preprocess):
         side = (n, int(n*w/h)) if h <= w else (int(n*h/w), n)
         top, left = (round((s - n)/2) for s in side)
         pictures = (255*rgb).round().clamp(0, 255).to(torch.uint8).movedim(1, -1).cpu().numpy()
-        small = [Image.fromarray(p).resize(side[::-1], Image.Resampling.BICUBIC).crop((left, top, left + n, top + n)) for p in pictures]
-        return torch.stack([torch.frombuffer(bytearray(p.tobytes()), dtype=torch.uint8).view(n, n, 3) for p in small]).movedim(-1, 1).to(rgb)/255
+        resized = [Image.fromarray(p).resize(side[::-1], Image.Resampling.BICUBIC) for p in pictures]
+        small = [p.crop((left, top, left + n, top + n)).tobytes() for p in resized]
+        rows = [torch.frombuffer(bytearray(p), dtype=torch.uint8).view(n, n, 3) for p in small]
+        return torch.stack(rows).movedim(-1, 1).to(rgb)/255
 
     def __str__(self) -> str: return super().__str__() + "-8bit-pillow"
 
@@ -103,7 +109,8 @@ class PillowCrop(Preprocess):
 def _unit(x: Tensor) -> Tensor: return x/x.norm(dim=-1, keepdim=True).clamp(min=1e-30)
 
 def _digest(x: Tensor) -> str:
-    return hashlib.sha256(f"{x.dtype}{tuple(x.shape)}".encode() + x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    numbers = x.detach().cpu().contiguous().numpy().tobytes()
+    return hashlib.sha256(f"{x.dtype}{tuple(x.shape)}".encode() + numbers).hexdigest()
 
 # %% ../../nbs/encoders/090_image_text.ipynb #d4e4c029
 @dataclass(eq=False)
@@ -119,10 +126,12 @@ class ImageText:
     batch: int = 32                               # pictures, and texts, that go through at once
     held: dict = field(default_factory=dict, repr=False)
 
-    def _keep(self, keys: list, vectors: Tensor) -> None: self.held.update(zip(keys, _unit(vectors.double()).cpu()))
+    def _keep(self, keys: list, vectors: Tensor) -> None:
+        self.held.update(zip(keys, _unit(vectors.double()).cpu()))
 
     @torch.no_grad()
-    def images(self, pictures: Sequence) -> Tensor: # N of (3, H, W) in [0, 1], sizes may differ -> (N, d) float64, of length 1
+    # N of (3, H, W) in [0, 1], sizes may differ -> (N, d) float64, of length 1
+    def images(self, pictures: Sequence) -> Tensor:
         "One unit vector per picture; raises InputError on what is no picture."
         keys, raw, ready = [], {}, {} # raw, ready: key -> picture before and after the preparation
         def shrink():
@@ -149,7 +158,7 @@ class ImageText:
     @torch.no_grad()
     def texts(self, texts: Sequence[str], prefix: str = "", long: str = "refuse", # as in `fitted`
              ) -> tuple[Tensor, int]:             # (N, d) float64, of length 1; and how many were too long
-        "One unit vector per text; raises InputError on long ones where they are refused, and on end tokens inside a text."
+        "One unit vector per text; raises InputError on long texts if refused, and on end tokens inside."
         pieces, over = fitted(texts, self.tokens, prefix, long)
         new = [p for p in dict.fromkeys(p for parts in pieces for p in parts) if p not in self.held]
         rows = sorted(zip(new, self.tokens.rows(new)), key=lambda pair: len(pair[1]))
@@ -159,11 +168,13 @@ class ImageText:
                 self._keep([p for p, _ in run], self.text([row for _, row in run]))
                 rows = rows[len(run):]
                 bar.update(len(run))
-        return _unit(torch.stack([torch.stack([self.held[p] for p in parts]).mean(0) for parts in pieces])), over
+        means = [torch.stack([self.held[p] for p in parts]).mean(0) for parts in pieces]
+        return _unit(torch.stack(means)), over
 
     def describe(self) -> dict[str, str]:
         "What goes into a metric's signature."
-        return {"encoder": self.name, "weights": self.revision, "input": str(self.prepare), "tokens": f"{self.tokens.mark}-{self.tokens.limit}"}
+        return {"encoder": self.name, "weights": self.revision, "input": str(self.prepare),
+                "tokens": f"{self.tokens.mark}-{self.tokens.limit}"}
 
 # %% ../../nbs/encoders/090_image_text.ipynb #78fc68f9
 def tokenizer_tokens(tokenizer,  # of transformers
@@ -176,26 +187,33 @@ def tokenizer_tokens(tokenizer,  # of transformers
 def clip_tokens(place: Place,
                 config,         # transformers' CLIPTextConfig
                ) -> TextTokens:
-    "The tokenizer of a CLIP folder; raises InputError where it is missing, another model's, or ends texts where the network does not look."
+    "The tokenizer of a CLIP folder; raises InputError if it is missing or does not belong to the network."
     end = None if config.eos_token_id == 2 else config.eos_token_id
     return tokenizer_tokens(clip_tokenizer(place, config.vocab_size, end), config.max_position_embeddings)
 
 def _clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     encoder = get_encoder("clip", weights=str(weights)).float().to(device)
     tokens = clip_tokens(place, encoder.net.config.text_config)
-    def text(rows): return encoder.net.text_projection(encoder.net.text_model(input_ids=torch.tensor(rows, device=device)).pooler_output)
-    return ImageText("clip", encoder.revision, prepare(encoder.prepare), tokens, lambda x: encoder.embed(x, "projection"), text, device)
+    def text(rows):
+        found = encoder.net.text_model(input_ids=torch.tensor(rows, device=device))
+        return encoder.net.text_projection(found.pooler_output)
+
+    return ImageText("clip", encoder.revision, prepare(encoder.prepare), tokens,
+                     lambda x: encoder.embed(x, "projection"), text, device)
 
 # %% ../../nbs/encoders/090_image_text.ipynb #1897e8c9
-def _check_texts(place: Place, text: Callable, tokens: TextTokens) -> None: # raises InputError if two texts have one vector
+# raises InputError if two texts have one vector
+def _check_texts(place: Place, text: Callable, tokens: TextTokens) -> None:
     row = tokens.rows(["a cat"])[0]
     other = next(i for i in range(len(row) + 1) if i not in row)
     with torch.no_grad(): one, changed = text([row, [row[0], other, *row[2:]]])
     if torch.equal(one, changed) or not one.isfinite().all():
-        raise InputError(f"{place.name}: different texts get one vector; the network does not read texts at their end token")
+        raise InputError(f"{place.name}: different texts get one vector; the network does not read "
+                         "texts at their end token")
 
 def _open_clip_tokens(tokenizer, limit: int) -> TextTokens:
-    def ids(texts): return [[tokenizer.sot_token_id, *tokenizer.encode(t), tokenizer.eot_token_id] for t in texts]
+    def ids(texts):
+        return [[tokenizer.sot_token_id, *tokenizer.encode(t), tokenizer.eot_token_id] for t in texts]
     return TextTokens(ids, limit, open_clip_mark(tokenizer))
 
 def open_clip_tokens(place: Place, net: nn.Module) -> TextTokens:
@@ -206,23 +224,28 @@ def open_clip_tokens(place: Place, net: nn.Module) -> TextTokens:
 def _open_clip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     encoder = get_encoder("open_clip", weights=str(weights)).float().to(device)
     tokens = open_clip_tokens(place, encoder.net)
-    def text(rows): return encoder.net.encode_text(torch.tensor([row + [0]*(tokens.limit - len(row)) for row in rows], device=device))
+    def text(rows):
+        padded = [row + [0]*(tokens.limit - len(row)) for row in rows]
+        return encoder.net.encode_text(torch.tensor(padded, device=device))
     _check_texts(place, text, tokens)
-    return ImageText("open_clip", encoder.revision, prepare(encoder.prepare), tokens, lambda x: encoder.embed(x, "projection"), text, device)
+    return ImageText("open_clip", encoder.revision, prepare(encoder.prepare), tokens,
+                     lambda x: encoder.embed(x, "projection"), text, device)
 
 # %% ../../nbs/encoders/090_image_text.ipynb #21845840
 def lclip_tokens(place: Place,
                  record: LClipRecord, # of the student in that folder
                 ) -> TextTokens:
-    "The tokenizer of a student's folder; raises InputError if it is not the one that the student learned with."
+    "The tokenizer of a student's folder; raises InputError if the student learned with another one."
     config = record.config
     if record.tokenizer.startswith("clip-bpe-"):
         return _open_clip_tokens(open_clip_tokenizer(place, config.vocabulary), config.context)
-    tokenizer = clip_tokenizer(place, config.vocabulary, config.end, "put the teacher's tokenizer into the folder")
+    tokenizer = clip_tokenizer(place, config.vocabulary, config.end,
+                               "put the teacher's tokenizer into the folder")
     tokens = tokenizer_tokens(tokenizer, config.context)
     if tokens.mark != record.tokenizer:
         known = f"the student learned with the tokenizer {record.tokenizer}"
-        raise InputError(f"{place.name}: {known}, and this is {tokens.mark}; put the teacher's into the folder")
+        raise InputError(f"{place.name}: {known}, and this is {tokens.mark}; "
+                         "put the teacher's into the folder")
     return tokens
 
 def _lclip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
@@ -231,7 +254,8 @@ def _lclip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
     tokens = lclip_tokens(place, encoder.record)
     def text(rows): return encoder.net.text(torch.tensor(rows, device=device))
     _check_texts(place, text, tokens)
-    return ImageText("lclip", encoder.revision, prepare(encoder.prepare), tokens, encoder.net.vision, text, device)
+    return ImageText("lclip", encoder.revision, prepare(encoder.prepare), tokens, encoder.net.vision, text,
+                     device)
 
 # %% ../../nbs/encoders/090_image_text.ipynb #cd2a5e97
 RESIZES = {"tensor": Preprocess, "pillow": PillowCrop}
@@ -241,7 +265,7 @@ def image_text(weights="clip-vit-b-32",   # card, folder of any of these formats
                device: str = "cpu",
                resize: str = "tensor",    # or "pillow": 8-bit, as the reference implementation of CLIPScore
               ) -> ImageText:
-    "Both towers of a CLIP model; raises InputError naming the fetch command, or what is wrong with the folder."
+    "Both towers of a CLIP model; raises InputError with the fetch command, or with what is wrong."
     if resize not in RESIZES: raise unknown("resize of pictures", resize, RESIZES)
     place = resolve(weights)
     def prepare(p: Preprocess): return RESIZES[resize](**{f.name: getattr(p, f.name) for f in fields(p)})
@@ -258,7 +282,7 @@ def write_random_clip(folder: str | Path,
                       dim: int = 16,  # of its vectors
                       seed: int = 0,  # of its weights
                      ) -> Path:       # the folder, to be given as `weights`
-    "A tiny CLIP in transformers' format for examples: random weights, pictures of 32 pixels, letters as tokens."
+    "A tiny CLIP in transformers' format: random weights, pictures of 32 pixels, letters as tokens."
     from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
     entries = ["<pad>", "<|startoftext|>", *_SIGNS, *(c + "</w>" for c in _SIGNS), "<|endoftext|>"]
     same = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)

@@ -55,10 +55,13 @@ def checked_rows(rows: "Tensor",           # what the encoder returned
                 ) -> "Tensor":             # (n, d) float32, or float64 where the encoder gives that
     "What an encoder gave, on the CPU; raises InputError naming the items whose features are not finite."
     if rows.ndim != 2 or len(rows) != len(names):
-        raise InputError(f"encoder {encoder.name} gave {tuple(rows.shape)} for {len(names)} items; expected one row for each")
+        raise InputError(f"encoder {encoder.name} gave {tuple(rows.shape)} for {len(names)} items; "
+                         "expected one row for each")
     rows = rows.detach().to("cpu", torch.float64 if rows.dtype == torch.float64 else torch.float32)
     bad = [name for name, fine in zip(names, torch.isfinite(rows).all(1).tolist()) if not fine]
-    if bad: raise InputError(f"encoder {encoder.name} gives NaN or infinite features for {len(bad)} of {len(names)} items: {few(bad)}")
+    if bad:
+        raise InputError(f"encoder {encoder.name} gives NaN or infinite features for {len(bad)} of "
+                         f"{len(names)} items: {few(bad)}")
     return rows
 
 # %% ../../nbs/encoders/070_store.ipynb #74cc48db
@@ -66,19 +69,22 @@ def _whole(encoder: "Encoder") -> bool: # an encoder with its own way from image
     from invariant_metrics.encoders.base import Encoder
     return type(encoder).encode is not Encoder.encode
 
-# whether preparing an image of this shape, (3, h, w), is arithmetic number by number, the same on every device
+# whether preparing an image of this shape, (3, h, w), is arithmetic pixel by pixel, the same on every device
 def _pointwise(encoder: "Encoder", shape) -> bool:
     from invariant_metrics.encoders.base import Preprocess
     if _whole(encoder) or type(encoder.prepare) is not Preprocess: return False
     return encoder.prepare.size in (None, shape[-1]) and encoder.prepare.size in (None, shape[-2])
 
 # network input, (C, h, w); or uint8, (3, h, w), which becomes it where it is needed
-def _prepared(images: Images, encoder: "Encoder", as_bytes: bool, place: tuple[int, bool]) -> "tuple[int, bool, Tensor]":
+def _prepared(
+    images: Images, encoder: "Encoder", as_bytes: bool, place: tuple[int, bool]
+) -> "tuple[int, bool, Tensor]":
     i, ends = place
     x, need = images.stored(i), encoder.size_limit
     try:
         if min(x.shape[-2:]) < need:
-            raise InputError(f"{x.shape[-1]}×{x.shape[-2]} pixels, and encoder {encoder.name} needs {need} a side")
+            raise InputError(f"{x.shape[-1]}×{x.shape[-2]} pixels, "
+                             f"and encoder {encoder.name} needs {need} a side")
         if as_bytes and x.dtype == torch.uint8 and _pointwise(encoder, x.shape): return i, ends, x
         rgb = x.float()/255 if x.dtype == torch.uint8 else x
         return i, ends, rgb if _whole(encoder) else encoder.prepare(rgb[None])[0]
@@ -87,10 +93,10 @@ def _prepared(images: Images, encoder: "Encoder", as_bytes: bool, place: tuple[i
 def _stacks(
     images: Images,
     encoder: "Encoder",
-    batch: int,                               # images in a stack at most
-    room: int,                                # pixels in a stack at most
-    groups: Iterable[range] | None = None,    # positions that end together: no stack is of two; None: one of all
-    as_bytes: bool = False,                   # images that need no resize are left as they lie in their files
+    batch: int,             # images in a stack at most
+    room: int,              # pixels in a stack at most
+    groups: Iterable[range] | None = None, # positions that end together: no stack is of two; None: one of all
+    as_bytes: bool = False, # images that need no resize are left as they lie in their files
 ) -> "Iterator[tuple[list[int], Tensor]]": # positions, (n, C, h, w)
     held, waiting = {}, 0
     def take(kind):
@@ -98,7 +104,8 @@ def _stacks(
         return list(at), torch.stack(stack)
     def area(kind): return kind[0][-2]*kind[0][-1]
     places = ((i, i == group[-1]) for group in groups or [range(len(images))] for i in group)
-    for i, ends, x in map_ahead(partial(_prepared, images, encoder, as_bytes), places, workers=images.workers):
+    for i, ends, x in map_ahead(partial(_prepared, images, encoder, as_bytes), places,
+                                workers=images.workers):
         kind = x.shape, x.dtype
         group = held.setdefault(kind, [])
         group.append((i, x)); waiting += area(kind)
@@ -194,7 +201,8 @@ def _group_rows(
         yield out
         out = None
 
-def _rows(items: Images | Texts, encoder: "Encoder", layer: str, batch: int, moved: Callable[[int], object]) -> "Tensor":
+def _rows(items: Images | Texts, encoder: "Encoder", layer: str, batch: int,
+          moved: Callable[[int], object]) -> "Tensor":
     return next(_group_rows(items, encoder, layer, batch, [range(len(items))], moved)) # (n, d)
 
 # %% ../../nbs/encoders/070_store.ipynb #633d1b94
@@ -205,12 +213,13 @@ def _ready(items, encoder: "Encoder | str", layer: str | None) -> "tuple[Images 
     if not len(items): raise InputError(f"{items.where}: nothing to extract features from")
     return items, encoder, layer_of(encoder, layer)
 
-def extract_features(items,                    # Images, Texts, or what `load_items` takes
-                     encoder: "Encoder | str",   # an encoder or its name
-                     layer: str | None = None, # None: its last
-                     batch: int = 64,          # items at a time, at most
-                     desc: str = "",           # of the progress bar
-                    ) -> "Tensor":               # (N, d) float32 (float64 where the encoder gives that), in the order of the items
+def extract_features(
+    items,                    # Images, Texts, or what `load_items` takes
+    encoder: "Encoder | str", # an encoder or its name
+    layer: str | None = None, # None: its last
+    batch: int = 64,          # items at a time, at most
+    desc: str = "",           # of the progress bar
+) -> "Tensor": # (N, d) float32 (float64 where the encoder gives that), in the order of the items
     "One row per item, without a cache; raises InputError naming items that cannot be encoded."
     items, encoder, layer = _ready(items, encoder, layer)
     with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
@@ -225,16 +234,20 @@ def source_digest(objects: Sequence) -> str: # classes or functions
         try: return inspect.getsource(o)
         except (OSError, TypeError): return ""
     def whole(o): # a user's module counts as a whole: helpers and constants beside the class
-        if (getattr(o, "__module__", None) or "").split(".")[0] in ("invariant_metrics", "torch", "builtins", "__main__"): return ""
+        package = (getattr(o, "__module__", None) or "").split(".")[0]
+        if package in ("invariant_metrics", "torch", "builtins", "__main__"): return ""
         try: return file_sha256(inspect.getsourcefile(o))
         except (OSError, TypeError): return ""
-    return digest([(getattr(o, "__module__", ""), getattr(o, "__qualname__", ""), text(o), whole(o)) for o in objects])
+    return digest([(getattr(o, "__module__", ""), getattr(o, "__qualname__", ""), text(o), whole(o))
+                   for o in objects])
 
 def _steady(x) -> str: # what an object says of itself, without its address, which differs in every process
-    told = f"{repr(x)} {vars(x)}" if type(x).__repr__ is object.__repr__ and hasattr(x, "__dict__") else repr(x)
+    plain = type(x).__repr__ is object.__repr__ and hasattr(x, "__dict__")
+    told = f"{repr(x)} {vars(x)}" if plain else repr(x)
     return re.sub(r" at 0x[0-9a-f]+", "", told)
 
-def _state(encoder: "Encoder") -> dict[str, str]: # plain attributes; lists and dicts are not, for encoders keep notes in them
+# plain attributes; lists and dicts are not, for encoders keep notes in them
+def _state(encoder: "Encoder") -> dict[str, str]:
     kept = {k: v for k, v in vars(encoder).items() if not k.startswith("_") and k != "training"}
     return {k: _steady(v) for k, v in kept.items() if isinstance(v, (bool, int, float, str, tuple))}
 
@@ -245,19 +258,23 @@ def _device_words(device: "torch.device") -> str:
 def encoder_settings(encoder: "Encoder",
                      layer: str | None = None, # None: the last
                     ) -> dict[str, str]:
-    "What shapes a feature, on the encoder's side; modules that its file imports and attributes that are objects or lists are not seen."
+    "What shapes a feature in the encoder; imported modules and attributes that are objects do not count."
     from invariant_metrics.encoders.base import Encoder, FasterEncoder
     prepare, own = encoder.prepare, [c for c in type(encoder).__mro__ if c not in Encoder.__mro__]
-    told = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in encoder.describe(layer_of(encoder, layer)).items()}
+    told = {k: re.sub(r" at 0x[0-9a-f]+", "", v)
+            for k, v in encoder.describe(layer_of(encoder, layer)).items()}
     return {**told, "inputs": encoder.inputs, "prepare": _steady(prepare),
             "code": source_digest([*own, prepare if inspect.isroutine(prepare) else type(prepare)]),
-            "state": digest(_state(encoder)), "tensors": tensors_sha256(encoder.state_dict()), "recipe": f"{RECIPE}-{package_version()}",
+            "state": digest(_state(encoder)), "tensors": tensors_sha256(encoder.state_dict()),
+            "recipe": f"{RECIPE}-{package_version()}",
             "torch": torch.__version__.split("+")[0], "device": _device_words(device_of(encoder)),
-            **({"inner": digest(encoder_settings(encoder.inner, layer))} if isinstance(encoder, FasterEncoder) else {})}
+            **({"inner": digest(encoder_settings(encoder.inner, layer))} if isinstance(encoder, FasterEncoder)
+               else {})}
 
 def decoding() -> str:
     "The libraries that turn files into pixels."
-    versions = {"pillow": PIL.__version__, **{name: codecs.version(name) for name in ("libjpeg_turbo", "webp", "zlib", "libtiff")}}
+    versions = {"pillow": PIL.__version__,
+                **{name: codecs.version(name) for name in ("libjpeg_turbo", "webp", "zlib", "libtiff")}}
     return "-".join(f"{name}-{version}" for name, version in versions.items() if version)
 
 # %% ../../nbs/encoders/070_store.ipynb #389bc813
@@ -267,18 +284,23 @@ class FeatureStore:
                  shard: int = 128,                       # items in one file
                 ):
         if shard < 1: raise InputError(f"a shard holds at least one item, not {shard}")
-        self.folder, self.shard, self.found = Path(folder or cache_folder()), shard, {"kept": 0, "absent": 0, "damaged": 0}
+        self.folder = Path(folder or cache_folder())
+        self.shard = shard
+        self.found = {"kept": 0, "absent": 0, "damaged": 0}
 
-    def chunks(self, items, encoder: "Encoder | str", layer: str | None = None, batch: int = 64, desc: str = "") -> "Iterator[Tensor]":
+    def chunks(self, items, encoder: "Encoder | str", layer: str | None = None, batch: int = 64,
+               desc: str = "") -> "Iterator[Tensor]":
         "The rows of `features` shard by shard, (n, d) each: memory does not grow with the number of items."
         items, encoder, layer = _ready(items, encoder, layer)
         settings, prints = encoder_settings(encoder, layer), items.fingerprints()
         if isinstance(items, Images): settings["decoding"] = decoding()
-        groups = [range(start, min(start + self.shard, len(items))) for start in range(0, len(items), self.shard)]
+        groups = [range(start, min(start + self.shard, len(items)))
+                  for start in range(0, len(items), self.shard)]
         def settings_of(group: range) -> dict:
             content = "\n".join(prints[group.start:group.stop])
             return {**settings, "shard": hashlib.sha256(content.encode()).hexdigest()}
-        absent = {} # start -> whether it was not there when its turn came; images are prepared while others are read
+        # start -> whether it was not there when its turn came; images are prepared while others are read
+        absent = {}
         def is_absent(group: range) -> bool:
             if group.start not in absent:
                 absent[group.start] = not cached_path("features", settings_of(group), self.folder).exists()
@@ -286,7 +308,8 @@ class FeatureStore:
         with progress(total=len(items), desc=desc or f"{encoder.name} features", delay=2) as bar:
             made = _group_rows(items, encoder, layer, batch, filter(is_absent, groups), bar.update)
             for group in groups:
-                if is_absent(group): yield self._kept(len(group), settings_of(group), partial(next, made), bar, True)
+                if is_absent(group):
+                    yield self._kept(len(group), settings_of(group), partial(next, made), bar, True)
                 else:
                     part = items.part(group.start, group.stop)
                     again = partial(_rows, part, encoder, layer, batch, bar.update)
@@ -298,7 +321,8 @@ class FeatureStore:
             self.found[found] += 1
             if found == "damaged":
                 bar.clear()
-                print(f"{path.name} in the cache is damaged: {count} items are encoded again", file=sys.stderr)
+                print(f"{path.name} in the cache is damaged: {count} items are encoded again",
+                      file=sys.stderr)
             if found == "kept" and not in_line: bar.update(count)
         def compute(): used.append(True); return {"features": rows()}
         found = cached_tensors("features", settings, compute, self.folder, tell)["features"]
@@ -311,7 +335,7 @@ class FeatureStore:
                  batch: int = 64,                # items at a time, at most
                  desc: str = "",                 # of the progress bar
                 ) -> "Tensor":                     # (N, d)
-        "One row per item: read where whole shards exist, else extracted and kept; raises InputError as `extract_features` does."
+        "One row per item, read from whole shards or extracted and kept; raises as `extract_features` does."
         items, out, start = _ready(items, encoder, layer)[0], None, 0
         for rows in self.chunks(items, encoder, layer, batch, desc):
             out = rows.new_empty(len(items), rows.shape[1]) if out is None else out
@@ -337,14 +361,17 @@ def checked_features(rows,         # (N, d) array or tensor
     if is_tensor(rows): rows = as_numbers(rows, where).detach().cpu()
     if is_tensor(rows) and rows.dtype == torch.bfloat16: rows = rows.float()
     try: x = np.asarray(rows)
-    except Exception as error: raise InputError(f"{where}: rows of different widths are no table of features") from error
+    except Exception as error:
+        raise InputError(f"{where}: rows of different widths are no table of features") from error
     if x.ndim != 2: raise InputError(f"{where}: features must be (items, width), not {tuple(x.shape)}")
     if not x.size: raise InputError(f"{where}: no features; the table is {x.shape[0]}×{x.shape[1]}")
     if x.dtype.kind not in "fiu": raise InputError(f"{where}: features must be real numbers, not {x.dtype}")
     single = x.dtype.kind == "f" and x.dtype.itemsize <= 4
     x = torch.from_numpy(np.require(x, np.float32 if single else np.float64, ["C", "W"]))
     bad = (~torch.isfinite(x).all(1)).nonzero()[:, 0].tolist()
-    if bad: raise InputError(f"{where}: {len(bad)} of {len(x)} rows hold NaN or infinite numbers: {few(bad)} (counted from 0)")
+    if bad:
+        raise InputError(f"{where}: {len(bad)} of {len(x)} rows hold NaN or infinite numbers: "
+                         f"{few(bad)} (counted from 0)")
     return x
 
 # %% ../../nbs/encoders/070_store.ipynb #1a08fc99
@@ -358,7 +385,8 @@ def _seal(rows: "Tensor", signature: str, names: str) -> str: # checksum over ev
     return digest([tensors_sha256({"features": rows}), signature, names])
 
 def _counted(names: Sequence[str] | None, rows: "Tensor", where: str) -> list[str] | None:
-    if names is not None and len(names) != len(rows): raise InputError(f"{where}: {len(names)} names for {len(rows)} rows")
+    if names is not None and len(names) != len(rows):
+        raise InputError(f"{where}: {len(names)} names for {len(rows)} rows")
     return None if names is None else [str(name) for name in names]
 
 def save_features(path: str | Path,                   # .safetensors, .npz or .npy
@@ -366,11 +394,12 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
                   signature: Signature | None = None, # what made them; None where nobody knows
                   names: Sequence[str] | None = None, # (N,) of the items
                  ) -> None:
-    "Write features with their signature, names and checksum, atomically; raises InputError on rows that are not finite."
+    "Write features with signature, names and checksum, atomically; raises InputError on rows not finite."
     path = Path(path)
     _check_ending(path)
     if path.suffix == ".npy" and (signature or names is not None):
-        raise InputError(f"{path}: .npy holds nothing but numbers; use .safetensors to keep signature and names")
+        raise InputError(f"{path}: .npy holds nothing but numbers; "
+                         "use .safetensors to keep signature and names")
     rows = checked_features(features, str(path))
     meta = {"signature": str(signature or ""), "names": json.dumps(_counted(names, rows, str(path)))}
     meta["seal"] = _seal(rows, **meta)
@@ -391,7 +420,7 @@ def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and our own m
     return arrays, {k: str(arrays.pop(k)) for k in ("signature", "names", "seal")} if "seal" in arrays else {}
 
 def load_features(path: str | Path) -> Features:
-    "Features from .safetensors, .npz or .npy; raises InputError on damage, statistics, and rows that are not finite."
+    "Features from .safetensors, .npz or .npy; raises InputError on damage, statistics and rows not finite."
     path = Path(path)
     _check_ending(path)
     try: arrays, meta = _arrays(path)
@@ -401,9 +430,11 @@ def load_features(path: str | Path) -> Features:
     if {"mu", "sigma"} <= arrays.keys() or {"mean", "scatter"} <= arrays.keys():
         raise InputError(f"{path} holds a mean and a covariance, not features; GaussianStats.load reads it")
     if "features" not in arrays and len(arrays) != 1:
-        raise InputError(f"{path} holds {few(sorted(arrays)) or 'nothing'}; expected one array, or one named features")
+        raise InputError(f"{path} holds {few(sorted(arrays)) or 'nothing'}; "
+                         "expected one array, or one named features")
     rows = checked_features(arrays.get("features", next(iter(arrays.values()))), str(path))
     if not meta: return Features(rows, None, None, str(path))
     if meta["seal"] != _seal(rows, meta.get("signature", ""), meta.get("names", "")):
         raise InputError(f"{path} is damaged: its checksum does not match; make it again")
-    return Features(rows, Signature.parse(meta["signature"]) if meta["signature"] else None, json.loads(meta["names"]), str(path))
+    return Features(rows, Signature.parse(meta["signature"]) if meta["signature"] else None,
+                    json.loads(meta["names"]), str(path))
