@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress
-from ..data.items import Images, align_items, batches, check_sizes, collect_items, load_items, matching, sources_of
+from ..data.items import (Images, align_items, batches, check_sizes, collect_items,
+                                          load_items, matching, sources_of)
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
-from ..metrics.base import ItemMetric, Metric, Rows, SetMetric, TextMetric, extract, get_metric, metric_card
+from ..metrics.base import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
+                                            get_metric, metric_card)
 from ..metrics.base import weights_of
 from ..metrics.base import metrics as registered
 from ..metrics.gaussian import GaussianStats, open_features
@@ -35,26 +37,30 @@ if TYPE_CHECKING:
 # %% ../../nbs/scoring/00_sides.ipynb #29d1c354
 Side = Images | Texts | Features | GaussianStats
 
-def open_side(source,                 # folder, files, array, texts, features, statistics: or a side already
-              where: str = "pred",    # for messages
-              inputs: str = "images", # what the metrics look at: "images", "texts", "text pairs" or "references"
-              **options,              # query, skip_bad, recursive: see `load_items`
-             ) -> Side:
-    "Whatever stands on one side of a comparison; raises InputError on what is missing, damaged or of no known kind."
+def open_side(
+    source,                 # folder, files, array, texts, features, statistics: or a side already
+    where: str = "pred",    # for messages
+    inputs: str = "images", # what the metrics look at: "images", "texts", "text pairs" or "references"
+    **options,              # query, skip_bad, recursive: see `load_items`
+) -> Side:
+    "One side of a comparison; raises InputError on what is missing, damaged or of no known kind."
     if isinstance(source, (Images, Texts)): return source
     features = open_features(source, where)
     return load_items(source, inputs, where, **options) if features is None else features
 
 # %% ../../nbs/scoring/00_sides.ipynb #961b5ca7
 def check_origin(metric: Metric, signature: Signature | None, where: str) -> tuple[str, ...]: # notes
-    "Raises InputError where a file was made by another encoder than the metric's; a note where it does not say."
-    if metric.encoder is None: raise InputError(f"{metric.name} does not compare features of an encoder, and {where} holds features or statistics")
+    "Raises InputError if a file comes from another encoder than the metric's; a note if it does not say."
+    if metric.encoder is None:
+        raise InputError(f"{metric.name} does not compare features of an encoder, "
+                         f"and {where} holds features or statistics")
     if signature is None: return (f"{where} does not say which encoder made it",)
     held, wanted = dict(signature.items), dict(Signature.of(**metric.encoder.describe(metric.layer)).items)
     differ = {k: (held[k], v) for k, v in wanted.items() if k != "version" and k in held and held[k] != v}
     if not differ: return ()
     listed = ", ".join(f"{k} {a} instead of {b}" for k, (a, b) in differ.items())
-    raise InputError(f"{where} was made by another encoder than {metric.name}'s: {listed}; make it again, or score with the encoder it was made with")
+    raise InputError(f"{where} was made by another encoder than {metric.name}'s: {listed}; make it again, "
+                     "or score with the encoder it was made with")
 
 # %% ../../nbs/scoring/00_sides.ipynb #5f5e011e
 def _side_name(side: Side, where: str) -> str: return getattr(side, "where", where)
@@ -81,7 +87,8 @@ class Extraction:
 
 def _mapped(metric: Metric, side: Images | Texts, batch: int) -> "Tensor":
     with torch.no_grad():
-        if isinstance(side, Texts): return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
+        if isinstance(side, Texts):
+            return torch.cat([metric.phi(side.items[i:i + batch]).cpu() for i in range(0, len(side), batch)])
         return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
 # %% ../../nbs/scoring/00_sides.ipynb #71a4ed8a
@@ -89,13 +96,16 @@ def listed_metrics(metrics, # a name, several with commas, a Metric, or a list o
                   ) -> list:
     "Metrics as a list; raises InputError on what is neither a name nor a Metric."
     alone = isinstance(metrics, (str, Metric)) or not isinstance(metrics, Iterable)
-    if isinstance(metrics, (bytes, Mapping)): raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
+    if isinstance(metrics, (bytes, Mapping)):
+        raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
     out = []
     for spec in [metrics] if alone else metrics:
         if isinstance(spec, str): out += [part.strip() for part in spec.split(",")]
         elif isinstance(spec, Metric) or callable(spec): out.append(spec)
         else: raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {spec!r:.60}")
-    if not out or "" in out: raise InputError(f"metrics: {'a name is empty' if out else 'none is named'}; give names, such as ['psnr', 'ssim']")
+    if not out or "" in out:
+        raise InputError(f"metrics: {'a name is empty' if out else 'none is named'}; give names, "
+                         "such as ['psnr', 'ssim']")
     return out
 
 def by_id(pred, target) -> bool:
@@ -110,18 +120,21 @@ def _parameters(name: str) -> Mapping[str, inspect.Parameter]: # of a metric's f
     try: return {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
     except (TypeError, ValueError): return {} # no function: `get_metric` says so
 
-def _more_options(name: str, given: Mapping) -> Sequence[str]: # of what a metric is built on, such as a generator
+# of what a metric is built on, such as a generator
+def _more_options(name: str, given: Mapping) -> Sequence[str]:
     more = getattr(registered[name], "more_options", None)
     return more(given) if more else ()
 
 def _takes(name: str, option: str, given: Mapping = {}) -> bool: # given: all options
     parameters = _parameters(name)
     freely = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    free = freely and metric_card(registered[name]).get("kind") == "set" # such metrics say themselves what they refuse
+    # such metrics say themselves what they refuse
+    free = freely and metric_card(registered[name]).get("kind") == "set"
     return option in parameters or free and option != "query" or option in _more_options(name, given)
 
 def _option_names(name: str, given: Mapping) -> list[str]:
-    own = [k for k, p in _parameters(name).items() if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
+    own = [k for k, p in _parameters(name).items()
+           if p.kind is not p.VAR_KEYWORD and k not in ("device", "query")]
     return [*own, *_more_options(name, given)]
 
 def _check_used(given: Mapping, asked: Sequence) -> None: # before any metric opens a network or a dictionary
@@ -150,19 +163,21 @@ def options_of(asked: Sequence,       # names, "package.module:object", or Metri
         out.append(mine)
     return out
 
-def build_metrics(asked: Sequence,                       # names, "package.module:object", or Metric objects
-                  device: str | None = None,
-                  stand_in: "GivenFeatures | None" = None, # for the encoder, if both sides hold features or statistics
-                  query: bool = False,                   # items are (query, text) pairs
-                  **options,                             # encoder, layer, weights: for the metrics that take them
-                 ) -> list[Metric]:
+def build_metrics(
+    asked: Sequence,                         # names, "package.module:object", or Metric objects
+    device: str | None = None,
+    stand_in: "GivenFeatures | None" = None, # for the encoder, if both sides hold features or statistics
+    query: bool = False,                     # items are (query, text) pairs
+    **options,                               # encoder, layer, weights: for the metrics that take them
+) -> list[Metric]:
     "The metrics of a comparison; raises InputError on unknown names and on options that none of them takes."
     makers = []
     for spec, mine in zip(asked, options_of(asked, device, options.pop("weights", None), options)):
         if query and isinstance(spec, str) and _takes(spec, "query"): mine["query"] = True
         elif query and mine.get("encoder") == "bert": mine["pairs"] = True
         alone = not {*mine} - {"device"}
-        if stand_in and alone and isinstance(spec, str) and _takes(spec, "encoder"): mine["encoder"] = stand_in
+        if stand_in and alone and isinstance(spec, str) and _takes(spec, "encoder"):
+            mine["encoder"] = stand_in
         makers.append(partial(get_metric, spec, **mine))
     out = make_all(makers)
     names = [m.name for m in out]
@@ -189,30 +204,39 @@ def _inputs_of(metrics: Sequence[Metric]) -> str: # what the predictions are
     kinds = {m.inputs for m in metrics}
     texts = {k for k in kinds if k.startswith("text")}
     if texts and kinds - texts:
-        raise InputError(f"{' and '.join(m.name for m in metrics)} do not look at the same kind of thing; score texts and images apart")
+        raise InputError(f"{' and '.join(m.name for m in metrics)} do not look at the same kind of thing; "
+                         "score texts and images apart")
     return min(texts) if texts else "images"
 
 def _open_source(source, metrics: Sequence[Metric], **options) -> Images | Texts | None:
     wanted = {m.card["source"]: m.name for m in metrics if m.card.get("source")}
-    if len(wanted) > 1: raise InputError(f"{' and '.join(wanted.values())} look at different sources, {' and '.join(wanted)}; score them apart")
+    if len(wanted) > 1:
+        raise InputError(f"{' and '.join(wanted.values())} look at different sources, "
+                         f"{' and '.join(wanted)}; score them apart")
     if source is None:
-        for kind, name in wanted.items(): raise InputError(f"{name} needs the {kind} that the predictions were made from: give --source (source=)")
+        for kind, name in wanted.items():
+            raise InputError(f"{name} needs the {kind} that the predictions were made from: "
+                             "give --source (source=)")
         return None
-    if not wanted: raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
+    if not wanted:
+        raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
     kind = next(iter(wanted))
     return open_side(source, "source", kind, **(options if kind == "images" else {}))
 
 def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> SideComparison:
-    "Without the items whose partner was left out, and with `intersect` without those that are not on all sides."
+    "Without items whose partner was left out; with `intersect`, without those that are not on all sides."
     names = {tuple(sorted({*side.names, *side.skipped})) for side in found.sides if isinstance(side, Images)}
     in_pairs = len(names) == 1 or any(isinstance(m, ItemMetric) and m.compares for m in found.metrics)
     partners = skip_bad and isinstance(found.target, Images) and in_pairs
     common = intersect or skip_bad and found.source is not None and bool(found.source.skipped)
-    systems, target, source = align_items([*found.systems.values()], found.target, found.source, partners=partners, common=common)
+    systems, target, source = align_items([*found.systems.values()], found.target, found.source,
+                                          partners=partners, common=common)
     return SideComparison(found.metrics, dict(zip(found.systems, systems)), target, source)
 
-def _asked_inputs(metrics: Sequence) -> str: # what the sides of a comparison hold, told before any metric is built
-    cards = [m.card if isinstance(m, Metric) else metric_card(registered[m] if isinstance(m, str) else m) for m in metrics]
+# what the sides of a comparison hold, told before any metric is built
+def _asked_inputs(metrics: Sequence) -> str:
+    cards = [m.card if isinstance(m, Metric) else metric_card(registered[m] if isinstance(m, str) else m)
+             for m in metrics]
     return "texts" if any(str(card.get("inputs", "")).startswith("text") for card in cards) else "images"
 
 SHARDED = 50_000 # files in a folder from which on parts are better
@@ -225,32 +249,38 @@ def _suggest_parts(sources: Sequence, metrics: Sequence[Metric], recursive: bool
         if not folder.is_dir(): continue
         count = sum(len(files) for _, _, files in os.walk(folder)) if recursive else len(os.listdir(folder))
         if count <= SHARDED: continue
-        print(f"note: {folder} holds {count:,} files; an interval from samples keeps all their features in memory, "
-              f"and moments of parts do not: invariant-metrics stats {folder} --encoder {metric.encoder.name} "
-              f"--shard 1/8 --out part-1.safetensors, …, then score {metric.name} --stats 'part-*.safetensors'",
+        print(f"note: {folder} holds {count:,} files; an interval from samples keeps all their features "
+              "in memory, and moments of parts do not: "
+              f"invariant-metrics stats {folder} --encoder {metric.encoder.name} --shard 1/8 "
+              f"--out part-1.safetensors, …, then score {metric.name} --stats 'part-*.safetensors'",
               file=sys.stderr)
         return
 
-def open_comparison(pred,                   # folder, files, array, texts, features, statistics; or a dict of them, one for each system
-                    target,                 # the same; None for single metrics
-                    metrics: Sequence,      # names, "package.module:object", or Metric objects
-                    source=None,            # what the predictions were made from
-                    *, device: str | None = None,
-                    query=None,             # text file or list, line by line, for metrics of (query, text) pairs
-                    skip_bad: bool = False, # leave out images that do not decode
-                    recursive: bool = False, # also the folders beneath a folder
-                    intersect: bool = False, # only the names that are on all sides
-                    workers: int = 0,       # threads that read and prepare images; 0: one for each core, eight at most
-                    **options,              # encoder, layer, weights, and others that the metrics take
-                   ) -> SideComparison:
-    "Metrics built and sides opened; raises InputError, in one line, on whatever is missing or does not fit together."
+def open_comparison(
+    pred,                    # folder, files, array, texts, features, statistics; or a dict of them by system
+    target,                  # the same; None for single metrics
+    metrics: Sequence,       # names, "package.module:object", or Metric objects
+    source=None,             # what the predictions were made from
+    *, device: str | None = None,
+    query=None,              # text file or list, line by line, for metrics of (query, text) pairs
+    skip_bad: bool = False,  # leave out images that do not decode
+    recursive: bool = False, # also the folders beneath a folder
+    intersect: bool = False, # only the names that are on all sides
+    workers: int = 0,        # threads that read and prepare images; 0: one for each core, eight at most
+    **options,               # encoder, layer, weights, and others that the metrics take
+) -> SideComparison:
+    "Metrics built and sides opened; raises InputError on whatever is missing or does not fit."
     systems = dict(pred) if isinstance(pred, Mapping) and not by_id(pred, target) else {"": pred}
-    if not systems or not metrics: raise InputError("nothing to score: give at least one system and one metric")
-    for name, side in [*systems.items(), ("target", target), ("source", source), ("query", query)]: check_source(side, str(name) or "pred")
+    if not systems or not metrics:
+        raise InputError("nothing to score: give at least one system and one metric")
+    for name, side in [*systems.items(), ("target", target), ("source", source), ("query", query)]:
+        check_source(side, str(name) or "pred")
     of = _asked_inputs(metrics)
-    systems = {s: collect_items(x, of, s or "pred") for s, x in systems.items()} # a generator can be read once
+    # a generator can be read once
+    systems = {s: collect_items(x, of, s or "pred") for s, x in systems.items()}
     target = collect_items(target, "references" if of == "texts" else of, "target")
-    opened = [open_features(x, name) for x, name in zip((*systems.values(), target), (*(s or "pred" for s in systems), "target"))]
+    places = (*(s or "pred" for s in systems), "target")
+    opened = [open_features(x, name) for x, name in zip((*systems.values(), target), places)]
     stand_in = None
     if all(x is not None for x in opened):
         from invariant_metrics.encoders.base import GivenFeatures
@@ -258,18 +288,24 @@ def open_comparison(pred,                   # folder, files, array, texts, featu
     built = build_metrics(metrics, device, stand_in, query is not None, **options)
     inputs, of_texts = _inputs_of(built), any(isinstance(m, TextMetric) for m in built)
     if query is not None and (inputs == "images" or of_texts):
-        raise InputError(f"queries are for metrics of sets of texts, such as fbd; {built[0].name} has no use for them")
-    lines = [x for x in (*systems.values(), target) if isinstance(x, (str, Path)) and Path(x).suffix in TEXT_FILES]
+        raise InputError("queries are for metrics of sets of texts, such as fbd; "
+                         f"{built[0].name} has no use for them")
+    lines = [x for x in (*systems.values(), target)
+             if isinstance(x, (str, Path)) and Path(x).suffix in TEXT_FILES]
     if lines and inputs == "images":
-        raise InputError(f"{lines[0]} is a text file, and {built[0].name} looks at images; for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
+        raise InputError(f"{lines[0]} is a text file, and {built[0].name} looks at images; "
+                         "for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
     reading = dict(skip_bad=skip_bad, recursive=recursive, workers=workers)
     if inputs == "images": _suggest_parts([*systems.values(), target], built, recursive)
     how = reading if inputs == "images" else dict(query=query)
-    sides = {s: open_side(x, s or "pred", inputs, **how) if ready is None else ready for (s, x), ready in zip(systems.items(), opened)}
+    sides = {s: open_side(x, s or "pred", inputs, **how) if ready is None else ready
+             for (s, x), ready in zip(systems.items(), opened)}
     truth = opened[-1]
     if truth is None and target is not None: # metrics of sets see every reference, too
-        truth = open_side(target, "target", "references") if of_texts else open_side(target, "target", inputs, **how)
-    return _match_sides(SideComparison(built, sides, truth, _open_source(source, built, **reading)), skip_bad, intersect)
+        truth = (open_side(target, "target", "references") if of_texts
+                 else open_side(target, "target", inputs, **how))
+    found = SideComparison(built, sides, truth, _open_source(source, built, **reading))
+    return _match_sides(found, skip_bad, intersect)
 
 # %% ../../nbs/scoring/00_sides.ipynb #9a7f449d
 @dataclass(frozen=True)
@@ -287,16 +323,21 @@ class NotedRows:
 def _notes(metric: Metric, side: Side, where: str) -> tuple[str, ...]:
     if isinstance(side, (Features, GaussianStats)): return check_origin(metric, side.signature, where)
     skipped = getattr(side, "skipped", {})
-    left_out = (f"{len(skipped)} items of {side.where} were left out: {few(list(skipped.values()), 3)}",) if skipped else ()
-    return left_out + (metric.encoder.notes(side.items) if isinstance(side, Texts) and hasattr(metric.encoder, "notes") else ())
+    left_out = ((f"{len(skipped)} items of {side.where} were left out: {few(list(skipped.values()), 3)}",)
+                if skipped else ())
+    speaks = isinstance(side, Texts) and hasattr(metric.encoder, "notes")
+    return left_out + (metric.encoder.notes(side.items) if speaks else ())
 
 def _names(side: Side) -> Sequence[str] | None: return getattr(side, "names", None)
 
-def _agree(pred: Side, target: Side) -> bool: return _names(pred) is not None and _names(pred) == _names(target)
+def _agree(pred: Side, target: Side) -> bool:
+    return _names(pred) is not None and _names(pred) == _names(target)
 
 def _enough(metric: Metric, p: "Tensor", t: "Tensor", where: tuple[str, str]) -> None:
     for n, name in zip((len(p), len(t)), where):
-        if n < 2: raise InputError(f"{metric.name}: {name} holds {n} item, and a distance between sets needs two at least")
+        if n < 2:
+            raise InputError(f"{metric.name}: {name} holds {n} item, "
+                             "and a distance between sets needs two at least")
 
 def _constant(x: "Tensor", where: str) -> tuple[str, ...]:
     fixed = (x == x[0]).all(0).nonzero().flatten().tolist()
@@ -310,22 +351,31 @@ def set_rows(metric: SetMetric,
              where: tuple[str, str] = ("pred", "target"), # for messages
              matched: bool | None = None, # item i answers item i; None: where the names agree
             ) -> NotedRows:
-    "Features of both sides, or moments where that is all there is; raises InputError where the metric needs more than moments."
+    "Features of both sides, or moments if a side has no more; raises InputError if the metric needs more."
     if target is None:
-        if isinstance(pred, GaussianStats): raise InputError(f"{metric.name} needs samples, and statistics hold only their moments")
+        if isinstance(pred, GaussianStats):
+            raise InputError(f"{metric.name} needs samples, and statistics hold only their moments")
         return NotedRows(Rows(extraction(metric, pred, where[0])), _notes(metric, pred, where[0]))
     notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1])]))
     if not any(isinstance(side, GaussianStats) for side in (pred, target)):
         p, t = extraction(metric, pred, where[0]), extraction(metric, target, where[1])
         if p.shape[1:] != t.shape[1:]:
-            raise InputError(f"{metric.name}: features of different widths, {p.shape[1]} of {where[0]} against {t.shape[1]} of {where[1]}")
+            raise InputError(f"{metric.name}: features of different widths, {p.shape[1]} of {where[0]} "
+                             f"against {t.shape[1]} of {where[1]}")
         _enough(metric, p, t, where)
-        fixed = () if metric.from_stats else (*_constant(p, where[0]), *_constant(t, where[1])) # those of moments say it themselves
-        return NotedRows(Rows(p, t, matched=_agree(pred, target) if matched is None else matched), (*notes, *fixed))
-    if metric.from_stats is None: raise InputError(f"{metric.name} needs samples, and statistics hold only their moments; use fd")
-    parts = max(s.count for s in (pred, target) if isinstance(s, GaussianStats)) # samples are dealt like the parts they meet
-    sides = [s if isinstance(s, GaussianStats) else GaussianStats.of(extraction(metric, s, w), parts=parts) for s, w in zip((pred, target), where)]
-    if sides[0].width != sides[1].width: raise InputError(f"{metric.name}: statistics of different widths, {sides[0].width} against {sides[1].width}")
+        # those of moments say it themselves
+        fixed = () if metric.from_stats else (*_constant(p, where[0]), *_constant(t, where[1]))
+        paired = _agree(pred, target) if matched is None else matched
+        return NotedRows(Rows(p, t, matched=paired), (*notes, *fixed))
+    if metric.from_stats is None:
+        raise InputError(f"{metric.name} needs samples, and statistics hold only their moments; use fd")
+    # samples are dealt like the parts they meet
+    parts = max(s.count for s in (pred, target) if isinstance(s, GaussianStats))
+    sides = [s if isinstance(s, GaussianStats) else GaussianStats.of(extraction(metric, s, w), parts=parts)
+             for s, w in zip((pred, target), where)]
+    if sides[0].width != sides[1].width:
+        raise InputError(f"{metric.name}: statistics of different widths, "
+                         f"{sides[0].width} against {sides[1].width}")
     return NotedRows(StatsPair(*sides), notes)
 
 # %% ../../nbs/scoring/00_sides.ipynb #c7fb738d
@@ -333,10 +383,13 @@ def _join_rows(metric: Metric, parts: Sequence[Rows]) -> Rows:
     rows = torch.cat([p.pred for p in parts])
     return Rows(rows, notes=tuple(metric.notes(rows)) if metric.notes else ())
 
-def _text_rows(systems: Mapping[str, Texts], target: Texts | None, metrics: Sequence[Metric], source, batch: int) -> dict[str, dict[str, Rows]]:
+def _text_rows(systems: Mapping[str, Texts], target: Texts | None, metrics: Sequence[Metric],
+               source, batch: int) -> dict[str, dict[str, Rows]]:
     truth, out = None if target is None else load_references(target).items, {}
     for name, pred in progress(systems.items(), desc="scoring", disable=len(systems) == 1):
-        out[name] = extract(metrics, pred.items, truth, source.items if isinstance(source, Texts) else source, batch=batch, names=pred.names, tensors=False)
+        made_from = source.items if isinstance(source, Texts) else source
+        out[name] = extract(metrics, pred.items, truth, made_from, batch=batch, names=pred.names,
+                            tensors=False)
     return out
 
 def item_rows(systems: Mapping[str, Images | Texts], # of the same names
@@ -345,10 +398,11 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
               batch: int = 64,
               source: Images | Texts | None = None,  # what the predictions were made from, of the same names
              ) -> dict[str, dict[str, Rows]]:        # system -> metric name -> rows
-    "A value per item of each system and metric; raises InputError on unequal sizes and on sides that are not items."
+    "A value per item, system and metric; raises InputError on unequal sizes and on sides without items."
     sides = [*systems.values(), *([target] if target is not None else [])]
     if bad := [s for s in sides if not isinstance(s, (Images, Texts))]:
-        raise InputError(f"{metrics[0].name} looks at items, and was given {'features' if isinstance(bad[0], Features) else 'statistics'}")
+        raise InputError(f"{metrics[0].name} looks at items, "
+                         f"and was given {'features' if isinstance(bad[0], Features) else 'statistics'}")
     if isinstance(sides[0], Texts): return _text_rows(systems, target, metrics, source, batch)
     if any(m.compares for m in metrics):
         for pred in systems.values(): check_sizes(pred, target)
@@ -357,14 +411,19 @@ def item_rows(systems: Mapping[str, Images | Texts], # of the same names
         for start, stacks in batches(sides, batch):
             truth, cache = (stacks[-1] if target is not None else None), {}
             for name, pred in zip(systems, stacks):
-                try: rows = extract(metrics, pred, truth, cache=cache, batch=batch, names=sides[0].names[start:])
-                except InputError as error: raise InputError(f"{error}; it is about {few(sides[0].names[start:start + len(pred)], 3)}") from error
+                try:
+                    rows = extract(metrics, pred, truth, cache=cache, batch=batch,
+                                   names=sides[0].names[start:])
+                except InputError as error:
+                    raise InputError(f"{error}; it is about "
+                                     f"{few(sides[0].names[start:start + len(pred)], 3)}") from error
                 for m in metrics: parts[name][m.name].append(rows[m.name])
             bar.update(len(stacks[0]))
     return {s: {m.name: _join_rows(m, by[m.name]) for m in metrics} for s, by in parts.items()}
 
 # %% ../../nbs/scoring/00_sides.ipynb #d37e1819
-def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]: # a note if some names are on both sides and some are not
+# a note if some names are on both sides and some are not
+def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]:
     common = [len(set(_names(pred) or ()) & set(_names(target) or ())) for pred in systems.values()]
     if not any(common): return ()
     many = f"{min(common)} to {max(common)}" if len(set(common)) > 1 else common[0]
@@ -379,8 +438,10 @@ def comparison_rows(found: SideComparison,
     if target is None and needy: raise InputError(f"{needy[0]} compares with a target; none was given")
     sets = [m for m in found.metrics if isinstance(m, SetMetric)]
     items = [m for m in found.metrics if isinstance(m, ItemMetric)]
-    every = target.flat() if isinstance(target, References) else target # a set of texts has every reference in it
-    matched = target is not None and all(_agree(pred, every) for pred in systems.values()) # all systems alike, or none
+    # a set of texts has every reference in it
+    every = target.flat() if isinstance(target, References) else target
+    # all systems alike, or none
+    matched = target is not None and all(_agree(pred, every) for pred in systems.values())
     partly = () if target is None or matched else _partly(systems, every)
     out = {s: {} for s in systems}
     for s, pred in systems.items():
@@ -392,7 +453,8 @@ def comparison_rows(found: SideComparison,
     paired = next((m.name for m in items if m.compares), "")
     if paired:
         for pred in systems.values():
-            if isinstance(pred, (Images, Texts)) and isinstance(target, (Images, Texts)): matching(pred, target, paired)
+            if isinstance(pred, (Images, Texts)) and isinstance(target, (Images, Texts)):
+                matching(pred, target, paired)
     alike = len({tuple(_names(pred) or ()) for pred in systems.values()}) == 1
     groups = [dict(systems)] if alike else [{s: pred} for s, pred in systems.items()]
     for group in groups:
