@@ -22,50 +22,78 @@ from typing import Annotated, Optional
 import typer
 
 from ..core import InputError, Signature, package_version, unknown
-from .shell import INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Batch, Confidence, Debug, Device
-from .shell import Encoder, Format, Invariants, Layer, Metrics, Options, Out, Overwrite, Pred
-from .shell import Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed, SkipBad, Source
-from .shell import Target, Weights, Workers, app, choice, main, option, parse_lists, parse_names
-from .shell import parse_numbers, parse_options, print_result, records, several_folders
+from .shell import (
+    INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Batch, Confidence, Debug, Device, Encoder, Format, Invariants,
+    Layer, Metrics, Options, Out, Overwrite, Pred, Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed,
+    SkipBad, Source, Target, Weights, Workers, app, choice, main, option, parse_lists, parse_names,
+    parse_numbers, parse_options, print_result, records, several_folders)
 
 # %% ../../nbs/commands/10_score.ipynb #c0530f56
-@app.command("study", epilog="Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
-                             "invariant-metrics study translation --data multi30k/ --select fbd-4")
+@app.command("study", epilog=(
+    "Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
+    "invariant-metrics study translation --data multi30k/ --select fbd-4"))
 def study_command(
-        task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
-        parts: Annotated[str, choice("--parts", ("probe", "training"), "One of them, or both with a comma.", RUNNING, "part", lists=True)] = "probe,training",
-        data: Annotated[Optional[Path], option("--data", "Your own: a folder of photographs, parallel text, or captions with images.", INPUT)] = None,
-        recursive: Recursive = False, regions: Regions = None,
-        long: Annotated[str, choice("--long", ("cut", "drop"), "What becomes of texts longer than the network writes.", INPUT, "way with long texts")] = "cut",
-        metrics: Metrics = [], invariants: Invariants = [],
-        model: Annotated[Optional[str], option("--model", "Network to train; default by task: unet, small.", METRICS)] = None,
-        systems: Annotated[list[str], option("--systems", "Systems to train, e.g. segmentation,segmentation+depth; default by --grid. The baseline always is.", METRICS)] = [],
-        encoder: Annotated[Optional[str], option("--encoder", "captioning: through which pictures are seen; colorization: of the metrics that take one, e.g. fd.", METRICS)] = None,
-        weights: Weights = [],
-        select: Annotated[Optional[str], option("--select", "Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.", METRICS)] = None,
-        out: Out = None,
-        resume: Annotated[bool, option("--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
-        overwrite: Overwrite = False, form: Format = "table",
-        scale: Scale = "default",
-        grid: Annotated[str, choice("--grid", ("default", "full"), "full: more alphas, seeds and invariants.", RUNNING)] = "default",
-        alphas: Annotated[Optional[str], option("--alphas", "Weights of the invariants in the loss, e.g. 0.3,1.", RUNNING)] = None,
-        seeds: Annotated[Optional[int], option("--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
-        random_networks: Annotated[Optional[int], option("--random-networks", "Networks behind each random control; from 2 on at all alphas, with p-values; default by --grid: 1, 10.", RUNNING, min=1)] = None,
-        device: Device = None, seed: Seed = 0, workers: Workers = 2, quiet: Quiet = False, debug: Debug = False):
+    task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
+    parts: Annotated[str, choice(
+        "--parts", ("probe", "training"), "One of them, or both with a comma.", RUNNING, "part",
+        lists=True)] = "probe,training",
+    data: Annotated[Optional[Path], option(
+        "--data", "Your own: a folder of photographs, parallel text, or captions with images.",
+        INPUT)] = None,
+    recursive: Recursive = False,
+    regions: Regions = None,
+    long: Annotated[str, choice(
+        "--long", ("cut", "drop"), "What becomes of texts longer than the network writes.",
+        INPUT, "way with long texts")] = "cut",
+    metrics: Metrics = [],
+    invariants: Invariants = [],
+    model: Annotated[Optional[str], option(
+        "--model", "Network to train; default by task: unet, small.", METRICS)] = None,
+    systems: Annotated[list[str], option(
+        "--systems", "Systems to train, e.g. segmentation,segmentation+depth; default by --grid. "
+        "The baseline always is.", METRICS)] = [],
+    encoder: Annotated[Optional[str], option(
+        "--encoder", "captioning: through which pictures are seen; colorization: "
+        "of the metrics that take one, e.g. fd.", METRICS)] = None,
+    weights: Weights = [],
+    select: Annotated[Optional[str], option(
+        "--select", "Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.",
+        METRICS)] = None,
+    out: Out = None,
+    resume: Annotated[bool, option(
+        "--resume", "Insist on going on with an interrupted run.", OUTPUT)] = False,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    scale: Scale = "default",
+    grid: Annotated[str, choice(
+        "--grid", ("default", "full"), "full: more alphas, seeds and invariants.", RUNNING)] = "default",
+    alphas: Annotated[Optional[str], option(
+        "--alphas", "Weights of the invariants in the loss, e.g. 0.3,1.", RUNNING)] = None,
+    seeds: Annotated[Optional[int], option(
+        "--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
+    random_networks: Annotated[Optional[int], option(
+        "--random-networks", "Networks behind each random control; from 2 on at all alphas, with p-values; "
+        "default by --grid: 1, 10.", RUNNING, min=1)] = None,
+    device: Device = None,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Which metrics notice a broken invariant, and does training with invariants help?"
     strengths = parse_numbers(alphas, float)
     from invariant_metrics.study.run import study as run_study
     from invariant_metrics.pages.study import write_report
-    run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions, out=out, resume=resume,
-                    overwrite=overwrite, scale=scale, grid=grid, alphas=strengths, seeds=seeds, random_networks=random_networks, model=model,
-                    systems=parse_lists(systems) or None, encoder=encoder, weights=weights or None,
-                    metrics=parse_lists(metrics), invariants=parse_lists(invariants), select=select, long=long, device=device,
-                    seed=seed, workers=workers)
+    run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions,
+                    long=long, model=model, systems=parse_lists(systems) or None,
+                    encoder=encoder, weights=weights or None, metrics=parse_lists(metrics), invariants=parse_lists(invariants), select=select,
+                    out=out, resume=resume, overwrite=overwrite, scale=scale, grid=grid, alphas=strengths,
+                    seeds=seeds, random_networks=random_networks, device=device, seed=seed, workers=workers)
     page = write_report(run.folder)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     found = run.controls()
-    print_result(form, "study", {"folder": run.folder, "page": page, **run.meta, **found}, [ResultTable(rows, task)],
-                 [run.summary(), *found.get("safe", []), f"page: {page}"])
+    print_result(form, "study", {"folder": run.folder, "page": page, **run.meta, **found},
+                 [ResultTable(rows, task)], [run.summary(), *found.get("safe", []), f"page: {page}"])
 
 # %% ../../nbs/commands/10_score.ipynb #fecaf0bf
 STATS_FILES = (".safetensors", ".npz")
@@ -81,14 +109,16 @@ def _expanded(path: str | Path): # a path, or the list of what a quoted pattern 
 def _shards(stats: list[Path]) -> list[Path]:
     files = [f for found in map(_expanded, stats) for f in (found if isinstance(found, list) else [found])]
     if wrong := [f for f in files if f.suffix not in STATS_FILES]:
-        raise InputError(f"--stats {wrong[0]} is no statistics file; make one with: invariant-metrics stats {wrong[0]} --out FILE.safetensors")
+        raise InputError(f"--stats {wrong[0]} is no statistics file; make one with: "
+                         f"invariant-metrics stats {wrong[0]} --out FILE.safetensors")
     return files
 
 # %% ../../nbs/commands/10_score.ipynb #ba8be5fc
 def metric_names(words: list[str], # of a command line, each a list with commas
                 ) -> list[str]:
     "Names of metrics; raises InputError on a file or folder, which belongs to an option."
-    lost = [w for w in words if Path(w).suffix in (*STATS_FILES, ".txt", ".json", ".jsonl", ".gz") and not Path(w).is_file()]
+    lost = [w for w in words
+            if Path(w).suffix in (*STATS_FILES, ".txt", ".json", ".jsonl", ".gz") and not Path(w).is_file()]
     if lost: raise InputError(f"no file {lost[0]}")
     files = [w for w in words if Path(w).is_file()]
     if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
@@ -99,7 +129,8 @@ def metric_names(words: list[str], # of a command line, each a list with commas
             if word not in known: raise InputError(several_folders(word))
     return parse_lists(words)
 
-def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]: # metric names, sources by name
+# metric names, sources by name
+def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]:
     names = metric_names(words)
     systems = {str(p): _expanded(p) for p in pred}
     if stats: systems["--stats"] = _shards(stats)
@@ -120,7 +151,9 @@ def _save_per_item(scores: dict, path: Path) -> None:
         for name, score in by.items():
             if score.per_item is None: continue
             items = range(len(score.per_item))
-            part = pd.DataFrame({"system": system, "metric": name, "item": items, "name": [str(x) for x in scores.names[system] or items], "value": score.per_item})
+            part = pd.DataFrame({"system": system, "metric": name, "item": items,
+                                 "name": [str(x) for x in scores.names[system] or items],
+                                 "value": score.per_item})
             parts.append(part if score.deviation is None else part.assign(deviation=score.deviation))
     if not parts: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.concat(parts, ignore_index=True), path)
@@ -129,7 +162,8 @@ def _save_per_item(scores: dict, path: Path) -> None:
 def _earlier(path: Path) -> list[tuple]: # system, metric, value, signature of an earlier --json output
     try:
         held = json.loads(path.read_text())["result"]["scores"]
-        return [(s, m, x["value"], Signature.parse(x["signature"])) for s, by in held.items() for m, x in by.items()]
+        return [(s, m, x["value"], Signature.parse(x["signature"])) for s, by in held.items()
+                for m, x in by.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not the --json output of an earlier score") from error
 
@@ -138,10 +172,13 @@ def _against(scores: dict, old: list[tuple]) -> list[dict]:
     for system, by in scores.items():
         for name, score in by.items():
             for was, _, value, signature in (row for row in old if row[1] == name):
-                says = ", ".join(f"{k} was {a}, is {b}" for k, (a, b) in signature.differences(score.signature).items())
-                rows.append({"metric": name, "system": system, "value": score.value, "earlier": was, "earlier value": value,
-                             "comparable": f"no: {says}" if says else "yes"})
-    if old and not rows: raise InputError(f"--against: no metric in common; the earlier scores are of {', '.join(dict.fromkeys(m for _, m, _, _ in old))}")
+                says = ", ".join(f"{k} was {a}, is {b}"
+                                 for k, (a, b) in signature.differences(score.signature).items())
+                rows.append({"metric": name, "system": system, "value": score.value, "earlier": was,
+                             "earlier value": value, "comparable": f"no: {says}" if says else "yes"})
+    if old and not rows:
+        raise InputError("--against: no metric in common; the earlier scores are of "
+                         f"{', '.join(dict.fromkeys(m for _, m, _, _ in old))}")
     return rows
 
 # %% ../../nbs/commands/10_score.ipynb #0b26c6c5
@@ -150,9 +187,10 @@ _BETTER = {True: "higher", False: "lower", None: "neither"}
 def _score_row(system: str, name: str, s) -> dict:
     ci = s.ci
     encoder = dict(s.signature.items).get("encoder")
-    return {"system": system, "metric": name, "encoder": encoder, "better": _BETTER[s.higher_is_better], "value": s.value, "corrected": s.corrected,
-            "ci_low": ci and ci.low, "ci_high": ci and ci.high, "confidence": ci and ci.level, "method": ci and ci.method,
-            "p": s.p_value, "n": s.n, "signature": str(s.signature)}
+    return {"system": system, "metric": name, "encoder": encoder, "better": _BETTER[s.higher_is_better],
+            "value": s.value, "corrected": s.corrected, "ci_low": ci and ci.low, "ci_high": ci and ci.high,
+            "confidence": ci and ci.level, "method": ci and ci.method, "p": s.p_value, "n": s.n,
+            "signature": str(s.signature)}
 
 def _score_tables(scores: dict, confidence: float) -> list[ResultTable]: # of all systems
     rows = [_score_row(system, name, s) for system, by in scores.items() for name, s in by.items()]
@@ -170,46 +208,77 @@ def _score_notes(scores: dict) -> list[str]:
     return [f"{name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes]
 
 # %% ../../nbs/commands/10_score.ipynb #547bc0ed
-@app.command("score", epilog="Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
-                             "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt --per-item values.parquet")
+@app.command("score", epilog=(
+    "Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
+    "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
+    "--per-item values.parquet"))
 def score_command(
-        names: Annotated[Optional[list[str]], typer.Argument(metavar="METRICS", help="Comma-separated names; see `invariant-metrics metrics`.", show_default=False)] = None,
-        pred: Pred = [], target: Target = [],
-        stats: Annotated[list[Path], option("--stats", "Statistics or shards of them (`invariant-metrics stats`), merged into one system.", INPUT)] = [],
-        source: Source = None,
-        query: Annotated[Optional[Path], option("--query", "Text file of queries, line by line, for metrics of pairs.", INPUT)] = None,
-        intersect: Annotated[bool, option("--intersect", "Sides without the same names: score what all have, and say how much.", INPUT)] = False,
-        skip_bad: SkipBad = False, recursive: Recursive = False,
-        metrics: Metrics = [], option_: Options = [], encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        ci: Annotated[str, choice("--ci", ("auto", "influence", "bootstrap", "jackknife", "none"), "How intervals are made.", INTERVALS, "interval method")] = "auto",
-        confidence: Confidence = 0.95, reps: Reps = 1000,
-        permutations: Annotated[int, option("--permutations", "Also test whether both sets may be equal, with so many relabelings.", INTERVALS, min=0, max=1_000_000)] = 0,
-        paired: Annotated[bool, option("--paired", "Of two --pred: the interval of the difference, first minus second.", INTERVALS)] = False,
-        against: Annotated[Optional[Path], option("--against", "Earlier --json output: say whether the numbers may be compared.", INPUT)] = None,
-        per_item: Annotated[Optional[Path], option("--per-item", "Also write values per item to this parquet.", OUTPUT)] = None,
-        form: Format = "table",
-        no_cache: Annotated[bool, option("--no-cache", "Do not keep features for the next time.", RUNNING)] = False,
-        batch: Batch = 64, device: Device = None, seed: Seed = 0,
-        workers: Annotated[int, option(
-            "--workers", "Threads that read and prepare images; 0: one for each core, eight at most.", RUNNING,
-            min=0, max=1024, show_default=True)] = 0,
-        quiet: Quiet = False, debug: Debug = False):
+    names: Annotated[Optional[list[str]], typer.Argument(
+        metavar="METRICS", help="Comma-separated names; see `invariant-metrics metrics`.",
+        show_default=False)] = None,
+    pred: Pred = [],
+    target: Target = [],
+    stats: Annotated[list[Path], option(
+        "--stats", "Statistics or shards of them (`invariant-metrics stats`), merged into one system.",
+        INPUT)] = [],
+    source: Source = None,
+    query: Annotated[Optional[Path], option(
+        "--query", "Text file of queries, line by line, for metrics of pairs.", INPUT)] = None,
+    intersect: Annotated[bool, option(
+        "--intersect", "Sides without the same names: score what all have, and say how much.",
+        INPUT)] = False,
+    skip_bad: SkipBad = False,
+    recursive: Recursive = False,
+    metrics: Metrics = [],
+    option_: Options = [],
+    encoder: Encoder = None,
+    layer: Layer = None,
+    weights: Weights = [],
+    ci: Annotated[str, choice(
+        "--ci", ("auto", "influence", "bootstrap", "jackknife", "none"), "How intervals are made.",
+        INTERVALS, "interval method")] = "auto",
+    confidence: Confidence = 0.95,
+    reps: Reps = 1000,
+    permutations: Annotated[int, option(
+        "--permutations", "Also test whether both sets may be equal, with so many relabelings.",
+        INTERVALS, min=0, max=1_000_000)] = 0,
+    paired: Annotated[bool, option(
+        "--paired", "Of two --pred: the interval of the difference, first minus second.", INTERVALS)] = False,
+    against: Annotated[Optional[Path], option(
+        "--against", "Earlier --json output: say whether the numbers may be compared.", INPUT)] = None,
+    per_item: Annotated[Optional[Path], option(
+        "--per-item", "Also write values per item to this parquet.", OUTPUT)] = None,
+    form: Format = "table",
+    no_cache: Annotated[bool, option(
+        "--no-cache", "Do not keep features for the next time.", RUNNING)] = False,
+    batch: Batch = 64,
+    device: Device = None,
+    seed: Seed = 0,
+    workers: Annotated[int, option("--workers", "Threads that read and prepare images; 0: one for each core, "
+                                   "eight at most.", RUNNING, min=0, max=1024, show_default=True)] = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Score images, texts, features or statistics with intervals; rank several systems."
     asked, systems = _systems([*(names or []), *metrics], pred, stats)
-    if paired and len(systems) != 2: raise InputError(f"--paired needs two systems, and there are {len(systems)}")
-    if paired and ci == "none": raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
+    if paired and len(systems) != 2:
+        raise InputError(f"--paired needs two systems, and there are {len(systems)}")
+    if paired and ci == "none":
+        raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
     old = _earlier(against) if against else []
-    if per_item and per_item.suffix != ".parquet": raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
+    if per_item and per_item.suffix != ".parquet":
+        raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
     from invariant_metrics.core import few_threads
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.scoring.score import ranking, score as score_systems
     few_threads()
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
     method = {"auto": True, "none": False}.get(ci, ci)
-    scores = score_systems(systems, _targets(target), asked, source=source, metric_options=parse_options(option_), intersect=intersect,
-                           encoder=encoder, layer=layer, weights=weights or None, ci=method, confidence=confidence, reps=reps,
-                           permutations=permutations, seed=seed, device=device, query=query, skip_bad=skip_bad,
-                           recursive=recursive, cache=not no_cache, batch=batch, workers=workers)
+    scores = score_systems(systems, _targets(target), asked, source=source, query=query,
+                           metric_options=parse_options(option_), intersect=intersect, skip_bad=skip_bad,
+                           recursive=recursive, encoder=encoder, layer=layer, weights=weights or None,
+                           ci=method, confidence=confidence, reps=reps, permutations=permutations,
+                           seed=seed, device=device, cache=not no_cache, batch=batch, workers=workers)
     order = records(ranking(scores).astype(object)) if len(systems) > 1 and not paired else None
     if per_item: _save_per_item(scores, per_item)
     shown = {**scores, **({" − ".join(systems): scores.paired(*systems)} if paired else {})}
@@ -219,11 +288,14 @@ def score_command(
         from invariant_metrics.scoring.power import detectable
         able = detectable(scores, *systems)
     tables = _score_tables(shown, confidence)
-    if order: tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence, ("signature",)))
+    if order:
+        tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence,
+                                  ("signature",)))
     if compared: tables.append(ResultTable(compared, "against the earlier scores"))
     payload = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
-    print_result(form, "score", {"scores": payload, "ranking": order, "against": compared, "detectable": able}, tables,
-                 _score_lines(shown, able), _score_notes(shown) if form != "json" else ())
+    print_result(form, "score", {"scores": payload, "ranking": order, "against": compared,
+                                 "detectable": able}, tables, _score_lines(shown, able),
+                 _score_notes(shown) if form != "json" else ())
 
 # %% ../../nbs/commands/10_score.ipynb #24729eaf
 def _shard(text: str | None) -> tuple[int, int] | None: # (2, 8) for "2/8"
@@ -249,20 +321,33 @@ def _net_signature(net, layer: str | None): # the signature that a metric would 
     return Signature.of(**net.describe(layer))
 
 # %% ../../nbs/commands/10_score.ipynb #4ab1777d
-@app.command("stats", epilog="Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors\n\n"
-                             "invariant-metrics stats truth/ --shard 2/8 --out truth-2-of-8.safetensors")
+@app.command("stats", epilog=(
+    "Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors\n\n"
+    "invariant-metrics stats truth/ --shard 2/8 --out truth-2-of-8.safetensors"))
 def stats_command(
-        source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
-        out: Annotated[Path, option("--out", "File to write: .safetensors, or .npz with mu and sigma.", OUTPUT)],
-        features: Annotated[bool, option("--features", "Write the features themselves, not their statistics.", OUTPUT)] = False,
-        parts: Annotated[int, option("--random-parts", "Random parts to keep, from which intervals come; 0 for none.", OUTPUT, min=0, max=10_000, show_default=True)] = 8,
-        form: Format = "table",
-        shard: Annotated[Optional[str], option(
-            "--shard", "Only a part of the items, e.g. 2/8 for the second of eight; default under torchrun: that "
-            "of the process, and --out then gets its number.", INPUT)] = None,
-        skip_bad: SkipBad = False, recursive: Recursive = False,
-        encoder: Encoder = None, layer: Layer = None, weights: Weights = [],
-        batch: Batch = 64, device: Device = None, seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+    source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
+    out: Annotated[Path, option(
+        "--out", "File to write: .safetensors, or .npz with mu and sigma.", OUTPUT)],
+    features: Annotated[bool, option(
+        "--features", "Write the features themselves, not their statistics.", OUTPUT)] = False,
+    parts: Annotated[int, option(
+        "--random-parts", "Random parts to keep, from which intervals come; 0 for none.",
+        OUTPUT, min=0, max=10_000, show_default=True)] = 8,
+    form: Format = "table",
+    shard: Annotated[Optional[str], option("--shard", "Only a part of the items, e.g. "
+                                           "2/8 for the second of eight; default under torchrun: that of the "
+                                           "process, and --out then gets its number.", INPUT)] = None,
+    skip_bad: SkipBad = False,
+    recursive: Recursive = False,
+    encoder: Encoder = None,
+    layer: Layer = None,
+    weights: Weights = [],
+    batch: Batch = 64,
+    device: Device = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device, few_threads
     from invariant_metrics.data.items import load_items, part_edges
@@ -271,7 +356,8 @@ def stats_command(
     from invariant_metrics.encoders.weights import chosen_encoder
     from invariant_metrics.metrics.gaussian import GaussianStats
     few_threads()
-    if out.suffix not in STATS_FILES: raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
+    if out.suffix not in STATS_FILES:
+        raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
     check_writable(out.parent, *OUT_FOLDER)
     part, told = _shard(shard), []
     if part is None and (part := shard_of_process(os.environ)):
@@ -281,8 +367,10 @@ def stats_command(
     check_device(device)
     items = None
     if source.suffix in FILES:
-        given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part, "--features": features, "--skip-bad": skip_bad}
-        if idle := [k for k, v in given.items() if v not in (None, False, [], {})]: raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
+        given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part,
+                 "--features": features, "--skip-bad": skip_bad}
+        if idle := [k for k, v in given.items() if v not in (None, False, [], {})]:
+            raise InputError(f"{source} holds features already: {', '.join(idle)} has no effect on them")
         made = GaussianStats.of(source, parts=0 if out.suffix == ".npz" else parts, seed=seed)
     else:
         net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)
@@ -290,27 +378,35 @@ def stats_command(
         options = dict(skip_bad=skip_bad, recursive=recursive, part=part) if of_images else {}
         items = load_items(source, net.inputs, str(source), **options)
         if part and not of_images: items = items.part(*part_edges(len(items), part))
-        if features: save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer), items.names)
-        else: made = GaussianStats.of(items, net, layer, parts=0 if out.suffix == ".npz" else parts, seed=seed, batch=batch)
+        if features:
+            save_features(out, FeatureStore().features(items, net, layer, batch), _net_signature(net, layer),
+                          items.names)
+        else:
+            made = GaussianStats.of(items, net, layer, parts=0 if out.suffix == ".npz" else parts, seed=seed,
+                                    batch=batch)
     if features: found = {"file": str(out), "n": len(items), "signature": str(_net_signature(net, layer))}
     else:
         made.save(out)
-        found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count, "signature": str(made.signature or "unknown")}
+        found = {"file": str(out), "n": made.n, "width": made.width, "parts": made.count,
+                 "signature": str(made.signature or "unknown")}
     notes = [*told, *(f"left out: {reason}" for reason in getattr(items, "skipped", {}).values())]
     print_result(form, "stats", found, [ResultTable([found])], notes=notes)
 
 # %% ../../nbs/commands/10_score.ipynb #bdb95709
 def write_index() -> Path:
-    "Store the cards of all metrics and invariants in the package; run it in a fresh process when one has changed."
+    "Store the cards of all metrics and invariants in the package; after a change run it in a new process."
     from invariant_metrics.encoders.weights import all_cards
     from invariant_metrics.files import atomic_write
     from invariant_metrics.invariants.base import invariant_cards, invariant_weight_names
     from invariant_metrics.metrics.base import metric_cards, metric_homes
     known = all_cards()
     def rests_on(name: str) -> str | None: # a card that does not come with the package
-        return next((n for n in invariant_weight_names(name) if n in known and known[n].source != "embedded"), None)
-    cards = {"metrics": metric_cards(), "invariants": [{**row, "card": rests_on(row["name"])} for row in invariant_cards()], "homes": metric_homes()}
-    with atomic_write(_index_path()) as tmp: tmp.write_text(json.dumps(cards, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return next((n for n in invariant_weight_names(name) if n in known and known[n].source != "embedded"),
+                    None)
+    cards = {"metrics": metric_cards(), "invariants": [{**row, "card": rests_on(row["name"])}
+                                                       for row in invariant_cards()], "homes": metric_homes()}
+    with atomic_write(_index_path()) as tmp:
+        tmp.write_text(json.dumps(cards, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return _index_path()
 
 def _index_path() -> Path:
@@ -319,15 +415,18 @@ def _index_path() -> Path:
 
 def _absent(row: dict, card: str) -> dict: # the row of an invariant whose network is not here
     from invariant_metrics.encoders.weights import get_card, missing_weights
-    return {**row, "keeps": str(missing_weights([get_card(card)])), "here": False, "max_valid": None, "auc": "", "signature": ""}
+    return {**row, "keeps": str(missing_weights([get_card(card)])), "here": False, "max_valid": None,
+            "auc": "", "signature": ""}
 
 def _stored(kind: str, present: dict) -> list[dict] | None: # None where the registry knows more
-    if f"invariant_metrics.{kind}.base" in sys.modules or entry_points(group=f"invariant_metrics.{kind}"): return None
+    if f"invariant_metrics.{kind}.base" in sys.modules or entry_points(group=f"invariant_metrics.{kind}"):
+        return None
     rows = []
     for row in json.loads(_index_path().read_text(encoding="utf-8"))[kind]:
         here = present.get(card := row.pop("card", None), True)
         if kind == "invariants" and here and not row["here"]: return None
-        if row.get("signature"): row["signature"] = str(Signature.parse(row["signature"]).extended(version=package_version()))
+        if row.get("signature"):
+            row["signature"] = str(Signature.parse(row["signature"]).extended(version=package_version()))
         rows.append(row if here else _absent(row, card))
     return rows
 
@@ -349,8 +448,10 @@ def every_card(kind: str,     # "metrics" or "invariants"
     return cards()
 
 # %% ../../nbs/commands/10_score.ipynb #167b32de
-def _with_presence(weights: str, present: dict) -> str: # "roberta-large (missing), minilm (here), or a folder"
-    return re.sub(r"[\w.-]+", lambda m: f"{m[0]} ({'here' if present[m[0]] else 'missing'})" if m[0] in present else m[0], weights or "")
+# "roberta-large (missing), minilm (here), or a folder"
+def _with_presence(weights: str, present: dict) -> str:
+    return re.sub(r"[\w.-]+", lambda m: f"{m[0]} ({'here' if present[m[0]] else 'missing'})"
+                  if m[0] in present else m[0], weights or "")
 
 def _takes(card: dict) -> str: # what a metric looks at
     source = f"source {card['source']}" if card.get("source") else None
@@ -359,21 +460,30 @@ def _takes(card: dict) -> str: # what a metric looks at
     return " + ".join(sides) + (f", {how}" if how and len(sides) == 1 else "")
 
 def _metric_row(card: dict) -> dict:
-    return {"metric": card["name"], "takes": card["takes"], "measures": card.get("measures"), "better": _BETTER[card.get("higher_is_better")],
-            "range": card.get("range"), "weights": card["weights"], "cite": card.get("cite")}
+    return {"metric": card["name"], "takes": card["takes"], "measures": card.get("measures"),
+            "better": _BETTER[card.get("higher_is_better")], "range": card.get("range"),
+            "weights": card["weights"], "cite": card.get("cite")}
 
 # %% ../../nbs/commands/10_score.ipynb #ebd04218
 @app.command("metrics", epilog="Example: invariant-metrics metrics caption")
-def list_metrics(find: Annotated[Optional[str], typer.Argument(help="Only those with this word in their name, inputs or description.", show_default=False)] = None,
-                 form: Format = "table", debug: Debug = False):
+def list_metrics(
+    find: Annotated[Optional[str], typer.Argument(
+        help="Only those with this word in their name, inputs or description.", show_default=False)] = None,
+    form: Format = "table",
+    debug: Debug = False,
+):
     "Every metric: what it measures, inputs, direction, range, weights and whether they are on this machine, source."
     present = weights_present() | {"Java": shutil.which("java") is not None}
-    cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)} for card in every_card("metrics", present)]
+    cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)}
+             for card in every_card("metrics", present)]
     cards = [card for card in cards if not find or find.lower() in " ".join(map(str, card.values())).lower()]
-    if not cards: raise InputError(f"no metric has {find!r} in its name, inputs or description; leave it out to see all")
+    if not cards:
+        raise InputError(f"no metric has {find!r} in its name, inputs or description; "
+                         "leave it out to see all")
     kinds = list(dict.fromkeys(card["takes"] for card in cards))
     rows = [_metric_row(card) for kind in kinds for card in cards if card["takes"] == kind]
-    groups = [ResultTable([row for row in rows if row["takes"] == kind], kind, hide=("takes",)) for kind in kinds]
+    groups = [ResultTable([row for row in rows if row["takes"] == kind], kind, hide=("takes",))
+              for kind in kinds]
     print_result(form, "metrics", cards, groups if form == "table" else [ResultTable(rows)])
 
 # %% ../../nbs/commands/10_score.ipynb #377e16de
@@ -385,7 +495,8 @@ def list_invariants(weights: Weights = [], form: Format = "table", debug: Debug 
     print_result(form, "invariants", cards, [ResultTable(cards)])
 
 # %% ../../nbs/commands/10_score.ipynb #7177d21e
-weights = typer.Typer(no_args_is_help=True, help="Networks: where each comes from, whether it is here and whole.")
+weights = typer.Typer(no_args_is_help=True,
+                      help="Networks: where each comes from, whether it is here and whole.")
 app.add_typer(weights, name="weights")
 
 @weights.command("list", epilog="Example: invariant-metrics weights list")
@@ -397,8 +508,11 @@ def weights_list(form: Format = "table", debug: Debug = False):
 
 # %% ../../nbs/commands/10_score.ipynb #4c1891b6
 @weights.command("verify", epilog="Example: invariant-metrics weights verify segmentation")
-def weights_verify(name: Annotated[Optional[str], typer.Argument(help="One network; default all that are here.")] = None,
-                   form: Format = "table", debug: Debug = False):
+def weights_verify(
+    name: Annotated[Optional[str], typer.Argument(help="One network; default all that are here.")] = None,
+    form: Format = "table",
+    debug: Debug = False,
+):
     "Check the sha256 of networks on this machine."
     from invariant_metrics.encoders.weights import verify_weights
     rows = verify_weights(name)
@@ -406,8 +520,13 @@ def weights_verify(name: Annotated[Optional[str], typer.Argument(help="One netwo
 
 # %% ../../nbs/commands/10_score.ipynb #4525ea44
 @weights.command("fetch", epilog="Example: invariant-metrics weights fetch inception dinov2-large")
-def weights_fetch(names: Annotated[list[str], typer.Argument(help="Networks of `weights list`; those without a commit as NAME@COMMIT, others as organization/model@COMMIT.")],
-                  quiet: Quiet = False, debug: Debug = False):
+def weights_fetch(
+    names: Annotated[list[str], typer.Argument(
+        help="Networks of `weights list`; those without a commit as NAME@COMMIT, "
+             "others as organization/model@COMMIT.")],
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Download networks at their pinned revisions; the only command that uses the network."
     from invariant_metrics.encoders.weights import check_names, fetch_weights
     check_names(names)
@@ -416,9 +535,14 @@ def weights_fetch(names: Annotated[list[str], typer.Argument(help="Networks of `
 
 # %% ../../nbs/commands/10_score.ipynb #2cc54821
 @weights.command("train", epilog="Example: invariant-metrics weights train segmentation --out my-assets")
-def weights_train(name: Annotated[str, typer.Argument(help="An embedded network of `weights list`.")],
-                  out: Annotated[Path, option("--out", "Folder for the weights and their card.", OUTPUT, show_default=True)] = Path("assets"),
-                  seed: Seed = 0, quiet: Quiet = False, debug: Debug = False):
+def weights_train(
+    name: Annotated[str, typer.Argument(help="An embedded network of `weights list`.")],
+    out: Annotated[Path, option("--out", "Folder for the "
+                                "weights and their card.", OUTPUT, show_default=True)] = Path("assets"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Train an embedded network again, from data the package makes."
     from invariant_metrics.core import few_threads
     from invariant_metrics.training.embedded import train_embedded
@@ -429,10 +553,16 @@ def weights_train(name: Annotated[str, typer.Argument(help="An embedded network 
 wordnet = typer.Typer(no_args_is_help=True, help="The graph of words behind METEOR.")
 app.add_typer(wordnet, name="wordnet")
 
-@wordnet.command("build", epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
-def wordnet_build(folder: Annotated[Path, typer.Argument(help="WordNet's own files: data.noun, index.noun, noun.exc, …")],
-                  out: Annotated[Path, option("--out", "File to write, *.npz; card and license go beside it.", OUTPUT)],
-                  form: Format = "table", quiet: Quiet = False, debug: Debug = False):
+@wordnet.command("build",
+                 epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
+def wordnet_build(
+    folder: Annotated[Path, typer.Argument(help="WordNet's own files: data.noun, index.noun, noun.exc, …")],
+    out: Annotated[Path, option(
+        "--out", "File to write, *.npz; card and license go beside it.", OUTPUT)],
+    form: Format = "table",
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Make the compact graph from a WordNet folder, for `--option wordnet=FILE`."
     from invariant_metrics.data.wordnet import build_wordnet
     card = build_wordnet(folder, out)
@@ -448,7 +578,8 @@ def cache_list(form: Format = "table", debug: Debug = False):
     "Cached files by kind and settings: number, size, age."
     from invariant_metrics.encoders.cache import cache_folder, list_cache
     rows = list_cache()
-    print_result(form, "cache", rows, [ResultTable(rows)] if rows or form != "table" else [], [] if rows else [f"nothing cached in {cache_folder()}"])
+    print_result(form, "cache", rows, [ResultTable(rows)] if rows or form != "table" else [],
+                 [] if rows else [f"nothing cached in {cache_folder()}"])
 
 # %% ../../nbs/commands/10_score.ipynb #c30e9f7c
 @cache.command("clear", epilog="Example: invariant-metrics cache clear")
@@ -459,7 +590,11 @@ def cache_clear(debug: Debug = False):
 
 # %% ../../nbs/commands/10_score.ipynb #fcbec736
 @app.command("report", epilog="Example: invariant-metrics report runs/colorization")
-def report_command(folder: Annotated[Path, typer.Argument(help="A run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`.")], debug: Debug = False):
+def report_command(
+    folder: Annotated[Path, typer.Argument(
+        help="A run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`.")],
+    debug: Debug = False,
+):
     "Write the page of a run again, from its stored results."
     from invariant_metrics.runs import read_run
     run = read_run(folder)
