@@ -5,7 +5,7 @@ from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
-_SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.images:color_probe", "study": "study.run", "rank": "ranking.run",
+_SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probe.run:run_probe", "study": "study.run", "rank": "ranking.run",
             "probe_encoder": "probe.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems", "advise": "advice.run", "styles": "people.styles:style_study",
             "edit_sheet": "people.edit_sheets", "edit_readings": "people.edit_sheets", "edit_cards": "people.edit_sheets",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.base", "metric_cards": "metrics.base",

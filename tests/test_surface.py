@@ -18,7 +18,7 @@ ONLY_IN_PYTHON = {"lclip study": set(), "lclip supervise": {"reps"}, "imagine st
 # function of the package -> its command, arguments that the shell calls otherwise, arguments that the shell has no option for
 COMMANDS = {
     "score": ("score", {"metric_options": "option", "cache": "no_cache"}, {"clusters"}),
-    "probe": ("probe metrics", {"source": "target"}, {"levels", "progress"}),
+    "probe": ("probe metrics", {}, {"progress"}),
     "agree": ("agree people", {"statistics": "statistic", "metric_options": "option"}, set()),
     "study": ("study", {}, set()),
     "power": ("power", {"wished": "wish"}, {"alpha"}),
