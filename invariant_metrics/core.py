@@ -410,6 +410,10 @@ def _is_masked(x) -> bool:
     import numpy as np
     return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
 
+def _hold_masked(items: Sequence) -> bool: # most lists are of a type or two: those are asked before the items
+    import numpy as np
+    return any(issubclass(kind, np.ma.MaskedArray) for kind in set(map(type, items))) and any(map(_is_masked, items))
+
 def check_source(source, where: str) -> None:
     """Raises InputError on what must not be read as data: a set, an array of which a part is masked, a path
     that no file can have."""
@@ -417,7 +421,7 @@ def check_source(source, where: str) -> None:
     if isinstance(source, Set) and not isinstance(source, MappingView):
         raise InputError(f"{where}: a set has no order, so nothing says which item "
                          "answers which; give a list")
-    if _is_masked(source) or isinstance(source, (list, tuple)) and any(map(_is_masked, source)):
+    if _is_masked(source) or isinstance(source, (list, tuple)) and _hold_masked(source):
         raise InputError(f"{where}: a part of the array is masked; leave those items out, "
                          "or fill them: array.filled(…)")
 

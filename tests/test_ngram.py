@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from real_data import clipscore_example, data_path, lines, nlg_eval_example
 
 from invariant_metrics.core import InputError
+from invariant_metrics.data.tokens import tokenizer_of
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, coco_bleu_of_sums, corpus_bleu
 from invariant_metrics.metrics.ngram import intern, stable_sort
@@ -219,3 +220,18 @@ def test_sides_that_cannot_be_meant_are_refused(sides, said):
 def test_unknown_options_are_refused():
     for options in ({"smoothing": "linear"}, {"smooth_value": 1.0}, {"tokenizer": "13b"}, {"order": 0}):
         with pytest.raises(InputError): get_metric("bleu", **options)
+
+
+PIECES = st.sampled_from(["a", "the", "dog.", "No.", "5", ".", "...", "isn't", "x-\n", "(see", "it)", "café", "ΣΑΣ", "\0", "b\x07c", "U.S.", "Army", "<b", '"so"'])
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.tuples(PIECES, st.sampled_from([" ", "  ", "\t", "\n", "\xa0", ""])), max_size=6), min_size=2, max_size=5),
+       st.sampled_from(["none", "13a", "ptb"]), st.booleans())
+def test_words_of_a_corpus_are_those_of_its_texts(texts, name, lowercase):
+    "However texts are cut; nothing is in the vocabulary that no text says."
+    texts = ["".join(map("".join, text)) for text in texts]
+    found = intern(texts[:1], [texts[1:] + texts[:1]], name, lowercase)
+    expected = [tokenizer_of(name)[0](text.lower() if lowercase else text) for text in texts + texts[:1]]
+    assert [[found.vocabulary[w] for w in words] for words in np.split(found.words, found.starts[1:-1])] == expected
+    assert sorted(found.vocabulary) == sorted({word for words in expected for word in words})

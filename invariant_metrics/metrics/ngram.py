@@ -9,7 +9,7 @@ __all__ = ['ITEMS', 'SMOOTHINGS', 'bleu_1', 'bleu_2', 'bleu_3', 'bleu_4', 'stabl
 
 # %% ../../nbs/metrics/140_ngram.ipynb #af358cb2
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
-from ..data.tokens import language_tokenizer, tokenizer_of
+from ..data.tokens import language_tokenizer, piece_rules, tokenizer_of
 from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/140_ngram.ipynb #7a1771b8
@@ -28,11 +28,16 @@ if TYPE_CHECKING: from torch import Tensor
 # %% ../../nbs/metrics/140_ngram.ipynb #132e7a19
 def stable_sort(keys: np.ndarray,                 # (P,) int64, not negative
                ) -> tuple[np.ndarray, np.ndarray]: # (P,) sorted keys, and the position of each
-    "Keys in order, equal ones by position; by a plain sort of key and position in one number where 63 bits hold both."
-    bits = len(keys).bit_length()
-    if not len(keys) or int(keys.max()).bit_length() + bits > 63: return keys[order := np.argsort(keys, kind="stable")], order
+    "Keys in order, equal ones by position: digit by digit up to 32 bits, else key and position as one number where 63 bits hold both."
+    wide, bits = int(keys.max(initial=0)).bit_length(), len(keys).bit_length()
+    if wide <= 32: return keys[order := _by_digits(keys, wide)], order
+    if wide + bits > 63: return keys[order := np.argsort(keys, kind="stable")], order
     both = np.sort(keys << bits | np.arange(len(keys)))
     return both >> bits, both & ((1 << bits) - 1)
+
+def _by_digits(keys: np.ndarray, wide: int) -> np.ndarray: # the order; a stable sort of 16 bits counts and compares nothing
+    order = np.argsort(keys.astype(np.uint16), kind="stable") # their low 16 bits
+    return order if wide <= 16 else order[np.argsort((keys >> 16).astype(np.uint16)[order], kind="stable")]
 
 def run_starts(*columns: np.ndarray,   # (P,) each
               ) -> np.ndarray:         # (P,) bool
@@ -114,25 +119,52 @@ def intern(hypotheses: Sequence[str],
            lowercase: bool = False,              # before tokenizing
            name: str | None = None,              # of a tokenizer that is a function
           ) -> Interned:
-    "Both sides as integers; every distinct text is tokenized once."
+    "Both sides as integers; every distinct text is tokenized once, or where a tokenizer allows it every distinct piece between blanks."
     tokenize, called = tokenizer_of(tokenizer)
-    number, slot, lengths = defaultdict(count().__next__), defaultdict(count().__next__), []
+    slot = defaultdict(count().__next__)
     which = np.fromiter(map(slot.__getitem__, chain(hypotheses, chain.from_iterable(references))), np.int64)
-    def tokenized():
-        for text in slot:
-            words = tokenize(text.lower() if lowercase else text)
-            lengths.append(len(words))
-            yield words
-    words = np.fromiter(map(number.__getitem__, chain.from_iterable(tokenized())), np.int32)
-    words, starts = _repeated(words, np.array(lengths, np.int64), which)
+    texts = [text.lower() for text in slot] if lowercase else list(slot)
+    words, lengths, vocabulary = (_of_pieces if piece_rules(tokenize) else _numbered)(texts, tokenize)
+    words, starts = _repeated(words, lengths, which)
     n, many = len(hypotheses), [len(refs) for refs in references]
     item = np.concatenate([np.arange(n), np.repeat(np.arange(n), many)]).astype(np.int32)
-    return Interned(words, starts, item, n, list(number), name or called)
+    return Interned(words, starts, item, n, vocabulary, name or called)
+
+def _numbered(texts: Iterable, split: Callable) -> tuple[np.ndarray, np.ndarray, list[str]]: # ids of all words, words in each, what ids mean
+    number, ids, ends = defaultdict(count().__next__), [], [0]
+    for text in texts:
+        ids += map(number.__getitem__, split(text))
+        ends.append(len(ids))
+    return np.array(ids, np.int32), np.diff(ends), list(number)
+
+def _of_pieces(texts: list[str], tokenize: Callable) -> tuple[np.ndarray, np.ndarray, list[str]]: # the same, a different piece tokenized once
+    of_piece, apart = piece_rules(tokenize)
+    at, many, pieces = _numbered(texts, str.split)
+    units = [of_piece(piece) for piece in pieces]
+    ends = np.append(0, np.cumsum(many))
+    hard = np.fromiter((unit is None for unit in units), bool, len(units))
+    whole = {*np.searchsorted(ends, np.flatnonzero(hard[at]), "right") - 1} if hard.any() else set()
+    if apart.search(" \0 ".join(texts)): whole |= {i for i, text in enumerate(texts) if apart.search(text)}
+    at, units = _seen_whole(at, ends, units, {i: tokenize(texts[i]) for i in sorted(whole)})
+    words, sizes, vocabulary = _numbered(units, tuple)
+    words, starts = _repeated(words, sizes, at)
+    return words, np.diff(starts[ends]), vocabulary
+
+def _seen_whole(at: np.ndarray, ends: np.ndarray, units: list, whole: dict[int, list[str]]) -> tuple[np.ndarray, list]:
+    "Some texts as one unit of words at the place of their first piece, and nothing at the others'; units that stand nowhere are emptied."
+    if not whole: return at, units
+    for i, words in whole.items():
+        at[ends[i]:ends[i + 1]] = len(units)
+        at[ends[i]] = len(units) + 1
+        units += [(), words]
+    used = np.bincount(at, minlength=len(units)) > 0
+    return at, [unit if stands else () for unit, stands in zip(units, used)]
 
 def _repeated(words: np.ndarray, lengths: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # words and starts of all texts
     begins, sizes = (np.cumsum(lengths) - lengths)[which], lengths[which]
     starts = np.append(0, np.cumsum(sizes))
-    return words if len(which) == len(lengths) else words[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], sizes)], starts
+    same = len(which) == len(lengths) and np.array_equal(which, np.arange(len(which)))
+    return words if same else words[np.arange(starts[-1]) + np.repeat(begins - starts[:-1], sizes)], starts
 
 # %% ../../nbs/metrics/140_ngram.ipynb #10d225b1
 def interned_phi(tokenizer: str | Callable = "none",

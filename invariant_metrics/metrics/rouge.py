@@ -68,7 +68,8 @@ def _lcs(text: Interned) -> np.ndarray: # (R,)
     hyp, item = np.repeat(np.arange(n), lengths[:n]), text.item[n:]
     place = np.arange(first) - text.starts[hyp]
     owner = np.repeat(item.astype(np.int64), lengths[n:])
-    have, want = text.words[:first]*np.int64(n) + hyp, text.words[first:]*np.int64(n) + owner
+    size = len(text.vocabulary) # the item comes first in a key: words are asked for item by item, and found near one another
+    have, want = hyp*size + text.words[:first], owner*size + text.words[first:]
     carry, common = np.zeros(len(want), bool), np.zeros(len(item), np.int64)
     longest_first = np.argsort(-lengths[n:], kind="stable")
     long = np.flatnonzero(lengths[item] > 64)
