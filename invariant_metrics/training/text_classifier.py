@@ -43,6 +43,7 @@ def reduced(vectors: Tensor,     # (P, d)
     scale = x.abs().amax(0)/127
     return (x/scale).round().to(torch.int8), scale.float(), float(values.flip(0)[:rank].sum()/values.sum())
 
+# %% ../../nbs/training/100_text_classifier.ipynb #48b80ae3
 def make_word_pieces(folder: str | Path | None = None, # where the weights go; None for the package's own
                      rank: int = RANK,
                      weights: str = "minilm",          # whose word embeddings
@@ -97,14 +98,18 @@ def smoothed(labels: Tensor, classes: int) -> Tensor: # (...,) -> (..., classes)
     "Labels as distributions, a tenth of the mass spread over all classes."
     return F.one_hot(labels, classes)*(1 - SMOOTHING) + SMOOTHING/classes
 
+# %% ../../nbs/training/100_text_classifier.ipynb #7196f9f3
 def without_capitals(x: Tensor, generator: torch.Generator) -> Tensor: # (N, T, r + 1)
     "Three texts in ten as if written in lower case."
     keep = (torch.rand(len(x), 1, generator=generator) >= 0.3).to(x)
     return torch.cat([x[..., :-1], x[..., -1:]*keep[..., None]], -1)
 
+# %% ../../nbs/training/100_text_classifier.ipynb #e12766ac
 def strange(
-    # (N, T, r + 1), (N, T) numbers of TAGS
-    x: Tensor, tags: Tensor, table: WordTable, generator: torch.Generator,
+    x: Tensor,    # (N, T, r + 1), words as `WordTable` gives them
+    tags: Tensor, # (N, T), numbers of TAGS
+    table: WordTable,
+    generator: torch.Generator,
 ) -> Tensor:
     """Half of the words of names exchanged for unknown ones or for words of other names of their kind, and
     noise on all; capitals are kept."""
@@ -120,8 +125,12 @@ def strange(
     vectors = torch.where(chosen, torch.where((draw < 0.25)[..., None], unknown, others), vectors)
     return torch.cat([vectors + 0.25*torch.randn(vectors.shape, generator=generator), x[..., -1:]], -1)
 
+# %% ../../nbs/training/100_text_classifier.ipynb #03835251
 def mixed_words(
-    x: Tensor, y: Tensor | None, mask: Tensor, generator: torch.Generator, # (N, T, r), (N, T, C), (N, T)
+    x: Tensor,        # (N, T, r)
+    y: Tensor | None, # (N, T, C), labels as distributions
+    mask: Tensor,     # (N, T), True where there is a word
+    generator: torch.Generator,
     least: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
     """Half of the words mixed with words from anywhere in the batch, labels alike; `least` of a word stays
@@ -132,8 +141,12 @@ def mixed_words(
     own = torch.where((torch.rand(mask.shape, generator=generator) < 0.5) & mask, own, 1.)[..., None]
     return tuple(None if z is None else own*z + (1 - own)*z.flatten(0, 1)[other] for z in (x, y))
 
+# %% ../../nbs/training/100_text_classifier.ipynb #3496bd7d
 def mixed_texts(
-    x: Tensor, y: Tensor, mask: Tensor, generator: torch.Generator
+    x: Tensor,    # (N, T, r)
+    y: Tensor,    # (N, C), labels as distributions
+    mask: Tensor, # (N, T), True where there is a word
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
     "Half of the texts mixed whole with another: vectors, labels (N, C), and the mask of both together."
     n = len(x)
@@ -165,12 +178,14 @@ def reader_batches(
         return mixed_texts(x, y, m, generator)
     return make
 
+# %% ../../nbs/training/100_text_classifier.ipynb #d74f15d7
 def reader_loss(net: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
     "Cross-entropy with soft labels, mean over words or over texts."
     x, y, mask = batch
     loss = -(y*net(x, mask).log_softmax(-1)).sum(-1)
     return {"cross-entropy": loss.mean() if loss.ndim == 1 else (loss*mask).sum()/mask.sum()}
 
+# %% ../../nbs/training/100_text_classifier.ipynb #396ee6a6
 def train_reader(kind: str,          # "entities" or "sentiment"
                  steps: int = 1500,  # of the optimizer
                  n: int = 12000,     # sentences
@@ -213,8 +228,8 @@ def reader_scores(net: Tagger, kind: str, table: WordTable, n: int = 1000) -> di
     views = {"common": {}, "held-out": {"names": "held-out"}, "lower case": {"lower": True},
              "held-out lower case": {"names": "held-out", "lower": True}}
     corpora = {name: TaggedSentences(n, WORLDS["test"], **how) for name, how in views.items()}
-    found = {name: accuracy(net, kind, c, table) for name, c in corpora.items()} | {"mixtures": accuracy(net,
-        kind, corpora["common"], table, mixtures=True)}
+    found = {name: accuracy(net, kind, corpus, table) for name, corpus in corpora.items()}
+    found["mixtures"] = accuracy(net, kind, corpora["common"], table, mixtures=True)
     return {name + ("" if what == "all" else f" {what}"): round(v, 3) for name, each in found.items()
             for what, v in each.items()}
 
@@ -235,6 +250,7 @@ def text_pairs(kind: str, n: int = 300, names: str = "common",
         wrong[name] = [write_sentence(m, generator) for m, _ in pairs], [truth for _, truth in pairs]
     return right, wrong
 
+# %% ../../nbs/training/100_text_classifier.ipynb #54ded1c5
 def text_epsilons(
     invariant: Invariant, kind: str, n: int = 300, names: str = "common"
 ) -> dict[str, dict[str, float]]: # by kind of wrong
@@ -254,15 +270,15 @@ def make_reader(name: str,                             # "entities" or "sentimen
     known."""
     table, _ = embedded_words()
     net, _ = train_reader(name, steps, seed=seed, table=table, folder=checkpoints)
-    card = Card(name, f"{' '.join(KINDS[name])}: two layers with "
-                f"{sum(p.numel() for p in net.parameters())/1e3:.0f}k weights above word-pieces",
+    count = sum(p.numel() for p in net.parameters())
+    card = Card(name, f"{' '.join(KINDS[name])}: two layers with {count/1e3:.0f}k weights above word-pieces",
                 command=f"invariant-metrics weights train {name}", data="right English sentences of the "
                 f"bilingual world, seed {WORLDS['train'] + 10*seed}, {steps} steps")
     with tempfile.TemporaryDirectory() as trial:
         save_embedded(name, net.state_dict(), card, trial)
         invariant = get_invariant(name, weights=Path(trial)/f"{name}.safetensors")
-        scores = reader_scores(invariant.network.net, name, table,
-                               n) | {"epsilon": text_epsilons(invariant, name, max(n//3, 20)),
-                                     "epsilon held-out": text_epsilons(invariant, name, max(n//3, 20),
-            "held-out")}
+        scores = reader_scores(invariant.network.net, name, table, n)
+        pairs = max(n//3, 20)
+        scores["epsilon"] = text_epsilons(invariant, name, pairs)
+        scores["epsilon held-out"] = text_epsilons(invariant, name, pairs, "held-out")
     return save_embedded(name, net.state_dict(), replace(card, scores=scores), folder)
