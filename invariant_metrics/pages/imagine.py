@@ -19,21 +19,13 @@ from .. import plots
 from ..core import InputError
 from ..files import atomic_write
 from ..imagine.study import (ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS,
-                                             STUDY_VIEWS, TEXT_ONLY)
-from ..imagine.study import ImagineStudy, imagine_names
+                                             STUDY_VIEWS, TEXT_ONLY, ImagineStudy, imagine_names)
 from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.figures import heat_cell
 from ..probe.tables import VIEW_NAMES, interval_verdict
 from ..runs import read_run
 
-# %% ../../nbs/pages/50_imagine.ipynb #f757c7c2
-def _points(value: float, low: float, high: float, sign: str = "+") -> str:
-    def number(x: float, sign: str = "") -> str: return f"{round(100*x, 0) + 0.0:{sign}.0f}".replace("-", "−")
-    return f"{number(value, sign)} [{number(low)}, {number(high)}]"
-
-def _share(row: pd.Series) -> str:
-    return f"{row['metric']} {_points(row['auc'], row['ci_low'], row['ci_high'], '')}"
-
+# %% ../../nbs/pages/50_imagine.ipynb #aecef243
 def _overall(study: ImagineStudy, view: str) -> pd.DataFrame: # by metric, all violations
     frame = study.auc[(study.auc["family"] == ALL_VIOLATIONS) & (study.auc["view"] == view)]
     return frame.set_index("metric", drop=False)
@@ -46,6 +38,14 @@ def metrics_of(study: ImagineStudy) -> list[str]:
     "The metrics of words that the study could run."
     return [m for m in STUDY_METRICS if m in set(study.auc["metric"])]
 
+# %% ../../nbs/pages/50_imagine.ipynb #5da36575
+def _points(value: float, low: float, high: float, sign: str = "+") -> str:
+    def number(x: float, sign: str = "") -> str: return f"{round(100*x, 0) + 0.0:{sign}.0f}".replace("-", "−")
+    return f"{number(value, sign)} [{number(low)}, {number(high)}]"
+
+def _share(row: pd.Series) -> str:
+    return f"{row['metric']} {_points(row['auc'], row['ci_low'], row['ci_high'], '')}"
+
 def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
     "Who tells a violation that is near the reference from a paraphrase in other words."
     frame = _overall(study, "item")
@@ -57,6 +57,7 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
             f"{'; '.join(map(_share, pictures.iloc))}; the best metric of words {_share(best)}, "
             f"the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
 
+# %% ../../nbs/pages/50_imagine.ipynb #c234ad2f
 def _counted(rows: Sequence[pd.Series]) -> str: # of gains
     better, worse = (sum(row["verdict"] == v for row in rows) for v in ("a gain", "a loss"))
     return f"surely better in {better} and surely worse in {worse} of {len(rows)}"
@@ -73,6 +74,7 @@ def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
                           f"{_points(most['gain'], most['ci_low'], most['ci_high'])} points."))
     return lines
 
+# %% ../../nbs/pages/50_imagine.ipynb #b96881a0
 def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
     "Whether drawing adds anything to the text encoder that reads the captions anyway."
     lines, metrics = [], metrics_of(study)
@@ -88,6 +90,7 @@ def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
                           f"it is {_counted(rows)} comparisons with the text encoder added to them."))
     return lines
 
+# %% ../../nbs/pages/50_imagine.ipynb #d27e62c9
 def learned_answer(study: ImagineStudy) -> tuple[str, str]:
     "How far the learned imagination is from the exact one."
     told = []
@@ -98,6 +101,7 @@ def learned_answer(study: ImagineStudy) -> tuple[str, str]:
                         f"learned, {100*frame.loc[exact, 'auc']:.0f} exact")
     return "What the painter costs:", "; ".join(told) + "."
 
+# %% ../../nbs/pages/50_imagine.ipynb #dcdaa0e3
 def control_answer(study: ImagineStudy) -> tuple[str, str]:
     "What the controls do, alone and added."
     frame, metrics = _overall(study, "paired"), metrics_of(study)
@@ -106,6 +110,7 @@ def control_answer(study: ImagineStudy) -> tuple[str, str]:
     told = "; ".join(_share(frame.loc[name]) for name in names)
     return "Controls, one edit apart:", f"{told}. Added to metrics they are {_counted(rows)} comparisons."
 
+# %% ../../nbs/pages/50_imagine.ipynb #0b4114ae
 def dose_answer(study: ImagineStudy) -> tuple[str, str]:
     "Who falls with false facts and stays with other words."
     frame = study.dose.drop_duplicates(["metric", "kind"]).set_index(["metric", "kind"])
@@ -117,22 +122,24 @@ def dose_answer(study: ImagineStudy) -> tuple[str, str]:
     return ("More that is false, and more that is different: the trend with false facts (−1: always down) "
             "and the correlation with the reference's words (0: calm):", "; ".join(map(told, names)) + ".")
 
+# %% ../../nbs/pages/50_imagine.ipynb #294d831e
 def imagine_answers(study: ImagineStudy) -> list[dict]: # what, sentence
     "Every sentence of the page, in its order."
     lines = [best_answer(study), *gain_answers(study), *drawing_answers(study), learned_answer(study),
              dose_answer(study), control_answer(study)]
     return [{"what": what, "sentence": sentence} for what, sentence in lines]
 
-# %% ../../nbs/pages/50_imagine.ipynb #acea136c
-def _heat_cell(row: pd.Series | None) -> dict:
-    return heat_cell(None if row is None
-                     else {**row, "verdict": interval_verdict(row["ci_low"], row["ci_high"])})
-
+# %% ../../nbs/pages/50_imagine.ipynb #aed02003
 def family_names(study: ImagineStudy) -> list[str]:
     "All violations together, then each kind, then what only says less."
     each = list(dict.fromkeys(study.auc["family"]))
     return [ALL_VIOLATIONS, *(f for f in each if f != ALL_VIOLATIONS and f not in STUDY_LESS),
             *(f for f in each if f in STUDY_LESS)]
+
+# %% ../../nbs/pages/50_imagine.ipynb #527b960e
+def _heat_cell(row: pd.Series | None) -> dict:
+    return heat_cell(None if row is None
+                     else {**row, "verdict": interval_verdict(row["ci_low"], row["ci_high"])})
 
 def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
     "Who tells which kind of violation from a paraphrase."
@@ -140,14 +147,16 @@ def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
     families = family_names(study)
     controls = {name for c in STUDY_CONTROLS for name in imagine_names(c.name)} | {"random"}
     alone = [m for m in dict.fromkeys(study.auc["metric"]) if " + " not in m]
-    rows = [{"name": m, "sentinel": m in controls, "cells": [_heat_cell(frame.loc[(m, f)]
-        if (m, f) in frame.index else None) for f in families]} for m in alone]
+    found = {m: [frame.loc[(m, f)] if (m, f) in frame.index else None for f in families] for m in alone}
+    rows = [{"name": m, "sentinel": m in controls, "cells": [_heat_cell(row) for row in found[m]]}
+            for m in alone]
     counts = [int(study.auc[(study.auc["family"] == f) & (study.auc["view"] == view)]["n"].max())
               for f in families]
     title = {"item": "AUC: one word from the reference, against paraphrases",
              "paired": "AUC: a paraphrase, before and after one edit"}[view]
     return {"title": title, "columns": families, "counts": counts, "rows": rows}
 
+# %% ../../nbs/pages/50_imagine.ipynb #e9cbef5e
 _MARKS = {"a gain": " ▲", "a loss": " ▼", "no difference shown": ""}
 
 def _gain_cell(row: pd.Series) -> dict:
@@ -155,8 +164,9 @@ def _gain_cell(row: pd.Series) -> dict:
     return plots.cell(text, f"[{100*row['ci_low']:.0f}, {100*row['ci_high']:.0f}]")
 
 def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of words
+    metrics = metrics_of(study)
     pairs = zip(study.gains["a"], study.gains["b"])
-    return list(dict.fromkeys(a.split(" + ")[1] for a, b in pairs if b in metrics_of(study)))
+    return list(dict.fromkeys(a.split(" + ")[1] for a, b in pairs if b in metrics))
 
 def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plain`
     "By how many points each addition changes each metric of words."
@@ -169,6 +179,7 @@ def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plai
     return {"title": f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}",
             "columns": ["metric", *additions], "rows": rows}
 
+# %% ../../nbs/pages/50_imagine.ipynb #6fc650bb
 def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
     "Each picture score and each sum against the text encoder without a picture."
     pictures = [name for g in ("exact", "learned") for name in imagine_names(g)]
@@ -181,7 +192,7 @@ def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
     return {"title": "Pictures against the text encoder without a picture, points of AUC",
             "columns": ["with", *(f"{x}, {VIEW_NAMES[v]}" for x, v in columns)], "rows": rows}
 
-# %% ../../nbs/pages/50_imagine.ipynb #ed3a85d9
+# %% ../../nbs/pages/50_imagine.ipynb #8ac9fac8
 def _curves(study: ImagineStudy) -> list[str]: # the metrics that have one, in the order of the hues
     wanted = ("bleu-4", "chrf", "bertscore", TEXT_ONLY, imagine_names("learned")[0],
               imagine_names("exact")[0])
@@ -208,10 +219,12 @@ def place_figures(study: ImagineStudy) -> list[dict]: # title, svg
                         "svg": plots.inline_svg(figure, f"place of scores by {kind}")})
     return figures
 
+# %% ../../nbs/pages/50_imagine.ipynb #18b8b543
 def dose_keys(study: ImagineStudy) -> list[dict]: # for the macro `keys`
     "What the curves are."
     return plots.legend(_curves(study))
 
+# %% ../../nbs/pages/50_imagine.ipynb #eebf0154
 def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
     "How many metrics of words each addition surely helps or hurts, in both views."
     metrics, rows = metrics_of(study), []
@@ -224,7 +237,7 @@ def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
                        f"metric, of {2*len(metrics)}", "what is added", ("better →", "← worse"), rows,
                        2*len(metrics))
 
-# %% ../../nbs/pages/50_imagine.ipynb #f80bae7c
+# %% ../../nbs/pages/50_imagine.ipynb #9120a186
 EXAMPLE_SCORES = ("bleu-4", "chrf", "bertscore", TEXT_ONLY)
 
 # places: of one item among the examples
@@ -237,8 +250,8 @@ def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[d
         tiles.append(plots.picture(drawn[k, 0], f"{what}: {row[own[0]]:.2f}, {row[own[1]]:.2f}", 64))
     return tiles
 
-def example_blocks(study: ImagineStudy,
-                  ) -> list[dict]: # reference; captions: kind, text, right, scores; strips: generator, tiles
+# reference; captions: kind, text, right, scores; strips: generator, tiles
+def example_blocks(study: ImagineStudy) -> list[dict]:
     "Items with the pictures of the reference and of each caption side by side, and what metrics say."
     items = study.scores["item"].to_numpy()[study.examples["rows"]]
     generators = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")]
@@ -246,27 +259,15 @@ def example_blocks(study: ImagineStudy,
     for item in dict.fromkeys(items.tolist()):
         places = np.flatnonzero(items == item)
         rows = study.scores.iloc[study.examples["rows"][places]]
+        shown = [name for name in EXAMPLE_SCORES if name in rows]
         captions = [{"text": row["text"], "right": row["side"] == "paraphrase",
-                     "kind": row["family"] or "paraphrase", "scores": [(name, f"{row[name]:.2f}")
-            for name in EXAMPLE_SCORES if name in rows]} for _, row in rows.iterrows()]
+                     "kind": row["family"] or "paraphrase",
+                     "scores": [(name, f"{row[name]:.2f}") for name in shown]} for _, row in rows.iterrows()]
         strips = [{"name": name, "tiles": _tiles(study, name, places)} for name in generators]
         blocks.append({"reference": rows["target"].iloc[0], "captions": captions, "strips": strips})
     return blocks
 
-# %% ../../nbs/pages/50_imagine.ipynb #c9531052
-IMAGINE_LIMITS = (
-    "Captions of painted scenes in eighty words, a small CLIP and a small painter that learned from such "
-    "scenes. Of news and photographs this says how such a comparison comes out, not how it will.",
-    "The exact imagination reads these captions without a mistake, which no generator of real texts does.",
-    "The judge's text encoder learned from captions of this world too. On texts it never saw, reading may "
-    "fall behind drawing, or both may fail.",
-    "Nobody was asked: a violation is a proved false fact, and all false facts count alike. People may mind "
-    "some more than others.",
-    "Sums give every part the weight that its scale gives it, as the paper does. A metric with a small "
-    "spread is drowned by what is added, for good or bad.",
-    "Intervals and tests are over items of this world, for the seeds that were drawn. Many are shown; Holm's "
-    "adjustment holds for the table of gains, not for the rest.")
-
+# %% ../../nbs/pages/50_imagine.ipynb #d512fd99
 def imagine_message(study: ImagineStudy) -> tuple[str, dict]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
     frame, names = _overall(study, "item"), metrics_of(study)
@@ -280,6 +281,20 @@ def imagine_message(study: ImagineStudy) -> tuple[str, dict]: # sentence; title 
                  f"{100*image['exact']:.0f} if they are exact, "
                  f"and the text encoder without any picture in {100*frame.loc[TEXT_ONLY, 'auc']:.0f}.")
     return sentence, {"title": "What adding it does", "panels": [gain_panel(study)]}
+
+# %% ../../nbs/pages/50_imagine.ipynb #41d4f96e
+IMAGINE_LIMITS = (
+    "Captions of painted scenes in eighty words, a small CLIP and a small painter that learned from such "
+    "scenes. Of news and photographs this says how such a comparison comes out, not how it will.",
+    "The exact imagination reads these captions without a mistake, which no generator of real texts does.",
+    "The judge's text encoder learned from captions of this world too. On texts it never saw, reading may "
+    "fall behind drawing, or both may fail.",
+    "Nobody was asked: a violation is a proved false fact, and all false facts count alike. People may mind "
+    "some more than others.",
+    "Sums give every part the weight that its scale gives it, as the paper does. A metric with a small "
+    "spread is drowned by what is added, for good or bad.",
+    "Intervals and tests are over items of this world, for the seeds that were drawn. Many are shown; Holm's "
+    "adjustment holds for the table of gains, not for the rest.")
 
 def render_imagine(run: Mapping,             # content of run.json
                    study: ImagineStudy,
@@ -297,6 +312,7 @@ def render_imagine(run: Mapping,             # content of run.json
     return render_page("imagine.html.j2", frame=frame, answers=imagine_answers(study),
                        blocks=example_blocks(study), meta=study.meta, **tables)
 
+# %% ../../nbs/pages/50_imagine.ipynb #0dfb0b1c
 def read_imagine(folder: str | Path # a run folder of `imagine study`
                 ) -> tuple[dict, ImagineStudy]: # content of run.json, the study
     "What lies in a run folder; raises InputError if it is none, or not finished."
@@ -305,10 +321,10 @@ def read_imagine(folder: str | Path # a run folder of `imagine study`
         raise InputError(f"{folder} is no run folder of `imagine study`; give its --out")
     return run, ImagineStudy.load(folder/"imagine")
 
+# %% ../../nbs/pages/50_imagine.ipynb #90e01763
 def write_imagine_page(folder: str | Path, # a run folder of `imagine study`
                       ) -> Path:           # the page, index.html in that folder
-    """Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no
-    results."""
+    "Write the page of a run folder, atomically; raises InputError if the folder holds no such results."
     text = render_imagine(*read_imagine(folder), str(folder))
     page = Path(folder)/"index.html"
     with atomic_write(page) as path: path.write_text(text, encoding="utf-8")

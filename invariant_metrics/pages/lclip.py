@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['JUDGING', 'REWARD_NAMES', 'COLLAPSE', 'MEASURE_HEADS', 'TABLE_MEASURES', 'REWARD_HEADS', 'REWARD_JUDGES',
-           'COMPRESSION_LIMITS', 'REWARD_LIMITS', 'COMMON_LIMITS', 'in_points', 'difference_text', 'regulator_verdict',
-           'count_verdicts', 'regulator_answers', 'cost_answer', 'first_and_last', 'contrastive_answer', 'reward_name',
-           'is_share', 'collapse_verdict', 'collapse_answers', 'relation_answer', 'preference_answers', 'all_answers',
-           'measure_cell', 'measure_table', 'sizes_table', 'contrast_table', 'reward_table', 'cross_table',
-           'regulator_figures', 'weight_figures', 'verdict_panel', 'compression_context', 'reward_blocks',
-           'reward_context', 'lclip_message', 'render_lclip', 'read_studies', 'study_answers', 'write_lclip_page']
+           'COMPRESSION_LIMITS', 'REWARD_LIMITS', 'COMMON_LIMITS', 'difference_text', 'in_points', 'count_verdicts',
+           'regulator_verdict', 'regulator_answers', 'cost_answer', 'first_and_last', 'contrastive_answer',
+           'reward_name', 'collapse_verdict', 'is_share', 'collapse_answers', 'relation_answer', 'preference_answers',
+           'all_answers', 'measure_cell', 'measure_table', 'sizes_table', 'contrast_table', 'reward_table',
+           'cross_table', 'regulator_figures', 'weight_figures', 'verdict_panel', 'compression_context',
+           'reward_blocks', 'reward_context', 'lclip_message', 'render_lclip', 'read_studies', 'study_answers',
+           'write_lclip_page']
 
 # %% ../../nbs/pages/40_lclip.ipynb #14e30757
 from collections.abc import Mapping
@@ -23,20 +24,12 @@ from .. import plots
 from ..core import InputError
 from ..files import atomic_write
 from ..lclip.compression_study import (BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS,
-                                                       TEACHER)
-from ..lclip.compression_study import CompressionStudy, difference_verdict
+                                                       TEACHER, CompressionStudy, difference_verdict)
 from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.tables import join_names
 from ..runs import read_run
 
-# %% ../../nbs/pages/40_lclip.ipynb #843446c5
-# what a judge is for
-JUDGING = tuple(m for m in CLIP_MEASURES if not m.startswith("teacher") and not m.endswith("blind"))
-
-def in_points(measure: str) -> bool:
-    "Whether a measure is a share, which is told in points of a hundred."
-    return not measure.startswith(("tau", "teacher"))
-
+# %% ../../nbs/pages/40_lclip.ipynb #1ae1f451
 def difference_text(row: Mapping,             # value, ci_low, ci_high
                     points: bool = True,      # of a hundred; False: as it is
                    ) -> str:
@@ -46,19 +39,29 @@ def difference_text(row: Mapping,             # value, ci_low, ci_high
         return f"{round(scale*x, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
     return f"{number(row['value'], '+')}{unit} [{number(row['ci_low'])}, {number(row['ci_high'])}]"
 
-def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
-    "Helps or hurts by the measures that are sure; neither where they are as many."
-    if counts["more"] == counts["less"]: return "does not surely help or hurt"
-    return "helps" if counts["more"] > counts["less"] else "hurts"
+# %% ../../nbs/pages/40_lclip.ipynb #62faad7b
+# what a judge is for
+JUDGING = tuple(m for m in CLIP_MEASURES if not m.startswith("teacher") and not m.endswith("blind"))
 
-def count_verdicts(differences: pd.DataFrame, system: str, against: str,
-                  ) -> dict[str, int]: # more, less, open -> how many
+def in_points(measure: str) -> bool:
+    "Whether a measure is a share, which is told in points of a hundred."
+    return not measure.startswith(("tau", "teacher"))
+
+# %% ../../nbs/pages/40_lclip.ipynb #2cf25236
+# more, less, open -> how many
+def count_verdicts(differences: pd.DataFrame, system: str, against: str) -> dict[str, int]:
     "In how many of the judging measures a system is surely better or worse than another, or neither."
     part = differences[(differences["system"] == system) & (differences["against"] == against)
                        & differences["measure"].isin(JUDGING)]
     return {name: int((part["verdict"] == name).sum()) for name in ("more", "less", "open")}
 
-# %% ../../nbs/pages/40_lclip.ipynb #bc256414
+# %% ../../nbs/pages/40_lclip.ipynb #a863ac87
+def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
+    "Helps or hurts by the measures that are sure; neither where they are as many."
+    if counts["more"] == counts["less"]: return "does not surely help or hurt"
+    return "helps" if counts["more"] > counts["less"] else "hurts"
+
+# %% ../../nbs/pages/40_lclip.ipynb #def41569
 def _row(frame: pd.DataFrame, **where) -> pd.Series: # the only one
     return frame[np.logical_and.reduce([frame[name] == value for name, value in where.items()])].iloc[0]
 
@@ -75,6 +78,7 @@ def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what,
                       f"Picture finds caption {told[0]}; foils {told[1]}; τb with exact quality {told[2]}."))
     return lines
 
+# %% ../../nbs/pages/40_lclip.ipynb #c615bdb6
 def cost_answer(study: CompressionStudy) -> tuple[str, str]:
     "What the smallest student saves, and what it lost."
     teacher, small = (_row(study.sizes, system=name) for name in (TEACHER, "WP+MD"))
@@ -86,8 +90,9 @@ def cost_answer(study: CompressionStudy) -> tuple[str, str]:
             f"teacher's parameters, and it is {speed} with 128 pairs. "
             f"Against the teacher, picture finds caption {lost[0]}; foils {lost[1]}; τb {lost[2]}.")
 
-def first_and_last(study: CompressionStudy, system: str, term: str = "contrastive",
-                  ) -> tuple[float, float]: # means over seeds
+# %% ../../nbs/pages/40_lclip.ipynb #f7681a27
+# means over seeds
+def first_and_last(study: CompressionStudy, system: str, term: str = "contrastive") -> tuple[float, float]:
     "A term of the loss in the first and the last tenth of stage 2; NaN where it was not logged."
     log = study.losses[(study.losses["system"] == system) & (study.losses["term"] == term)]
     if not len(log): return np.nan, np.nan
@@ -95,6 +100,7 @@ def first_and_last(study: CompressionStudy, system: str, term: str = "contrastiv
     return (float(log.loc[log["step"] < tenth, "value"].mean()),
             float(log.loc[log["step"] > log["step"].max() - tenth, "value"].mean()))
 
+# %% ../../nbs/pages/40_lclip.ipynb #ae03fcbb
 def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
     "Whether the contrastive loss falls, and what retrieval makes of it."
     told = []
@@ -106,7 +112,7 @@ def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
         told.append(f"{name.removeprefix('contrastive').strip(' ,')}: {loss}, {what}, {difference_text(row)}")
     return "The contrastive loss in stage 2", "against its beginning: " + "; ".join(told) + "."
 
-# %% ../../nbs/pages/40_lclip.ipynb #38a864a4
+# %% ../../nbs/pages/40_lclip.ipynb #b0bec259
 REWARD_NAMES = {"likelihood": "no reward", "cider-d": "CIDEr-D", "l-clipscore": "L-CLIPScore",
                 "refl-clipscore": "RefL-CLIPScore",
                 "mix-refl": "half RefL-CLIPScore, half CIDEr-D", "mix-0.3": ".3 L-CLIPScore + .7 CIDEr-D",
@@ -117,6 +123,18 @@ def reward_name(system: str) -> str:
     "A reward in plain words."
     return REWARD_NAMES.get(system, system)
 
+# %% ../../nbs/pages/40_lclip.ipynb #41b62cd8
+COLLAPSE = 0.1 # share of pairs of words: the margin of RepetitionAlarm
+
+def collapse_verdict(row: Mapping) -> str: # of a contrast in repetition
+    "Whether captions collapse, in how many seeds, or only repeat themselves more."
+    side = difference_verdict(row)
+    if side == "less": return "no, it repeats less"
+    if side == "open": return "not surely"
+    if row["seed_high"] < COLLAPSE: return "no, but it surely repeats more"
+    return "yes, in all seeds" if row["seed_low"] >= COLLAPSE else "yes, but not in all seeds"
+
+# %% ../../nbs/pages/40_lclip.ipynb #8fc726bd
 def is_share(metric: str) -> bool:
     "Whether a metric of captions is a share, which is told in points of a hundred."
     return metric == "repetition" or metric.startswith("true-")
@@ -130,16 +148,6 @@ def _change(row: Mapping) -> str:
 def _contrasts(answers: pd.DataFrame, question: str, metric: str | None = None) -> list[dict]:
     rows = answers[answers["question"] == question]
     return (rows if metric is None else rows[rows["metric"] == metric]).to_dict("records")
-
-COLLAPSE = 0.1 # share of pairs of words: the margin of RepetitionAlarm
-
-def collapse_verdict(row: Mapping) -> str: # of a contrast in repetition
-    "Whether captions collapse, in how many seeds, or only repeat themselves more."
-    side = difference_verdict(row)
-    if side == "less": return "no, it repeats less"
-    if side == "open": return "not surely"
-    if row["seed_high"] < COLLAPSE: return "no, but it surely repeats more"
-    return "yes, in all seeds" if row["seed_low"] >= COLLAPSE else "yes, but not in all seeds"
 
 def collapse_answers(answers: pd.DataFrame) -> list[tuple[str, str]]: # of the reward study
     "Which rewards make captions repeat themselves, and what that does to their truth."
@@ -160,12 +168,13 @@ def collapse_answers(answers: pd.DataFrame) -> list[tuple[str, str]]: # of the r
     others = [reward_name(row["system"]) for row in mixes if collapse_verdict(row).startswith("yes")]
     most = max((row["difference"] for row in mixes), default=0)
     if mixes:
-        lines.append(("Do mixtures collapse?", (join_names(others) if others
-            else f"none of the {len(mixes)} does") + f"; at most {100*most:+.1f} points of repeated pairs."))
+        told = join_names(others) if others else f"none of the {len(mixes)} does"
+        lines.append(("Do mixtures collapse?", f"{told}; at most {100*most:+.1f} points of repeated pairs."))
     return lines
 
-def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations",
-                   ) -> list[tuple[str, str]]: # one, or none
+# %% ../../nbs/pages/40_lclip.ipynb #3235888f
+# one, or none
+def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations") -> list[tuple[str, str]]:
     "Which mixture keeps most true relations, and whether that is surely more than CIDEr-D alone."
     rows = [row for row in _contrasts(answers, "relations", metric) if row["system"].startswith("mix")]
     if not rows: return []
@@ -181,6 +190,7 @@ def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations",
     return [("The mixture that keeps most relations is",
              f"{told}. Surely above CIDEr-D: {join_names(sure) if sure else 'none'}.{also}")]
 
+# %% ../../nbs/pages/40_lclip.ipynb #a3b3b131
 def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
     "Does a CLIP favor captioners that were trained on it, more than the exact judge allows?"
     lines = []
@@ -204,6 +214,7 @@ def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
                       f"{verdict} than that of {rival}: {_change(row)}{also}."))
     return lines
 
+# %% ../../nbs/pages/40_lclip.ipynb #9fdebed3
 def all_answers(compression, rewards) -> list[dict]: # what, sentence; either study may be None
     "Every sentence of the page, in its order."
     lines = ([*regulator_answers(compression), cost_answer(compression), contrastive_answer(compression)]
@@ -213,7 +224,7 @@ def all_answers(compression, rewards) -> list[dict]: # what, sentence; either st
                   *preference_answers(rewards.answers)]
     return [{"what": what, "sentence": sentence} for what, sentence in lines]
 
-# %% ../../nbs/pages/40_lclip.ipynb #3bad66c7
+# %% ../../nbs/pages/40_lclip.ipynb #1dd3eb89
 MEASURE_HEADS = {"image-to-text@1": "picture → caption, R@1", "image-to-text@5": "R@5",
                  "text-to-image@1": "caption → picture, R@1",
                  "text-to-image@5": "R@5 ", "foils": "all foils",
@@ -222,14 +233,6 @@ MEASURE_HEADS = {"image-to-text@1": "picture → caption, R@1", "image-to-text@5
                  "tau-b-blind": "τb, blind",
                  "tau-c-blind": "τc, blind", "tau-b-within-blind": "τb within a picture, blind",
                  "teacher-images": "cosine of pictures", "teacher-texts": "cosine of captions"}
-TABLE_MEASURES = {"Retrieval on unseen "
-                  "scenes, in %": ("image-to-text@1", "image-to-text@5", "text-to-image@1",
-                                   "text-to-image@5"),
-                  "Foils told from true "
-                  "captions, in %": ("foils", "foils-noun", "foils-color", "foils-count", "foils-side"),
-                  "Agreement with the exact quality of graded "
-                  "captions": tuple(m for m in CLIP_MEASURES if m.startswith("tau")),
-                  "How alike student and teacher are": ("teacher-images", "teacher-texts")}
 
 def measure_cell(row: Mapping, best: bool) -> dict: # row: of `summary_table`
     "One cell: the value, its interval, and the range of the seeds."
@@ -239,18 +242,29 @@ def measure_cell(row: Mapping, best: bool) -> dict: # row: of `summary_table`
     return plots.cell(number(row["value"]), f"[{number(row['ci_low'])}, {number(row['ci_high'])}]{seeds}",
                       best)
 
+# %% ../../nbs/pages/40_lclip.ipynb #d1c227bc
+TABLE_MEASURES = { # title -> columns
+    "Retrieval on unseen scenes, in %":
+        ("image-to-text@1", "image-to-text@5", "text-to-image@1", "text-to-image@5"),
+    "Foils told from true captions, in %":
+        ("foils", "foils-noun", "foils-color", "foils-count", "foils-side"),
+    "Agreement with the exact quality of graded captions":
+        tuple(m for m in CLIP_MEASURES if m.startswith("tau")),
+    "How alike student and teacher are": ("teacher-images", "teacher-texts")}
+
 def measure_table(study, title: str) -> dict: # title: of TABLE_MEASURES
     "One table of the study of compression: a row per student."
     frame, measures = study.summary, TABLE_MEASURES[title]
-    best = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")].groupby(
-        "measure")["value"].max()
+    compared = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")]
+    best = compared.groupby("measure")["value"].max()
     rows = []
     for system, part in frame.groupby("system", sort=False):
         held = part.set_index("measure", drop=False).loc[list(measures)].to_dict("records")
-        rows.append([plots.cell(system), *(measure_cell(row,
-            system != TEACHER and row["value"] == best.get(row["measure"])) for row in held)])
+        bold = [system != TEACHER and row["value"] == best.get(row["measure"]) for row in held]
+        rows.append([plots.cell(system), *map(measure_cell, held, bold)])
     return {"title": title, "columns": ["system", *(MEASURE_HEADS[m] for m in measures)], "rows": rows}
 
+# %% ../../nbs/pages/40_lclip.ipynb #1391a14d
 def sizes_table(study) -> dict:
     "Parameters, megabytes and milliseconds, as the paper's Table I."
     first = study.sizes.iloc[0]
@@ -262,6 +276,7 @@ def sizes_table(study) -> dict:
     return {"title": "Size and speed", "columns": columns,
             "rows": [[plots.cell(text) for text in row] for row in rows]}
 
+# %% ../../nbs/pages/40_lclip.ipynb #92cf21e1
 def contrast_table(study) -> dict:
     "All differences, a row per contrast, with those that are sure in bold."
     measures = ("image-to-text@1", "text-to-image@1", "foils", "tau-b", "tau-b-within")
@@ -276,7 +291,7 @@ def contrast_table(study) -> dict:
     return {"title": "Differences scene by scene; bold: sure",
             "columns": ["contrast", *(MEASURE_HEADS[m] for m in measures)], "rows": rows}
 
-# %% ../../nbs/pages/40_lclip.ipynb #290a329d
+# %% ../../nbs/pages/40_lclip.ipynb #6a0d10d9
 REWARD_HEADS = {"cider-d": "CIDEr-D", "bleu-4": "BLEU-4", "meteor-nltk": "METEOR",
                 "l-clipscore": "L-CLIPScore", "refl-clipscore": "RefL-CLIPScore", "clipscore": "CLIPScore",
                 "repetition": "repetition, %", "words": "words", "true-relations": "true relations, %",
@@ -299,6 +314,7 @@ def reward_table(study) -> dict:
     return {"title": "Captioners by what they were trained on",
             "columns": ["reward", *(REWARD_HEADS[m] for m in there)], "rows": rows}
 
+# %% ../../nbs/pages/40_lclip.ipynb #55d6fda3
 def cross_table(study) -> dict:
     "How much each judge says a captioner gained by its reward."
     frame = study.cross
@@ -312,7 +328,7 @@ def cross_table(study) -> dict:
     return {"title": "Gain over the captioner without a reward, by judge", "columns": ["trained on", *judges],
             "rows": rows}
 
-# %% ../../nbs/pages/40_lclip.ipynb #b2622b9c
+# %% ../../nbs/pages/40_lclip.ipynb #de69757c
 @matplotlib.rc_context(plots.STYLE)
 def regulator_figures(study) -> list[dict]: # title, svg
     "Differences that the regulator alone makes: means with intervals over scenes, seeds as small dots."
@@ -336,6 +352,7 @@ def regulator_figures(study) -> list[dict]: # title, svg
             f"What the regulator changes: {system} minus {against}")})
     return found
 
+# %% ../../nbs/pages/40_lclip.ipynb #3b5d5591
 @matplotlib.rc_context(plots.STYLE)
 def weight_figures(study) -> list[dict]: # title, svg
     "What happens as the weight of L-CLIPScore in the reward grows: a panel per metric, dots the seeds."
@@ -353,6 +370,7 @@ def weight_figures(study) -> list[dict]: # title, svg
                       "svg": plots.inline_svg(figure, f"{metric} by the weight of L-CLIPScore")})
     return found
 
+# %% ../../nbs/pages/40_lclip.ipynb #3f991d9a
 def verdict_panel(study) -> dict: # for the macro `bars`
     "In how many measures each contrast of the study is surely better or worse."
     contrasts = [*SR_CONTRASTS, *((row.name, BEGINNING) for row in STUDENT_ROWS if row.loss == "contrastive")]
@@ -363,7 +381,7 @@ def verdict_panel(study) -> dict: # for the macro `bars`
     return count_panel("Judging measures surely better or worse", "students", ("better →", "← worse"), rows,
                        len(JUDGING))
 
-# %% ../../nbs/pages/40_lclip.ipynb #9f283e53
+# %% ../../nbs/pages/40_lclip.ipynb #43cb1ea5
 def compression_context(study) -> dict | None:
     "Tables and figures of the study of compression."
     if study is None: return None
@@ -372,6 +390,7 @@ def compression_context(study) -> dict | None:
     return {"sizes": sizes_table(study), "quality": quality, "contrasts": contrast_table(study),
             "figures": regulator_figures(study), "size": size, "seeds": study.meta["settings"]["seeds"]}
 
+# %% ../../nbs/pages/40_lclip.ipynb #870b7041
 def reward_blocks(study) -> list[dict]: # picture, rows: of the macro `blocks`
     "Some pictures with what each captioner says of them."
     blocks = []
@@ -382,6 +401,7 @@ def reward_blocks(study) -> list[dict]: # picture, rows: of the macro `blocks`
         blocks.append({"picture": plots.picture(rgb, "picture"), "rows": said, "graphs": []})
     return blocks
 
+# %% ../../nbs/pages/40_lclip.ipynb #83e27eba
 REWARD_JUDGES = { # what run.json says -> sentence
     "compression": "L-CLIPScore is that of the first half's L-CLIP of seed 0; its twin is the L-CLIP of "
     "seed 1.",
@@ -396,28 +416,7 @@ def reward_context(run: Mapping, # content of run.json
     return {"judges": REWARD_JUDGES[run.get("judges", "own")], "table": reward_table(study),
             "cross": cross_table(study), "figures": weight_figures(study), "blocks": reward_blocks(study)}
 
-COMPRESSION_LIMITS = (
-    "The students are small and the world is painted; of a large CLIP and of photographs this says how such "
-    "a comparison comes out, not how it will.",
-    "The language of this world has few words, so factorizing the word table saves next to nothing here. "
-    "What it costs at 49,408 words was not asked.",
-    "Intervals are drawn over scenes and say what other scenes would change. Two seeds show that another "
-    "training gives other numbers; they cannot say how much.",
-    "All rows take the same number of steps at the same learning rates. Another loss might like other ones.",
-    "Times are of one machine, one thread, and whatever else ran on it.")
-REWARD_LIMITS = (
-    "Captioners are small and train briefly. A collapse that is not seen here may come later in a longer "
-    "training.",
-    "True relations are counted by the world's own judge, which reads this world's sentences and no others. "
-    "A relation counts as true if it holds between two things that fit the caption's words, colors included; "
-    "of two red balls either will do.",
-    "The best of several mixtures is named and compared on the same pictures, so its lead is somewhat too "
-    "large.",
-    "Self-preference is asked of one student, its twin of another seed, and their teacher: relatives, not "
-    "strangers.")
-COMMON_LIMITS = ("An interval that includes zero is no evidence of equality. Many intervals are shown, "
-                 "and of a hundred about five miss.",)
-
+# %% ../../nbs/pages/40_lclip.ipynb #0da358b5
 def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
     parts, panels = [], []
@@ -441,13 +440,37 @@ def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; 
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
     return sentence, {"title": "What is sure", "panels": panels} if panels else None
 
+# %% ../../nbs/pages/40_lclip.ipynb #83be9ca7
+COMPRESSION_LIMITS = (
+    "The students are small and the world is painted; of a large CLIP and of photographs this says how such "
+    "a comparison comes out, not how it will.",
+    "The language of this world has few words, so factorizing the word table saves next to nothing here. "
+    "What it costs at 49,408 words was not asked.",
+    "Intervals are drawn over scenes and say what other scenes would change. Two seeds show that another "
+    "training gives other numbers; they cannot say how much.",
+    "All rows take the same number of steps at the same learning rates. Another loss might like other ones.",
+    "Times are of one machine, one thread, and whatever else ran on it.")
+
+REWARD_LIMITS = (
+    "Captioners are small and train briefly. A collapse that is not seen here may come later in a longer "
+    "training.",
+    "True relations are counted by the world's own judge, which reads this world's sentences and no others. "
+    "A relation counts as true if it holds between two things that fit the caption's words, colors included; "
+    "of two red balls either will do.",
+    "The best of several mixtures is named and compared on the same pictures, so its lead is somewhat too "
+    "large.",
+    "Self-preference is asked of one student, its twin of another seed, and their teacher: relatives, not "
+    "strangers.")
+
+COMMON_LIMITS = ("An interval that includes zero is no evidence of equality. Many intervals are shown, "
+                 "and of a hundred about five miss.",)
+
 def render_lclip(run: Mapping,              # content of run.json
                  compression=None,          # CompressionStudy
                  rewards=None,              # RewardStudy
                  out: str | None = None,    # the run folder, for the command
                 ) -> str:                   # HTML
-    """The page as one self-contained text, the same for the same results; raises InputError if there is
-    nothing to show."""
+    "The page as one self-contained text, the same for the same results; raises InputError without any."
     if compression is None and rewards is None:
         raise InputError("neither part has results yet; run `invariant-metrics lclip study` first")
     parts = {"compression": compression, "rewards": rewards}
@@ -466,6 +489,7 @@ def render_lclip(run: Mapping,              # content of run.json
     return render_page("lclip.html.j2", frame=frame, answers=all_answers(compression, rewards),
                        compression=compression_context(compression), rewards=reward_context(run, rewards))
 
+# %% ../../nbs/pages/40_lclip.ipynb #c848ff0f
 def read_studies(folder: str | Path, # a run folder of `lclip study`
                 ) -> tuple:          # content of run.json; CompressionStudy or None; RewardStudy or None
     "What lies in a run folder; raises InputError if it is none, or no part is finished."
@@ -483,15 +507,16 @@ def read_studies(folder: str | Path, # a run folder of `lclip study`
         raise InputError(f"no part in {folder} is finished; run the same command again")
     return run, compression, rewards
 
+# %% ../../nbs/pages/40_lclip.ipynb #6bfdd934
 def study_answers(folder: str | Path) -> list[dict]: # what, sentence
     "The sentences of a run folder's page."
     _, compression, rewards = read_studies(folder)
     return all_answers(compression, rewards)
 
+# %% ../../nbs/pages/40_lclip.ipynb #b4eb92f1
 def write_lclip_page(folder: str | Path, # a run folder of `lclip study`
                     ) -> Path:           # the page, index.html in that folder
-    """Write the page of a run folder, atomically; raises InputError when it is no such folder or holds no
-    results."""
+    "Write the page of a run folder, atomically; raises InputError if the folder holds no such results."
     text = render_lclip(*read_studies(folder), str(folder))
     page = Path(folder)/"index.html"
     with atomic_write(page) as path: path.write_text(text, encoding="utf-8")
