@@ -23,51 +23,56 @@ from .correlation import spearman_many
 from .kendall import PairCounts, grouped_counts, margin_counts, pair_counts
 from .kendall import pair_counts_many
 
-# %% ../../nbs/people/030_statistics.ipynb #f199d5b5
+# %% ../../nbs/people/030_statistics.ipynb #06f10dbf
 def tau_b(p: PairCounts) -> np.ndarray:
     "(C−D)/√((C+D+Th)(C+D+Tm)) (Kendall 1945)."
     return ratio(p.balance, np.sqrt(p.human*p.metric))
 
+# %% ../../nbs/people/030_statistics.ipynb #e235dd4d
 def tau_c(p: PairCounts) -> np.ndarray:
     "2(C−D)/(n²(k−1)/k), k the smaller number of distinct values (Stuart 1953)."
     return ratio(2*p.balance, p.n**2*(p.k - 1)/np.maximum(p.k, 1))
 
+# %% ../../nbs/people/030_statistics.ipynb #91db1007
 def tau_23(p: PairCounts) -> np.ndarray:
     "(C+Thm−D−Th−Tm) over all pairs: ties matter (Deutsch, Foster and Freitag 2023)."
     return ratio(2*p.agreed - p.every, p.every)
 
+# %% ../../nbs/people/030_statistics.ipynb #1b48d175
 def tau_wmt(p: PairCounts) -> np.ndarray:
     "(C−D−Tm)/(C+D+Tm) of the pairs that people order: a tie of the metric is a mistake."
     return ratio(p.balance + p.strict - p.human, p.human)
 
-# %% ../../nbs/people/030_statistics.ipynb #5d57af66
+# %% ../../nbs/people/030_statistics.ipynb #747f1071
 def kendall_b(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
              ) -> float: # (n,) people, metric, multiplicities
     "Kendall's τb; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_b(pair_counts(*check_scores(x, y), weights)), "tau-b")
 
+# %% ../../nbs/people/030_statistics.ipynb #872fd015
 def kendall_c(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
              ) -> float: # (n,) people, metric, multiplicities
     "Stuart's τc; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_c(pair_counts(*check_scores(x, y), weights)), "tau-c")
 
+# %% ../../nbs/people/030_statistics.ipynb #3e6055db
 def tau23(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
          ) -> float: # (n,) people, metric, multiplicities
     "τ in which ties matter; raises InputError on constant, missing or fewer than four scores."
     return require_defined(tau_23(pair_counts(*check_scores(x, y), weights)), "tau-23")
 
+# %% ../../nbs/people/030_statistics.ipynb #06eb80bf
 def wmt_like(x: Sequence[float], y: Sequence[float], # (n,) people, metric
              gap: float = 25.0,                      # smaller differences of people are left out
              weights: Sequence[float] | None = None, # (n,) multiplicities
             ) -> float:
-    """The older τ of the WMT tasks (Bojar et al. 2017); raises InputError where no two human scores are a gap
-    apart."""
+    "The older τ of WMT (Bojar et al. 2017); raises InputError if no two human scores are a gap apart."
     x, y = check_scores(x, y)
     if np.ptp(x) < gap:
         raise InputError(f"no two human scores are {gap:g} apart (they span {np.ptp(x):g}); "
                          "give a gap on the scale of these scores")
-    return require_defined(tau_wmt(margin_counts(x, y, None if weights is None else np.asarray(weights)[None],
-                                                 gap=gap))[0], "WMT-like tau")
+    once = None if weights is None else np.asarray(weights)[None]
+    return require_defined(tau_wmt(margin_counts(x, y, once, gap=gap))[0], "WMT-like tau")
 
 # %% ../../nbs/people/030_statistics.ipynb #ee223697
 def _pair_p(signs_: np.ndarray,       # (B, n) ±1
