@@ -222,6 +222,9 @@ def growth(quick: bool) -> list[dict]:
     return rows
 
 
+# Where a target is missed (by cProfile, and step by step with timeit). rouge-l, 9.3 of 10: interning the words takes more than half of it, the
+# subsequences a third, half of that the search for each reference word among those of its hypothesis. cider-d of tokens, 22.7 of 25 (27.9 in
+# another run; the machine was busy): interning 0.3 of the time, counting n-grams of four lengths 0.6 (a third of it sorts), weights and cosines 0.1.
 SECTIONS = {"bleu": lambda quick: beside("bleu:raw", 5000, 8, quick) + cold("bleu:raw", 5000, 4, quick),
             "rouge-l": lambda quick: beside("rouge-l", 5000, 10, quick), "cider-d": cider,
             "chrf": lambda quick: beside("chrf:raw", 5000, 5, quick) + cold("chrf:raw", 5000, 5, quick),
