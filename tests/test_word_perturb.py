@@ -189,6 +189,8 @@ def test_what_is_left_is_true_and_whole(name, text, made):
     ("antonym", "A stop sign standing on a corner.", None), ("antonym", "A bird sitting on a wire.", None), ("antonym", "A man eats fast food.", None),
     ("gender-changed", "A dog with his bone.", None), ("gender-changed", "A man looks at himself.", r"A woman looks at herself."),
     ("entity-replaced", "A man throws a Frisbee.", None), ("tense-changed", "A man wants to ride.", r"A man wanted to ride."),
+    ("tense-changed", "They had a dog.", None), ("tense-changed", "A man had a dog.", r"A man has a dog."), ("tense-changed", "The team will only play.", None),
+    ("tense-changed", "A man and a woman walked.", None),
     ("hypernym", "Two pieces of pizza.", None), ("question", "Two children being fed.", None)])
 def test_edits_read_like_english(name, text, made):
     found = tried(name, text)

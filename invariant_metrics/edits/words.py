@@ -364,8 +364,28 @@ def tense_table(word: str, tag: str) -> tuple[str, ...]:
     if tag != "V" or not base or VERB_FORMS[base][0] == VERB_FORMS[base][2]: return ()
     return (VERB_FORMS[base][1],) if form == 2 else (VERB_FORMS[base][2],) if form < 2 else ()
 
+_AUXILIARIES = MODALS.keys() | {"to", "not", "do", "does", "did", "have", "has", "had"} # no tense behind them
+_NO_THIRD_PERSON = frozenset("i you we they these those people men women children both many several who that which".split())
+
+def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
+    while i and m.tags[i - 1] == "R": i -= 1
+    return bool(i) and m.words[i - 1] in _AUXILIARIES
+
+def _is_third_person(m: Marked, i: int) -> bool: # the subject before the verb is one noun or pronoun in the singular
+    while i and m.tags[i - 1] == "R": i -= 1
+    word = m.words[i - 1] if i else ""
+    if not word or word in _NO_THIRD_PERSON or noun_lemma(word) != word or m.tags[i - 1] not in "NWP": return False
+    while i and m.tags[i - 1] in "NDAP": i -= 1
+    return not i or m.words[i - 1] != "and" # *she and a friend went*
+
 def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
     if m.tags[i - 1:i] in ("T", "X", "A", "D") and i: return False
+    if _is_infinitive(m, i): return False
+    if m.words[i] == "were" and m.words[i - 1:i] in (("i",), ("he",), ("she",), ("it",), ("that",), ("this",)):
+        return False # *if that were so*
+    if m.tags[i - 1:i] == "V" and i and m.words[i] not in _BE_TENSES: return False # *to say thank you*
+    is_past = m.words[i] in ("was", "had") or FORM_OF.get(m.words[i], ("", 0))[1] == 2
+    if is_past and not _is_third_person(m, i): return False
     alone = sum(tag in "VX" for tag in m.tags) == 1
     return m.words[i] in _BE_TENSES or alone or not m.words[i].endswith("ed")
 
