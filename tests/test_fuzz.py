@@ -258,7 +258,7 @@ def test_arguments_of_the_other_functions_are_looked_at_first(name, place, monke
     function = inspect.unwrap(getattr(im, name).__wrapped__ if name in ("probe", "study") else getattr(im, name))
     checked = getattr(getattr(im, name), "__wrapped__", getattr(im, name)) if name in ("probe", "study") else getattr(im, name)
     right = {"agree": dict(judgments="judged.csv", metrics="marks.csv", reps=20), "power": dict(pred=TEXTS[0], target=TEXTS[1], metrics=["chrf"]),
-             "styles": dict(folder="items", real="a", labels="judged.csv"), "probe": dict(source="a"), "study": {}}[name]
+             "styles": dict(folder="items", real="a", labels="judged.csv"), "probe": dict(task="images", source="a"), "study": {}}[name]
     tried = 0
     for parameter in inspect.signature(function).parameters.values():
         kinds = set(get_args(parameter.annotation)) if isinstance(parameter.annotation, UnionType) else {parameter.annotation}

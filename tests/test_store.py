@@ -1,6 +1,7 @@
 "Features on disk: keyed by all that shapes them and nothing else, resumed where they stopped, never believed when damaged."
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
