@@ -142,13 +142,28 @@ def run(copy: Path, *command: str, **env: str):
     return done
 
 
-@pytest.mark.slow
-def test_nbdev_processes_every_notebook(copy):
+def process(copy: Path):
     "All that happens before Quarto; nbdev asks only that some program of that name is there."
     (copy/"bin").mkdir()
     (copy/"bin"/"quarto").write_text("#!/bin/sh\n")
     (copy/"bin"/"quarto").chmod(0o755)
-    run(copy, sys.executable, ".ci/process", PATH=f"{copy/'bin'}{os.pathsep}{os.environ['PATH']}")
+    return run(copy, sys.executable, ".ci/process", PATH=f"{copy/'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_signatures_with_types_of_late_libraries_are_shown(copy):
+    "Nothing of torch or pandas is imported by these rooms, and their pages show functions that take tensors and frames."
+    kept = {"data/000_photos.ipynb", "scoring/20_score.ipynb"}
+    for name in set(NOTEBOOKS) - kept: (copy/"nbs"/name).unlink()
+    process(copy)
+    pages = {name: json.loads((copy/"_proc"/name).read_text(encoding="utf-8")) for name in kept}
+    shown = str(pages["data/000_photos.ipynb"])
+    assert "small_picture" in shown and "Tensor" in shown
+
+
+@pytest.mark.slow
+def test_nbdev_processes_every_notebook(copy):
+    done = process(copy)
+    assert "Error" not in done.stdout + done.stderr, (done.stdout + done.stderr)[-4000:]
     assert {p.relative_to(copy/"_proc").as_posix() for p in (copy/"_proc").rglob("*.ipynb")} == set(NOTEBOOKS)
 
 

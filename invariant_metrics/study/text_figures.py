@@ -153,10 +153,8 @@ _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} score
 # kind -> what a title begins with
 _APART = {"violation": "", "less": "true but less said: ", "form": "said worse: "}
 
-def text_tables(auc: pd.DataFrame, task: str,
-                ledger: pd.DataFrame = pd.DataFrame(), # of the probe: which families are of which kind
-               ) -> list[dict]:
-    "Metrics by families for one edit, a table per kind and view."
+def text_tables(auc: pd.DataFrame, task: str, ledger: pd.DataFrame) -> list[dict]:
+    "Metrics by families for one edit, a table per kind and view; the probe's ledger tells the kinds."
     def table(kind: str, view: str) -> dict | None:
         rows = single_edits(rows_of_kind(auc, ledger, kind))
         title = f"{_APART[kind]}{_VIEW[view].format(_UNIT[task])}".capitalize()
