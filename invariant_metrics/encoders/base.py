@@ -183,8 +183,10 @@ class GivenFeatures(Encoder):
     "In the place of an encoder whose features are there already."
     def __init__(self, signature: Signature | None): # of the files; None where they do not say
         known = dict(signature.items) if signature else {}
-        super().__init__(known.get("encoder", "unstated"), known.get("weights", "unstated"), (known.get("layer", "unstated"),), Preprocess())
-        self.known = {k: known[k] for k in ("encoder", "weights", "layer", "input") if k in known} or {"encoder": "unstated"}
+        super().__init__(known.get("encoder", "unstated"), known.get("weights", "unstated"),
+                         (known.get("layer", "unstated"),), Preprocess())
+        self.known = ({k: known[k] for k in ("encoder", "weights", "layer", "input") if k in known}
+                      or {"encoder": "unstated"})
 
     def describe(self, layer: str | None = None) -> dict[str, str]: return dict(self.known)
 
@@ -195,7 +197,8 @@ class GivenFeatures(Encoder):
 PRECISIONS = ("bfloat16", "float16")
 
 class FasterEncoder(Encoder):
-    "An encoder in another precision or layout, or compiled; the name of its weights says so, since its numbers are others."
+    """An encoder in another precision or layout, or compiled; the name of its weights says so, since its
+    numbers are others."""
     def __init__(
         self,
         encoder: Encoder,             # of images; stays as it is
@@ -204,18 +207,23 @@ class FasterEncoder(Encoder):
         compiled: bool = False,       # torch.compile
     ):
         if autocast not in (None, *PRECISIONS): raise unknown("precision", autocast, PRECISIONS)
-        ways = [name for name, on in ((autocast, autocast), ("channels-last", channels_last), ("compiled", compiled)) if on]
-        if not ways: raise InputError("a faster encoder needs autocast, channels_last or compiled; none was asked for")
+        ways = [name for name, on in ((autocast, autocast), ("channels-last", channels_last),
+                                      ("compiled", compiled)) if on]
+        if not ways:
+            raise InputError("a faster encoder needs autocast, channels_last or compiled; none was asked for")
         if encoder.inputs != "images" or type(encoder).encode is not Encoder.encode:
-            raise InputError(f"encoder {encoder.name} has its own way from items to rows, which stays as it is")
+            raise InputError(f"encoder {encoder.name} has its own way from items to "
+                             "rows, which stays as it is")
         revision = "-".join([encoder.revision, *ways])
         super().__init__(encoder.name, revision, encoder.layers, encoder.prepare, encoder.size_limit)
         self.autocast, self.channels_last = autocast, channels_last
-        self.inner = copy.deepcopy(encoder).to(memory_format=torch.channels_last) if channels_last else encoder
+        self.inner = (copy.deepcopy(encoder).to(memory_format=torch.channels_last) if channels_last
+                      else encoder)
         self._run = torch.compile(self.inner.embed) if compiled else self.inner.embed
         self.freeze()
 
     def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, d) float32
         if self.channels_last: x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, getattr(torch, self.autocast or "bfloat16"), enabled=self.autocast is not None):
+        with torch.autocast(x.device.type, getattr(torch, self.autocast or "bfloat16"),
+                            enabled=self.autocast is not None):
             return self._run(x, layer).float()

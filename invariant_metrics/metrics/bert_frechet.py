@@ -79,55 +79,70 @@ def fbd_4(weights="roberta-base", query: bool = False, # as for `fbd`
                             other)
     return fd_parts("fbd-4", rows, parts, form="squared")
 
-# %% ../../nbs/metrics/250_bert_frechet.ipynb #e531f649
+# %% ../../nbs/metrics/250_bert_frechet.ipynb #ce086487
 def by_layers(x: Tensor, layers: int) -> tuple[Tensor, ...]: # (N, layers*d) -> as many of (N, d)
     "The layers that stand side by side in a row; raises InputError if they cannot be told apart."
     if x.shape[1] % layers:
         raise InputError(f"rows of {x.shape[1]} features are not {layers} layers side by side")
     return x.chunk(layers, 1)
 
-def rooted_distance(
-    p: Tensor, t: Tensor,                                           # (N, layers*d), (M, layers*d)
-    weights: Tensor | None = None, weights_t: Tensor | None = None, # multiplicities (N,), (M,)
-    *, layers: int,
-) -> float: # >= 0
+# %% ../../nbs/metrics/250_bert_frechet.ipynb #43c2871e
+def rooted_distance(p: Tensor,                        # (N, layers*d) of predictions
+                    t: Tensor,                        # (M, layers*d) of targets
+                    weights: Tensor | None = None,    # (N,) multiplicities
+                    weights_t: Tensor | None = None,  # (M,)
+                    *, layers: int,                   # that stand side by side
+                   ) -> float:                        # 0 or more
     "The sum over layers of the root of the Fréchet distance (Montahaei et al. 2019)."
     return sum(frechet_distance(a, b, weights, weights_t)**0.5
                for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
 
-def rooted_replicates(p: Tensor, t: Tensor, weights: Tensor, weights_t: Tensor, *, layers: int,
-                     ) -> Tensor: # (R,)
-    "`rooted_distance` under each pair of rows of weights (R, N) and (R, M)."
+# %% ../../nbs/metrics/250_bert_frechet.ipynb #661518e3
+def rooted_replicates(p: Tensor,         # (N, layers*d)
+                      t: Tensor,         # (M, layers*d)
+                      weights: Tensor,   # (R, N) multiplicities
+                      weights_t: Tensor, # (R, M)
+                      *, layers: int,
+                     ) -> Tensor:        # (R,)
+    "`rooted_distance` under each pair of rows of weights."
     return sum(frechet_replicates(a, b, weights, weights_t).sqrt()
                for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #4b6b77a3
-# Σ n_g²/n² over clusters
-def _concentration(labels: np.ndarray, kept: np.ndarray | slice = slice(None)) -> float:
+def _concentration(labels: np.ndarray, kept: np.ndarray | slice = slice(None)) -> float: # Σ n_g²/n²
     count = np.bincount(labels[kept])
     return float((count**2).sum()/count.sum()**2)
 
-def halved_roots(p: Tensor, t: Tensor, layers: int, matched: bool, clusters: np.ndarray | None,
-                 seed: int) -> tuple[float, float]:
-    """Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1 for exact
-    halves)."""
+def halved_roots(p: Tensor,                   # (N, layers*d)
+                 t: Tensor,                   # (M, layers*d)
+                 layers: int,
+                 matched: bool,               # text i of both sets belongs together
+                 clusters: np.ndarray | None, # (N,) cluster of each text; None: every text by itself
+                 seed: int,                   # of the halves
+                ) -> tuple[float, float]:
+    "Mean rooted sum of halves, and by what share their bias exceeds the whole sets' (1: exact halves)."
     labels = [np.arange(len(p)) if clusters is None else np.asarray(clusters), np.arange(len(t))]
     if matched: labels[1] = labels[0]
     parts = 8 if min(len(p), p.shape[1]//layers) <= 256 and min(labels[0].max() + 1, len(t)) >= 8 else 4
-    signs, part = halving_signs(parts), deal_parts(p, parts, rng(seed, "halves"), clusters)
-    held = [part, part if matched else deal_parts(t, parts, rng(seed, "halves", "target"))]
-    roots = sum(halved_rows(a, b, *held, signs).clamp(min=0).sqrt()
+    signs = halving_signs(parts)
+    part = deal_parts(p, parts, rng(seed, "halves"), clusters)
+    part_t = part if matched else deal_parts(t, parts, rng(seed, "halves", "target"))
+    roots = sum(halved_rows(a, b, part, part_t, signs).clamp(min=0).sqrt()
                 for a, b in zip(by_layers(p, layers), by_layers(t, layers)))
     halves = torch.cat([signs > 0, signs < 0])
     excess = [np.mean([_concentration(x, half[k].numpy()) for half in halves])/_concentration(x) - 1
-              for x, k in zip(labels, held)]
+              for x, k in zip(labels, (part, part_t))]
     return float(roots.mean()), float(np.mean(excess))
 
-def rooted_estimate(p: Tensor, t: Tensor, *, matched: bool = False, clusters=None, seed: int = 0,
+def rooted_estimate(p: Tensor,            # (N, layers*d)
+                    t: Tensor,            # (M, layers*d)
+                    *, matched: bool = False, # text i of both sets belongs together
+                    clusters=None,        # (N,) cluster of each text; None: every text by itself
+                    seed: int = 0,        # of the halves
                     layers: int) -> Estimate:
-    """The rooted sum with its bias correction and influences; without an interval where a layer's distance is
-    0 or texts are too few."""
-    p, t = p.double(), t.double()
+    "The rooted sum, corrected for bias, with influences; no interval if a distance is 0 or texts are few."
+    p = p.double()
+    t = t.double()
     pairs = [*zip(by_layers(p, layers), by_layers(t, layers))]
     roots = [frechet_distance(a, b)**0.5 for a, b in pairs]
     units = min(len(p) if clusters is None else int(np.max(clusters)) + 1, len(t))

@@ -33,13 +33,14 @@ def document_counts(text: Interned, n: int) -> np.ndarray: # (G,) items whose re
     "Document frequencies of the n-grams of one length, the references of an item being one document."
     level = text.grams(n)
     refs = np.flatnonzero(level.sentence >= text.n)
-    gram, item = level.gram[refs], text.item[level.sentence[refs]]
+    gram = level.gram[refs]
+    item = text.item[level.sentence[refs]]
     return np.bincount(gram[run_starts(gram, item)], minlength=len(level))
 
 # %% ../../nbs/metrics/160_cider.ipynb #fdb16b69
 @dataclass(frozen=True, eq=False)
 class DocumentFrequencies:
-    "In how many of a corpus's reference sets each n-gram stands, n = 1 … 4."
+    "In how many of a corpus's reference sets each n-gram occurs, n = 1 … 4."
     documents: int                       # reference sets counted
     tokenizer: str                       # by name
     words: tuple[str, ...]               # (V,) in alphabetical order
@@ -49,21 +50,22 @@ class DocumentFrequencies:
 
     def digest(self) -> str:
         "16 hexadecimal digits of everything in it."
-        said = f"{self.documents} {self.tokenizer} {len(self.words)} " + "\n".join(self.words)
-        parts = [said.encode(), *map(np.ndarray.tobytes, self.keys + self.counts)]
+        header = f"{self.documents} {self.tokenizer} {len(self.words)} " + "\n".join(self.words)
+        parts = [header.encode(), *map(np.ndarray.tobytes, self.keys + self.counts)]
         return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
     def of(self, text: Interned, n: int) -> np.ndarray: # (G,)
-        "The frequencies of a text's n-grams of one length, 0 for those that the corpus does not hold."
-        row, number = self._rows(text, n), self.counts[n - 1]
-        return np.where(row >= 0, np.append(number, 0)[row], 0)
+        "The frequencies of a text's n-grams of one length, 0 for those that the corpus does not have."
+        row = self._rows(text, n)
+        return np.where(row >= 0, np.append(self.counts[n - 1], 0)[row], 0)
 
     @cached_property
     def _number(self) -> dict[str, int]: return {w: i for i, w in enumerate(self.words)}
 
     def _rows(self, text: Interned, n: int) -> np.ndarray: # (G,) row in the trie, -1 for none
         if n == 0: return np.zeros(1, np.int64)
-        level, keys = text.grams(n), self.keys[n - 1]
+        level = text.grams(n)
+        keys = self.keys[n - 1]
         last = np.array([self._number.get(w, -1) for w in text.vocabulary], np.int64)[level.word]
         before = self._rows(text, n - 1)[level.prefix]
         want = np.where((before >= 0) & (last >= 0), before*len(self.words) + last, -2)
@@ -71,12 +73,15 @@ class DocumentFrequencies:
         return np.where(np.append(keys, -1)[found] == want, found, -1)
 
 # %% ../../nbs/metrics/160_cider.ipynb #9a22fbf4
-# parts: words, [(prefix, word, count) of each length]
-def _joined(documents: int, tokenizer: str, parts: Sequence[tuple]) -> DocumentFrequencies:
+def _join(documents: int, tokenizer: str,
+          parts: Sequence[tuple], # words, and (prefix, word, count) of each length
+         ) -> DocumentFrequencies:
     words = sorted(set().union(*(part[0] for part in parts)))
     number = {w: i for i, w in enumerate(words)}
     rename = [np.array([number[w] for w in part[0]], np.int64) for part in parts]
-    rows, keys, counts = [np.zeros(1, np.int64) for _ in parts], [], []
+    rows = [np.zeros(1, np.int64) for _ in parts] # of each part's shorter n-grams, in the joined ones
+    keys = []
+    counts = []
     for n in range(ORDER):
         levels = [levels[n] for _, levels in parts]
         long = [before[prefix]*len(words) + new[word]
@@ -89,24 +94,25 @@ def _joined(documents: int, tokenizer: str, parts: Sequence[tuple]) -> DocumentF
     return DocumentFrequencies(documents, tokenizer, tuple(words), tuple(keys), tuple(counts))
 
 def document_frequencies(references: Sequence[Sequence[str]], # of each item; one document each
-                         tokenizer: str | Callable = "ptb",
+                         tokenizer: str | Callable = "ptb",           # a name, or string -> list of words
                         ) -> DocumentFrequencies:
-    "Counts in how many items' references each n-gram stands; raises InputError on items without references."
+    "Count in how many items' references each n-gram occurs; raises InputError on items without references."
     references = load_references(references).items
     text = intern([""]*len(references), references, tokenizer)
-    levels = [(level.prefix, level.word, document_counts(text, n)) for n in range(1, ORDER + 1)
-              for level in [text.grams(n)]]
-    return _joined(text.n, text.tokenizer, [(text.vocabulary, levels)])
+    levels = [(text.grams(n).prefix, text.grams(n).word, document_counts(text, n))
+              for n in range(1, ORDER + 1)]
+    return _join(text.n, text.tokenizer, [(text.vocabulary, levels)])
 
 def merge_frequencies(*parts: DocumentFrequencies, # of different documents, with one tokenizer
                      ) -> DocumentFrequencies:
     "The frequencies of all documents together; raises InputError on different tokenizers."
-    if len(names := {p.tokenizer for p in parts}) != 1:
+    names = {p.tokenizer for p in parts}
+    if len(names) != 1:
         raise InputError("document frequencies to merge must have one tokenizer, "
                          f"not {', '.join(sorted(names)) or 'none at all'}")
     levels = [[(*np.divmod(keys, max(len(p.words), 1)), counts) for keys, counts in zip(p.keys, p.counts)]
               for p in parts]
-    return _joined(sum(p.documents for p in parts), names.pop(),
+    return _join(sum(p.documents for p in parts), names.pop(),
                    [(p.words, level) for p, level in zip(parts, levels)])
 
 # %% ../../nbs/metrics/160_cider.ipynb #b5e1a333
@@ -131,14 +137,17 @@ def load_frequencies(path: str | Path) -> DocumentFrequencies:
                          "or give a .json or .txt file of references")
     try:
         with safe_open(path, "numpy") as file:
-            about, arrays = file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}
+            about = file.metadata() or {}
+            arrays = {k: file.get_tensor(k) for k in file.keys()}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is not a readable safetensors file: {error}") from error
     if about.get("format") != FORMAT:
         raise InputError(f"{path} holds no document frequencies of this package ({FORMAT})")
-    ends, letters = arrays["ends"], arrays["letters"].tobytes()
+    ends = arrays["ends"]
+    letters = arrays["letters"].tobytes()
     words = tuple(letters[a:b].decode() for a, b in zip([0, *ends], ends))
-    keys, counts = (tuple(arrays[f"{kind}{n}"] for n in range(1, ORDER + 1)) for kind in ("keys", "counts"))
+    keys = tuple(arrays[f"keys{n}"] for n in range(1, ORDER + 1))
+    counts = tuple(arrays[f"counts{n}"] for n in range(1, ORDER + 1))
     df = DocumentFrequencies(int(about["documents"]), about["tokenizer"], words, keys, counts)
     if df.digest() != about["digest"]:
         raise InputError(f"{path} was changed after it was written; count the frequencies again")
@@ -148,36 +157,47 @@ def load_frequencies(path: str | Path) -> DocumentFrequencies:
 def _inverse_frequencies(counts: np.ndarray, documents: int) -> np.ndarray: # (G,)
     return np.log(float(documents)) - np.log(np.maximum(counts, 1))
 
-# of each portion and length, (G,) items of the whole text
-def _counts_of_portions(text: Interned) -> list[list[np.ndarray]]:
-    own = [[(level.prefix, level.word, document_counts(part, n)) for n in range(1, ORDER + 1)
-            for level in [part.grams(n)]] for part in item_batches(text)]
-    rows, found = [np.zeros(1, np.int64) for _ in own], [[] for _ in own]
-    for n in range(ORDER):
-        keys = [before[part[n][0]]*len(text.vocabulary) + part[n][1] for before, part in zip(rows, own)]
-        all_, inverse = np.unique(np.concatenate(keys), return_inverse=True) # the n-grams of all portions
-        counts = np.bincount(inverse, np.concatenate([part[n][2] for part in own]),
-                             len(all_)).astype(np.int32)
-        rows = np.split(inverse, np.cumsum([len(x) for x in keys])[:-1])
-        for part, at in zip(found, rows): part.append(counts[at])
-    return found
-
-# (R,) of each reference with its hypothesis
-def _cosines(text: Interned, n: int, idf: np.ndarray, clip: bool) -> np.ndarray:
-    level, sentences = text.grams(n), len(text.item)
+def _cosines(text: Interned,
+             n: int,          # length of the n-grams
+             idf: np.ndarray, # (G,)
+             clip: bool,      # no weight of the hypothesis above the reference's
+            ) -> np.ndarray:  # (R,)
+    "The (clipped) cosine of each reference with its hypothesis."
+    level = text.grams(n)
     weight = level.count*idf[level.gram]
-    norm = np.sqrt(np.bincount(level.sentence, weight*weight, sentences))
-    mine, its = weight[level.hyp], weight[level.ref]
-    shared = np.minimum(mine, its) if clip else mine
-    dot = np.bincount(level.sentence[level.ref], shared*its, sentences)[text.n:]
-    size = norm[text.n:]*norm[text.item[text.n:]]
-    return dot/np.where(size > 0, size, 1)
+    norm = np.sqrt(np.bincount(level.sentence, weight*weight, len(text.item)))
+    hyp_weight = weight[level.hyp]
+    ref_weight = weight[level.ref]
+    shared = np.minimum(hyp_weight, ref_weight) if clip else hyp_weight
+    dot = np.bincount(level.sentence[level.ref], shared*ref_weight, len(text.item))[text.n:]
+    norms = norm[text.n:]*norm[text.item[text.n:]]
+    return dot/np.where(norms > 0, norms, 1)
+
+# %% ../../nbs/metrics/160_cider.ipynb #197256e4
+def _counts_of_portions(text: Interned) -> list[list[np.ndarray]]:
+    "For each portion and each length, (G,) document counts in the whole text of the portion's n-grams."
+    portions = []
+    for part in item_batches(text):
+        levels = [part.grams(n) for n in range(1, ORDER + 1)]
+        portions.append([(level.prefix, level.word, document_counts(part, n))
+                         for n, level in enumerate(levels, 1)])
+    rows = [np.zeros(1, np.int64) for _ in portions] # of each portion's n-grams among those of the whole
+    found = [[] for _ in portions]
+    for n in range(ORDER):
+        keys = [before[levels[n][0]]*len(text.vocabulary) + levels[n][1]
+                for before, levels in zip(rows, portions)]
+        whole, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        each = np.concatenate([levels[n][2] for levels in portions])
+        counts = np.bincount(inverse, each, len(whole)).astype(np.int32)
+        rows = np.split(inverse, np.cumsum([len(x) for x in keys])[:-1])
+        for of_portion, row in zip(found, rows): of_portion.append(counts[row])
+    return found
 
 def cider_rows(text: Interned,
                df: DocumentFrequencies | None = None, # None: of the references at hand
-               clip: bool = True,                     # no weight of the hypothesis above the reference's
+               clip: bool = True,         # no weight of the hypothesis above the reference's
                sigma: float | None = 6.0, # of the length penalty, in words; None: no penalty
-              ) -> np.ndarray: # (N,) in [0, 10]
+              ) -> np.ndarray:            # (N,) in [0, 10]
     "CIDEr-D of each item (Vedantam et al. 2015), or CIDEr without clipping and penalty; 0 without words."
     known = _counts_of_portions(text) if df is None and text.n > ITEMS else itertools.repeat(None)
     documents = text.n if df is None else df.documents
@@ -186,14 +206,16 @@ def cider_rows(text: Interned,
 
 def _cider_rows(text: Interned, documents: int, counts: list | None,
                 df: DocumentFrequencies | None, clip: bool, sigma: float | None) -> np.ndarray:
-    def frequencies(n):
+    def frequencies(n: int) -> np.ndarray:
         if counts: return counts[n - 1]
         return document_counts(text, n) if df is None else df.of(text, n)
-    item, pairs = text.item[text.n:], np.maximum(text.lengths - 1, 0)
-    alike = sum(_cosines(text, n, _inverse_frequencies(frequencies(n), documents), clip)
-                for n in range(1, ORDER + 1))
-    if sigma is not None: alike = alike*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
-    return 10/ORDER*np.bincount(item, alike, text.n)/np.bincount(item, minlength=text.n)
+    item = text.item[text.n:]
+    similarity = sum(_cosines(text, n, _inverse_frequencies(frequencies(n), documents), clip)
+                     for n in range(1, ORDER + 1))
+    if sigma is not None:
+        pairs = np.maximum(text.lengths - 1, 0)
+        similarity = similarity*np.exp(-(pairs[item] - pairs[text.n:])**2/(2*sigma**2))
+    return 10/ORDER*np.bincount(item, similarity, text.n)/np.bincount(item, minlength=text.n)
 
 # %% ../../nbs/metrics/160_cider.ipynb #790f867b
 def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[str, ...]:
@@ -210,29 +232,34 @@ def cider_notes(text: Interned, df: DocumentFrequencies | None = None) -> tuple[
     return (f"CIDEr is 0: every n-gram of the references is in all documents (here {documents}), "
             "so its weight is log 1 = 0; take document frequencies from a corpus (df=)",)
 
+# %% ../../nbs/metrics/160_cider.ipynb #989a2526
 def _frequencies(df: DocumentFrequencies | str | Path | None, tokenizer: str) -> DocumentFrequencies | None:
     if is_text_file(df): return document_frequencies(Path(df), tokenizer)
-    found, called = load_frequencies(df) if isinstance(df, (str, Path)) else df, tokenizer_of(tokenizer)[1]
+    found = load_frequencies(df) if isinstance(df, (str, Path)) else df
+    name = tokenizer_of(tokenizer)[1]
     if found is not None and not isinstance(found, DocumentFrequencies):
         raise InputError(f"df must be document frequencies or a file of them, not {type(found).__name__}")
-    if found is not None and found.tokenizer != called:
+    if found is not None and found.tokenizer != name:
         raise InputError(f"document frequencies were counted with tokenizer {found.tokenizer!r}, "
-                         f"the texts are scored with {called!r}")
+                         f"the texts are scored with {name!r}")
     return found
 
-def cider_d(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
-    df: DocumentFrequencies | str | Path | None = None, # of a corpus, or their file; None: of references
-    sigma: float = 6.0,
-) -> np.ndarray: # (N,) in [0, 10]
+def cider_d(hypotheses: Sequence[str],            # (N,)
+            references: Sequence[Sequence[str]],  # (N,) one or more for each item
+            tokenizer: str = "ptb",
+            df: DocumentFrequencies | str | Path | None = None, # of a corpus, or a file; None: these
+            sigma: float = 6.0,                   # of the length penalty, in words
+           ) -> np.ndarray:                       # (N,) in [0, 10]
     "CIDEr-D (Vedantam et al. 2015); raises InputError on unmatched sides and on df of another tokenizer."
     hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
     return cider_rows(intern(hypotheses, references, tokenizer), df, sigma=sigma)
 
-def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "ptb",
-          df: DocumentFrequencies | str | Path | None = None,
-         ) -> np.ndarray:                                       # (N,) in [0, 10]
+def cider(hypotheses: Sequence[str],            # (N,)
+          references: Sequence[Sequence[str]],  # (N,) one or more for each item
+          tokenizer: str = "ptb",
+          df: DocumentFrequencies | str | Path | None = None, # as in `cider_d`
+         ) -> np.ndarray:                       # (N,) in [0, 10]
     "CIDEr without clipping and length penalty (Vedantam et al. 2015); raises InputError as `cider_d` does."
     hypotheses, references = check_sides(hypotheses, references)
     df = _frequencies(df, tokenizer)
@@ -244,8 +271,8 @@ _CARD = dict(range="[0, 10]", inputs="texts", target="references", weights="none
 
 def _parts(name: str, tokenizer: str, df, **form) -> dict:
     found = _frequencies(df, tokenizer)
-    said = "data" if found is None else f"{found.documents}-{found.digest()}"
-    signature = Signature.of(metric=name, tokenizer=tokenizer, df=said, stems="none",
+    corpus = "data" if found is None else f"{found.documents}-{found.digest()}"
+    signature = Signature.of(metric=name, tokenizer=tokenizer, df=corpus, stems="none",
                              sigma=form["sigma"] or "none")
     return dict(corpus=found is None, **interned_phi(tokenizer), signature=signature,
                 compare=lambda text: cider_rows(text, found, **form),
@@ -268,7 +295,7 @@ def cider_metric(tokenizer: str = "ptb", df: DocumentFrequencies | str | Path | 
 # %% ../../nbs/metrics/160_cider.ipynb #daba4b0b
 def cider_reward(references: Sequence[Sequence[str]],        # of the training set, to count rare words in
                  tokenizer: str = "ptb",
-                 marks_end: bool = True,                     # the end is a word, too
+                 marks_end: bool = True,                     # the end is a word too
                  df: DocumentFrequencies | None = None,      # counted before, instead
                 ) -> Callable:                               # (texts, references) -> (N,), higher is better
     "CIDEr-D as a reward (Rennie et al. 2017); raises InputError on frequencies without the end token."

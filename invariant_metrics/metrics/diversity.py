@@ -26,19 +26,19 @@ def _order(n) -> int:
         raise InputError(f"n-grams have a length of 1 or more, not {n!r}")
     return n
 
-# tokens - n + 1 of them, none where there are fewer tokens
 def ngrams(tokens: Sequence[str], n: int) -> list[tuple]:
-    "All runs of n tokens."
+    "All runs of n tokens: tokens − n + 1 of them, none if there are fewer than n tokens."
     return list(zip(*(tokens[i:] for i in range(n))))
 
 def gram_counts(texts: Sequence[str],            # (N,)
-                orders: Sequence[int] = (1, 2, 3, 4),
-                tokenizer: str | Callable = "none",
-                lowercase: bool = False,
+                orders: Sequence[int] = (1, 2, 3, 4),  # lengths of n-grams
+                tokenizer: str | Callable = "none",    # a name, or a function string -> list of words
+                lowercase: bool = False,         # before tokenizing
                ) -> np.ndarray:                  # (N, 2·orders) distinct and all n-grams of each length
-    "How many n-grams a text has and how many of them are distinct; raises InputError on what is no text."
+    "How many n-grams a text has and how many of them are distinct; raises InputError if an entry is no text."
     texts = load_texts(texts, "texts", alone=True).items
-    orders, words = [_order(n) for n in orders], tokenizer_of(tokenizer)[0]
+    orders = [_order(n) for n in orders]
+    words = tokenizer_of(tokenizer)[0]
     rows = []
     for text in texts:
         tokens = words(text.lower() if lowercase else text)
@@ -46,7 +46,7 @@ def gram_counts(texts: Sequence[str],            # (N,)
         rows.append([x for found in grams for x in (len(set(found)), len(found))])
     return np.array(rows, float)
 
-# %% ../../nbs/metrics/190_diversity.ipynb #6a932d2c
+# %% ../../nbs/metrics/190_diversity.ipynb #51f248de
 def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", empty: float) -> "np.ndarray | Tensor":
     lib = array_library(whole)
     return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), empty)
@@ -57,16 +57,19 @@ def distinct_share(
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
     return _ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
 
+# %% ../../nbs/metrics/190_diversity.ipynb #d04338ab
 def div_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
          ) -> np.ndarray: # (N,) in [0, 1]
     "The share of distinct n-grams of each text; 1 for a text of fewer than n tokens."
     return distinct_share(gram_counts(texts, (n,), tokenizer, lowercase))
 
+# %% ../../nbs/metrics/190_diversity.ipynb #ec2fb137
 def rep_n(texts: Sequence[str], n: int = 2, tokenizer: str | Callable = "none", lowercase: bool = False,
          ) -> np.ndarray: # (N,) in [0, 1]
     "The share of repeated n-grams of each text (Welleck et al. 2020); 0 for a text of fewer than n tokens."
     return 1 - div_n(texts, n, tokenizer, lowercase)
 
+# %% ../../nbs/metrics/190_diversity.ipynb #f9537f3c
 def diversity(texts: Sequence[str], tokenizer: str | Callable = "none", lowercase: bool = False,
              ) -> np.ndarray: # (N,) in [0, 1]
     "The product of 1 − rep-n over n = 2, 3, 4 of each text (Su et al. 2022)."
@@ -95,7 +98,9 @@ def corpus_distinct(
     """Distinct n-grams of all texts together over all their tokens, or n-grams (Li et al. 2016); falls as
     texts are added."""
     texts = load_texts(texts, "texts", alone=True).items
-    words, found, total = tokenizer_of(tokenizer)[0], set(), 0
+    words = tokenizer_of(tokenizer)[0]
+    found = set()
+    total = 0
     for text in texts:
         tokens = words(text.lower() if lowercase else text)
         grams = ngrams(tokens, _order(n))
@@ -113,9 +118,11 @@ def _counting(orders: Sequence[int], tokenizer: str, lowercase: bool) -> dict: #
     return dict(phi=phi,
                 phi_key=f"ngrams-{'-'.join(map(str, orders))}|{tokenizer}" + ("|lc" if lowercase else ""))
 
-# column: n-grams of that order in a text
-def _too_short(rows: np.ndarray, order: int, column: int, counts_as: str) -> tuple[str, ...]:
-    short, empty = int((rows[:, column] == 0).sum()), int((rows[:, 1] == 0).sum())
+def _too_short(rows: np.ndarray, order: int,
+               column: int, # number of n-grams of that order in a text
+               counts_as: str) -> tuple[str, ...]:
+    short = int((rows[:, column] == 0).sum())
+    empty = int((rows[:, 1] == 0).sum())
     if not short: return ()
     return (f"{short} of {len(rows)} texts have fewer than {order} tokens ({empty} of "
             f"them none): {counts_as}",)
@@ -166,7 +173,8 @@ def _distinct(n: int) -> Callable:
                     measures=f"distinct {n}-grams in a text, per token", cite="Li et al. 2016", **_CARD)
     def build(tokenizer: str = "none", lowercase: bool = False, denominator: str = "tokens",
               device: str = "cpu") -> dict:
-        part, whole = 2*n - 2, 1 if _denominator(denominator) == "tokens" else 2*n - 1
+        part = 2*n - 2
+        whole = 1 if _denominator(denominator) == "tokens" else 2*n - 1
         signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer,
                                  case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
         return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase),

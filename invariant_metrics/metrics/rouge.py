@@ -23,78 +23,94 @@ from .base import Between, metric_factory
 from .ngram import Interned, intern, interned_phi, item_batches
 
 # %% ../../nbs/metrics/150_rouge.ipynb #8129986e
-def _block(words: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray: # (P,) uint64
-    "For each wanted key, the bits of the hypothesis words that have it; 0 where none has."
+def _block_masks(words: np.ndarray,  # (B,) keys of the hypothesis words in one block of 64 positions
+                 bits: np.ndarray,   # (B,) uint64, the bit of each word's position
+                 wanted: np.ndarray, # (P,) keys of all reference words
+                ) -> np.ndarray:     # (P,) uint64
+    "M for each reference word: the bits of the equal hypothesis words; 0 if there is none."
     keys, inverse = np.unique(words, return_inverse=True)
     mask = np.zeros(len(keys) + 1, np.uint64)
     np.bitwise_or.at(mask, inverse, bits)
     found = np.searchsorted(keys, wanted)
     return mask[np.where(np.append(keys, -1)[found] == wanted, found, len(keys))]
 
-def _advance(mask: np.ndarray,      # (P,) uint64, of each reference word
-             carry: np.ndarray,     # (P,) bool, from the block before; becomes this block's
-             starts: np.ndarray,    # (K,) where each reference begins, longest first
-             lengths: np.ndarray,   # (K,) falling
-            ) -> np.ndarray:        # (K,) uint64: V after the last word
+def _advance_block(mask: np.ndarray,      # (P,) uint64, M of each reference word
+                   carry: np.ndarray,     # (P,) bool, from the block before; becomes this block's
+                   starts: np.ndarray,    # (K,) where each reference begins, longest first
+                   lengths: np.ndarray,   # (K,) falling
+                  ) -> np.ndarray:        # (K,) uint64
+    "V of each reference after its last word."
     V = np.full(len(starts), ~np.uint64(0))
     for j in range(int(lengths[0]) if len(lengths) else 0):
         now = starts[:np.searchsorted(-lengths, -j)] + j  # references with more than j words
-        v, m = V[:len(now)], mask[now]
+        v = V[:len(now)]
+        m = mask[now]
         part = v + (v & m)
         total = part + carry[now]
         carry[now] = (part < v) | (total < part)
         V[:len(now)] = total | (v & ~m)
     return V
 
-# %% ../../nbs/metrics/150_rouge.ipynb #a3893748
-def lcs_lengths(text: Interned) -> np.ndarray: # (R,) one for each reference
-    "Words in the longest common subsequence of each reference and its hypothesis (bit-parallel, Hyyrö 2004)."
-    return np.concatenate([_lcs(part) for part in item_batches(text)])
-
-def _long_lcs(hyp: list[int], ref: list[int]) -> int:
-    "The same with one integer of as many bits as the hypothesis has words."
-    places, all_ = {}, (1 << len(hyp)) - 1
-    for i, word in enumerate(hyp): places[word] = places.get(word, 0) | 1 << i
-    V = all_
+# %% ../../nbs/metrics/150_rouge.ipynb #dded54dd
+def _long_lcs(hyp: list[int], ref: list[int]) -> int: # words in the longest common subsequence
+    "The same recurrence with one integer of as many bits as the hypothesis has words."
+    mask = {}
+    for i, word in enumerate(hyp): mask[word] = mask.get(word, 0) | 1 << i
+    all_bits = (1 << len(hyp)) - 1
+    V = all_bits
     for word in ref:
-        both = V & places.get(word, 0)
-        V = (V + both | V - both) & all_
+        both = V & mask.get(word, 0)
+        V = (V + both | V - both) & all_bits
     return len(hyp) - V.bit_count()
 
-STEP = 40 # words that integers get through in the time of one step of many pairs
+# %% ../../nbs/metrics/150_rouge.ipynb #69844081
+STEP = 40 # words that integers process in the time of one step on arrays
 
-def _lcs(text: Interned) -> np.ndarray: # (R,)
-    n, lengths, first = text.n, text.lengths, int(text.starts[text.n])
-    hyp, item = np.repeat(np.arange(n), lengths[:n]), text.item[n:]
-    place = np.arange(first) - text.starts[hyp]
-    owner = np.repeat(item.astype(np.int64), lengths[n:])
-    size = len(text.vocabulary) # the item comes first in a key: words are asked for item by item, and found near one another
-    have, want = hyp*size + text.words[:first], owner*size + text.words[first:]
-    carry, common = np.zeros(len(want), bool), np.zeros(len(item), np.int64)
+def lcs_lengths(text: Interned) -> np.ndarray: # (R,) words, one number for each reference
+    "Length of the longest common subsequence of each reference and its hypothesis (Hyyrö 2004)."
+    return np.concatenate([_lcs_lengths(part) for part in item_batches(text)])
+
+def _lcs_lengths(text: Interned) -> np.ndarray: # (R,)
+    n = text.n
+    lengths = text.lengths
+    item = text.item[n:]                                # (R,) of each reference
+    first = int(text.starts[n])                         # where the references begin
+    hyp = np.repeat(np.arange(n), lengths[:n])          # item of each hypothesis word
+    place = np.arange(first) - text.starts[hyp]         # its position in the hypothesis
+    owner = np.repeat(item.astype(np.int64), lengths[n:]) # item of each reference word
+    # the item comes first in a key: words are looked up item by item, and found near one another
+    size = len(text.vocabulary)
+    hyp_keys = hyp*size + text.words[:first]
+    ref_keys = owner*size + text.words[first:]
+    common = np.zeros(len(item), np.int64)
     longest_first = np.argsort(-lengths[n:], kind="stable")
-    long = np.flatnonzero(lengths[item] > 64)
+    long = np.flatnonzero(lengths[item] > 64)           # references of long hypotheses
     steps = lengths[:n].max(initial=0)//64*lengths[n:][long].max(initial=0)
-    if lengths[n:][long].sum() < STEP*steps: # few pairs, or a few very long ones
+    if lengths[n:][long].sum() < STEP*steps: # few pairs, or a few very long ones: one by one
         longest_first = longest_first[lengths[item[longest_first]] <= 64]
-        for ref in long:
-            hyp_words, ref_words = (text.words[text.starts[i]:text.starts[i + 1]].tolist()
-                                    for i in (item[ref], n + ref))
-            common[ref] = _long_lcs(hyp_words, ref_words)
+        for ref in long: common[ref] = _long_lcs(_words_of(text, item[ref]), _words_of(text, n + ref))
+    carry = np.zeros(len(ref_keys), bool)
     for low in range(0, int(lengths[item[longest_first]].max(initial=0)), 64):
         inside = (place >= low) & (place < low + 64)
-        mask = _block(have[inside], np.uint64(1) << (place[inside] - low).astype(np.uint64), want)
+        bits = np.uint64(1) << (place[inside] - low).astype(np.uint64)
+        mask = _block_masks(hyp_keys[inside], bits, ref_keys)
         refs = longest_first[lengths[item[longest_first]] > low]
-        V = _advance(mask, carry, text.starts[n:-1][refs] - first, lengths[n:][refs])
-        bits = np.minimum(lengths[item[refs]] - low, 64).astype(np.uint64)
-        common[refs] += np.bitwise_count(~V & (~np.uint64(0) >> (np.uint64(64) - bits)))
+        V = _advance_block(mask, carry, text.starts[n:-1][refs] - first, lengths[n:][refs])
+        used = np.minimum(lengths[item[refs]] - low, 64).astype(np.uint64) # bits of this block
+        common[refs] += np.bitwise_count(~V & (~np.uint64(0) >> (np.uint64(64) - used)))
     return common
 
+def _words_of(text: Interned, sentence: int) -> list[int]:
+    return text.words[text.starts[sentence]:text.starts[sentence + 1]].tolist()
+
 # %% ../../nbs/metrics/150_rouge.ipynb #4e01078d
-def _starts(text: Interned) -> np.ndarray: # (N,) first reference of each item
+def _first_references(text: Interned) -> np.ndarray: # (N,) position of each item's first reference
     return np.searchsorted(text.item[text.n:], np.arange(text.n))
 
-# precision and recall, (R,) each
-def _shares(common: np.ndarray, text: Interned, n: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def _precision_recall(common: np.ndarray, # (R,) units in common of each reference and its hypothesis
+                      text: Interned,
+                      n: int = 1,         # words of a unit
+                     ) -> tuple[np.ndarray, np.ndarray]: # (R,), (R,)
     totals = np.maximum(text.lengths - n + 1, 1)
     return common/totals[text.item[text.n:]], common/totals[text.n:]
 
@@ -102,13 +118,17 @@ def rouge_l_rows(text: Interned,
                  beta: float = 1.2,    # weight of recall
                 ) -> np.ndarray:       # (N,) in [0, 1]
     "ROUGE-L as the COCO caption code prints it: largest precision and largest recall over references."
-    p, r = (np.maximum.reduceat(x, _starts(text)) for x in _shares(lcs_lengths(text), text))
+    precision, recall = _precision_recall(lcs_lengths(text), text)
+    starts = _first_references(text)
+    p = np.maximum.reduceat(precision, starts)
+    r = np.maximum.reduceat(recall, starts)
     return np.where(p > 0, (1 + beta**2)*p*r/np.where(p > 0, r + beta**2*p, 1), 0.)
 
-def rouge_l(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]],
-    tokenizer: str | Callable = "ptb", beta: float = 1.2,
-) -> np.ndarray: # (N,) in [0, 1]
+def rouge_l(hypotheses: Sequence[str],            # (N,)
+            references: Sequence[Sequence[str]],  # (N,) one or more for each item
+            tokenizer: str | Callable = "ptb",    # a name, or a function string -> list of words
+            beta: float = 1.2,                    # weight of recall
+           ) -> np.ndarray:                       # (N,) in [0, 1]
     "ROUGE-L of each item as COCO's code prints it (Lin 2004); raises InputError on sides that do not match."
     hypotheses, references = check_sides(hypotheses, references)
     return rouge_l_rows(intern(hypotheses, references, tokenizer), beta)
@@ -130,97 +150,114 @@ def rouge_words(text: str,
     words = re.findall("[a-z0-9]+", text.lower())
     return [_stem(w) for w in words] if stemmer else words
 
-# function or name, and name
-def _tokenizer(tokenizer: str | Callable, stemmer: bool) -> tuple[str | Callable, str]:
+def _rouge_tokenizer(tokenizer: str | Callable, stemmer: bool,
+                    ) -> tuple[str | Callable, str]: # function or name, and the name for the signature
     if tokenizer == "rouge":
         return partial(rouge_words, stemmer=stemmer), "rouge-porter" if stemmer else "rouge"
     if stemmer: raise InputError(f"the stemmer belongs to tokenizer 'rouge', not to {tokenizer!r}")
     return tokenizer_of(tokenizer)
 
 # %% ../../nbs/metrics/150_rouge.ipynb #9a90fce3
-ROUGE_KINDS, TIES = ("1", "2", "l"), ("first", "recall")
+ROUGE_KINDS = ("1", "2", "l")
+TIES = ("first", "recall")
 
-# (R,) shared words, pairs, or length; words of a unit
-def _overlap(text: Interned, kind: str) -> tuple[np.ndarray, int]:
+def _overlap(text: Interned, kind: str) -> tuple[np.ndarray, int]: # (R,) units in common, words of a unit
     if kind == "l": return lcs_lengths(text), 1
     level = text.grams(int(kind))
     shared = np.minimum(level.count[level.hyp], level.count[level.ref])
     return np.bincount(level.sentence[level.ref], shared, len(text.item))[text.n:], int(kind)
 
 def rouge_rows(text: Interned,
-               kind: str,          # "1", "2" or "l"
+               kind: str,           # "1", "2" or "l"
                ties: str = "first", # of references with equal F: "first", or "recall" for the larger recall
-              ) -> np.ndarray: # (N, 3) precision, recall, F
+              ) -> np.ndarray:      # (N, 3) precision, recall, F
     "Lin's ROUGE against the best reference by F, as in `rouge_score`; raises InputError on unknown kinds."
     if kind not in ROUGE_KINDS: raise unknown("kind of ROUGE", kind, ROUGE_KINDS)
     if ties not in TIES: raise unknown("way with ties", ties, TIES)
-    p, r = _shares(*((found := _overlap(text, kind))[0], text, found[1]))
+    common, unit = _overlap(text, kind)
+    p, r = _precision_recall(common, text, unit)
     f = 2*p*r/np.where(p + r > 0, p + r, 1)
-    item, starts = text.item[text.n:], _starts(text)
+    item = text.item[text.n:]
+    starts = _first_references(text)
     best = f >= np.maximum.reduceat(f, starts)[item] - (1e-12 if ties == "recall" else 0)
     if ties == "recall": best &= r == np.maximum.reduceat(np.where(best, r, -1), starts)[item]
-    at = np.flatnonzero(best)
-    return np.stack([p, r, f], 1)[at[np.searchsorted(item[at], np.arange(text.n))]]
+    best = np.flatnonzero(best)
+    first_best = best[np.searchsorted(item[best], np.arange(text.n))]
+    return np.stack([p, r, f], 1)[first_best]
 
-def rouge(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], kind: str = "l",
-    tokenizer: str | Callable = "rouge", stemmer: bool = False, ties: str = "first",
-) -> np.ndarray: # (N, 3) precision, recall, F in [0, 1]
+def rouge(hypotheses: Sequence[str],            # (N,)
+          references: Sequence[Sequence[str]],  # (N,) one or more for each item
+          kind: str = "l",                      # "1", "2" or "l"
+          tokenizer: str | Callable = "rouge",  # a name, or a function string -> list of words
+          stemmer: bool = False,                # of tokenizer "rouge" only
+          ties: str = "first",                  # as in `rouge_rows`
+         ) -> np.ndarray:                       # (N, 3) precision, recall, F in [0, 1]
     "Lin's (2004) ROUGE-1, -2 or -L of each item; raises InputError on unmatched sides and unknown options."
     hypotheses, references = check_sides(hypotheses, references)
-    return rouge_rows(intern(hypotheses, references, _tokenizer(tokenizer, stemmer)[0]), kind, ties)
+    tokenize, _ = _rouge_tokenizer(tokenizer, stemmer)
+    return rouge_rows(intern(hypotheses, references, tokenize), kind, ties)
 
-# %% ../../nbs/metrics/150_rouge.ipynb #2e84a7dc
-# positions in the reference of one longest common subsequence
-def _subsequence(reference: list[str], sentence: list[str]) -> set[int]:
+# %% ../../nbs/metrics/150_rouge.ipynb #c66b03c8
+def _lcs_positions(reference: list[str], sentence: list[str]) -> set[int]:
+    "Positions in the reference of one longest common subsequence."
     table = [[0]*(len(sentence) + 1)]
     for word in reference:
-        above, row = table[-1], [0]
+        above = table[-1]
+        row = [0]
         for j, other in enumerate(sentence):
             row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
         table.append(row)
-    i, j, found = len(reference), len(sentence), set()
+    i = len(reference)
+    j = len(sentence)
+    found = set()
     while i and j:
         if reference[i - 1] == sentence[j - 1]:
-            i, j = i - 1, j - 1
+            i -= 1
+            j -= 1
             found.add(i)
         elif table[i][j - 1] > table[i - 1][j]: j -= 1
         else: i -= 1
     return found
 
-def union_matches(prediction: list[list[str]], reference: list[list[str]]) -> int: # words of each sentence
-    "Words of the reference that the prediction's sentences find together, each once (Lin 2004, section 3.2)."
+def union_matches(prediction: list[list[str]], # words of each sentence
+                  reference: list[list[str]],  # words of each sentence
+                 ) -> int:                     # words
+    "Words of the reference that the prediction's sentences match together, each once (Lin 2004, sec. 3.2)."
     left = Counter(w for s in prediction for w in s) & Counter(w for s in reference for w in s)
     found = 0
     for sentence in reference:
-        for i in sorted(set().union(*(_subsequence(sentence, s) for s in prediction))):
+        for i in sorted(set().union(*(_lcs_positions(sentence, s) for s in prediction))):
             found += left[sentence[i]] > 0
             left[sentence[i]] -= left[sentence[i]] > 0
     return found
 
-# %% ../../nbs/metrics/150_rouge.ipynb #20112b82
-def _sentences(text: str, tokenize: Callable) -> list[list[str]]:
+# %% ../../nbs/metrics/150_rouge.ipynb #a61c9a05
+def _sentences(text: str, tokenize: Callable) -> list[list[str]]: # words of each line that is not empty
     return [tokenize(line) for line in text.split("\n") if line]
 
-# precision, recall, F
-def _lsum(prediction: list[list[str]], reference: list[list[str]]) -> tuple[float, float, float]:
-    said, wanted = sum(map(len, prediction)), sum(map(len, reference))
-    if not said or not wanted: return 0.0, 0.0, 0.0
+def _summary_scores(prediction: list[list[str]], reference: list[list[str]],
+                   ) -> tuple[float, float, float]: # precision, recall, F
+    pred_words = sum(map(len, prediction))
+    ref_words = sum(map(len, reference))
+    if not pred_words or not ref_words: return 0.0, 0.0, 0.0
     found = union_matches(prediction, reference)
-    p, r = found/said, found/wanted
+    p = found/pred_words
+    r = found/ref_words
     return p, r, 2*p*r/(p + r) if found else 0.0
 
-def rouge_lsum(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]],
-    tokenizer: str | Callable = "rouge", stemmer: bool = False
-) -> np.ndarray: # (N, 3) precision, recall, F in [0, 1]
-    "ROUGE-L of summaries, a sentence a line, best reference by F: `rouge_score`'s rougeLsum (Lin 2004)."
+def rouge_lsum(hypotheses: Sequence[str],            # (N,) a sentence a line
+               references: Sequence[Sequence[str]],  # (N,) one or more for each item, a sentence a line
+               tokenizer: str | Callable = "rouge",  # a name, or a function string -> list of words
+               stemmer: bool = False,                # of tokenizer "rouge" only
+              ) -> np.ndarray:                       # (N, 3) precision, recall, F in [0, 1]
+    "ROUGE-L of summaries, best reference by F (rougeLsum, Lin 2004); InputError as in `rouge`."
     hypotheses, references = check_sides(hypotheses, references)
-    tokenize = _tokenizer(tokenizer, stemmer)[0]
+    tokenize, _ = _rouge_tokenizer(tokenizer, stemmer)
     rows = []
     for hyp, refs in zip(hypotheses, references):
-        own = _sentences(hyp, tokenize)
-        rows.append(max((_lsum(own, _sentences(ref, tokenize)) for ref in refs), key=lambda row: row[2]))
+        prediction = _sentences(hyp, tokenize)
+        each = [_summary_scores(prediction, _sentences(ref, tokenize)) for ref in refs]
+        rows.append(max(each, key=lambda row: row[2]))
     return np.array(rows, float).reshape(-1, 3)
 
 # %% ../../nbs/metrics/150_rouge.ipynb #eb2a969c
@@ -235,26 +272,27 @@ def rouge_l_metric(tokenizer: str = "ptb", beta: Annotated[float, Between(0, 100
     return dict(**interned_phi(tokenizer), compare=lambda text: rouge_l_rows(text, beta),
                 signature=Signature.of(metric="rouge-l", tokenizer=tokenizer, beta=beta, references="maxima"))
 
+# %% ../../nbs/metrics/150_rouge.ipynb #14db2438
+_SHARES = {"p": "share of the prediction's", "r": "share of the reference's", "f": "F of shares of the"}
+
 def _rouge(kind: str, part: str, column: int) -> Callable:
     unit = {"1": "words", "2": "pairs of words", "l": "longest common subsequence"}[kind]
-    share = {"p": "share of the prediction's", "r": "share of the reference's",
-             "f": "F of shares of the"}[part]
     @metric_factory(f"rouge-{kind}-{part}", "paired", higher_is_better=True, cite="Lin 2004", **_CARD,
-                    measures=f"{unit} in common with the best reference: {share} length")
+                    measures=f"{unit} in common with the best reference: {_SHARES[part]} length")
     def build(tokenizer: str = "rouge", stemmer: bool = False, ties: str = "first",
               device: str = "cpu") -> dict:
-        tokenize, name = _tokenizer(tokenizer, stemmer)
+        tokenize, name = _rouge_tokenizer(tokenizer, stemmer)
         if ties not in TIES: raise unknown("way with ties", ties, TIES)
         def compare(text: Interned) -> np.ndarray: return rouge_rows(text, kind, ties)[:, column].copy()
-        return dict(**interned_phi(tokenize, name=name), compare=compare,
-                    signature=Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f",
-                                           ties=ties))
+        signature = Signature.of(metric=f"rouge-{kind}-{part}", tokenizer=name, references="best-f",
+                                 ties=ties)
+        return dict(**interned_phi(tokenize, name=name), compare=compare, signature=signature)
     return build
 
 for _kind in ROUGE_KINDS:
     for _column, _part in enumerate("prf"): _rouge(_kind, _part, _column)
 
-# %% ../../nbs/metrics/150_rouge.ipynb #14db2438
+# %% ../../nbs/metrics/150_rouge.ipynb #ca01e479
 class SummaryRows(NamedTuple):
     "ROUGE-Lsum of each item, and what its reader should know."
     values: np.ndarray     # (N, 3) precision, recall, F
@@ -266,18 +304,16 @@ def _summary_rows(pred: Sequence[str], target: Sequence[Sequence[str]], tokenize
     return SummaryRows(rouge_lsum(pred, target, tokenize), () if lines else (note,))
 
 def _rouge_lsum(part: str, column: int) -> Callable:
-    share = {"p": "share of the prediction's", "r": "share of the reference's",
-             "f": "F of shares of the"}[part]
     @metric_factory(f"rouge-lsum-{part}", "paired", higher_is_better=True, cite="Lin 2004", **_CARD,
                     measures="common subsequences of the sentences (lines) of summaries "
-                             f"with the best reference: {share} length")
+                             f"with the best reference: {_SHARES[part]} length")
     def build(tokenizer: str = "rouge", stemmer: bool = False, device: str = "cpu") -> dict:
-        tokenize, name = _tokenizer(tokenizer, stemmer)
+        tokenize, name = _rouge_tokenizer(tokenizer, stemmer)
+        signature = Signature.of(metric=f"rouge-lsum-{part}", tokenizer=name, references="best-f",
+                                 sentences="lines")
         return dict(phi=lambda pred, target, source=None: _summary_rows(pred, target, tokenize),
                     phi_key=f"rouge-lsum|{name}", compare=lambda found: found.values[:, column].copy(),
-                    notes=lambda found: found.notes,
-                    signature=Signature.of(metric=f"rouge-lsum-{part}", tokenizer=name, references="best-f",
-                                           sentences="lines"))
+                    notes=lambda found: found.notes, signature=signature)
     return build
 
 for _column, _part in enumerate("prf"): _rouge_lsum(_part, _column)
