@@ -43,7 +43,7 @@ class StudySize:
     batch: int      # items a step
     reps: int       # bootstrap replicates
 
-# %% ../../nbs/study/010_plan.ipynb #3e62bfc0
+# %% ../../nbs/study/010_plan.ipynb #48ed59db
 class StudyGrid(NamedTuple):
     "Which systems, weights and seeds are trained."
     alphas: tuple[float, ...]
@@ -81,6 +81,7 @@ class StudyDesign:
                 "random_networks": None,
                 "task": self.task, "model": self.model, "select": self.select}
 
+# %% ../../nbs/study/010_plan.ipynb #001d35a3
 def is_random(name: str) -> bool:
     "Whether a control is a random network: segmentation-random, or its second draw segmentation-random-2."
     return bool(re.search(r"-random(-\d+)?$", name))
