@@ -59,6 +59,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS), metavar="SCRIPT", help=", ".join(SCRIPTS))
     parser.add_argument("--table", action="store_true", help="run nothing, gather what is stored")
     options = parser.parse_args()
+    absent = [] if options.table else [name for name, number in versions().items() if number == "absent"]
+    if absent: parser.error(f"not installed: {', '.join(absent)}; every peer is timed beside its route: pip install {' '.join(absent)}")
     notes = cache_folder()/"benchmarks.json"
     done = json.loads(notes.read_text()) if notes.is_file() else {}
     for script in () if options.table else options.only:
