@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['EPS', 'NOISE', 'ALLOWED', 'KEEP', 'LARGE', 'SMALL', 'ROUTES', 'sample_rows', 'real_rows', 'sample_moments',
-           'column_products', 'root_sum', 'deflate', 'nuclear_norm', 'SingularSum', 'singular_directions', 'Factor',
-           'small_factor', 'SampleSide', 'open_sample', 'wide_open', 'with_products', 'sample_side', 'side_factors',
-           'FrechetTerms', 'frechet_terms', 'OverlapFactors', 'side_terms', 'frechet_distance', 'weighted_covariances',
+           'column_products', 'root_sum', 'deflate', 'SingularSum', 'singular_directions', 'nuclear_norm', 'Factor',
+           'small_factor', 'SampleSide', 'sample_side', 'wide_open', 'with_products', 'open_sample', 'side_factors',
+           'FrechetTerms', 'OverlapFactors', 'side_terms', 'frechet_terms', 'frechet_distance', 'weighted_covariances',
            'frechet_replicates']
 
 # %% ../../nbs/metrics/030_frechet.ipynb #3e9a4222
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,6 +24,17 @@ from .gaussian import (GaussianStats, add_product, as_rows, check_finite_rows,
                                                 symmetric_values, symmetric_vectors)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #060a59ac
+def sample_rows(x) -> Tensor: # (N, d) of the floating type that x has, on its device where that has float64
+    "Features, given as a tensor or an array of any real type; raises InputError on anything else."
+    x = torch.as_tensor(as_rows(x))
+    x = x.cpu() if x.device.type == "mps" else x
+    return x if x.is_floating_point() else x.double()
+
+def real_rows(x) -> Tensor: # (N, d) float64
+    "The same features in float64; raises InputError as `sample_rows` does."
+    return sample_rows(x).double()
+
+# %% ../../nbs/metrics/030_frechet.ipynb #1e41b428
 def _weights(weights: Tensor | None, x: Tensor) -> Tensor | None: # (N,) float64
     if weights is None: return None
     weights = torch.as_tensor(weights).to(x)
@@ -32,44 +44,46 @@ def _weights(weights: Tensor | None, x: Tensor) -> Tensor | None: # (N,) float64
         raise InputError("weights are multiplicities: finite and not negative")
     return weights
 
-def sample_rows(x) -> Tensor: # (N, d) of the floating type that x has, on its device where that has float64
-    "Features, given as a tensor or an array of any real type; raises InputError on anything else."
-    x = torch.as_tensor(as_rows(x))
-    x = x.cpu() if x.device.type == "mps" else x
-    return x if x.is_floating_point() else x.double()
-
-def real_rows(x) -> Tensor: # (N, d) float64
-    "The same in float64."
-    return sample_rows(x).double()
-
-def sample_moments(x: Tensor,                        # (N, d) features of any real dtype, or an array
-            weights: Tensor | None = None,    # (N,) multiplicities, not negative
-           ) -> tuple[Tensor, Tensor]:        # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
+def sample_moments(x: Tensor,                     # (N, d) features of any real dtype, or an array
+                   weights: Tensor | None = None, # (N,) multiplicities, not negative
+                  ) -> tuple[Tensor, Tensor]: # mean (d,) and factor A (N, d) with AᵀA = covariance, float64
     "Mean and centered factor of a weighted sample; raises InputError on one sample or values not finite."
     x = real_rows(x)
     weights = _weights(weights, x)
-    check_finite_rows(x if weights is None else torch.where((weights > 0)[:, None], x, 0.))
-    if weights is not None: keep = weights > 0; x, weights = x[keep], weights[keep]
-    n = len(x) if weights is None else float(weights.sum())
+    if weights is None:
+        check_finite_rows(x)
+        n = len(x)
+    else:
+        check_finite_rows(torch.where((weights > 0)[:, None], x, 0.))
+        keep = weights > 0
+        x = x[keep]
+        weights = weights[keep]
+        n = float(weights.sum())
     if n < 2 or len(x) < 1: raise InputError(f"a covariance needs two samples at least, found {n:g}")
     mean = x.mean(0) if weights is None else weights @ x / n
     centered = (x - mean).div_((n - 1)**0.5)
     return mean, centered if weights is None else centered.mul_(weights.sqrt()[:, None])
 
 # %% ../../nbs/metrics/030_frechet.ipynb #41014a9a
-EPS = torch.finfo(torch.float64).eps
-# of eigenvalues and covariances, over the largest eigenvalue or the trace: ten times what is seen
-NOISE = 4*EPS
-# a slower route is taken above this error bound of the overlap, over both traces; errors are a tenth
-ALLOWED = 2e-9
-
-def column_products(rows: Tensor,   # (k, d) float64
-           ) -> Tensor:     # (d, d) rowsᵀ·rows
+def column_products(rows: Tensor, # (k, d) float64
+                   ) -> Tensor:   # (d, d) rowsᵀ·rows
     "The matrix of inner products of columns."
     out = rows.new_zeros(rows.shape[1], rows.shape[1])
     add_product(out, rows.contiguous())
     mirror_lower(out)
     return out
+
+# %% ../../nbs/metrics/030_frechet.ipynb #1fbff56f
+EPS = torch.finfo(torch.float64).eps
+NOISE = 4*EPS   # error of eigenvalues and covariances, over the largest eigenvalue or the trace
+ALLOWED = 2e-9  # above this error bound of the overlap, over both traces, a slower route is taken
+
+def _root_sum(values: Tensor) -> tuple[float, float]: # (rank,) eigenvalues from the smallest up
+    roots = values.clamp(min=0).sqrt()        # (rank,)
+    noise = NOISE*values[-1].clamp(min=0)     # δ, for every eigenvalue
+    tiny = torch.finfo(roots.dtype).tiny
+    error = torch.minimum(noise.sqrt(), noise/roots.clamp(min=tiny)) # (rank,) of each root
+    return float(roots.sum()), float(error.sum())
 
 def root_sum(gram: Tensor,  # (n, n) C·Cᵀ
              rank: int,     # at most so many eigenvalues differ from 0
@@ -77,65 +91,57 @@ def root_sum(gram: Tensor,  # (n, n) C·Cᵀ
     "The sum of the roots of the largest `rank` eigenvalues."
     return _root_sum(symmetric_values(gram)[-rank:])
 
-def _root_sum(values: Tensor) -> tuple[float, float]: # (rank,) eigenvalues from the smallest up
-    roots, noise = values.clamp(min=0).sqrt(), NOISE*values[-1].clamp(min=0)
-    error = torch.minimum(noise.sqrt(), noise/roots.clamp(min=torch.finfo(roots.dtype).tiny))
-    return float(roots.sum()), float(error.sum())
-
 # %% ../../nbs/metrics/030_frechet.ipynb #49de1dd6
 KEEP = 64 # leading singular values that a deflation takes off
 
-def deflate(c: Tensor,        # (n, m)
-             keep: int = KEEP, # leading singular values taken off
-             rounds: int = 3,  # of subspace iteration, all but the last in float32
-            ) -> tuple[float, float, Tensor]: # their sum; bound on what the coupling adds; the rest (n, m)
-    "Split a matrix into its leading directions and a rest that shares none of them."
-    left, s, coupling, rest = _split_off(c, keep, rounds)
-    return float(s.sum()), coupling, rest
-
-# directions (n, k), singular values (k,), bound, rest
+# directions (n, k), singular values (k,), bound on the coupling, rest (n, m)
 def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Tensor, float, Tensor]:
     largest = c.abs().max()
     rough = (c/largest).float() if rounds > 1 and largest > 0 else c
-    start = torch.randn(c.shape[1], min(5*keep//2, *c.shape), generator=torch_rng(0, "deflated"),
-                        dtype=c.dtype).to(rough)
-    q = torch.linalg.qr(matrix_product(rough, start))[0]
+    many = min(5*keep//2, *c.shape)
+    generator = torch_rng(0, "deflated")
+    start = torch.randn(c.shape[1], many, generator=generator, dtype=c.dtype).to(rough) # (m, many)
+    basis = torch.linalg.qr(matrix_product(rough, start))[0]   # (n, many)
     for left in reversed(range(rounds)):
-        by = rough if left else c
-        q = torch.linalg.qr(matrix_product(by, matrix_product(by.T, q.to(by))))[0]
-    across, small = torch.linalg.qr(matrix_product(c.T, q))    # (m, k), (k, k)
-    u, s, turn = torch.linalg.svd(small.T)
-    q, s, wt = (q @ u)[:, :keep], s[:keep], turn[:keep] @ across.T
-    rest = c - matrix_product(q, s[:, None]*wt)
-    coupling = matrix_product(rest, wt.T)
-    rest -= matrix_product(coupling, wt)
-    return q, s, float((coupling.square().sum(0)/s.clamp(min=torch.finfo(s.dtype).tiny)).sum())/2, rest
+        matrix = rough if left else c
+        turned = matrix_product(matrix.T, basis.to(matrix))    # (m, many)
+        basis = torch.linalg.qr(matrix_product(matrix, turned))[0]
+    across, small = torch.linalg.qr(matrix_product(c.T, basis)) # (m, many), (many, many)
+    u, s, vt = torch.linalg.svd(small.T)
+    q = (basis @ u)[:, :keep]                                  # (n, keep) left directions
+    s = s[:keep]
+    wt = vt[:keep] @ across.T                                  # (keep, m) right directions, in rows
+    rest = c - matrix_product(q, s[:, None]*wt)                # R (n, m)
+    coupling = matrix_product(rest, wt.T)                      # E (n, keep)
+    rest -= matrix_product(coupling, wt)                       # R′
+    tiny = torch.finfo(s.dtype).tiny
+    bound = (coupling.square().sum(0)/s.clamp(min=tiny)).sum()/2
+    return q, s, float(bound), rest
 
-# %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
-# rows above which eigenvalues are quicker than singular values; 1.7 times as many if a deflation comes first
-LARGE = 384
-SMALL = 1e-7 # singular values below this share of the largest have no directions: rounding has turned them
+def deflate(c: Tensor,        # (n, m)
+            keep: int = KEEP, # leading singular values taken off
+            rounds: int = 3,  # of subspace iteration, all but the last in float32
+           ) -> tuple[float, float, Tensor]: # their sum; bound on what the coupling adds; the rest (n, m)
+    "Split a matrix into its leading directions and a rest that shares none of them."
+    _, s, coupling, rest = _split_off(c, keep, rounds)
+    return float(s.sum()), coupling, rest
 
-# whether a fiftieth of them carry the sum of squares, by 16 random vectors
+# %% ../../nbs/metrics/030_frechet.ipynb #135a4a03
+# whether fewer than a fiftieth of the directions count, estimated from 16 random vectors
 def _few_directions(c: Tensor) -> bool:
     probes = torch.randn(c.shape[1], 16, generator=torch_rng(0, "directions"), dtype=c.dtype).to(c.device)
-    squares = matrix_product(c.T, matrix_product(c, probes)).square().sum()
+    squares = matrix_product(c.T, matrix_product(c, probes)).square().sum() # 16·Σλ², estimated
     return bool(c.square().sum().square() < squares/16*len(c)/50)
 
-# the bound of `root_sum` is not below this, by the means of squares and of roots
+# a quarter of what the bound of `root_sum` is at least
 def _least_bound(rest: Tensor, rank: int) -> float:
-    squares = rest.square().sum(0)
-    total = float(squares.sum())
+    squares = rest.square().sum(0) # (m,) of columns
+    total = float(squares.sum())   # Σλ
     return NOISE*float(squares.max())*rank**1.5/total**0.5/4 if total > 0 else 0.
 
-def nuclear_norm(c: Tensor,                  # (n, m) float64
-                 rank: int | None = None,    # at most so many singular values differ from 0
-                 allowed: float = 0.,        # error that may be accepted for speed
-                 large: int = LARGE,         # rows above which speed is sought
-                ) -> tuple[float, float, str]: # sum of singular values, bound on its error, how
-    "The sum of the singular values, by the fastest way whose error bound is within `allowed`."
-    found = singular_directions(c, rank, allowed, large, vectors=False)
-    return found.value, found.error, found.how
+# %% ../../nbs/metrics/030_frechet.ipynb #88e90c04
+LARGE = 384  # rows above which eigenvalues are tried; 1.7 times as many if a deflation comes first
+SMALL = 1e-7 # singular values below this share of the largest have no directions: rounding has turned them
 
 class SingularSum(NamedTuple):
     "The sum of the singular values of a matrix (n, m), and the directions that came with it."
@@ -146,39 +152,63 @@ class SingularSum(NamedTuple):
     sigma: Tensor | None
     vectors: Tensor | None  # (min(n, m), k) left vectors where n ≤ m, right ones elsewhere
 
-def singular_directions(c: Tensor,                # (n, m) float64
-                        rank: int | None = None,  # as for `nuclear_norm`
-                        allowed: float = 0.,
-                        large: int = LARGE,
-                        vectors: bool = True,     # the directions, too
+# singular values and vectors: from eigenvalues and eigenvectors, then those of a deflation
+def _directions(values: Tensor, vectors: Tensor | None, q: Tensor | None = None,
+                top: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+    if vectors is None: return None, None
+    sigma = values.clamp(min=0).sqrt()
+    vectors = vectors[:, -len(values):]
+    keep = sigma > SMALL*(sigma[-1] if q is None else top[0])
+    sigma = sigma[keep]
+    vectors = vectors[:, keep]
+    return (sigma, vectors) if q is None else (torch.cat([sigma, top]), torch.cat([vectors, q], 1))
+
+# None where eigenvalues would be slower, or their bound is above `allowed`
+def _by_eigenvalues(c: Tensor, rank: int, allowed: float, large: int,
+                    want_vectors: bool) -> SingularSum | None:
+    few = rank > KEEP and _few_directions(c)
+    if few and len(c) <= 1.7*large: return None
+    if few:
+        q, top, coupling, rest = _split_off(c)
+        how = "deflated eigenvalues"
+    else:
+        q, top, coupling, rest = None, c.new_zeros(0), 0., c
+        how = "eigenvalues"
+    left = rank - len(top)
+    if not coupling + _least_bound(rest, left) <= allowed: return None
+    gram = column_products(rest.T)
+    values, vectors = symmetric_vectors(gram) if want_vectors else (symmetric_values(gram), None)
+    values = values[-left:]
+    value, error = _root_sum(values)
+    if not coupling + error <= allowed: return None
+    return SingularSum(float(top.sum()) + value, coupling + error, how, *_directions(values, vectors, q, top))
+
+def singular_directions(c: Tensor,               # (n, m) float64
+                        rank: int | None = None, # at most so many singular values differ from 0
+                        allowed: float = 0.,     # error that may be accepted for speed
+                        large: int = LARGE,      # rows above which speed is sought
+                        vectors: bool = True,    # the directions, too
                        ) -> SingularSum:
-    "`nuclear_norm`, and the singular vectors of the shorter side from the same decomposition."
+    """The sum of the singular values and the singular vectors of the shorter side, from one decomposition:
+    the fastest whose error bound is within `allowed`."""
     c = c if len(c) <= c.shape[1] else c.T
     rank = min(rank or len(c), len(c))
-    decompose = symmetric_vectors if vectors else lambda gram: (symmetric_values(gram), None)
     if len(c) > large and allowed > 0:
-        few = rank > KEEP and _few_directions(c)
-        slow = few and len(c) <= 1.7*large
-        q, top, coupling, rest = _split_off(c) if few and not slow else (None, c.new_zeros(0), 0., c)
-        left = rank - len(top)
-        if not slow and coupling + _least_bound(rest, left) <= allowed:
-            values, turn = decompose(column_products(rest.T))
-            value, error = _root_sum(values[-left:])
-            if coupling + error <= allowed:
-                how = "deflated eigenvalues" if few else "eigenvalues"
-                return SingularSum(float(top.sum()) + value, coupling + error, how,
-                                   *_directions(values[-left:], turn, q, top))
+        found = _by_eigenvalues(c, rank, allowed, large, vectors)
+        if found is not None: return found
     values = singular_values(c)
-    found = _directions(*symmetric_vectors(column_products(c.T))) if vectors else (None, None)
-    return SingularSum(float(values.sum()), 4*EPS*len(c)*float(values[0]), "singular values", *found)
+    directions = _directions(*symmetric_vectors(column_products(c.T))) if vectors else (None, None)
+    return SingularSum(float(values.sum()), 4*EPS*len(c)*float(values[0]), "singular values", *directions)
 
-def _directions(values: Tensor, turn: Tensor | None, q: Tensor | None = None,
-                top: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
-    if turn is None: return None, None
-    sigma, turn = values.clamp(min=0).sqrt(), turn[:, -len(values):]
-    keep = sigma > SMALL*(sigma[-1] if q is None else top[0])
-    sigma, turn = sigma[keep], turn[:, keep]
-    return (sigma, turn) if q is None else (torch.cat([sigma, top]), torch.cat([turn, q], 1))
+# %% ../../nbs/metrics/030_frechet.ipynb #f0827407
+def nuclear_norm(c: Tensor,                  # (n, m) float64
+                 rank: int | None = None,    # at most so many singular values differ from 0
+                 allowed: float = 0.,        # error that may be accepted for speed
+                 large: int = LARGE,         # rows above which speed is sought
+                ) -> tuple[float, float, str]: # sum of singular values, bound on its error, how
+    "The sum of the singular values, by the fastest way whose error bound is within `allowed`."
+    found = singular_directions(c, rank, allowed, large, vectors=False)
+    return found.value, found.error, found.how
 
 # %% ../../nbs/metrics/030_frechet.ipynb #562b073a
 @dataclass(frozen=True)
@@ -193,12 +223,14 @@ class Factor:
         if self.route == "roots": return self.noise**0.5 * float(other.rows.norm(dim=1).sum())
         if self.route != "cholesky": return 0.
         probes = torch.randn(len(other.rows), 32, generator=torch_rng(0, "transport"),
-                             dtype=torch.float64).to(other.rows)
-        reach = torch.linalg.solve_triangular(self.rows.T, other.rows.T @ probes, upper=False)
-        slope = min(other.rows.shape)**0.5 * float(reach.square().sum()/32)**0.5
-        # twice ½·η·tr T, for the estimate is one
-        return self.noise * slope if slope == slope else float("inf")
+                             dtype=torch.float64).to(other.rows)  # (r', 32)
+        reach = torch.linalg.solve_triangular(self.rows.T, other.rows.T @ probes, upper=False) # (d, 32)
+        norm = float(reach.square().sum()/32)**0.5                # ‖L₁⁻¹L₂‖ of Frobenius, estimated
+        slope = min(other.rows.shape)**0.5 * norm                 # bounds tr T
+        # ½·η·tr T would do if the norm were known; an estimate gets twice that
+        return float("inf") if math.isnan(slope) else self.noise * slope
 
+# %% ../../nbs/metrics/030_frechet.ipynb #d507f13e
 def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
     "A factor of the same covariance with at most d rows."
     return a if len(a) <= a.shape[1] else torch.linalg.qr(a, mode="r")[1]
@@ -228,7 +260,9 @@ class SampleSide:
 
     def centered(self, size: int = 1024) -> Iterator[Tensor]: # (≤ size, d) each
         "Centered rows over √(n − 1), a block after the other."
-        if self.rows is not None: yield from self.rows.split(size); return
+        if self.rows is not None:
+            yield from self.rows.split(size)
+            return
         for part in self.source.split(size):
             part = part if self.columns is None else part[:, self.columns]
             yield part.to(torch.float64, copy=True).sub_(self.mean).div_((len(self.source) - 1)**0.5)
@@ -257,24 +291,19 @@ class SampleSide:
             lower, failed = torch.linalg.cholesky_ex(self.cov)
             return None if failed else Factor(lower.T, route, noise)
         values, vectors = symmetric_vectors(self.cov)
-        values, vectors = values[-self.rank:].clamp(min=0), vectors[:, -self.rank:]
-        return Factor((vectors*values.sqrt()).T, route, noise)
+        roots = values[-self.rank:].clamp(min=0).sqrt()
+        return Factor((vectors[:, -self.rank:]*roots).T, route, noise)
+
+# %% ../../nbs/metrics/030_frechet.ipynb #db2cbea9
+def sample_side(mean: Tensor,              # (d,)
+                rows: Tensor,              # (N, d) centered, over √(n − 1)
+                cov: Tensor | None = None, # (d, d), where it is known
+               ) -> SampleSide:
+    "A set of samples that were centered already."
+    variance = sum(part.square().sum(0) for part in rows.split(1024))
+    return SampleSide(mean, variance, max(1, min(len(rows) - 1, rows.shape[1])), rows, cov)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #1b17a0a0
-def open_sample(x,                               # (N, d) features, or GaussianStats
-         weights: Tensor | None = None,   # (N,) multiplicities
-        ) -> SampleSide:
-    "A set of samples, or its statistics, ready for the distance."
-    if isinstance(x, GaussianStats):
-        if weights is not None:
-            raise InputError("statistics without samples cannot be weighted; pass the features")
-        mean, cov = x.mean, x.cov
-        return SampleSide(mean, cov.diagonal().clamp(min=0),
-                          x.width if x.n is None else min(x.width, x.n - 1), None, cov)
-    if weights is None and (side := wide_open(x)) is not None: return with_products(side)
-    mean, rows = sample_moments(x, weights)
-    return sample_side(mean, rows)
-
 def wide_open(x) -> SampleSide | None: # variance and covariance are still to come; None where rows do without
     "A set so large that only blocks of it are centered at once; raises InputError on values not finite."
     x = sample_rows(x)
@@ -286,52 +315,72 @@ def wide_open(x) -> SampleSide | None: # variance and covariance are still to co
 
 def with_products(side: SampleSide) -> SampleSide: # the same, its variance and covariance filled in
     "The covariance from blocks of rows, each centered while it is in the processor's cache."
-    cov = torch.zeros(len(side.mean), len(side.mean), dtype=torch.float64, device=side.mean.device)
-    for part in side.source.split(512): add_product(cov, part.to(torch.float64, copy=True).sub_(side.mean))
+    d = len(side.mean)
+    cov = torch.zeros(d, d, dtype=torch.float64, device=side.mean.device)
+    for part in side.source.split(512):
+        add_product(cov, part.to(torch.float64, copy=True).sub_(side.mean))
     mirror_lower(cov.div_(len(side.source) - 1))
-    side.cov, side.variance = cov, cov.diagonal().clone()
+    side.cov = cov
+    side.variance = cov.diagonal().clone()
     return side
 
-def sample_side(mean: Tensor,              # (d,)
-                rows: Tensor,              # (N, d) centered, over √(n − 1)
-                cov: Tensor | None = None, # (d, d), where it is known
+# %% ../../nbs/metrics/030_frechet.ipynb #71958b2c
+def open_sample(x,                             # (N, d) features, or GaussianStats
+                weights: Tensor | None = None, # (N,) multiplicities
                ) -> SampleSide:
-    "A set of samples that were centered already."
-    variance = sum(part.square().sum(0) for part in rows.split(1024))
-    return SampleSide(mean, variance, max(1, min(len(rows) - 1, rows.shape[1])), rows, cov)
+    "A set of samples or its statistics, ready for the distance; raises InputError on weighted statistics."
+    if isinstance(x, GaussianStats):
+        if weights is not None:
+            raise InputError("statistics without samples cannot be weighted; pass the features")
+        mean = x.mean
+        cov = x.cov
+        rank = x.width if x.n is None else min(x.width, x.n - 1)
+        return SampleSide(mean, cov.diagonal().clamp(min=0), rank, None, cov)
+    side = wide_open(x) if weights is None else None
+    if side is not None: return with_products(side)
+    mean, rows = sample_moments(x, weights)
+    return sample_side(mean, rows)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b46d4f15
 # how a covariance with n > d is factored
 ROUTES = {"auto": None, "svd": ("qr",), "cholesky": ("cholesky",), "roots": ("roots",)}
 
 def _orders(part: SampleSide, route: str) -> tuple[str, ...]: # factors to try, in this order
-    n, d = part.count, len(part.mean)
+    n = part.count
+    d = len(part.mean)
     if n is not None and route != "roots" and _few_rows(n, d): return ("rows",)
     if ROUTES[route]: return ROUTES[route]
     if n is None: return ("cholesky", "roots")
     return ("qr",) if d <= 64 else ("cholesky", "qr")
 
-def side_factors(a: SampleSide, b: SampleSide,
-            route: str,       # one of ROUTES
-            allowed: float,   # error of the overlap above which the next factor is tried
-           ) -> tuple[Factor, Factor, float]: # of a, of b, bound on what both lose
+def _first_factor(part: SampleSide, order: tuple[str, ...], route: str) -> Factor:
+    for kind in order:
+        factor = part.factor(kind)
+        if factor is not None: return factor
+    why = ("the covariance is not positive definite" if "cholesky" in order
+           else "statistics hold no samples")
+    raise InputError(f"route {route!r} has no factor: {why}; take route='auto'")
+
+def _losses(factors: list[Factor]) -> list[float]:
+    return [factors[0].loss(factors[1]), factors[1].loss(factors[0])]
+
+def side_factors(a: SampleSide,
+                 b: SampleSide,
+                 route: str,       # one of ROUTES
+                 allowed: float,   # error of the overlap above which the next factor is tried
+                ) -> tuple[Factor, Factor, float]: # of a, of b, bound on what both lose
     "A factor for each side; raises InputError where the route has none."
-    orders, found = [_orders(part, route) for part in (a, b)], [None, None]
-    for i, part in enumerate((a, b)):
-        found[i] = next((f for kind in orders[i] if (f := part.factor(kind))), None)
-        if found[i] is None:
-            why = ("the covariance is not positive definite" if "cholesky" in orders[i]
-                   else "statistics hold no samples")
-            raise InputError(f"route {route!r} has no factor: {why}; take route='auto'")
-    lost = [found[i].loss(found[1 - i]) for i in (0, 1)]
-    for i, part in enumerate((a, b)):
-        last = orders[i][-1]
-        if found[i].route == last or lost[i] <= allowed: continue
-        other = part.factor(last)
-        if other.loss(found[1 - i]) >= lost[i]: continue
-        found[i] = other
-        lost = [found[k].loss(found[1 - k]) for k in (0, 1)]
-    return *found, sum(lost)
+    sides = (a, b)
+    orders = [_orders(part, route) for part in sides]
+    factors = [_first_factor(part, order, route) for part, order in zip(sides, orders)]
+    lost = _losses(factors)
+    for i, (part, order) in enumerate(zip(sides, orders)):
+        if factors[i].route == order[-1] or lost[i] <= allowed: continue
+        other = part.factor(order[-1])
+        if other.loss(factors[1 - i]) >= lost[i]: continue
+        factors[i] = other
+        lost = _losses(factors)
+    return *factors, sum(lost)
 
 # %% ../../nbs/metrics/030_frechet.ipynb #388e8b6e
 @dataclass(frozen=True)
@@ -349,6 +398,16 @@ class FrechetTerms:
         spread = self.size - 2*self.overlap
         return self.shift + (spread if spread > self.error else 0.)
 
+# %% ../../nbs/metrics/030_frechet.ipynb #a99ee48c
+class OverlapFactors(NamedTuple):
+    "What the overlap was computed from."
+    cross: Tensor           # (r, s) F·Hᵀ
+    factor: Tensor          # (r, d') F, the factor of the first set
+    columns: Tensor | None  # (d,) bool, the d' features that have a part in it; None for all
+    routes: tuple[str, str] # of the factors
+    sigma: Tensor | None    # (k,) singular values of the products
+    vectors: Tensor | None  # (min(r, s), k) singular vectors of their shorter side
+
 def _shift(a: SampleSide, b: SampleSide) -> float:
     shift = (a.mean - b.mean).square().sum()
     blur = (16*EPS)**2*(a.mean.square() + b.mean.square() + a.variance + b.variance).sum()
@@ -356,7 +415,49 @@ def _shift(a: SampleSide, b: SampleSide) -> float:
 
 def _varying(part: SampleSide) -> Tensor: return part.variance > (16*EPS*part.mean).square() # (d,) bool
 
-# %% ../../nbs/metrics/030_frechet.ipynb #a99ee48c
+def _equal(p: Tensor | None, q: Tensor | None) -> bool:
+    return p is not None and q is not None and p.shape == q.shape and torch.equal(p, q)
+
+# of equal width, on one device
+def _comparable(a: SampleSide, b: SampleSide) -> tuple[SampleSide, SampleSide]:
+    if len(a.mean) != len(b.mean):
+        raise InputError(f"features of different widths: {len(a.mean)} against {len(b.mean)}; "
+                         "take both from one encoder")
+    if a.mean.device != b.mean.device:
+        b = SampleSide(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
+    return a, b
+
+def side_terms(a: SampleSide,
+               b: SampleSide,
+               route: str = "auto",
+               vectors: bool = False, # singular vectors, too
+              ) -> tuple[FrechetTerms, OverlapFactors | None]: # None where there was nothing to compute
+    "The terms of the distance of two open sets; raises InputError as `frechet_distance` does."
+    a, b = _comparable(a, b)
+    shift = _shift(a, b)
+    size = float(a.variance.sum() + b.variance.sum())
+    if not size + shift < float("inf"):
+        raise InputError("squares of the features overflow float64; scale the features down")
+    keep = _varying(a) & _varying(b) # (d,)
+    if not keep.any(): return FrechetTerms(shift, size, 0., 0., "nothing varies in both"), None
+    only_rows = route == "auto" and all(_orders(part, route) == ("rows",) for part in (a, b))
+    some = not keep.all() and not only_rows # columns of zeros in plain rows do no harm
+    if some:
+        a = a.select(keep)
+        b = b.select(keep)
+    if _equal(a.rows, b.rows) or _equal(a.cov, b.cov):
+        return FrechetTerms(shift, size, size/2, 0., "equal sets"), None
+    allowed = 0. if route == "svd" else ALLOWED*size
+    f, h, lost = side_factors(a, b, route, allowed/4)
+    cross = matrix_product(f.rows, h.rows.T)
+    rank = min(a.rank, b.rank, int(keep.sum()))
+    found = singular_directions(cross, rank, max(allowed - lost, allowed/2), vectors=vectors)
+    terms = FrechetTerms(shift, size, found.value, 2*(lost + found.error) + 16*EPS*size,
+                         f"{f.route} and {h.route}, {found.how}")
+    return terms, OverlapFactors(cross, f.rows, keep if some else None, (f.route, h.route),
+                                 found.sigma, found.vectors)
+
+# %% ../../nbs/metrics/030_frechet.ipynb #68940065
 def frechet_terms(a,                               # (N, d) features of the first set, or GaussianStats
                   b,                               # (M, d) of the second set
                   weights: Tensor | None = None,   # (N,) multiplicities of a
@@ -367,48 +468,6 @@ def frechet_terms(a,                               # (N, d) features of the firs
     if route not in ROUTES: raise InputError(f"unknown route {route!r}; known: {', '.join(ROUTES)}")
     if isinstance(a, GaussianStats) and isinstance(b, GaussianStats): same_source(a.signature, b.signature)
     return side_terms(open_sample(a, weights), open_sample(b, weights_b), route)[0]
-
-class OverlapFactors(NamedTuple):
-    "What the overlap was computed from."
-    cross: Tensor           # (r, s) F·Hᵀ
-    factor: Tensor          # (r, d') F, the factor of the first set
-    columns: Tensor | None  # (d,) bool, the d' features that have a part in it; None for all
-    routes: tuple[str, str] # of the factors
-    sigma: Tensor | None    # (k,) singular values of the products
-    vectors: Tensor | None  # (min(r, s), k) singular vectors of their shorter side
-
-def side_terms(a: SampleSide,
-               b: SampleSide,
-               route: str = "auto",
-               vectors: bool = False, # singular vectors, too
-              ) -> tuple[FrechetTerms, OverlapFactors | None]: # None where there was nothing to compute
-    "The same of sets that are open already; raises InputError as `frechet_distance` does."
-    widths = [len(part.mean) for part in (a, b)]
-    if widths[0] != widths[1]:
-        raise InputError("features of different widths: {} against {}; "
-                         "take both from one encoder".format(*widths))
-    if a.mean.device != b.mean.device:
-        b = SampleSide(*(v.to(a.mean.device) if isinstance(v, Tensor) else v for v in vars(b).values()))
-    shift, size = _shift(a, b), float(a.variance.sum() + b.variance.sum())
-    if not size + shift < float("inf"):
-        raise InputError("squares of the features overflow float64; scale the features down")
-    keep = _varying(a) & _varying(b)
-    if not keep.any(): return FrechetTerms(shift, size, 0., 0., "nothing varies in both"), None
-    some = (not keep.all()
-            and not (route == "auto" and all(_orders(part, route) == ("rows",) for part in (a, b))))
-    if some: a, b = a.select(keep), b.select(keep)
-    for p, q in ((a.rows, b.rows), (a.cov, b.cov)):
-        same = p is not None and q is not None and p.shape == q.shape and torch.equal(p, q)
-        if same: return FrechetTerms(shift, size, size/2, 0., "equal sets"), None
-    allowed = 0. if route == "svd" else ALLOWED*size
-    f, h, lost = side_factors(a, b, route, allowed/4)
-    cross = matrix_product(f.rows, h.rows.T)
-    found = singular_directions(cross, min(a.rank, b.rank, int(keep.sum())), max(allowed - lost, allowed/2),
-                                vectors=vectors)
-    terms = FrechetTerms(shift, size, found.value, 2*(lost + found.error) + 16*EPS*size,
-                         f"{f.route} and {h.route}, {found.how}")
-    return (terms, OverlapFactors(cross, f.rows, keep if some else None, (f.route, h.route), found.sigma,
-                                  found.vectors))
 
 # %% ../../nbs/metrics/030_frechet.ipynb #b56f11b6
 def frechet_distance(a,                                # (N, d) features of the first set, or GaussianStats
@@ -428,43 +487,75 @@ def weighted_covariances(x: Tensor,        # (N, d) float64
                          weights: Tensor,  # (R, N) multiplicities
                         ) -> tuple[Tensor, Tensor]: # means (R, d), covariances (R, d, d)
     "Mean and covariance under each row of weights, by matrix products."
-    n, shift, d = weights.sum(1, keepdim=True), x.mean(0), x.shape[1]
+    n = weights.sum(1, keepdim=True) # (R, 1)
+    shift = x.mean(0)
+    d = x.shape[1]
     x = x - shift
     means = weights @ x / n
-    i, j = torch.tril_indices(d, d, device=x.device)
-    second = sum(w @ (part[:, i]*part[:, j]) for part, w in zip(x.split(512), weights.split(512, dim=1)))
-    covs = ((second - n*means[:, i]*means[:, j])/(n - 1)).new_zeros(len(weights), d, d)
-    covs[:, i, j] = covs[:, j, i] = (second - n*means[:, i]*means[:, j])/(n - 1)
+    i, j = torch.tril_indices(d, d, device=x.device) # (pairs,) each
+    second = sum(w @ (part[:, i]*part[:, j])         # (R, pairs)
+                 for part, w in zip(x.split(512), weights.split(512, dim=1)))
+    lower = (second - n*means[:, i]*means[:, j])/(n - 1)
+    covs = lower.new_zeros(len(weights), d, d)
+    covs[:, i, j] = covs[:, j, i] = lower
     return means + shift, covs
 
+# %% ../../nbs/metrics/030_frechet.ipynb #71beb648
 # (N, d), (R, N) -> sizes (R, 1), means (R, d), traces (R,)
 def _weighted_side(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     n = weights.sum(1, keepdim=True)
     mean = weights @ rows/n
-    return n, mean, ((weights @ rows.square().sum(1)) - n[:, 0]*mean.square().sum(1))/(n[:, 0] - 1)
+    squares = weights @ rows.square().sum(1) # (R,)
+    return n, mean, (squares - n[:, 0]*mean.square().sum(1))/(n[:, 0] - 1)
 
-# from the products of all rows, formed once
+# products of rows (N, M) under R pairs of weights: centered, weighted, over the sizes less one
+def _weighted_products(cross: Tensor, u: Tensor, v: Tensor, n: Tensor, m: Tensor) -> Tensor: # (R, N, M)
+    down = u @ cross/n                                                # (R, M) means over the first rows
+    over = v @ cross.T/m                                              # (R, N) means over the second rows
+    middle = (down*v).sum(1, keepdim=True)[:, :, None]/m[:, :, None]  # (R, 1, 1)
+    centered = cross - down[:, None] - over[:, :, None] + middle
+    centered *= (u/(n - 1)).sqrt()[:, :, None]
+    centered *= (v/(m - 1)).sqrt()[:, None]
+    return centered
+
+# (R,), by the products of all rows, formed once
 def _replicates_by_rows(a: Tensor, b: Tensor, weights: Tensor, weights_b: Tensor, at_once: int) -> Tensor:
     for x in (a, b): check_finite_rows(x)
-    gap, p, q = a.mean(0) - b.mean(0), a - a.mean(0), b - b.mean(0)
+    gap = a.mean(0) - b.mean(0)
+    p = a - a.mean(0)
+    q = b - b.mean(0)
     if len(p) > len(q):
         p, q, weights, weights_b, gap = q, p, weights_b, weights, -gap
-    cross, out = p @ q.T, []                                                        # (N, M), N <= M
+    cross = p @ q.T # (N, M), N <= M
     at_once = max(1, min(at_once, 2**22//cross.numel()))
+    out = []
     for u, v in zip(weights.split(at_once), weights_b.split(at_once)):
-        (n, mean_p, trace_p), (m, mean_q, trace_q) = _weighted_side(p, u), _weighted_side(q, v)
-        # (R, M), (R, N) weighted means of columns and of rows
-        down = u @ cross/n
-        over = v @ cross.T/m
-        middle = (down*v).sum(1, keepdim=True)[:, :, None]/m[:, :, None]
-        centered = cross - down[:, None] - over[:, :, None] + middle
-        centered *= (u/(n - 1)).sqrt()[:, :, None]
-        centered *= (v/(m - 1)).sqrt()[:, None]
+        n, mean_p, trace_p = _weighted_side(p, u)
+        m, mean_q, trace_q = _weighted_side(q, v)
+        centered = _weighted_products(cross, u, v, n, m)
         values = torch.linalg.eigvalsh(centered @ centered.mT).clamp(min=0) # (R, N), from the smallest up
-        rank = torch.minimum((u > 0).sum(1), (v > 0).sum(1)).clamp(max=p.shape[1] + 1) - 1
-        counts = torch.arange(len(p), device=p.device) >= len(p) - rank[:, None]
+        distinct = torch.minimum((u > 0).sum(1), (v > 0).sum(1))            # (R,)
+        rank = distinct.clamp(max=p.shape[1] + 1) - 1
+        counts = torch.arange(len(p), device=p.device) >= len(p) - rank[:, None] # (R, N) bool
         overlap = (values.sqrt()*counts).sum(1)
-        out.append((gap + mean_p - mean_q).square().sum(1) + (trace_p + trace_q - 2*overlap).clamp(min=0))
+        shift = (gap + mean_p - mean_q).square().sum(1)
+        out.append(shift + (trace_p + trace_q - 2*overlap).clamp(min=0))
+    return torch.cat(out).cpu()
+
+# %% ../../nbs/metrics/030_frechet.ipynb #d708ad78
+# (R,), by covariances; every replicate has more distinct samples than features
+def _replicates_by_covariances(a: Tensor, b: Tensor, weights: Tensor, weights_b: Tensor,
+                               at_once: int) -> Tensor:
+    out = []
+    for u, v in zip(weights.split(at_once), weights_b.split(at_once)):
+        mean_a, cov_a = weighted_covariances(a, u)
+        mean_b, cov_b = weighted_covariances(b, v)
+        traces = (cov_a + cov_b).diagonal(dim1=1, dim2=2).sum(1) # (R,)
+        one = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
+        ridge = (1e-14*traces).clamp(min=torch.finfo(a.dtype).tiny)[:, None, None] * one
+        root = torch.linalg.cholesky(cov_a + ridge)
+        overlap = torch.linalg.eigvalsh(root.mT @ cov_b @ root).clamp(min=0).sqrt().sum(1)
+        out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
     return torch.cat(out).cpu()
 
 def frechet_replicates(a: Tensor,          # (N, d) features
@@ -474,19 +565,13 @@ def frechet_replicates(a: Tensor,          # (N, d) features
                        at_once: int = 128, # replicates in memory together
                       ) -> Tensor:         # (R,) float64
     "`frechet_distance` under each pair of rows of weights, to about 1e-7 of the traces, many at a time."
-    a, b, d = a.double(), b.double(), a.shape[1]
-    if min((weights > 0).sum(1).min(), (weights_b > 0).sum(1).min()) <= d or d > 256:
-        if len(a)*len(b) <= 2**22 and min(len(a), len(b)) <= 2*d:
-            return _replicates_by_rows(a, b, weights.to(a), weights_b.to(a), at_once)
-        return torch.tensor([frechet_distance(a, b, u, v) for u, v in zip(weights, weights_b)],
-                            dtype=torch.float64)
-    out = []
-    for u, v in zip(weights.to(a).split(at_once), weights_b.to(b).split(at_once)):
-        (mean_a, cov_a), (mean_b, cov_b) = weighted_covariances(a, u), weighted_covariances(b, v)
-        traces = (cov_a + cov_b).diagonal(dim1=1, dim2=2).sum(1)
-        one = torch.eye(d, dtype=a.dtype, device=a.device)
-        ridge = (1e-14*traces).clamp(min=torch.finfo(a.dtype).tiny)[:, None, None] * one
-        root = torch.linalg.cholesky(cov_a + ridge)
-        overlap = torch.linalg.eigvalsh(root.mT @ cov_b @ root).clamp(min=0).sqrt().sum(1)
-        out.append((mean_a - mean_b).square().sum(1) + (traces - 2*overlap).clamp(min=0))
-    return torch.cat(out).cpu()
+    a = a.double()
+    b = b.double()
+    d = a.shape[1]
+    fewest = min((weights > 0).sum(1).min(), (weights_b > 0).sum(1).min()) # distinct samples of a replicate
+    if fewest > d and d <= 256:
+        return _replicates_by_covariances(a, b, weights.to(a), weights_b.to(b), at_once)
+    if len(a)*len(b) <= 2**22 and min(len(a), len(b)) <= 2*d:
+        return _replicates_by_rows(a, b, weights.to(a), weights_b.to(a), at_once)
+    return torch.tensor([frechet_distance(a, b, u, v) for u, v in zip(weights, weights_b)],
+                        dtype=torch.float64)
