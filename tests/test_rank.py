@@ -237,9 +237,9 @@ def test_choices_by_hand_and_turned_around():
 @pytest.mark.parametrize("name", SCORES)
 def test_bad_input_is_refused_in_one_line(name: str):
     good = [10.0, 40, 70, 100, 20, 60, 90, 30, 50, 80]
-    for x, y, message in (([5.0]*10, good, "human scores are 5"), (good, [5.0]*10, "metric scores are 5"), (good[:3], good[:3], "too few"),
+    for x, y, message in (([5.0]*10, good, "human: all 10 scores are 5"), (good, [5.0]*10, "metric: all 10 scores are 5"), (good[:3], good[:3], "too few"),
                           ([np.nan, *good[1:]], good, "missing or not finite"),
-                          (good, [*good[:9], np.inf], "first in row 9"), (good, good[:9], "one of each")):
+                          (good, [*good[:9], np.inf], "in rows 9"), (good, good[:9], "one of each")):
         with pytest.raises(InputError, match=message) as error: AGREEMENTS[name].function(x, y)
         assert "\n" not in str(error.value)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..core import InputError, few, unknown
-from ..data.judgment_tables import LARGEST
+from .correlation import check_column
 from .statistics import Agreement, agreement_named
 
 # %% ../../nbs/people/040_score_table.ipynb #f7880f20
@@ -38,7 +38,7 @@ class CorpusRows:
 # %% ../../nbs/people/040_score_table.ipynb #8051b10a
 @dataclass(frozen=True)
 class ScoreTable:
-    "Judged outputs: what people and each metric said of them, higher is better in all."
+    "Judged outputs: their scores by people and by each metric, higher is better in all."
     human: np.ndarray       # (N,)
     metrics: np.ndarray     # (M, N)
     names: tuple[str, ...]  # (M,)
@@ -62,19 +62,6 @@ class ScoreTable:
         return self.group[first_row]
 
 # %% ../../nbs/people/040_score_table.ipynb #aa58e955
-def _check_column(scores: np.ndarray, what: str) -> None: # (N,)
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        raise InputError(f"{what}: {len(bad)} of {len(scores)} scores are missing or not "
-                         f"finite, in rows {few(bad)}; mend or leave out these rows")
-    if np.abs(scores).max() > LARGEST:
-        raise InputError(f"{what}: scores of size {np.abs(scores).max():.3g}, and squares of such numbers "
-                         "overflow; divide all of them")
-    if np.ptp(scores) < 1/LARGEST:
-        same = (f"are {scores[0]:g}" if np.ptp(scores) == 0
-                else f"are within {np.ptp(scores):.1g} of one another")
-        raise InputError(f"{what}: all {len(scores)} scores {same}; a constant column agrees with nothing")
-
 def _codes(labels: Sequence | None, n: int, what: str) -> np.ndarray: # (n,) integers from 0
     if labels is None: return np.zeros(n, int)
     if len(labels) != n:
@@ -93,7 +80,8 @@ def score_table(
 ) -> ScoreTable:
     """Scores as checked rows; raises InputError on shapes that do not fit and on missing, doubled or constant
     scores."""
-    x, Y = np.asarray(x, float), np.asarray(Y, float)
+    x = np.asarray(x, float)
+    Y = np.asarray(Y, float)
     if Y.ndim == x.ndim: Y = Y[None]
     if Y.shape[1:] != x.shape:
         raise InputError(f"human scores of shape {x.shape} and metric scores of shape "
@@ -109,8 +97,8 @@ def score_table(
     names = tuple(names) or tuple(f"metric {m + 1}" for m in range(len(metrics)))
     if len(names) != len(metrics) or len(set(names)) < len(names):
         raise InputError(f"{len(metrics)} metrics need as many different names, not {few(names)}")
-    _check_column(human, "human")
-    for name, scores in zip(names, metrics): _check_column(scores, name)
+    check_column(human, "human")
+    for name, scores in zip(names, metrics): check_column(scores, name)
     item = _codes(np.arange(len(human)) if item is None else item, len(human), "item")
     system = _codes(system, len(human), "system")
     output = item*(system.max() + 1) + system # (N,) one number for each pair of item and system
