@@ -55,13 +55,11 @@ DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violati
 # %% ../../nbs/probe/070_worlds.ipynb #e8768c1c
 # of a metric asked for by name; kept: encoders, once open
 def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict:
-    once = name in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r", "fbd", "violation-paraphrase")
-    if once and "minilm" not in kept:
-        kept["minilm"] = RememberingEncoder(bert("minilm").to(device or "cpu"), most=None)
-    if name.startswith("fbd-") and "layers" not in kept:
-        kept["layers"] = RememberingEncoder(bert("minilm").to(device or "cpu"), ("last", "last4"))
-    if name.startswith(("bertscore", "fbd")):
-        return {"weights": kept["layers" if name.startswith("fbd-") else "minilm"]}
+    of_tokens_or_sets = name.startswith(("bertscore", "fbd"))
+    if (of_tokens_or_sets or name == "violation-paraphrase") and "minilm" not in kept:
+        layers = ("last", "last-mean", "last4")
+        kept["minilm"] = RememberingEncoder(bert("minilm").to(device or "cpu"), layers, most=None)
+    if of_tokens_or_sets: return {"weights": kept["minilm"]}
     return ({"df": document_frequencies([as_references(r) for r in references])}
             if name in ("cider", "cider-d") else {})
 

@@ -28,7 +28,7 @@ from ..data.parallel import (CaptionSet, ParallelTexts, captions_file, load_capt
 from ..worlds.scene_captions import judge_captions
 from ..encoders.base import Encoder
 from ..encoders.cache import kept_once
-from ..encoders.text import RememberingEncoder, bert
+from ..encoders.text import RememberingEncoder, bert, text_keys
 from ..encoders.weights import chosen_encoder, make_all
 from ..invariants.base import chosen_weights
 from .plan import (DATA_PARTS, STUDY_WORLD, MetricValues, StudyPlan, gap_of,
@@ -138,20 +138,20 @@ def recall_references(task: str, encoder: RememberingEncoder, of_sets: Callable,
     it."""
     shown = list(dict.fromkeys(x for c in parts
                                for x in set_sides(c, [refs[0] for refs in c.references], task)))
-    rows = {tuple(r["input_ids"]): r
-            for r in encoder.prepare([r for c in parts for refs in c.references for r in refs])}
+    tokens = encoder.prepare([r for c in parts for refs in c.references for r in refs])
+    rows = dict(zip(text_keys(tokens), tokens))
     if len(rows) > encoder.tokens.most//2: return
+    known = [*dict.fromkeys([*rows, *text_keys(encoder.prepare(shown))])]
     def read() -> dict[str, Tensor]:
         vectors = encoder.token_vectors([*rows.values()])
         of_sets(shown)
-        whole, means = [encoder.whole.known[x] for x in shown], [encoder.tokens.known[key][1] for key in rows]
-        return {"sets": torch.stack(whole), "tokens": torch.cat(vectors), "means": torch.stack(means)}
-    about = {"texts": digest([task, shown, list(rows)]), "encoder": encoder.revision, "layers": encoder.kept,
+        return {"whole": torch.stack([encoder.whole.known[key] for key in known]), "tokens": torch.cat(vectors)}
+    about = {"texts": digest([task, known]), "encoder": encoder.revision, "layers": encoder.kept,
              "layer": encoder.depth}
     found = kept_once("references", about, read)
-    encoder.whole.known.update(zip(shown, found["sets"]))
-    vectors = found["tokens"].split([len(key) for key in rows])
-    encoder.tokens.known.update(zip(rows, zip(vectors, found["means"])))
+    encoder.whole.known.update(zip(known, found["whole"]))
+    vectors = found["tokens"].split([len(row["input_ids"]) for row in rows.values()])
+    encoder.tokens.known.update(zip(rows, vectors))
 
 # %% ../../nbs/study/040_corpora.ipynb #d730c828
 def _words(pred, target=None, source=None) -> list[str]: return list(pred)
@@ -164,7 +164,7 @@ REMEMBERED = 8000 # texts whose tokens are remembered, 200 MB
 
 def text_encoder(device: str = "cpu") -> RememberingEncoder:
     "MiniLM, reading every text once; raises InputError with the command that brings it."
-    return RememberingEncoder(bert("minilm").to(device), ("last", "last4"), tokens=REMEMBERED)
+    return RememberingEncoder(bert("minilm").to(device), ("last", "last-mean", "last4"), tokens=REMEMBERED)
 
 INVARIANT_FORMS = { # further ways to train with an invariant: its name and options
     "entities-bag": ("entities", {"form": "bag"}), "entities-names": ("entities", {"form": "names"}),

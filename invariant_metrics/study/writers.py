@@ -228,11 +228,19 @@ class WritingTask(StudyTask):
     def scale(self): # mean and deviation of each feature of the training pictures
         return channel_stats(self.corpora["train"].features)
 
+    @cached_property
+    def read_by_part(self) -> dict[str, dict[str, Tensor]]:
+        "What `inputs` made, by part."
+        return {}
+
     def inputs(self, part: str) -> dict[str, Tensor]:
         "What the network reads; features of pictures in units of their deviation."
+        if part in self.read_by_part: return self.read_by_part[part]
         corpus = self.corpora[part]
-        if corpus.features is not None: return {"features": standardized(corpus.features, self.scale)}
-        return {"source": self.words[0].batch(corpus.source, self.longest)}
+        made = ({"source": self.words[0].batch(corpus.source, self.longest)} if corpus.features is None
+                else {"features": standardized(corpus.features, self.scale)})
+        self.read_by_part[part] = made
+        return made
 
     @cached_property
     def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
