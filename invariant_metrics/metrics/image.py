@@ -9,7 +9,7 @@ __all__ = ['STRIPE', 'LUMA', 'CHANNELS', 'SCALES', 'check_images', 'psnr', 'squa
            'encoder_distance', 'opponent_channels', 'spread_and_lean', 'colorfulness', 'colorfulness_abs']
 
 # %% ../../nbs/metrics/120_image.ipynb #349d06f5
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated
 
 import torch
@@ -84,28 +84,32 @@ def psnr_pooled(device: str = "cpu", cap: Annotated[float, Between(1, 1000)] = 1
                 notes=notes, signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
 
 # %% ../../nbs/metrics/120_image.ipynb #54e5569e
-STRIPE = 96 # means along one side that a product of matrices takes together
+STRIPE = 32 # means along one side that one product of matrices takes together, at most
 
-# (STRIPE, STRIPE + size - 1), row i holds the window that begins at i
-def _band(size: int, sigma: float, like: Tensor) -> Tensor:
-    place = torch.arange(STRIPE + size - 1,
-                         device=like.device) - torch.arange(STRIPE, device=like.device)[:, None]
-    window = torch.exp(-(torch.arange(size, device=like.device, dtype=like.dtype) - size//2)**2/(2*sigma**2))
+@lru_cache(maxsize=64)
+def _band(means: int, size: int, sigma: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    begins = torch.arange(means, device=device)[:, None]
+    place = torch.arange(means + size - 1, device=device) - begins # in the window of each row
+    window = torch.exp(-(torch.arange(size, device=device, dtype=dtype) - size//2)**2/(2*sigma**2))
     inside = (place >= 0) & (place < size)
     return torch.where(inside, (window/window.sum())[place.clamp(0, size - 1)], 0)
 
-def window_means(x: Tensor,            # (N, C, H, W)
+def _stripes(means: int) -> list[tuple[int, int]]: # begin and end of each, as equal as can be
+    each = -(-means//-(-means//STRIPE))
+    return [(begin, min(begin + each, means)) for begin in range(0, means, each)]
+
+def window_means(x: Tensor,            # (N, C, H, W), sides of `size` pixels at least
                  size: int = 11,       # pixels
                  sigma: float = 1.5,
                 ) -> Tensor:           # (N, C, H-size+1, W-size+1)
     "Means under a Gaussian window, wherever it fits inside."
-    band, more, maps = _band(size, sigma, x), size - 1, x.flatten(0, 1)
-    def window(side: int): return band[:side - more, :side].expand(len(maps), -1, -1)
-    rows = [maps[:, s:s + STRIPE + more] for s in range(0, x.shape[2] - more, STRIPE)]
-    maps = torch.cat([torch.bmm(window(part.shape[1]), part) for part in rows], 1)
-    columns = [maps[:, :, s:s + STRIPE + more] for s in range(0, x.shape[3] - more, STRIPE)]
-    return torch.cat([torch.bmm(part, window(part.shape[2]).mT) for part in columns],
-                     2).unflatten(0, x.shape[:2])
+    more, maps = size - 1, x.flatten(0, 1) # (M, H, W)
+    def band(begin: int, end: int) -> Tensor: return _band(end - begin, size, sigma, x.dtype, x.device)
+    rows = [torch.bmm(band(i, j).expand(len(maps), -1, -1), maps[:, i:j + more])
+            for i, j in _stripes(x.shape[2] - more)]
+    lines = torch.cat(rows, 1).flatten(0, 1) # (M·(H-size+1), W)
+    columns = [lines[:, i:j + more] @ band(i, j).mT for i, j in _stripes(x.shape[3] - more)]
+    return torch.cat(columns, 1).view(*x.shape[:2], x.shape[2] - more, x.shape[3] - more)
 
 # %% ../../nbs/metrics/120_image.ipynb #e3a9b34b
 # of means; sums of both sides
