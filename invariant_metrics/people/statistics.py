@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AGREEMENTS', 'WMT_GAP', 'tau_b', 'tau_c', 'tau_23', 'tau_wmt', 'kendall_b', 'kendall_c', 'tau23', 'wmt_like',
-           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'WithinItems', 'Agreement',
-           'agreement_named', 'within_items']
+           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'Agreement', 'agreement_named',
+           'WithinItems', 'within_items']
 
 # %% ../../nbs/people/030_statistics.ipynb #46165556
 from collections.abc import Callable, Sequence
@@ -78,20 +78,24 @@ def wmt_like(x: Sequence[float], y: Sequence[float], # (n,) people, metric
 def _pair_p(signs_: np.ndarray,       # (B, n) ±1
             scores: np.ndarray,       # (n, S) a column per system
             pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray: # (P,) one-sided p that the first is better
-    total, flipped = scores.sum(0), signs_ @ scores
-    seen = total[pairs[0]] - total[pairs[1]]
-    slack = 1e-9*np.abs(scores).sum(0).max()
-    return (1 + (flipped[:, pairs[0]] - flipped[:, pairs[1]] >= seen - slack).sum(0))/(len(signs_) + 1)
+    first, second = pairs
+    total = scores.sum(0)     # (S,)
+    flipped = signs_ @ scores # (B, S)
+    observed = total[first] - total[second]                          # (P,)
+    slack = 1e-9*np.abs(scores).sum(0).max()                         # equal up to rounding is as large
+    as_large = flipped[:, first] - flipped[:, second] >= observed - slack # (B, P)
+    return (1 + as_large.sum(0))/(len(signs_) + 1)
 
 # (M, R)
 def _soft_many(x: np.ndarray, Y: np.ndarray, W: np.ndarray, rows=None, permutations: int = 1000,
                seed: int = 0) -> np.ndarray:
-    pairs, out = np.triu_indices(x.shape[1], 1), np.empty((len(Y), len(W)))
+    pairs = np.triu_indices(x.shape[1], 1)
+    out = np.empty((len(Y), len(W)))
     for r, w in enumerate(W if rows is None else W[:, rows]):
-        drawn = np.repeat(np.arange(len(x)), np.asarray(w, int))
-        signs_ = rng(seed, "flips", len(drawn)).choice([-1.0, 1.0], (permutations, len(drawn)))
-        human = _pair_p(signs_, x[drawn], pairs)
-        out[:, r] = [1 - np.abs(human - _pair_p(signs_, y[drawn], pairs)).mean() for y in Y]
+        items = np.repeat(np.arange(len(x)), np.asarray(w, int)) # of this replicate, with repetitions
+        signs_ = rng(seed, "flips", len(items)).choice([-1.0, 1.0], (permutations, len(items)))
+        human = _pair_p(signs_, x[items], pairs)
+        out[:, r] = [1 - np.abs(human - _pair_p(signs_, y[items], pairs)).mean() for y in Y]
     return out
 
 def soft_pairwise_accuracy(
@@ -101,17 +105,19 @@ def soft_pairwise_accuracy(
     seed: int = 0,                     # of the sign flips, shared by people and metric and all pairs
 ) -> float:
     """1 − mean |p_human − p_metric| over pairs of systems, by paired sign flips (Thompson, Mathur and Deutsch
-    2024)."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    2024); raises InputError on other shapes and on fewer than four items."""
+    x = np.asarray(x, float)
+    y = np.asarray(y, float)
     if x.ndim != 2 or x.shape != y.shape or x.shape[1] < 2:
         raise InputError(f"scores of shapes {x.shape} and {y.shape}; give (items, systems) "
                          "with two systems or more")
     check_scores(x.ravel(), y.ravel())
     if len(x) < 4:
         raise InputError(f"{len(x)} items are too few for a test between systems; at least 4 are needed")
-    return float(_soft_many(x, y[None], np.ones((1, len(x)), int) if weights is None
-                            else np.asarray(weights)[None], None, permutations, seed)[0, 0])
+    W = np.ones((1, len(x)), int) if weights is None else np.asarray(weights)[None]
+    return float(_soft_many(x, y[None], W, None, permutations, seed)[0, 0])
 
+# %% ../../nbs/people/030_statistics.ipynb #86fe9b02
 def soft_chance(x: np.ndarray, groups=None, permutations: int = 1000, seed: int = 0) -> float:
     "What a metric with uniform p-values gets: 1 − mean (p² + (1−p)²)/2."
     x = np.asarray(x, float)
@@ -121,7 +127,8 @@ def soft_chance(x: np.ndarray, groups=None, permutations: int = 1000, seed: int 
 
 # %% ../../nbs/people/030_statistics.ipynb #d2ad714a
 def _checked_choice(share: Sequence[float], lead: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    g, d = np.asarray(share, float), np.asarray(lead, float)
+    g = np.asarray(share, float)
+    d = np.asarray(lead, float)
     if g.shape != d.shape or g.ndim != 1 or len(g) < 4:
         raise InputError(f"{g.shape} choices and {d.shape} leads; "
                          "give one of each per pair, four pairs at least")
@@ -134,32 +141,25 @@ def _checked_choice(share: Sequence[float], lead: Sequence[float]) -> tuple[np.n
 
 def _two_afc(g: np.ndarray, d: np.ndarray) -> np.ndarray:
     return np.where(d > 0, g, np.where(d < 0, 1 - g, 0.5))
-def _choice(g: np.ndarray, d: np.ndarray) -> np.ndarray: return (1 + np.sign(g - 0.5)*np.sign(d))/2
 
 def two_afc(share: Sequence[float],  # (n,) of people who chose the first
             lead: Sequence[float],   # (n,) metric of the first minus metric of the second
             weights: Sequence[float] | None = None, # (n,) multiplicities
            ) -> float:
-    "Mean share of people on the metric's side, ½ where it ties (Zhang et al. 2018)."
+    """Mean share of people on the metric's side, ½ if it ties (Zhang et al. 2018); raises InputError on fewer
+    than four pairs, missing values and a metric that ties all."""
     return float(np.average(_two_afc(*_checked_choice(share, lead)), weights=weights))
+
+# %% ../../nbs/people/030_statistics.ipynb #4e61c50f
+def _choice(g: np.ndarray, d: np.ndarray) -> np.ndarray: return (1 + np.sign(g - 0.5)*np.sign(d))/2
 
 def choice_accuracy(share: Sequence[float],  # (n,) of people who chose the first
                     lead: Sequence[float],   # (n,) metric of the first minus metric of the second
                     weights: Sequence[float] | None = None, # (n,) multiplicities
                    ) -> float:
     """Share of pairs on which the metric sides with the majority; ties of either count ½ (as on Pascal-50S,
-    Vedantam et al. 2015)."""
+    Vedantam et al. 2015). Raises InputError as `two_afc`."""
     return float(np.average(_choice(*_checked_choice(share, lead)), weights=weights))
-
-# %% ../../nbs/people/030_statistics.ipynb #7ba0f93e
-@dataclass(frozen=True)
-class WithinItems:
-    "A statistic per group and its mean."
-    value: float
-    per_group: np.ndarray # (G,) NaN for groups without variation
-    labels: np.ndarray    # (G,)
-    used: int             # groups in the mean
-    left_out: int         # groups in which people or the metric order nothing
 
 # %% ../../nbs/people/030_statistics.ipynb #e505b187
 @dataclass(frozen=True)
@@ -192,38 +192,44 @@ def _add_pairs(name: str, value: Callable, function: Callable, cite: str, chance
 
 # %% ../../nbs/people/030_statistics.ipynb #f843970e
 def _wmt_named(name: str, gap: float) -> Agreement:
-    one = lambda x, y, weights=None: wmt_like(x, y, gap, weights)
-    many = lambda x, Y, W, rows=None: np.stack([tau_wmt(margin_counts(x, y, W, rows, gap=gap)) for y in Y])
-    within = lambda x, y, groups, W=None: tau_wmt(grouped_counts(x, y, groups, W, gap=gap))
+    def one(x, y, weights=None): return wmt_like(x, y, gap, weights)
+    def many(x, Y, W, rows=None): return np.stack([tau_wmt(margin_counts(x, y, W, rows, gap=gap)) for y in Y])
+    def within(x, y, groups, W=None): return tau_wmt(grouped_counts(x, y, groups, W, gap=gap))
     return Agreement(name, ("item", "system", "within-item"), lambda x, groups=None: 0.0, one, many, within,
                      "Bojar et al. 2017", gap=gap)
 
 def _accuracy_many(x, Y, W, rows=None) -> np.ndarray:
-    found = [calibrated_accuracy(x, y, clusters=rows) for y in Y]
-    return np.stack([accuracy_halves(x, y, c.half, c.eps, W, rows) for y, c in zip(Y, found)])
+    fits = [calibrated_accuracy(x, y, clusters=rows) for y in Y]
+    return np.stack([accuracy_halves(x, y, fit.half, fit.eps, W, rows) for y, fit in zip(Y, fits)])
 
 def _accuracy_groups(x, y, groups, W=None) -> np.ndarray:
-    found, first = calibrated_accuracy(x, y, groups), np.unique(groups, return_index=True)[1]
-    return pair_accuracy(grouped_counts(x, y, groups, W, eps=np.asarray(found.eps)[found.half[first]]))
+    fit = calibrated_accuracy(x, y, groups)
+    first = np.unique(groups, return_index=True)[1] # (G,) a row of each group
+    eps = np.asarray(fit.eps)[fit.half[first]]
+    return pair_accuracy(grouped_counts(x, y, groups, W, eps=eps))
 
 def _accuracy(x, y, weights=None) -> float:
     if weights is None: return calibrated_accuracy(x, y).value
-    return require_defined(_accuracy_many(*check_scores(x, y)[:1], np.asarray(y, float)[None],
-                                          np.asarray(weights)[None])[0, 0], "pairwise accuracy")
+    x, y = check_scores(x, y)
+    value = _accuracy_many(x, y[None], np.asarray(weights)[None])[0, 0]
+    return require_defined(value, "pairwise accuracy")
 
 def _logistic_many(x, Y, W, rows=None) -> np.ndarray:
-    found = [logistic_pearson(x, y, rows) for y in Y]
-    return np.stack([fitted_many(x, y, f.half, f.curves, W, rows) for y, f in zip(Y, found)])
+    fits = [logistic_pearson(x, y, rows) for y in Y]
+    return np.stack([fitted_many(x, y, fit.half, fit.curves, W, rows) for y, fit in zip(Y, fits)])
 
 def _logistic(x, y, weights=None) -> float:
     if weights is None: return logistic_pearson(x, y).value
-    return require_defined(_logistic_many(np.asarray(x, float), np.asarray(y, float)[None],
-                                          np.asarray(weights)[None])[0, 0], "Pearson's r after the fit")
+    x = np.asarray(x, float)
+    y = np.asarray(y, float)
+    value = _logistic_many(x, y[None], np.asarray(weights)[None])[0, 0]
+    return require_defined(value, "Pearson's r after the fit")
 
-def _mean_many(each: Callable) -> Callable:
+# credit of each pair, (g, d) -> (n,), to the form `many`
+def _mean_many(credit: Callable) -> Callable:
     def many(x, Y, W, rows=None):
         W = W if rows is None else W[:, rows]
-        return np.stack([each(x, y) for y in Y]) @ W.T/W.sum(1)
+        return np.stack([credit(x, y) for y in Y]) @ W.T/W.sum(1)
     return many
 
 # %% ../../nbs/people/030_statistics.ipynb #06ede6dc
@@ -257,17 +263,28 @@ def agreement_named(name: str | Agreement,
     return _wmt_named(name, value)
 
 # %% ../../nbs/people/030_statistics.ipynb #d49d01bd
+@dataclass(frozen=True)
+class WithinItems:
+    "A statistic per group and its mean."
+    value: float
+    per_group: np.ndarray # (G,) NaN for groups without variation
+    labels: np.ndarray    # (G,)
+    used: int             # groups in the mean
+    left_out: int         # groups in which people or the metric order nothing
+
 def within_items(name: str,                                # of AGREEMENTS, or "wmt_like:GAP"
             x: Sequence[float], y: Sequence[float],   # (n,) people, metric
             groups: Sequence,                         # (n,) labels, e.g. the item of each row
            ) -> WithinItems:
-    "A statistic within each group, averaged; raises InputError where no group has variation."
+    """A statistic within each group, averaged; raises InputError if it has no such form or no group has
+    variation."""
     statistic = agreement_named(name)
     if statistic.groupwise is None:
         raise InputError(f"{name!r} has no form within groups; known: "
                          f"{', '.join(n for n, a in AGREEMENTS.items() if a.groupwise)}")
-    (x, y), groups = check_scores(x, y), np.asarray(groups)
-    each = statistic.groupwise(x, y, groups)[:, 0]
+    x, y = check_scores(x, y)
+    groups = np.asarray(groups)
+    each = statistic.groupwise(x, y, groups)[:, 0] # (G,)
     used = int(np.isfinite(each).sum())
     if not used:
         raise InputError(f"{name}: in none of the {len(each)} groups do both people "
