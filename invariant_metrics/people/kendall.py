@@ -34,31 +34,41 @@ class PairCounts:
         "Pairs that both order alike or both tie."
         return (self.balance + self.strict)/2 + self.every - self.human - self.metric + self.strict
 
-# %% ../../nbs/people/000_kendall.ipynb #45b47fd4
+# %% ../../nbs/people/000_kendall.ipynb #e23b15e0
 def dense_codes(values: np.ndarray) -> np.ndarray: # integers from 0, equal values alike
     "Each value's place among the distinct values."
     return np.unique(values, return_inverse=True)[1]
+
+# %% ../../nbs/people/000_kendall.ipynb #45b47fd4
+def _scatter(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    out = np.empty_like(values)
+    out[places] = values
+    return out
+
+def _sums_before(values: np.ndarray) -> np.ndarray: # (n,) -> (n + 1,): of the first 0, 1, …, n
+    return np.concatenate([[0], np.cumsum(values)])
 
 def inversions(codes: np.ndarray,   # (n,) integers from 0
                weights: np.ndarray, # (n,)
               ) -> float:
     "Weight of the pairs in which a larger code comes first (bit by bit, after Knight 1966)."
-    bits, total, place = int(codes.max()).bit_length(), 0.0, np.arange(len(codes))
-    first = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=2**bits))]) # rows with a smaller code
+    bits = int(codes.max()).bit_length()
+    place = np.arange(len(codes))
+    smaller = _sums_before(np.bincount(codes, minlength=2**bits)) # rows with a code below each
+    total = 0.0
     for bit in reversed(range(bits)):
-        one, run = (codes >> bit & 1).astype(bool), codes >> bit + 1 << bit + 1
-        start, heavy = first[run], np.concatenate([[0.0], np.cumsum(weights*one)])
-        total += (weights*(heavy[:-1] - heavy[start]))[~one].sum()
-        zeros = np.concatenate([[0], np.cumsum(~one)])
-        before = zeros[:-1] - zeros[start]
-        moved = np.where(one, first[run + (1 << bit)] + place - start - before, start + before)
-        codes, weights = _scatter(codes, moved), _scatter(weights, moved)
+        one = (codes >> bit & 1).astype(bool)
+        run = codes >> bit + 1 << bit + 1 # the smallest code with the same higher bits
+        start = smaller[run]              # where the rows with these bits begin
+        heavy = _sums_before(weights*one)
+        total += (weights*(heavy[:-1] - heavy[start]))[~one].sum() # ones before each zero, in its run
+        zeros = _sums_before(~one)
+        before = zeros[:-1] - zeros[start] # zeros before each row, in its run
+        first_one = smaller[run + (1 << bit)]
+        moved = np.where(one, first_one + place - start - before, start + before)
+        codes = _scatter(codes, moved)
+        weights = _scatter(weights, moved)
     return float(total)
-
-def _scatter(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    out = np.empty_like(values)
-    out[places] = values
-    return out
 
 # %% ../../nbs/people/000_kendall.ipynb #2eca558e
 SORTED = 2**21 # numbers sorted at once
@@ -86,7 +96,6 @@ def unit_inversions(codes: np.ndarray, # (M, n) integers from 0
         found += halves.shape[1]*(size*size + size*(size - 1)//2) - places.astype(np.int64)
         blocks, size = (halves >> 1).reshape(rows, -1), 2*size
     return found
-
 
 # %% ../../nbs/people/000_kendall.ipynb #e113e791
 # (M, n) -> (M,) of the runs of equal numbers, and how many runs
@@ -129,8 +138,19 @@ def _few_replicates(x: np.ndarray, Y: np.ndarray, times: np.ndarray) -> PairCoun
         out[4, :, r] = (len(drawn)**2 - squares)/2 # a row drawn twice is no pair
     return PairCounts(*out)
 
-
 # %% ../../nbs/people/000_kendall.ipynb #a25912ae
+def _square(a: np.ndarray) -> np.ndarray: # summed over the first axis
+    return np.einsum("i...,i...->...", a, a, dtype=float)
+
+# from the weights of people's values, the metric's, of both, and the squared ones of rows
+def _pairs(n, X, Y, Z, squares, balance) -> PairCounts:
+    all_ = n**2
+    x = _square(X)
+    y = _square(Y)
+    strict = (all_ - x - y + _square(Z))/2
+    return PairCounts(balance(strict), strict, (all_ - x)/2, (all_ - y)/2, (all_ - squares)/2, n,
+                      np.minimum((X > 0).sum(0), (Y > 0).sum(0)))
+
 def pair_counts(x: np.ndarray,                   # (n,) people
                 y: np.ndarray,                   # (n,) metric
                 weights: np.ndarray | None = None, # (n,) multiplicities
@@ -139,21 +159,13 @@ def pair_counts(x: np.ndarray,                   # (n,) people
     if weights is None:
         counts = _unit_counts(dense_codes(x), np.asarray(y)[None])
         return PairCounts(*(value[0] for value in vars(counts).values()))
-    x, y = dense_codes(x), dense_codes(y)
-    w = np.ones(len(x)) if weights is None else np.asarray(weights, float)
-    order, cell = np.lexsort((x, y)), dense_codes(y*(x.max() + 1) + x)
+    x = dense_codes(x)
+    y = dense_codes(y)
+    w = np.asarray(weights, float)
+    order = np.lexsort((x, y))
+    cell = dense_codes(y*(x.max() + 1) + x)
     X, Y, Z = (np.bincount(codes, w) for codes in (x, y, cell))
     return _pairs(w.sum(), X, Y, Z, w @ w, lambda strict: strict - 2*inversions(x[order], w[order]))
-
-def _square(a: np.ndarray) -> np.ndarray: # summed over the first axis
-    return np.einsum("i...,i...->...", a, a, dtype=float)
-
-# from the weights of people's values, the metric's, of both, and the squared ones of rows
-def _pairs(n, X, Y, Z, squares, balance) -> PairCounts:
-    all_, x, y = n**2, _square(X), _square(Y)
-    strict = (all_ - x - y + _square(Z))/2
-    return PairCounts(balance(strict), strict, (all_ - x)/2, (all_ - y)/2, (all_ - squares)/2, n,
-                      np.minimum((X > 0).sum(0), (Y > 0).sum(0)))
 
 # %% ../../nbs/people/000_kendall.ipynb #4af86931
 def _cut(codes: np.ndarray, # (G,) sorted
@@ -255,29 +267,33 @@ class _Counter:
         return PairCounts(total, strict, (n**2 - drawn.human)/2, (n**2 - metric)/2, (n**2 - drawn.squares)/2,
                           n, kinds)
 
-# %% ../../nbs/people/000_kendall.ipynb #77294a39
+# %% ../../nbs/people/000_kendall.ipynb #8aa37bc8
 PART = 2**25 # weights laid out at once for all metrics, 128 MB in single precision
-WIDE = 2**24 # weights that go through the blocks together
-FEW = 4      # replicates that are counted by sorting
 
 # (R, C), rows, (n,) column of each row
 def check_weights(W: np.ndarray, n: int, rows: np.ndarray | None = None) -> None:
-    "Raises InputError where the weights do not belong to the rows."
-    if W.ndim != 2 or (W.shape[1] != n if rows is None else len(rows) != n or np.max(rows) >= W.shape[1]):
+    "Raises InputError if the weights do not belong to the rows."
+    if rows is None: fits = W.ndim == 2 and W.shape[1] == n
+    else: fits = W.ndim == 2 and len(rows) == n and np.max(rows) < W.shape[1]
+    if not fits:
         raise InputError(f"weights of shape {W.shape} do not fit {n} rows; give (replicates, rows), "
                          "or `rows` with each row's column")
 
 def weight_parts(W: np.ndarray,          # (R, C) multiplicities
                  n: int,                 # rows
-                 rows: np.ndarray | None, # (n,) column of each row; None where W has one per row
+                 rows: np.ndarray | None, # (n,) column of each row; None if W has one per row
                  kind: type = float,      # of the weights that come out
                 ) -> Iterator[tuple[slice, np.ndarray]]: # replicates, (C, part) weights
-    "The weights in parts that fit into memory; raises InputError where they do not belong to the rows."
+    "The weights in parts that fit into memory; raises InputError if they do not belong to the rows."
     check_weights(W, n, rows)
     parts = -(-len(W)*max(W.shape[1], n)*np.dtype(kind).itemsize//(4*PART))
     edges = np.linspace(0, len(W), parts + 1).astype(int)
     for part in map(slice, edges[:-1], edges[1:]):
         yield part, np.ascontiguousarray(W[part].T, dtype=kind)
+
+# %% ../../nbs/people/000_kendall.ipynb #77294a39
+WIDE = 2**24 # weights that go through the blocks together
+FEW = 4      # replicates that are counted by sorting
 
 def pair_counts_many(
     x: np.ndarray,                  # (n,) people
@@ -286,21 +302,24 @@ def pair_counts_many(
     rows: np.ndarray | None = None, # (n,) column of W that each row follows; None: row i column i
 ) -> PairCounts: # of (M, R)
     "Pairs of every metric in every replicate, exactly; raises InputError if weights and rows do not fit."
-    check_weights(np.asarray(W), len(x), rows)
-    x, own, W = dense_codes(x), np.arange(len(x)) if rows is None else np.asarray(rows), np.asarray(W)
+    W = np.asarray(W)
+    check_weights(W, len(x), rows)
+    x = dense_codes(x)
+    own = np.arange(len(x)) if rows is None else np.asarray(rows) # (n,) column of each row
     if len(W) <= FEW and (W == np.rint(W)).all() and (W[:, own].sum(1) <= 4*len(x)).all():
         return _few_replicates(x, np.asarray(Y), W[:, own].astype(int))
-    out, codes = np.empty((7, len(Y), len(W))), [dense_codes(y) for y in Y]
+    out = np.empty((7, len(Y), len(W)))
+    codes = [dense_codes(y) for y in Y]
     whole = W.dtype.kind in "iu"
     small = whole and (W @ np.bincount(own, minlength=W.shape[1])).max(initial=0) < EXACT
     kind = np.float32 if small else float
-    for part, V in weight_parts(W, len(x), rows, kind):
-        size = np.bincount(own, minlength=len(V)).astype(float)
+    for part, V in weight_parts(W, len(x), rows, kind): # V: (C, r)
+        size = np.bincount(own, minlength=len(V)).astype(float) # (C,) rows of each column
         people = _tally(x, own, int(x.max()) + 1, len(V), kind)
         wide = int(np.clip(WIDE//len(x)//32*32, 32, 512))
         edges = np.linspace(0, V.shape[1], -(-V.shape[1]//wide) + 1).astype(int)
-        some = [slice(*pair) for pair in zip(edges, edges[1:])]
-        pieces = [(s, _Replicates(np.ascontiguousarray(V[:, s]), people, size)) for s in some]
+        places = [slice(*pair) for pair in zip(edges, edges[1:])]
+        pieces = [(some, _Replicates(np.ascontiguousarray(V[:, some]), people, size)) for some in places]
         for m, y in enumerate(codes):
             counter = _Counter(x, y, own, len(V), kind)
             for some, piece in pieces:
@@ -315,18 +334,21 @@ def _ahead(y: np.ndarray, below: np.ndarray, # (a,) sorted, (a + 1, R)
            other: np.ndarray, w: np.ndarray, # (b,), (b, R)
            eps: float
           ) -> tuple[np.ndarray, np.ndarray]: # (R,), (R,) pairs in which `other` is ahead; ahead or tied
-    low, high = np.searchsorted(y, other - eps, "left"), np.searchsorted(y, other + eps, "right")
+    low = np.searchsorted(y, other - eps, "left")
+    high = np.searchsorted(y, other + eps, "right")
     return np.einsum("ir,ir->r", w, below[low]), np.einsum("ir,ir->r", w, below[high])
 
 # (4, R)
 def _margins_by_class(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float) -> np.ndarray:
-    out, order = np.zeros((4, V.shape[1])), np.argsort(y, kind="stable")
+    out = np.zeros((4, V.shape[1])) # balance, strict, human, metric
+    order = np.argsort(y, kind="stable")
     x, y, V = x[order], y[order], V[order]
     classes = [(u, y[x == u], V[x == u], _below(V[x == u])) for u in np.unique(x)]
     for i, (u, y_u, V_u, below_u) in enumerate(classes):
         for v, y_v, _, below_v in classes[:i]:
             if u - v < gap: continue
-            all_, (up, not_down) = below_u[-1]*below_v[-1], _ahead(y_v, below_v, y_u, V_u, eps)
+            all_ = below_u[-1]*below_v[-1]
+            up, not_down = _ahead(y_v, below_v, y_u, V_u, eps)
             out[:3] += up + not_down - all_, up - not_down + all_, all_
     out[3] = np.einsum("ir,ir->r", V, _below(V)[np.searchsorted(y, y - eps, "left")])
     return out
@@ -334,11 +356,13 @@ def _margins_by_class(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, g
 # (4, R)
 def _margins_of_all(x: np.ndarray, y: np.ndarray, V: np.ndarray, eps: float, gap: float,
                     size: int = 256) -> np.ndarray:
-    out = np.zeros((4, V.shape[1]))
+    out = np.zeros((4, V.shape[1])) # balance, strict, human, metric
     for start in range(0, len(x), size):
         some = slice(start, start + size)
-        dx, dy = np.subtract.outer(x[some], x), np.subtract.outer(y[some], y)
-        sx, sy = np.sign(dx)*(np.abs(dx) >= gap), np.sign(dy)*(np.abs(dy) > eps)
+        dx = np.subtract.outer(x[some], x) # (size, n)
+        dy = np.subtract.outer(y[some], y)
+        sx = np.sign(dx)*(np.abs(dx) >= gap)
+        sy = np.sign(dy)*(np.abs(dy) > eps)
         for i, A in enumerate((sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))):
             out[i] += np.einsum("ir,ir->r", V[some], A @ V)/2
     return out
@@ -350,59 +374,67 @@ def margin_counts(x: np.ndarray, y: np.ndarray,   # (n,) people, metric
                   eps: float = 0.0,               # the metric ties pairs up to here
                   gap: float = 0.0                # people order pairs from here on
                  ) -> PairCounts: # of (R,); strict and balance of pairs with both margins
-    "The pairs when small differences do not count."
+    "The pairs when small differences do not count; raises InputError if weights and rows do not fit."
     W = np.ones((1, len(x))) if W is None else W
     check_weights(W, len(x), rows)
-    own, out = np.arange(len(x)) if rows is None else np.asarray(rows), np.empty((7, len(W)))
+    own = np.arange(len(x)) if rows is None else np.asarray(rows)
+    out = np.empty((7, len(W)))
+    kinds = min(len(np.unique(x)), len(np.unique(y)))
     count = _margins_by_class if len(np.unique(x))**2 <= len(x) else _margins_of_all
     for part, V in weight_parts(W, len(x), rows):
         for start in range(0, V.shape[1], 64):
-            v = V[:, start:start + 64][own]
+            v = V[:, start:start + 64][own] # (n, r)
             n = v.sum(0)
             found = count(x, y, v, eps, gap)
-            kinds = min(len(np.unique(x)), len(np.unique(y)))
             out[:, part][:, start:start + 64] = [*found, (n**2 - _square(v))/2, n, np.full(len(n), kinds)]
     return PairCounts(*out)
 
-# %% ../../nbs/people/000_kendall.ipynb #50276ce9
+# %% ../../nbs/people/000_kendall.ipynb #030ad74f
 def group_batches(
     groups: np.ndarray, # (n,) labels
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]: # (G,) places of groups among the labels, (G, size) their rows
     "The rows of all groups, stacked by the size of the groups."
     _, inverse, count = np.unique(groups, return_inverse=True, return_counts=True)
-    order, start = np.argsort(inverse, kind="stable"), np.cumsum(count) - count
+    order = np.argsort(inverse, kind="stable") # rows, group after group
+    start = np.cumsum(count) - count           # (G,) where each group begins
     for size in np.unique(count):
         which = np.flatnonzero(count == size)
         yield which, order[start[which][:, None] + np.arange(size)]
 
 def batch_weights(W: np.ndarray | None, members: np.ndarray) -> np.ndarray: # (G, size, R)
-    "The weights of stacked rows; ones where there are none."
+    "The weights of stacked rows; ones if there are none."
     return np.ones((*members.shape, 1)) if W is None else np.moveaxis(W[:, members], 0, -1).astype(float)
 
+# %% ../../nbs/people/000_kendall.ipynb #90c3d9e1
 # (G, size) -> (G, size, size)
 def pair_signs(values: np.ndarray, least: float = 0.0, above: float = 0.0) -> np.ndarray:
     "Who is ahead of whom in each group: 1, 0 or −1; differences below `least` or not above `above` are ties."
     d = values[..., :, None] - values[..., None, :]
     return np.sign(d)*(np.abs(d) >= least)*(np.abs(d) > above)
 
+# %% ../../nbs/people/000_kendall.ipynb #50276ce9
+# (G, size) scores, (G, size, R) whether a replicate has the row -> (G, R)
+def _distinct(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+    equal = (values[:, :, None] == values[:, None]) @ there.astype(float) # rows with the same score
+    return (there/np.maximum(equal, 1)).sum(1)
+
 def grouped_counts(x: np.ndarray, y: np.ndarray,  # (n,) people, metric
                    groups: np.ndarray,            # (n,) labels; pairs are formed within a group
                    W: np.ndarray | None = None,   # (R, n) multiplicities
                    eps: float | np.ndarray = 0.0, # the metric's margin, one or one per group
                    gap: float = 0.0               # people's margin
-                  ) -> PairCounts: # of (G, R); one replicate where there are no weights
+                  ) -> PairCounts: # of (G, R); one replicate if there are no weights
     "The pairs within each group, groups in the order of their labels."
     count = len(np.unique(groups))
-    out, eps = np.zeros((7, count, 1 if W is None else len(W))), np.broadcast_to(eps, count)
+    out = np.zeros((7, count, 1 if W is None else len(W)))
+    eps = np.broadcast_to(eps, count)
     for which, members in group_batches(groups):
-        sx = pair_signs(x[members], least=gap)
+        sx = pair_signs(x[members], least=gap) # (g, size, size)
         sy = pair_signs(y[members], above=eps[which][:, None, None])
-        w = batch_weights(W, members)
-        weigh = lambda A: np.einsum("gir,gir->gr", A @ w, w)/2
-        there = w > 0
-        distinct = [(there/np.maximum((v[:, :, None] == v[:, None]) @ there.astype(float), 1)).sum(1)
-                    for v in (x[members], y[members])]
-        n = w.sum(1)
-        counts = [weigh(A) for A in (sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))]
-        out[:, which] = [*counts, (n**2 - (w**2).sum(1))/2, n, np.rint(np.minimum(*distinct))]
+        w = batch_weights(W, members)          # (g, size, R)
+        n = w.sum(1)                           # (g, R)
+        signs = (sx*sy, np.abs(sx*sy), np.abs(sx), np.abs(sy))
+        counts = [np.einsum("gir,gir->gr", A @ w, w)/2 for A in signs]
+        kinds = np.minimum(_distinct(x[members], w > 0), _distinct(y[members], w > 0))
+        out[:, which] = [*counts, (n**2 - (w**2).sum(1))/2, n, np.rint(kinds)]
     return PairCounts(*out)
