@@ -260,7 +260,9 @@ def pair_kind(a, b) -> str: # of KINDS; a and b have trait and method
 def _all_pairs(
     cube: ScoreCube, names: Sequence[str], design: AgreementDesign
 ) -> tuple[Draws, list[MetricAgreement]]:
-    values, parts, found = cube.of(names), [], []
+    values = cube.of(names)
+    parts = []
+    found = []
     for k in range(len(names) - 1): # each score with all after it
         table = score_table(values[k], values[k + 1:], group=cube.group, names=names[k + 1:])
         parts.append(design.draws(table))
@@ -272,15 +274,16 @@ def _all_pairs(
 
 # kind -> times, of; R (n, n) symmetric
 def _exceeded(R: np.ndarray, methods: pd.DataFrame) -> dict[str, tuple[int, int]]:
-    trait, method = methods["trait"].to_numpy(), methods["method"].to_numpy()
-    seen = {kind: [] for kind in KINDS[1:]}
+    trait = methods["trait"].to_numpy()
+    method = methods["method"].to_numpy()
+    larger_by =  {kind: [] for kind in KINDS[1:]}
     for i, j in combinations(range(len(R)), 2):
         if trait[i] != trait[j]: continue
         for a, b in ((i, j), (j, i)):
             other = trait != trait[a]
-            seen["heterotrait-monomethod"] += [R[i, j] > v for v in R[a, other & (method == method[a])]]
-            seen["heterotrait-heteromethod"] += [R[i, j] > v for v in R[a, other & (method == method[b])]]
-    return {kind: (int(sum(larger)), len(larger)) for kind, larger in seen.items()}
+            larger_by["heterotrait-monomethod"] += [R[i, j] > v for v in R[a, other & (method == method[a])]]
+            larger_by["heterotrait-heteromethod"] += [R[i, j] > v for v in R[a, other & (method == method[b])]]
+    return {kind: (int(sum(larger)), len(larger)) for kind, larger in larger_by.items()}
 
 def _kind_rows(pairs: pd.DataFrame, draws: Draws, exceeded: dict, design: AgreementDesign) -> list[dict]:
     weight = {kind: (pairs["kind"] == kind).to_numpy(float) for kind in KINDS}
@@ -314,7 +317,9 @@ def construct_rows(
     "Correlations of all pairs of scores, their kinds, and what the kinds differ by, with intervals."
     names = list(methods["score"])
     draws, found = _all_pairs(cube, names, design)
-    scores, rows, R = [*methods.itertuples()], [], np.eye(len(names))
+    scores = [*methods.itertuples()]
+    rows = []
+    R = np.eye(len(names)) # (n, n) correlations
     for k, agreed in enumerate(found):
         rows.append((k, k, "reliability", *_own_row(cube, names[k], design)))
         for j, (value, ci) in enumerate(zip(agreed.value, agreed.ci), k + 1):
@@ -449,12 +454,13 @@ class MeasurementResult:
         "Write the frames as parquet and the rest as JSON: all of it, or, with an InputError, none."
         return save_frames(self, folder, "measurement.json")
 
-# %% ../../nbs/people/180_measurement.ipynb #a092bd0d
-FEW_SYSTEMS = 30 # below this a coefficient over systems is rough, whatever the number of items
-
+# %% ../../nbs/people/180_measurement.ipynb #3097632e
 # columns, item -> group, raters, notes
 def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict, list[tuple], list[str]]:
-    parts, raters, notes, group = [], [], [], {}
+    parts = []
+    raters = [] # (score, trait, method)
+    notes = []
+    group = {}  # item -> group
     for name, judgments in criteria.items():
         columns, own = judged_columns(name, judgments)
         parts.append(columns)
@@ -463,7 +469,8 @@ def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict,
         group |= dict(zip(judgments.scores["item"], judgments.scores["group"]))
     return pd.concat(parts, axis=1, sort=False), group, raters, notes
 
-# notes
+# %% ../../nbs/people/180_measurement.ipynb #70f14348
+# as `check_methods` returns it, notes
 def _methods_of(
     methods, raters: Sequence[tuple], known: Sequence[str]
 ) -> tuple[pd.DataFrame | None, list[str]]:
@@ -471,10 +478,13 @@ def _methods_of(
         check_type("methods", methods, str | Path | pd.DataFrame)
         return check_methods(methods if isinstance(methods, pd.DataFrame) else load_table(methods), known), []
     frame = pd.DataFrame(raters, columns=["score", "trait", "method"])
-    shared = [m for m, part in frame.groupby("method") if part["trait"].nunique() > 1]
+    shared = [m for m, part in frame.groupby("method") if part["trait"].nunique() > 1] # of two traits
     if len(shared) > 1: return check_methods(frame[frame["method"].isin(shared)], known), []
     return (None, ["construct validity is not shown: it takes two criteria that the same two raters "
                    "judged of all outputs, or a table of score, trait and method (methods, --methods)"])
+
+# %% ../../nbs/people/180_measurement.ipynb #a092bd0d
+FEW_SYSTEMS = 30 # below this a coefficient over systems is rough, whatever the number of items
 
 def _system_note(cube: ScoreCube, generalize: str) -> list[str]:
     if len(cube.systems) >= FEW_SYSTEMS: return []
@@ -486,6 +496,29 @@ def _corpus_note(scores) -> list[str]: # of MetricScores, or None
     own = list(scores.corpus) if scores is not None else []
     return ([f"systems are compared by means of items; the corpus values of {few(own)} are other numbers"]
             if own else [])
+
+def _checked_design(statistic: str, generalize: str, reps: int, seed: int,
+                    confidence: float) -> AgreementDesign:
+    check_range("reps", reps, 10, 10**6)
+    check_level(confidence)
+    if generalize not in GENERALIZATIONS:
+        raise unknown("population to generalize to", generalize, GENERALIZATIONS)
+    design = AgreementDesign(*named_statistics(statistic, "system"), "system", generalize, reps, seed,
+                             confidence)
+    if design.statistic.form != "rows" or design.statistic.name in SHARES:
+        raise InputError(f"{design.statistic.name} is no correlation of systems; "
+                         "take tau_b, pearson or spearman")
+    return design
+
+# people's columns with the metrics' and a second run's; notes
+def _with_metrics(people: pd.DataFrame, scores, again) -> tuple[pd.DataFrame, list, list[str]]:
+    columns = _metric_columns(scores, scores)
+    names = list(scores.higher)
+    clash = [name for name in names if name in people]
+    if clash: raise InputError(f"{few(clash)} is the name of a metric and of a judgment; rename one")
+    second, stable, notes = _second_run(again, scores, names)
+    parts = [part for part in (people, columns, second) if len(part)]
+    return pd.concat(parts, axis=1, sort=False), stable, notes
 
 @checked_arguments
 def measurement(
@@ -505,19 +538,13 @@ def measurement(
 ) -> MeasurementResult:
     """The four questions of measurement theory (Xiao et al. 2023) about any metrics and judgments; raises
     InputError if data do not fit."""
-    check_range("reps", reps, 10, 10**6)
-    check_level(confidence)
-    if generalize not in GENERALIZATIONS:
-        raise unknown("population to generalize to", generalize, GENERALIZATIONS)
-    design = AgreementDesign(*named_statistics(statistic, "system"), "system", generalize, reps, seed,
-                             confidence)
-    if design.statistic.form != "rows" or design.statistic.name in SHARES:
-        raise InputError(f"{design.statistic.name} is no correlation of systems; "
-                         "take tau_b, pearson or spearman")
+    design = _checked_design(statistic, generalize, reps, seed, confidence)
     criteria = load_criteria(judgments)
     first = next(iter(criteria.values()))
     wide, group, raters, notes = _people_side(criteria)
-    names, stable, scores = [], [], None
+    names = []
+    stable = []
+    scores = None
     if metrics is None and first.metrics is None:
         if again is not None:
             raise InputError("a second run was given and no first one; name the metrics (--metrics)")
@@ -525,11 +552,8 @@ def measurement(
     else:
         options = {**(metric_options or {}), "encoder": encoder, "layer": layer}
         scores, told = set_directions(metric_scores(first, metrics, device, weights, options), lower, higher)
-        columns, names = _metric_columns(scores, scores), list(scores.higher)
-        clash = [name for name in names if name in wide]
-        if clash: raise InputError(f"{few(clash)} is the name of a metric and of a judgment; rename one")
-        second, stable, why = _second_run(again, scores, names)
-        wide = pd.concat([part for part in (wide, columns, second) if len(part)], axis=1, sort=False)
+        names = list(scores.higher)
+        wide, stable, why = _with_metrics(wide, scores, again)
         notes += [*scores.notes, *told, *why]
     wide.index = wide.index.set_names(["item", "system"])
     cube, lost = score_cube(wide, {**dict.fromkeys(wide.index.unique("item"), ""), **group}, intersect,
