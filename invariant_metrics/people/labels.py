@@ -62,7 +62,8 @@ def is_answers(place: str | Path, # a file, or a folder of files
 # %% ../../nbs/people/150_labels.ipynb #6797c1b4
 def _read_answers(path: Path) -> pd.DataFrame:
     frame = load_table(path)
-    if lost := [c for c in COLUMNS if c not in frame]:
+    lost = [c for c in COLUMNS if c not in frame]
+    if lost:
         raise InputError(f"{path}: not a file of answers; no column {few(lost, 12)}")
     frame = frame[list(COLUMNS)]
     frame = frame.assign(**{c: [plain_cell(v) for v in frame[c]] for c in _TYPED})
@@ -190,10 +191,10 @@ def read_labels(paths,                            # CSV files, or a folder of th
     keys = [page] if page is not None else sorted({k for f in found for k in f.parent.glob("*.key.json")})
     frame = pd.concat([_read_answers(f) for f in found], ignore_index=True)
     if frame.empty: raise InputError(f"no answers in {few([f.name for f in found])}")
-    held = [key for k in keys
-            if (key := label_key(k)) and (page is not None or key["page"] == frame["page"].iloc[0])]
-    if not held: raise InputError(f"no key of page {frame['page'].iloc[0]} beside the answers; name the page")
-    key = held[0]
+    answered = frame["page"].iloc[0]
+    fitting = [key for key in map(label_key, keys) if key and (page is not None or key["page"] == answered)]
+    if not fitting: raise InputError(f"no key of page {answered} beside the answers; name the page")
+    key = fitting[0]
     frame, notes = _checked_answers(frame, key)
     frame = frame.assign(seconds=frame["seconds"].astype(float),
                          part=[key["entries"][c]["part"] for c in frame["item"]])
