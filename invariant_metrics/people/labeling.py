@@ -75,17 +75,21 @@ def accepted_answers(answer, task: str,      # as written in the table
                      where: str = "",        # for messages
                     ) -> list[list[str]]:    # for each aspect
     "What counts as right; raises InputError on an answer that nobody could give."
-    listed = lambda v: [str(x) for x in v] if isinstance(v, (list, tuple)) else str(v).split("|")
-    if task in BINARY: found, known = [listed(answer)], BINARY[task]
+    def listed(v): return [str(x) for x in v] if isinstance(v, (list, tuple)) else str(v).split("|")
+    if task in BINARY:
+        found = [listed(answer)]
+        known = BINARY[task]
     elif task == "likert":
         each = answer if isinstance(answer, Mapping) else dict.fromkeys(aspects, answer)
         if set(each) != set(aspects):
             raise InputError(f"{where}: the answer must have an entry for each aspect: {few(list(aspects))}")
-        found, known = [listed(each[a]) for a in aspects], ("1", "2", "3", "4", "5")
+        found = [listed(each[a]) for a in aspects]
+        known = ("1", "2", "3", "4", "5")
     else:
         ticked = listed(answer)
         classes = [a for a in aspects if a != RATING]
-        if (lost := sorted(set(ticked) - set(classes))):
+        lost = sorted(set(ticked) - set(classes))
+        if lost:
             raise InputError(f"{where}: {lost[0]!r} is no class; known: {few(classes, 9)}")
         found = [[*RATINGS] if a == RATING else ["1" if a in ticked else "0"] for a in aspects]
         known = ("0", *RATINGS)
@@ -118,7 +122,8 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
     if "item" not in row: raise InputError(f"{where}: no item; each row needs a name in the column item")
     parts = {name: _side(row, name, base) for name in SHOWN if name in row or f"{name}_image" in row}
     needed = ("first", "second") if task == "choice" and "output" not in parts else ("output",)
-    if lost := [n for n in needed if n not in parts]:
+    lost = [n for n in needed if n not in parts]
+    if lost:
         raise InputError(f"{where} ({row['item']}): nothing to show; give {lost[0]} or {lost[0]}_image")
     references = row.get("references", "")
     references = [{"text": r}
@@ -144,15 +149,18 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
 # %% ../../nbs/people/140_labeling.ipynb #71f0c5b7
 # outputs of one item, two at a time; what is a pair already stays
 def _paired(entries: list[dict]) -> list[dict]:
-    out, groups = [], {}
-    for e in entries: (out if "first" in e["parts"] else groups.setdefault(e["item"], [])).append(e)
+    out = []
+    groups = {} # item -> its outputs
+    for e in entries:
+        if "first" in e["parts"]: out.append(e)
+        else: groups.setdefault(e["item"], []).append(e)
     for item, group in groups.items():
         if len(group) < 2:
             raise InputError(f"item {item} has one output only "
                              f"({group[0]['system'] or 'no system'}); a choice needs two")
         for a, b in combinations(group, 2):
-            parts = {k: v for k, v in a["parts"].items() if k == "source"} | {"first": a["parts"]["output"],
-                "second": b["parts"]["output"]}
+            parts = {k: v for k, v in a["parts"].items() if k == "source"}
+            parts |= {"first": a["parts"]["output"], "second": b["parts"]["output"]}
             out.append({**a, "system": "", "first_system": a["system"], "second_system": b["system"],
                         "parts": parts})
     return out
