@@ -130,10 +130,12 @@ def find_pictures(folder: str | Path,
                  ) -> tuple[Images, np.ndarray]: # of those that have one, in order; (N,) bool: which have one
     "The picture of each name, not yet decoded; raises InputError if there are none, or two for an image."
     stems = [Path(name).stem for name in names]
-    at, numbered = {}, {}
+    at = {}       # stem -> paths
+    numbered = {} # number at the end of the stem -> paths
     for path in image_paths(folder, recursive=True):
         at.setdefault(path.stem, []).append(path)
-        if number := re.search(r"(\d+)$", path.stem): numbered.setdefault(int(number[1]), []).append(path)
+        number = re.search(r"(\d+)$", path.stem)
+        if number: numbered.setdefault(int(number[1]), []).append(path)
     found = {s: at.get(s) or (numbered.get(int(s)) if s.isdecimal() else None) for s in dict.fromkeys(stems)}
     twice = [s for s, paths in found.items() if paths and len(paths) > 1]
     if twice: raise InputError(f"{folder}: several pictures for one image: {few(twice)}; keep one of each")
