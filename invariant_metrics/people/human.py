@@ -36,7 +36,8 @@ def save_frames(result,             # a dataclass with frames, a signature and n
     try:
         with ExitStack() as whole:
             for f in fields(result):
-                if not isinstance(value := getattr(result, f.name), pd.DataFrame): continue
+                value = getattr(result, f.name)
+                if not isinstance(value, pd.DataFrame): continue
                 save_results(value, whole.enter_context(atomic_write(folder/f"{f.name}.parquet")))
             whole.enter_context(atomic_write(folder/file)).write_text(json.dumps(rest))
     except InputError as error:
@@ -45,7 +46,6 @@ def save_frames(result,             # a dataclass with frames, a signature and n
         raise InputError(f"cannot write the result into {folder}: {reason}; "
                          "nothing of it was written") from error
     return folder
-
 
 # %% ../../nbs/people/110_human.ipynb #2e791fd4
 TABLE = ["metric", "statistic", "unit", "generalize", "value", "ci_low", "ci_high", "p", "chance", "turned",
