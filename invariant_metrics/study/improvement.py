@@ -105,10 +105,11 @@ def best_alpha(validation: Bank,
                metric: str,
                higher_is_better: bool,
               ) -> float:
-    "The weight with the best mean over seeds on validation; the smaller of equals."
+    """The weight with the best mean over seeds on validation, the smaller of equals; 0 for what was not
+    measured there, because it has no weight."""
     sign = -1 if higher_is_better else 1
-    return min(alphas_of(validation, system),
-               key=lambda a: (sign * stacked(validation, system, a, metric)[:, 0].mean(), a))
+    def mean(alpha: float) -> float: return sign*stacked(validation, system, alpha, metric)[:, 0].mean()
+    return min(alphas_of(validation, system), key=lambda alpha: (mean(alpha), alpha), default=0.0)
 
 # %% ../../nbs/study/000_improvement.ipynb #afb43199
 def _fine(curve: np.ndarray, parts: int) -> np.ndarray: # (S, K, 1 + R) -> (S, (K - 1)·parts + 1, 1 + R)

@@ -189,7 +189,7 @@ def workers_for(workers: int, points: int, device: str) -> int: # processes
 def run_stage(work: StageWork, workers: int, bar) -> None:
     "Bring a stage to its end, together with all other processes that work at it."
     if not work.points: return
-    preload = [work.task.__module__, "torch._dynamo"]
+    preload = [work.task.__module__, "torch._dynamo", *work.task.preload]
     while True:
         enqueue(work.folder, work.stage, work.points)
         search = open_search(work.folder, work.stage, grid_of(work.points), maximize=work.maximize)

@@ -36,6 +36,7 @@ class StudyTask:
     pretraining = Optim()                 # how the common start of a seed is trained
     checkpoints = 10                      # written during a training
     more_controls: Sequence[str] = ()     # trained controls that are no invariants of the registry
+    preload: Sequence[str] = ()           # modules that its workers import in any case, and get ready-made
 
     def __init__(self, plan: StudyPlan,
                  folder: str | Path | None = None, # of the training part; None for questions that need none
@@ -248,8 +249,7 @@ def measure_tricks(task: StudyTask, network: nn.Module, made: Mapping, # part ->
         if point != curve.unchanged: tensors |= measure_network(task, network, point)[0]
     for name, of_baseline in task.plan.design.tricks.items():
         if not (of_baseline or first): continue
-        tensors |= measure_predictions(task, {part: task.trick(name, part, pred)
-                                              for part, pred in made.items()}, name)
+        tensors |= measure_predictions(task, {"test": task.trick(name, "test", made["test"])}, name)
     return tensors
 
 # %% ../../nbs/study/020_tasks.ipynb #05c58486

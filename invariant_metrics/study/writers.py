@@ -137,6 +137,7 @@ class WritingTask(StudyTask):
     pretraining = Optim(lr=5e-3, warmup=50)
     checkpoints = 4
     more_controls = tuple(GRAPH_CONTROLS)
+    preload = ("transformers.models.bert.modeling_bert", "transformers.models.auto.tokenization_auto", "nltk")
     longest: int        # entries of a text at most
     smoothing: float    # of labels, in the task loss
     networks: Registry  # where the network comes from
