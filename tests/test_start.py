@@ -28,8 +28,9 @@ def entry() -> str:
 def test_ctrl_c_while_libraries_are_imported_is_one_line(moment, metric, tmp_path):
     (tmp_path/"a.txt").write_text("a dog\n"*12)
     words = [sys.executable, "-X", "importtime", "-c", entry(), "score", metric, "--pred", "a.txt", "--target", "a.txt"]
+    def hear_ctrl_c() -> None: signal.signal(signal.SIGINT, signal.SIG_DFL) # what runs in the background would inherit deafness
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                               env={**os.environ, "INVARIANT_METRICS_CACHE": str(tmp_path)})
+                               preexec_fn=hear_ctrl_c, env={**os.environ, "INVARIANT_METRICS_CACHE": str(tmp_path)})
     said = []
     for line in process.stderr:
         said.append(line)
