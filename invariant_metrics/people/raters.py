@@ -22,7 +22,7 @@ from ..core import rng, unknown
 from .statistics import Agreement, agreement_named
 from ..stats import check_level, cluster_labels
 
-# %% ../../nbs/people/080_raters.ipynb #d913672c
+# %% ../../nbs/people/080_raters.ipynb #432dab59
 def agreeing_pairs(votes: Sequence[int],          # (N,) raters who chose the first, or said yes
                    raters: Sequence[int] | int,   # (N,) raters asked, at least two
                   ) -> np.ndarray:                # (N,) in [0, 1]
@@ -36,6 +36,7 @@ def agreeing_pairs(votes: Sequence[int],          # (N,) raters who chose the fi
         raise InputError("votes are whole numbers between 0 and the number of raters")
     return (k*(k - 1) + (m - k)*(m - k - 1))/(m*(m - 1))
 
+# %% ../../nbs/people/080_raters.ipynb #d913672c
 # (reps, n) multiplicities of items
 def _counts(n: int, clusters: Sequence | None, reps: int, seed: int) -> np.ndarray:
     labels = cluster_labels(clusters, n)
@@ -50,8 +51,8 @@ def _defined(draws: np.ndarray, what: str) -> tuple[np.ndarray, tuple[str, ...]]
     if lost.mean() > 0.5:
         raise InputError(f"in {lost.sum()} of {len(draws)} draws {what} is undefined; "
                          "there are too few items or too many ties")
-    return (draws[~lost], (f"in {lost.sum()} of {len(draws)} draws {what} is undefined; they are not used",)
-            if lost.any() else ())
+    if not lost.any(): return draws, ()
+    return draws[~lost], (f"in {lost.sum()} of {len(draws)} draws {what} is undefined; they are not used",)
 
 def _signature(protocol: str, n: int, clusters: Sequence | None, reps: int, seed: int, **more) -> Signature:
     count = None if clusters is None else len(set(np.asarray(clusters).tolist()))
@@ -81,10 +82,10 @@ def vote_ceiling(votes: Sequence[int],             # (N,) raters who chose the f
                            estimator="different-pairs")
     return _score(each.mean(), W @ each/W.sum(1), confidence, len(each), signature, per_item=each)
 
-# %% ../../nbs/people/080_raters.ipynb #5eceae13
+# %% ../../nbs/people/080_raters.ipynb #a1552c2a
 def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float],
                  ) -> tuple[np.ndarray, np.ndarray]: # (I, m) NaN where missing; (I,) labels
-    """Single judgments as a matrix, a column per rater; where no rater has a name (all ''), a column per
+    """Single judgments as a matrix, a column per rater; if no rater has a name (all ''), a column per
     turn. Raises InputError on doubles."""
     frame = pd.DataFrame(dict(item=np.asarray(item), rater=np.asarray(rater), score=np.asarray(score, float)))
     if (frame.rater == "").all(): frame["rater"] = frame.groupby("item").cumcount()
@@ -95,6 +96,7 @@ def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float],
     wide = frame.pivot(index="item", columns="rater", values="score")
     return wide.to_numpy(), wide.index.to_numpy()
 
+# %% ../../nbs/people/080_raters.ipynb #5eceae13
 def _rated(ratings: np.ndarray, crossed: bool = False) -> np.ndarray: # (I, m) NaN where missing
     X = np.asarray(ratings, float)
     if X.ndim != 2 or np.isinf(X).any():
@@ -117,18 +119,25 @@ def variance_components(ratings: np.ndarray,             # (I, m) NaN where miss
     negative by chance."""
     X = _rated(ratings, crossed)
     W = np.ones((1, len(X))) if W is None else W
-    n, mean = np.isfinite(X).sum(1), np.nanmean(X, 1)
-    within, items, N = np.nansum((X - mean[:, None])**2, 1), W.sum(1), W @ n
-    noise = W @ within/np.maximum((W @ (n - 1))*((items - 1)/items if crossed else 1), 1e-300)
+    n = np.isfinite(X).sum(1)                          # (I,) ratings
+    mean = np.nanmean(X, 1)                            # (I,)
+    within = np.nansum((X - mean[:, None])**2, 1)      # (I,) sums of squares
+    items = W.sum(1)                                   # (R,)
+    N = W @ n                                          # (R,) all ratings
+    freedom = W @ (n - 1)
+    if crossed: freedom = freedom*((items - 1)/items)
+    noise = W @ within/np.maximum(freedom, 1e-300)
     grand = W @ (n*mean)/N
-    between = (W @ (n*mean**2) - N*grand**2)/(items - 1)
-    return (between - noise)/((N - W @ n**2/N)/(items - 1)), noise, W @ (1/n)/items
+    between = (W @ (n*mean**2) - N*grand**2)/(items - 1) # mean square between items
+    n_0 = (N - W @ n**2/N)/(items - 1)
+    return (between - noise)/n_0, noise, W @ (1/n)/items
 
-# %% ../../nbs/people/080_raters.ipynb #902c3d20
+# %% ../../nbs/people/080_raters.ipynb #6d25b34d
 def spearman_brown(r: float, n: float) -> float:
     "The reliability of n raters' mean, from that of one (Spearman 1910, Brown 1910)."
     return n*r/(1 + (n - 1)*r)
 
+# %% ../../nbs/people/080_raters.ipynb #902c3d20
 def _bounded(values: np.ndarray) -> np.ndarray: return np.clip(np.nan_to_num(values), 0, 1)
 
 def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
@@ -139,15 +148,16 @@ def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
     """Pearson's r of a rater with another, of a panel with another, of the truth with a panel (the ceiling);
     raises InputError without pairs of ratings."""
     check_level(confidence)
-    W = np.vstack([np.ones(len(np.asarray(ratings))),
-                   _counts(len(np.asarray(ratings)), clusters, reps, seed)])
+    n = len(np.asarray(ratings))
+    W = np.vstack([np.ones(n), _counts(n, clusters, reps, seed)]) # (1 + reps, I), the data first
     signal, noise, share = variance_components(ratings, W, crossed)
     signal = np.maximum(signal, 0)
-    single, panel = _bounded(signal/(signal + noise)), _bounded(signal/(signal + noise*share))
-    signature = _signature("noise-ceiling", len(W[0]), clusters, reps, seed, raters=f"{1/share[0]:.3g}",
+    single = _bounded(signal/(signal + noise))
+    panel = _bounded(signal/(signal + noise*share))
+    signature = _signature("noise-ceiling", n, clusters, reps, seed, raters=f"{1/share[0]:.3g}",
                            crossed=crossed, estimator="anova")
     found = dict(rater=single, panel=panel, truth=np.sqrt(panel)) # (1 + reps,) each
-    return {what: _score(v[0], v[1:], confidence, len(W[0]), signature.extended(of=what))
+    return {what: _score(v[0], v[1:], confidence, n, signature.extended(of=what))
             for what, v in found.items()}
 
 # %% ../../nbs/people/080_raters.ipynb #1012f5f4
@@ -158,20 +168,22 @@ def _statistic(statistic: str | Agreement) -> Agreement:
                          "choose a correlation or an accuracy over pairs")
     return found
 
-# orders of the raters, (I, least) each, one held out first
+# orders of the raters, (I, least) each, the left-out one first
 def _turns(ratings: np.ndarray, turns: int, seed: int, crossed: bool) -> list[np.ndarray]:
     there = np.isfinite(ratings)
-    least, out = int(there.sum(1).min()), []
+    least = int(there.sum(1).min())
     if least < 2:
         raise InputError(f"{(there.sum(1) < 2).sum()} of {len(ratings)} items have one rating; "
                          "to hold out a rater each needs two")
     if crossed and not there.all():
         raise InputError("crossed raters judged all items; some ratings are missing")
+    out = []
     for turn in range(turns):
         g = rng(seed, "turns", turn)
-        keys = (np.broadcast_to(g.random(ratings.shape[1]), ratings.shape) if crossed
-                else g.random(ratings.shape))
-        out.append(np.take_along_axis(ratings, np.argsort(np.where(there, keys, 2), 1), 1)[:, :least])
+        if crossed: keys = np.broadcast_to(g.random(ratings.shape[1]), ratings.shape)
+        else: keys = g.random(ratings.shape)
+        order = np.argsort(np.where(there, keys, 2), 1) # missing ratings last
+        out.append(np.take_along_axis(ratings, order, 1)[:, :least])
     return out
 
 def rater_curve(ratings: np.ndarray,         # (I, m) NaN where missing, two ratings of each item at least
@@ -182,13 +194,15 @@ def rater_curve(ratings: np.ndarray,         # (I, m) NaN where missing, two rat
                 seed: int = 0, crossed: bool = False
                ) -> np.ndarray: # (m − 1, R), or (m, R) with the metric in the last row
     """Agreement of a held-out rater with the mean of 1, 2, … others (and with a metric); raises InputError
-    where an item has one rating."""
-    X, how = _rated(ratings), _statistic(statistic)
+    if an item has one rating."""
+    X = _rated(ratings)
+    how = _statistic(statistic)
     W = np.ones((1, len(X))) if W is None else W
     total = 0.0
-    for shown in _turns(X, turns, seed, crossed):
-        means = (np.cumsum(shown[:, 1:], 1)/np.arange(1, shown.shape[1])).T
-        total = total + how.many(shown[:, 0], means if y is None else np.vstack([means, y]), W)
+    for ordered in _turns(X, turns, seed, crossed):
+        others = ordered[:, 1:]
+        means = (np.cumsum(others, 1)/np.arange(1, ordered.shape[1])).T # (least − 1, I)
+        total = total + how.many(ordered[:, 0], means if y is None else np.vstack([means, y]), W)
     return total/turns
 
 # %% ../../nbs/people/080_raters.ipynb #185f5533
@@ -201,7 +215,8 @@ def held_out_agreement(ratings: np.ndarray, # (I, m) NaN where missing, two rati
     """Agreement of one rater with the mean of the others, with an interval over items; raises InputError
     where it is undefined."""
     check_level(confidence)
-    X, how = _rated(ratings), _statistic(statistic)
+    X = _rated(ratings)
+    how = _statistic(statistic)
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
     # (1 + reps,), of the data first
     agreed = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1]
@@ -227,19 +242,22 @@ class RaterWorth:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        said = lambda v: f"{v:.2g}" if np.isfinite(v) else f"more than {self.limit:g}" if np.isfinite(
-            self.limit) else "any number of"
-        return f"worth {said(self.raters)} raters [{said(self.ci.low)}, {said(self.ci.high)}]"
+        beyond = f"more than {self.limit:g}" if np.isfinite(self.limit) else "any number of"
+        def words(n): return f"{n:.2g}" if np.isfinite(n) else beyond
+        return f"worth {words(self.raters)} raters [{words(self.ci.low)}, {words(self.ci.high)}]"
 
 def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
                   ) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, correlation with the truth
     signal, noise, _ = variance_components(X, W, crossed)
-    mean, share = np.nanmean(_rated(X, crossed), 1), W/W.sum(1, keepdims=True)
-    moment = lambda u, v: share @ (u*v) - (share @ u)*(share @ v)
+    signal = np.maximum(signal, 0)
+    mean = np.nanmean(_rated(X, crossed), 1) # (I,) of the raters
+    share = W/W.sum(1, keepdims=True)        # (R, I)
+    def covariance(u, v): return share @ (u*v) - (share @ u)*(share @ v) # (R,)
     with np.errstate(invalid="ignore", divide="ignore"):
-        c = moment(y, mean)/np.sqrt(moment(y, y)*np.maximum(signal, 0))
-        return (np.where(c >= 1, np.inf, np.where(c > 0, c**2/(1 - c**2)*noise/np.maximum(signal, 0),
-                                                  np.where(np.isnan(c), np.nan, 0))), c)
+        c = covariance(y, mean)/np.sqrt(covariance(y, y)*signal)
+        number = c**2/(1 - c**2)*noise/signal
+    cases = [np.isnan(c), c >= 1, c > 0]
+    return np.select(cases, [np.nan, np.inf, number], 0.0), c
 
 # (R,) raters, agreement with a held-out one
 def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int,
@@ -266,7 +284,9 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
     """The number of raters whose mean agrees with people as well as the metric does; raises InputError where
     metric or ratings cannot say."""
     check_level(confidence)
-    X, y, how = _rated(ratings), np.asarray(y, float), _statistic(statistic)
+    X = _rated(ratings)
+    y = np.asarray(y, float)
+    how = _statistic(statistic)
     if y.shape != (len(X),):
         raise InputError(f"{y.shape} metric scores for {len(X)} items; give one for each")
     lost = np.flatnonzero(~np.isfinite(y))
@@ -277,8 +297,8 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
     if how.name == "pearson": found, agreed = _worth_pearson(X, y, W, crossed)
     else:
-        found, agreed = _worth_curve(X, y, W, how, turns, seed, crossed,
-                                     how.chance(X[:, 0] if crossed else np.nanmean(X, 1)))
+        chance = how.chance(X[:, 0] if crossed else np.nanmean(X, 1))
+        found, agreed = _worth_curve(X, y, W, how, turns, seed, crossed, chance)
     if how.name != "pearson" and np.isnan(found[0]):
         raise InputError(f"{how.name} of a held-out rater is undefined: a rater said the same of all items; "
                          "there is nothing to compare with")
@@ -303,12 +323,14 @@ def _gaps(counts: np.ndarray, values: np.ndarray, scale: str) -> np.ndarray:
 
 # C (I, V) counts of values; NaN where all ratings are equal
 def _alpha(C: np.ndarray, w: np.ndarray, values: np.ndarray, scale: str) -> float:
-    n = C.sum(1)
-    weight, total = w/(n - 1), w @ C
+    n = C.sum(1)         # (I,) ratings
+    weight = w/(n - 1)   # (I,) of a pair
+    total = w @ C        # (V,)
     gaps = _gaps(total, values, scale)
-    seen = (gaps*(C.T @ (C*weight[:, None]))).sum()/total.sum()
+    pairs = C.T @ (C*weight[:, None]) # (V, V) within items
+    observed = (gaps*pairs).sum()/total.sum()
     expected = total @ gaps @ total/(total.sum()*(total.sum() - 1))
-    return 1 - seen/expected if expected > 0 else np.nan
+    return 1 - observed/expected if expected > 0 else np.nan
 
 def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
                  scale: str = "interval",          # "nominal", "ordinal", "interval"
@@ -321,7 +343,8 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
     if scale not in SCALES: raise unknown("scale", scale, SCALES)
     X = _rated(ratings)
     used = np.isfinite(X).sum(1) > 1
-    X, labels = X[used], None if clusters is None else cluster_labels(clusters, len(used))[used]
+    X = X[used]
+    labels = None if clusters is None else cluster_labels(clusters, len(used))[used]
     values = np.unique(X[np.isfinite(X)])
     C = (X[:, :, None] == values).sum(1).astype(float)
     value = _alpha(C, np.ones(len(C)), values, scale)
