@@ -152,13 +152,14 @@ def mean_effect(gap: np.ndarray, # (L, M)
     effects = [row.mean() / row.std() if row.std() > 0 else 0.0 for row in rows if len(row) > 1]
     return float(np.mean(effects)) if effects else np.nan
 
-# %% ../../nbs/probe/020_tables.ipynb #bba4b3c9
+# %% ../../nbs/probe/020_tables.ipynb #f09dba0f
 def share_of_items(win: np.ndarray,     # (L, N)
                    cluster: np.ndarray, # (N,)
                   ) -> tuple[float, float, float]: # value, low, high
     "The share of clusters in which the violation scored worse, with Wilson's interval."
     return verdict_interval(cluster_means(mean_where_known(win), cluster))
 
+# %% ../../nbs/probe/020_tables.ipynb #eb42030d
 def share_of_tiles(win: np.ndarray,     # (L, N)
                    cluster: np.ndarray, # (N,)
                    weights: np.ndarray, # (R, C) how often each replicate drew each cluster
@@ -167,6 +168,7 @@ def share_of_tiles(win: np.ndarray,     # (L, N)
     value, low, high = cluster_interval(cluster_means(win, cluster), weights)
     return value, max(low, 0), min(high, 1)
 
+# %% ../../nbs/probe/020_tables.ipynb #bba4b3c9
 def share_of_sets(win: np.ndarray,   # (L, B)
                   draws: np.ndarray, # (B, C) how often each set drew each cluster
                  ) -> tuple[float, float, float]: # value, low, high
@@ -253,29 +255,29 @@ def interval_verdict(low: float, high: float) -> str: # "notices", "prefers" or 
     if low > 0.5: return "notices"
     return "prefers" if high < 0.5 else "undecided"
 
-# %% ../../nbs/probe/020_tables.ipynb #659b1f96
+# %% ../../nbs/probe/020_tables.ipynb #e577fd49
 def family_kinds(ledger: pd.DataFrame) -> dict[str, str]: # family -> of `colors.EDIT_KINDS`
-    "What each family of a probe does; empty where the ledger does not say."
+    "What each family of a probe does; empty if the ledger does not say."
     return dict(zip(ledger["family"], ledger["kind"])) if "kind" in ledger else {}
 
 def valid_kinds(ledger: pd.DataFrame) -> set[str]:
     "The families that leave an item right."
     return {family for family, kind in family_kinds(ledger).items() if kind == "valid"}
 
+# %% ../../nbs/probe/020_tables.ipynb #f2ee7808
 def rows_of_kind(frame: pd.DataFrame, ledger: pd.DataFrame, kind: str = "violation") -> pd.DataFrame:
     "The rows of the families of one kind; a family that the ledger does not know counts as a violation."
     kinds = frame["family"].map(family_kinds(ledger)).fillna("violation")
     return frame[kinds == kind]
 
+# %% ../../nbs/probe/020_tables.ipynb #659b1f96
 def _shares(frame: pd.DataFrame, quantity: str, low: str, high: str) -> pd.DataFrame:
-    if not len(frame):
-        return pd.DataFrame(columns=["source", "view", "metric", "family", "n_clusters", "quantity", "value",
-                                     "low", "high"])
+    columns = ["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"]
+    if not len(frame): return pd.DataFrame(columns=columns)
     rows = frame[frame["view"].isin(VIEWS) & (frame["level"] == "all")
                  & ~frame["family"].isin(ALL_FAMILIES.values())]
     rows = rows.rename(columns={quantity: "value", low: "low", high: "high"}).assign(quantity=quantity)
-    return rows.loc[rows["value"].notna(),
-                    ["source", "view", "metric", "family", "n_clusters", "quantity", "value", "low", "high"]]
+    return rows.loc[rows["value"].notna(), columns]
 
 def kind_verdicts(found) -> pd.DataFrame: # of a probe's frames profile, auc and ledger
     """Source, view, kind, metric, family, n_clusters, quantity, value, low, high and verdict (`too few` below
