@@ -201,7 +201,6 @@ def read_flickr8k_cf(path: Path) -> Judgments:
     notes = [f"{own} judged captions taken out of the references of their image"] if own else []
     return _rated("flickr8k-cf", rows, references, "0–1, share of yes", notes)
 
-
 # %% ../../nbs/data/070_judgments.ipynb #2bedbf44
 @judgment_format("nebula", {"imgid", "candidate", "references", "score"},
                  cite="Matsuda, Wada and Sugiura 2024")

@@ -41,7 +41,6 @@ class Texts:
         "One digest per text, of its content alone."
         return [hashlib.sha256(json.dumps(item).encode()).hexdigest() for item in self.items]
 
-
 # %% ../../nbs/data/010_texts.ipynb #3cbb8e36
 UNPACKED = 2**28 # bytes that a packed file of texts may hold: 256 MB
 
@@ -93,7 +92,8 @@ def parse_json(text: str, where: str): # what json gives
     except (ValueError, RecursionError) as error: raise InputError(f"{where}: not JSON ({error})") from error
 
 def id_text(value, where: str) -> str:
-    "An id as text, the same however it was written: 7, 7.0 and \"7\" are one; raises InputError on what is no id."
+    """An id as text, the same however it was written: 7, 7.0 and "7" are one; raises InputError on what is no
+    id."""
     if isinstance(value, (str, Path)): return str(value)
     if (isinstance(value, Real) and not isinstance(value, bool) and value == value
         and value not in (float("inf"), -float("inf"))):
@@ -153,7 +153,6 @@ def table_cells(
         quote = f"; put a text with {mark} in it into double quotes" if len(row) > len(head) else ""
         raise InputError(found + quote)
     return head, rows[1:]
-
 
 # %% ../../nbs/data/010_texts.ipynb #6171a6b4
 def is_text_file(source) -> bool:

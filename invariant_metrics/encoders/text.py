@@ -179,7 +179,9 @@ class TextEncoder(Encoder):
         "The same network with other tokens."
         return TextEncoder("bert", self.revision, self.net, tokens)
 
-    def warn_of_cuts(self, items: Sequence, rows: Sequence[dict]) -> None: # rows: of these items, from `Tokens`
+    def warn_of_cuts(self, items: Sequence,
+                     rows: Sequence[dict], # of these items, from `Tokens`
+                    ) -> None:
         "Warns if texts were cut."
         if any(len(row["input_ids"]) == self.prepare.length for row in rows):
             for note in self.notes(items): warnings.warn(note, stacklevel=3)
@@ -352,7 +354,7 @@ class RememberedTokens(Tokens):
         return [self.memory.known[key] for key in keys]
 
 # %% ../../nbs/encoders/060_text.ipynb #d7da6931
-TextKey = tuple[tuple[int, ...], int] # token numbers, and how many of them belong to the second text of a pair
+TextKey = tuple[tuple[int, ...], int] # token numbers, and how many belong to the second text of a pair
 
 def text_keys(rows: Sequence[Mapping[str, Sequence[int]]]) -> list[TextKey]: # rows: from `Tokens`
     "What a network reads of each text or pair."
@@ -399,7 +401,8 @@ class RememberingEncoder(TextEncoder):
         place = self.kept.index(layer)
         return torch.stack([self.whole.known[key][place] for key in keys])
 
-    def _read(self, items: Sequence, layer: str) -> None: # what is read stays in `whole`, texts alone in `tokens`
+    # what is read stays in `whole`, and of texts that stand alone also in `tokens`
+    def _read(self, items: Sequence, layer: str) -> None:
         rows = self.prepare(items)
         alone = isinstance(items[0], str)
         if not alone or not self.tokens.has_room(len(items)): super().encode(items, layer)

@@ -264,7 +264,8 @@ def intern(hypotheses: Sequence[str],            # (N,)
            lowercase: bool = False,              # before tokenizing
            name: str | None = None,              # of a tokenizer that is a function
           ) -> Interned:
-    "All texts as integers; every distinct text is tokenized once, or every distinct piece if the rules allow."
+    """All texts as integers; every distinct text is tokenized once, or every distinct piece if the rules
+    allow."""
     tokenize, known_name = tokenizer_of(tokenizer)
     slot = defaultdict(count().__next__) # distinct text -> its number
     which = np.fromiter(map(slot.__getitem__, chain(hypotheses, chain.from_iterable(references))), np.int64)

@@ -183,7 +183,8 @@ class Transformer(TextGenerator):
 
 # %% ../../nbs/models/40_generators.ipynb #1dd74108
 class Translator(Transformer):
-    "From a text to a text; inputs are {\"source\": (N, S) ids of its source vocabulary}, as `read` makes them."
+    """From a text to a text; inputs are {"source": (N, S) ids of its source vocabulary}, as `read` makes
+    them."""
     def __init__(self, source: Vocabulary, vocabulary: Vocabulary, shape: Shape = Shape(), seed: int = 0):
         super().__init__(vocabulary, shape)
         if shape.shared_embedding and source != vocabulary:
@@ -202,7 +203,8 @@ class Translator(Transformer):
         return self.encode(embed_with_positions(self.reading, ids), ids != PAD)
 
 class Captioner(Transformer):
-    "From a picture to a text; inputs are {\"features\": (N, S, d)}, and {\"mask\": (N, S)} if pictures differ in regions."
+    """From a picture to a text; inputs are {"features": (N, S, d)}, and {"mask": (N, S)} if pictures differ
+    in regions."""
     def __init__(self, features: int,    # numbers of a region
                  vocabulary: Vocabulary, shape: Shape = Shape(), seed: int = 0):
         super().__init__(vocabulary, shape)

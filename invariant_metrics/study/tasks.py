@@ -199,7 +199,8 @@ def equal_pull(
                                                                   for side, length in found.items()}
 
 def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]:
-    "A system forked from the pretrained network of its seed, and its log; attrs[\"pull\"] says how a random control was weighted."
+    """A system forked from the pretrained network of its seed, and its log; attrs["pull"] says how a random
+    control was weighted."""
     start = task.folder/"pretrained"/f"s{unit.seed}"/"checkpoint.safetensors"
     network = fork(load_weights(task.network(unit.seed), start))
     matched = equal_pull(task, network, unit, invariants)

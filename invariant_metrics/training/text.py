@@ -70,7 +70,7 @@ class TextTargets(TargetCache):
                  batch: int = 64,                       # texts at a time
                  dtype: torch.dtype = torch.float32,    # how values are kept
                  limit: float = 256.0,                  # MB; texts beyond are computed when asked for
-                 planned: Tensor | None = None,         # numbers of the texts that will be asked for; None: all
+                 planned: Tensor | None = None,         # numbers of the texts that will be asked for, or all
                 ):
         self.entries, self.texts = entries, len(tokens)
         numbers = torch.arange(len(tokens)) if planned is None else planned.unique()

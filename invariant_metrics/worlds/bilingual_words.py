@@ -36,7 +36,7 @@ class Sense(NamedTuple):
     mark: str = ""
 
 def senses(kind: str) -> dict[str, Sense]: # by key
-    "The meanings of a kind: \"quality\", \"goods\", \"work\", \"circumstance\", \"job\", \"unit\" or \"currency\"."
+    """The meanings of a kind: "quality", "goods", "work", "circumstance", "job", "unit" or "currency"."""
     out = {}
     for one, english, german, mark in word_table("senses", "kind", "English", "German", "mark"):
         en = tuple(english.split(", "))
