@@ -281,8 +281,10 @@ def _exceeded(R: np.ndarray, methods: pd.DataFrame) -> dict[str, tuple[int, int]
         if trait[i] != trait[j]: continue
         for a, b in ((i, j), (j, i)):
             other = trait != trait[a]
-            larger_by["heterotrait-monomethod"] += [R[i, j] > v for v in R[a, other & (method == method[a])]]
-            larger_by["heterotrait-heteromethod"] += [R[i, j] > v for v in R[a, other & (method == method[b])]]
+            same = R[a, other & (method == method[a])]
+            crossed = R[a, other & (method == method[b])]
+            larger_by["heterotrait-monomethod"] += [R[i, j] > value for value in same]
+            larger_by["heterotrait-heteromethod"] += [R[i, j] > value for value in crossed]
     return {kind: (int(sum(larger)), len(larger)) for kind, larger in larger_by.items()}
 
 def _kind_rows(pairs: pd.DataFrame, draws: Draws, exceeded: dict, design: AgreementDesign) -> list[dict]:
