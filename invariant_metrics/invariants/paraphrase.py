@@ -24,77 +24,109 @@ from .text_readers import with_ends
 
 # %% ../../nbs/invariants/080_paraphrase.ipynb #52d39b31
 class SentenceReader(CheckpointReader):
-    "A sentence encoder: the mean of its last layer, of length 1."
+    "A sentence encoder: the mean of its last layer over the tokens of a text, scaled to length 1."
     def forward(self, x: Tensor, mask: Tensor) -> Tensor: # (N, d)
         x, mask = with_ends(x, mask, self.vectors[self.ends])
-        states = self.model(inputs_embeds=x, attention_mask=mask.long()).last_hidden_state
-        return F.normalize((states*mask[..., None]).sum(1)/mask.sum(1, keepdim=True), dim=-1)
+        states = self.model(inputs_embeds=x, attention_mask=mask.long()).last_hidden_state # (N, T, d)
+        mean = (states*mask[..., None]).sum(1)/mask.sum(1, keepdim=True)                   # (N, d)
+        return F.normalize(mean, dim=-1)
 
+# %% ../../nbs/invariants/080_paraphrase.ipynb #91afcc77
 class Paraphrase(TextInvariant):
-    "The meaning of a sentence as a vector; a paraphrase is near."
+    "The meaning of a sentence as a vector of length 1; the distance is one minus the cosine."
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,), in [0, 2]
         return (prediction.float() - target.float()).square().sum(-1)/2
 
     @torch.no_grad()
     def violation(self, pred, target=None, target_value=None) -> Tensor: # (N,)
-        "As for every text invariant; each different text is read once."
+        "The distance to the nearest reference; each different text is read once."
         if isinstance(pred, SoftTexts) or target is None or target_value is not None:
             return super().violation(pred, target, target_value)
         pred, references = check_sides(pred, target)
-        texts, read = sorted({*pred, *(r for refs in references for r in refs)}, key=len), {}
-        for i in range(0, len(texts), 64): read.update(zip(texts[i:i + 64], self.value(texts[i:i + 64])))
-        near = [self.distance(read[p][None], torch.stack([read[r] for r in refs])).min()
-                for p, refs in zip(pred, references)]
-        return torch.stack(near)
+        different = {*pred, *(r for refs in references for r in refs)}
+        texts = sorted(different, key=len) # a batch of like lengths needs little padding
+        vectors = {}                       # text -> (d,)
+        for i in range(0, len(texts), 64):
+            batch = texts[i:i + 64]
+            vectors.update(zip(batch, self.value(batch)))
+        nearest = []
+        for p, refs in zip(pred, references):
+            to_references = self.distance(vectors[p][None], torch.stack([vectors[r] for r in refs]))
+            nearest.append(to_references.min())
+        return torch.stack(nearest)
 
-# %% ../../nbs/invariants/080_paraphrase.ipynb #e01bfcda
+# %% ../../nbs/invariants/080_paraphrase.ipynb #7d3c8f6c
 SAME = ("paraphrase", "equivalent", "duplicate", "is_duplicate", "is_paraphrase", "same", "entailment")
 
 def same_label(labels: Sequence[str]) -> int:
-    "The number of the label that says two texts mean the same; raises InputError if none does."
+    "The index of the label that says two texts mean the same; raises InputError unless exactly one does."
     found = [i for i, label in enumerate(labels) if label.lower().replace(" ", "_") in SAME]
     if len(found) != 1:
         raise InputError(f"which label says that two texts mean the same? expected one of {', '.join(SAME)}, "
                          f"found {', '.join(labels)}")
     return found[0]
 
-# (N, T, d + 1), (N, T', d + 1), (2, d) -> (N, L, d), mask, types
-def pair_rows(a: Tensor, b: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    "Two texts each in one row without gaps; the last number of a vector says whether there is a word."
+# %% ../../nbs/invariants/080_paraphrase.ipynb #e01bfcda
+def pair_rows(
+    a: Tensor,    # (N, T, d + 1), the first texts; the last number is 1 for a word and 0 for padding
+    b: Tensor,    # (N, T', d + 1), the second texts
+    ends: Tensor, # (2, d), vectors of the start token and of the end token
+) -> tuple[Tensor, Tensor, Tensor]: # (N, L, d) rows, (N, L) whether a token stands there, (N, L) second text
+    "Two texts each in one row without a gap: start, first text, end, second text, end."
+    start, end = ends[:1], ends[1:]
     rows, types = [], []
-    for x, y in zip(a, b):
-        x, y = x[x[:, -1] > 0.5, :-1], y[y[:, -1] > 0.5, :-1]
-        rows.append(torch.cat([ends[:1], x, ends[1:], y, ends[1:]]))
-        types.append(torch.arange(len(rows[-1]), device=a.device) > len(x) + 1)
+    for first, second in zip(a, b):
+        first = first[first[:, -1] > 0.5, :-1]
+        second = second[second[:, -1] > 0.5, :-1]
+        row = torch.cat([start, first, end, second, end])
+        rows.append(row)
+        types.append(torch.arange(len(row), device=a.device) > len(first) + 1)
     lengths = torch.tensor([len(r) for r in rows], device=a.device)
-    padded, kinds = (nn.utils.rnn.pad_sequence(part, True) for part in (rows, types))
+    padded = nn.utils.rnn.pad_sequence(rows, True)
+    kinds = nn.utils.rnn.pad_sequence(types, True)
     return padded, torch.arange(padded.shape[1], device=a.device) < lengths[:, None], kinds
 
+# %% ../../nbs/invariants/080_paraphrase.ipynb #5b218e8e
 class PairReader(CheckpointReader):
     "A pair classifier; its value of one text is the vectors the text enters with."
     def __init__(self, model: nn.Module, tokenizer, same: int):
         super().__init__(model, tokenizer)
-        self.same, self.length = same, (self.length - 1)//2
+        self.same = same
+        self.length = (self.length - 1)//2
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor: # (N, T, d + 1)
         return torch.cat([x, mask[..., None].to(x)], -1)
 
-    def verdict(self, a: Tensor, b: Tensor) -> Tensor: # (N,) log-probability that both mean the same
+    def verdict(self, a: Tensor, b: Tensor) -> Tensor: # (N,), at most 0
+        "Log-probability that the two texts of each pair mean the same."
         x, mask, types = pair_rows(a, b, self.vectors[self.ends])
-        kinds = ({"token_type_ids": types.long()} if getattr(self.model.config, "type_vocab_size", 1) > 1
-                 else {})
-        return self.model(inputs_embeds=x, attention_mask=mask.long(),
-                          **kinds).logits.log_softmax(-1)[:, self.same]
+        kinds = {}
+        if getattr(self.model.config, "type_vocab_size", 1) > 1: kinds["token_type_ids"] = types.long()
+        logits = self.model(inputs_embeds=x, attention_mask=mask.long(), **kinds).logits # (N, labels)
+        return logits.log_softmax(-1)[:, self.same]
 
+# %% ../../nbs/invariants/080_paraphrase.ipynb #b6374f62
 class PairParaphrase(TextInvariant):
-    "How much surer a paraphrase classifier is of the truth with itself; an output that means the same costs nothing."
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
-        p, t = prediction.float(), target.float()
+    "How much less sure a classifier is that the output means the truth than that the truth does, in nats."
+    def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,), never negative
+        p = prediction.float()
+        t = target.float()
         with torch.autocast(p.device.type, enabled=False):
             with torch.no_grad(): best = self.network.verdict(t, t)
             return (best - self.network.verdict(p, t)).clamp(min=0)
 
 # %% ../../nbs/invariants/080_paraphrase.ipynb #68a38b75
+def _is_classifier(weights: str | Path) -> bool:
+    place = text_place(weights)
+    file = place.path/"config.json"
+    if not file.is_file():
+        raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
+    try: kinds = json.loads(file.read_text(encoding="utf-8")).get("architectures") or ()
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
+    if not isinstance(kinds, list): return False
+    return any("ForSequenceClassification" in str(kind) for kind in kinds)
+
 def paraphrase(
     name: str, # "paraphrase"
     # "embedded" is minilm; or a folder or hub id of a sentence encoder or pair classifier
@@ -107,17 +139,7 @@ def paraphrase(
     signature = Signature.of(invariant=name, weights=place.name, revision=place.revision,
                              kind="pair" if pairs else "cosine")
     if not pairs: return Paraphrase(name, signature, SentenceReader(model, tokenizer))
-    return PairParaphrase(name, signature, PairReader(model, tokenizer,
-        same_label(checkpoint_labels(model.config, place.name))))
-
-def _is_classifier(weights: str | Path) -> bool:
-    file = (place := text_place(weights)).path/"config.json"
-    if not file.is_file():
-        raise InputError(f"{place.name}: no config.json; expected a folder written by save_pretrained")
-    try: kinds = json.loads(file.read_text(encoding="utf-8")).get("architectures") or ()
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{place.name}/config.json is not JSON of a model: {error}") from error
-    return any("ForSequenceClassification" in str(kind)
-               for kind in (kinds if isinstance(kinds, list) else ()))
+    same = same_label(checkpoint_labels(model.config, place.name))
+    return PairParaphrase(name, signature, PairReader(model, tokenizer, same))
 
 invariants.add("paraphrase", factory_for(paraphrase, "paraphrase", "texts", card="minilm"));

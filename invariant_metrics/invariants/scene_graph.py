@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCENES', 'PHRASAL', 'FRONTS', 'SAME', 'WAYS', 'SHARED', 'MISSING', 'EXTRA', 'Entity', 'Graph', 'graph_of', 'parse',
-           'tuples', 'graph_difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw_graph', 'draw_graphs']
+           'tuples', 'graph_difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw_graphs', 'draw_graph']
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #446c0ca9
 from collections.abc import Callable, Sequence
@@ -30,15 +30,17 @@ class Entity(NamedTuple):
     modifiers: tuple[str, ...] = ()    # adjectives and numbers, sorted
     type: str = "unknown"              # "scene" for places
 
+# %% ../../nbs/invariants/110_scene_graph.ipynb #0855f4b5
 class Graph(NamedTuple):
     "What a sentence says: things, and what they are to each other."
     entities: tuple[Entity, ...] = ()
     relations: tuple[tuple[int, str, int], ...] = () # (place of the subject, relation, place of the object)
 
     def __str__(self) -> str:
-        named = [f"{e.head}({', '.join(e.modifiers)})" if e.modifiers else e.head for e in self.entities]
-        return "; ".join([", ".join(named), *(f"({self.entities[a].head}, {r}, {self.entities[b].head})"
-                                              for a, r, b in self.relations)])
+        things = [f"{e.head}({', '.join(e.modifiers)})" if e.modifiers else e.head for e in self.entities]
+        arrows = [f"({self.entities[a].head}, {relation}, {self.entities[b].head})"
+                  for a, relation, b in self.relations]
+        return "; ".join([", ".join(things), *arrows])
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #7347564b
 SCENES, PHRASAL, FRONTS = map(word_list, ("scene", "verb with preposition", "front"))
@@ -51,36 +53,46 @@ def _name(parse: Parse, root: int) -> str: # lemmas of a noun and its compounds,
     return " ".join(words)
 
 def _with_joined(parse: Parse, word: int) -> list[int]: # the word and its conjuncts
-    return [word, *(k for child in parse.children[word] if parse.tokens[child].dep == "conj"
-                    for k in _with_joined(parse, child))]
+    words = [word]
+    for child in parse.children[word]:
+        if parse.tokens[child].dep == "conj": words += _with_joined(parse, child)
+    return words
 
-def _modifiers(parse: Parse, root: int) -> list[str]:
-    own = [c for c in parse.children[root] if parse.tokens[c].dep in ("amod", "nummod")]
-    return [parse.tokens[k].lemma for c in own for k in _with_joined(parse, c)
-            if parse.tokens[k].pos not in ("NOUN", "VERB") or k == c]
+def _modifiers(parse: Parse, root: int) -> list[str]: # lemmas of adjectives and numbers before a noun
+    t = parse.tokens
+    lemmas = []
+    for child in parse.children[root]:
+        if t[child].dep not in ("amod", "nummod"): continue
+        lemmas += [t[k].lemma for k in _with_joined(parse, child)
+                   if k == child or t[k].pos not in ("NOUN", "VERB")]
+    return lemmas
 
-def _entity(parse: Parse, root: int, said: Sequence[str] = ()) -> Entity:
+# predicates: adjectives after "is"
+def _entity(parse: Parse, root: int, predicates: Sequence[str] = ()) -> Entity:
     head = _name(parse, root)
-    kind = "scene" if head in SCENES or head.split(" ")[-1] in SCENES else "unknown"
-    return Entity(head, tuple(sorted({*_modifiers(parse, root), *said})), kind)
+    is_place = head in SCENES or head.split(" ")[-1] in SCENES
+    modifiers = {*_modifiers(parse, root), *predicates}
+    return Entity(head, tuple(sorted(modifiers)), "scene" if is_place else "unknown")
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #0401f747
 _NOUNS = ("NOUN", "PROPN")
 
-def _direct(parse: Parse, verb: int) -> int | None: # the noun a verb is said of, where its own words tell
+def _direct(parse: Parse, verb: int) -> int | None: # the subject, if the verb's own words tell it
     t = parse.tokens
     under = {t[c].dep: c for c in reversed(parse.children[verb])}
     if "agent" in under: return next((c for c in parse.children[under["agent"]] if t[c].dep == "pobj"), None)
-    found = under.get("nsubj", under.get("nsubjpass"))
-    if found is None and "expl" in under: found = under.get("attr")
-    if found is not None: return t[verb].head if t[found].pos == "PRON" and t[verb].dep == "relcl" else found
+    subject = under.get("nsubj", under.get("nsubjpass"))
+    if subject is None and "expl" in under: subject = under.get("attr")
+    if subject is not None:
+        relative = t[subject].pos == "PRON" and t[verb].dep == "relcl" # "a man who waves"
+        return t[verb].head if relative else subject
     return t[verb].head if t[verb].dep in ("acl", "relcl") else None
 
+# the verb's own subject, or that of the verb it depends on
 def _subject(parse: Parse, verb: int) -> int | None:
-    "The noun a verb is said of: its own subject or that of the verb it hangs on."
     for _ in parse.tokens:
-        found = _direct(parse, verb)
-        if found is not None: return found
+        subject = _direct(parse, verb)
+        if subject is not None: return subject
         token = parse.tokens[verb]
         if token.head == verb or token.dep not in ("conj", "xcomp", "advcl", "ccomp"): return None
         verb = token.head
@@ -90,83 +102,102 @@ def _subject(parse: Parse, verb: int) -> int | None:
 SAME = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base")
         if kind == "relation"}
 
-def _short(words: str) -> str: # of a preposition
+def _short(words: str) -> str: # the one form of a preposition
     phrase = " ".join(w for w in words.lower().split(" ") if w not in ("the", "a"))
     return SAME.get(phrase, phrase)
 
-# its words, what it hangs on, and the noun inside of it
+# the words of a preposition, the token it depends on, and the noun inside it
 def _whole_prep(parse: Parse, prep: int) -> tuple[str, int, int | None]:
-    t, text, top, fake = parse.tokens, parse.tokens[prep].text, parse.tokens[prep].head, None
-    # out of
-    if t[top].dep == "prep" and top != t[top].head:
-        text, top = f"{t[top].text} {text}", t[top].head
-    elif t[top].dep == "pobj" and t[t[top].head].dep == "prep":
-        phrase = f"{t[t[top].head].text} {t[top].text} {text}".lower()
-        # in front of
-        if phrase in FRONTS:
-            text, fake, top = phrase, top, t[t[top].head].head
-    return text, top, fake
+    t = parse.tokens
+    text = t[prep].text
+    top = t[prep].head
+    if t[top].dep == "prep" and top != t[top].head: # out of
+        return f"{t[top].text} {text}", t[top].head, None
+    if t[top].dep == "pobj" and t[t[top].head].dep == "prep":
+        first = t[top].head
+        phrase = f"{t[first].text} {t[top].text} {text}".lower()
+        if phrase in FRONTS: return phrase, t[first].head, top # in front of
+    return text, top, None
 
-# subject, relation, the noun inside of the preposition
+# %% ../../nbs/invariants/110_scene_graph.ipynb #3960fad5
+# subject, relation, the noun inside the preposition
 def _prepositional(parse: Parse, noun: int) -> tuple[int | None, str, int | None]:
     t = parse.tokens
     prep = t[noun].head
-    text, top, fake = _whole_prep(parse, prep)
-    if t[prep].dep == "agent" or top == prep: return None, "", fake
+    text, top, inside = _whole_prep(parse, prep)
+    if t[prep].dep == "agent" or top == prep: return None, "", inside
     if t[top].pos in ("VERB", "AUX"):
         both = f"{t[top].lemma} {text}".lower()
-        return _subject(parse, top), both if prep == top + 1 and both in PHRASAL else _short(text), fake
+        phrasal = prep == top + 1 and both in PHRASAL
+        return _subject(parse, top), both if phrasal else _short(text), inside
     if t[top].dep in ("amod", "advmod", "acomp"):
         above = t[top].head
-        return (_subject(parse, above) if t[above].pos in ("VERB", "AUX") else above,
-                _short(f"{t[top].lemma} {text}"), fake)
-    return (top if t[top].pos in _NOUNS else None), _short(text), fake
+        subject = _subject(parse, above) if t[above].pos in ("VERB", "AUX") else above
+        return subject, _short(f"{t[top].lemma} {text}"), inside
+    return top if t[top].pos in _NOUNS else None, _short(text), inside
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #812e8318
-def _acted_on(parse: Parse, noun: int) -> list[tuple[int, str, int]]: # what is done to a noun by an agent
-    verbs = [t.index for t in parse.tokens if t.dep in ("acl", "relcl") and t.head == noun]
-    if parse.tokens[noun].dep == "nsubjpass": verbs.append(parse.tokens[noun].head)
-    by = [(v, _direct(parse, v)) for v in verbs
-          if any(parse.tokens[c].dep == "agent" for c in parse.children[v])]
-    return [(agent, parse.tokens[v].lemma, noun) for v, agent in by if agent is not None]
+def _agents(parse: Parse, noun: int) -> list[tuple[int, str, int]]: # (agent, verb, noun) of passive verbs
+    t = parse.tokens
+    verbs = [token.index for token in t if token.dep in ("acl", "relcl") and token.head == noun]
+    if t[noun].dep == "nsubjpass": verbs.append(t[noun].head)
+    relations = []
+    for verb in verbs:
+        if not any(t[c].dep == "agent" for c in parse.children[verb]): continue
+        agent = _direct(parse, verb)
+        if agent is not None: relations.append((agent, t[verb].lemma, noun))
+    return relations
 
-# relations that end at a noun, by words; a noun that is none
-def _found(parse: Parse, noun: int) -> tuple[list[tuple[int, str, int]], int | None]:
-    token, head, fake = parse.tokens[noun], parse.tokens[parse.tokens[noun].head], None
-    out = _acted_on(parse, noun)
-    if token.dep in ("dobj", "attr"): out.append((_subject(parse, head.index), head.lemma, noun))
+# relations that end at a noun, by tokens; and the noun inside its preposition, which is no thing
+def _relations_at(parse: Parse, noun: int) -> tuple[list[tuple[int, str, int]], int | None]:
+    token = parse.tokens[noun]
+    head = parse.tokens[token.head]
+    inside = None
+    relations = _agents(parse, noun)
+    if token.dep in ("dobj", "attr"): relations.append((_subject(parse, head.index), head.lemma, noun))
     elif token.dep == "pobj":
-        subject, relation, fake = _prepositional(parse, noun)
-        out.append((subject, relation, noun))
-    elif token.dep == "poss": out.append((noun, "have", head.index))
-    return [(a, r, b) for a, r, b in out if a is not None and a != b], fake
+        subject, relation, inside = _prepositional(parse, noun)
+        relations.append((subject, relation, noun))
+    elif token.dep == "poss": relations.append((noun, "have", head.index))
+    return [(a, r, b) for a, r, b in relations if a is not None and a != b], inside
 
-# conjuncts of a subject that a relation to a noun is said of, too
+def _predicates(parse: Parse) -> dict[int, list[str]]: # subject -> adjectives after its verb
+    adjectives = {}
+    for token in parse.tokens:
+        if token.dep != "acomp": continue
+        subject = _subject(parse, token.head)
+        if subject is None: continue
+        lemmas = [parse.tokens[k].lemma for k in _with_joined(parse, token.index)]
+        for noun in _with_joined(parse, subject): adjectives.setdefault(noun, []).extend(lemmas)
+    return adjectives
+
+# %% ../../nbs/invariants/110_scene_graph.ipynb #fd449129
+# the subject and those of its conjuncts that stand before the preposition or verb of the relation
 def _sharing(parse: Parse, subject: int, noun: int) -> list[int]:
     link = parse.tokens[noun].head if subject < noun else len(parse.tokens)
     return [k for k in _with_joined(parse, subject) if k == subject or k < link]
 
-def _said(parse: Parse) -> dict[int, list[str]]: # adjectives after a verb, by the noun they are said of
-    out = {}
-    for t in parse.tokens:
-        noun = _subject(parse, t.head) if t.dep == "acomp" else None
-        for one in _with_joined(parse, noun) if noun is not None else ():
-            out.setdefault(one, []).extend(parse.tokens[k].lemma for k in _with_joined(parse, t.index))
-    return out
-
-# %% ../../nbs/invariants/110_scene_graph.ipynb #fd449129
 def graph_of(parse: Parse) -> Graph:
-    "The graph of a parse by rules: noun chunks, and the verbs and prepositions between them, for all their conjuncts."
-    found = [_found(parse, chunk.root) for chunk in parse.chunks]
-    fakes, said = {fake for _, fake in found}, _said(parse)
-    chunks = [c for c in parse.chunks if parse.tokens[c.root].pos != "PRON" and c.root not in fakes]
-    place = {i: k for k, c in enumerate(chunks) for i in range(c.start, c.stop)} | {c.root: k
-        for k, c in enumerate(chunks)}
-    pairs = [(x, r, y) for rows, _ in found for a, r, b in rows for x in _sharing(parse, a, b)
-             for y in _with_joined(parse, b)]
-    relations = dict.fromkeys((place[x], r, place[y]) for x, r, y in pairs
-                              if x in place and y in place and place[x] != place[y])
-    return Graph(tuple(_entity(parse, c.root, said.get(c.root, ())) for c in chunks), tuple(relations))
+    "The graph of a parse by rules: noun chunks, and the verbs and prepositions between them."
+    relations_at = [_relations_at(parse, chunk.root) for chunk in parse.chunks]
+    no_things = {inside for _, inside in relations_at}
+    chunks = [c for c in parse.chunks if parse.tokens[c.root].pos != "PRON" and c.root not in no_things]
+
+    place = {} # token -> position of its thing
+    for k, chunk in enumerate(chunks): place.update(dict.fromkeys(range(chunk.start, chunk.stop), k))
+    for k, chunk in enumerate(chunks): place[chunk.root] = k
+
+    relations = {} # (thing, relation, thing), each once, in order
+    for rows, _ in relations_at:
+        for subject, relation, noun in rows:
+            for x in _sharing(parse, subject, noun):
+                for y in _with_joined(parse, noun):
+                    if x in place and y in place and place[x] != place[y]:
+                        relations[place[x], relation, place[y]] = None
+
+    predicates = _predicates(parse)
+    entities = tuple(_entity(parse, c.root, predicates.get(c.root, ())) for c in chunks)
+    return Graph(entities, tuple(relations))
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #864f1ac7
 def _reader(parser: str | Callable) -> Callable: # text -> Parse
@@ -182,7 +213,7 @@ def _graph_of_text(text: str, parser: str | Callable) -> Graph: return graph_of(
 def parse(text: str | Parse,                    # a caption, or its parse from anywhere
           parser: str | Callable = "pattern",   # or "spacy", "spacy:MODEL", or a function: text -> Parse
          ) -> Graph:
-    "The scene graph of a caption, remembered for texts seen before; raises InputError if the parser is missing."
+    "The scene graph of a caption, kept for texts seen before; raises InputError if the parser is missing."
     if isinstance(text, Parse): return graph_of(text)
     if not isinstance(text, str):
         raise InputError(f"a scene graph is read from a text or a Parse, not from {type(text).__name__}")
@@ -191,26 +222,31 @@ def parse(text: str | Parse,                    # a caption, or its parse from a
 # %% ../../nbs/invariants/110_scene_graph.ipynb #b2775e4a
 def tuples(graph: Graph,
           ) -> frozenset[tuple[str, ...]]: # (thing,), (thing, attribute), (subject, relation, object)
-    "What a graph says, sentence by sentence, as SPICE counts it."
+    "What a graph says, one statement each, as SPICE counts it."
     heads = [e.head for e in graph.entities]
-    return frozenset([*((h,) for h in heads), *((e.head, m) for e in graph.entities for m in e.modifiers),
-                      *((heads[a], r, heads[b]) for a, r, b in graph.relations)])
+    things = [(head,) for head in heads]
+    attributes = [(e.head, modifier) for e in graph.entities for modifier in e.modifiers]
+    relations = [(heads[a], relation, heads[b]) for a, relation, b in graph.relations]
+    return frozenset([*things, *attributes, *relations])
 
-def _apart(a: frozenset, b: frozenset) -> float: # share of what is said by one alone
+# %% ../../nbs/invariants/110_scene_graph.ipynb #7173d6ad
+def _set_difference(a: frozenset, b: frozenset) -> float: # |A △ B|/|A ∪ B|, 0 if both are empty
     return len(a ^ b)/len(a | b) if a or b else 0.
 
-def _of_length(said: frozenset, k: int) -> frozenset: return frozenset(t for t in said if len(t) == k)
+def _of_length(statements: frozenset, k: int) -> frozenset:
+    return frozenset(t for t in statements if len(t) == k)
 
 @lru_cache(maxsize=1 << 16)
 def _parts(graph: Graph) -> tuple[frozenset, frozenset, frozenset]: # things, relations, attributes
-    said = tuples(graph)
-    return _of_length(said, 1), _of_length(said, 3), _of_length(said, 2)
+    statements = tuples(graph)
+    return _of_length(statements, 1), _of_length(statements, 3), _of_length(statements, 2)
 
 def graph_difference(a: Graph, b: Graph,
                attributes: bool = False, # count adjectives and numbers as a third set
               ) -> float:                # in [0, 1]
-    "How much of two graphs is in one of them alone: the mean over things and relations of |A △ B|/|A ∪ B|, 0 where both are empty."
-    return float(np.mean([_apart(x, y) for x, y in zip(_parts(a)[:2 + attributes], _parts(b))]))
+    "The mean of |A △ B|/|A ∪ B| over things and relations; two empty sets do not differ."
+    sets = zip(_parts(a)[:2 + attributes], _parts(b))
+    return float(np.mean([_set_difference(x, y) for x, y in sets]))
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #5d36e81a
 WAYS = {"best": min, "mean": lambda values: sum(values)/len(values)}
@@ -222,7 +258,7 @@ def _texts(texts: Sequence[str]) -> list[str]:
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #da114375
 class SceneGraph(TextInvariant):
-    "The things a caption names and their relations; a symmetric difference of graphs, without a gradient: a reward, not a loss."
+    "The things a caption names and their relations; a difference of graphs without a gradient, so a reward."
     differentiable = False
 
     def __init__(self, parser: str | Callable = "pattern", # as `parse` takes it
@@ -245,7 +281,7 @@ class SceneGraph(TextInvariant):
         target: Sequence[str] | Sequence[Sequence[str]] | None = None, # texts, or several references each
         target_value=None,
     ) -> Tensor: # (N,) in [0, 1]
-        "Difference of graphs of texts and their references; raises InputError on distributions, which have no graph."
+        "`graph_difference` of texts and references; raises InputError on distributions, which have no graph."
         if target is None: raise InputError("scene-graph compares texts with references; give target")
         if hasattr(pred, "probs"):
             raise InputError("scene-graph reads finished texts, not distributions over words")
@@ -268,7 +304,8 @@ class SceneGraph(TextInvariant):
 
     def notes(self, *sides) -> tuple[str, ...]:
         "How many texts name nothing that could be found."
-        texts = [t for side in sides for item in side for t in ([item] if isinstance(item, str) else item)]
+        items = [item for side in sides for item in side]
+        texts = [t for item in items for t in ([item] if isinstance(item, str) else item)]
         empty = sum(not parse(t, self.parser).entities for t in texts)
         return (f"{empty} of {len(texts)} texts name no thing that was found",) if empty else ()
 
@@ -290,61 +327,74 @@ SHARED = "#9ec9a6"
 MISSING = "#f2f2f2"
 EXTRA = "#f0b27a"
 
-def _network(graph: Graph):
+def _network(graph: Graph): # networkx graph: things by name, the relations of two things on one arrow
     import networkx as nx
     net = nx.DiGraph()
     net.add_nodes_from(dict.fromkeys(e.head for e in graph.entities))
-    for a, r, b in graph.relations:
-        one, two = graph.entities[a].head, graph.entities[b].head
-        if one != two:
-            net.add_edge(one, two,
-                         label="\n".join(filter(None, [net.edges.get((one, two), {}).get("label"), r])))
+    for a, relation, b in graph.relations:
+        one = graph.entities[a].head
+        two = graph.entities[b].head
+        if one == two: continue
+        before = net.edges.get((one, two), {}).get("label")
+        net.add_edge(one, two, label="\n".join(filter(None, [before, relation])))
     return net
 
 def _place(net) -> dict: # node -> (x, y)
     import networkx as nx
-    return nx.circular_layout(sorted(net)) # arrows never run through a third node
+    return nx.circular_layout(sorted(net))
+
+# name of a thing -> the text in its box; of several with one name the first counts
+def _labels(graph: Graph) -> dict[str, str]:
+    labels = {}
+    for e in reversed(graph.entities):
+        modifiers = f"({', '.join(e.modifiers)})" if e.modifiers else ""
+        labels[e.head] = "\n".join(filter(None, [e.head, modifiers]))
+    return labels
 
 def draw_in(axes, graph: Graph, first: Graph | None = None, place: dict | None = None) -> None:
-    "One graph into matplotlib axes; against a first one, shared nodes are green, additional orange, missing dashed."
+    "One graph into axes; against a first one, shared nodes are green, added orange, missing dashed."
     import networkx as nx
-    whole = _network(Graph(graph.entities + first.entities, ())) if first else _network(graph)
-    net, place = _network(graph), place or _place(whole)
+    net = _network(graph)
+    whole = _network(Graph(graph.entities + first.entities, ())) if first else net
     known = set(_network(first)) if first else set(net)
-    said = {e.head: "\n".join(filter(None, [e.head, ", ".join(e.modifiers)
-                                            and f"({', '.join(e.modifiers)})"]))
-            for e in reversed(graph.entities)}
+    place = place or _place(whole)
+    labels = _labels(graph)
     for node in whole:
-        color = MISSING if node not in net else SHARED if node in known else EXTRA
-        box = dict(boxstyle="round,pad=0.3", fc=color, ec="#555555", lw=0.8,
-                   ls="--" if node not in net else "-")
-        axes.annotate(said.get(node, node), place[node], ha="center", va="center", fontsize=8, bbox=box,
+        if node not in net: color, line = MISSING, "--"
+        elif node in known: color, line = SHARED, "-"
+        else: color, line = EXTRA, "-"
+        box = dict(boxstyle="round,pad=0.3", fc=color, ec="#555555", lw=0.8, ls=line)
+        axes.annotate(labels.get(node, node), place[node], ha="center", va="center", fontsize=8, bbox=box,
                       zorder=3)
     nx.draw_networkx_edges(net, place, ax=axes, node_size=1100, arrowsize=10, edge_color="#555555")
     nx.draw_networkx_edge_labels(net, place, nx.get_edge_attributes(net, "label"), ax=axes, font_size=7)
-    axes.scatter(*zip(*place.values(), strict=True), s=0) if place else None # room for nodes without arrows
-    axes.margins(0.25); axes.axis("off")
+    if place: axes.scatter(*zip(*place.values(), strict=True), s=0) # room for nodes without arrows
+    axes.margins(0.25)
+    axes.axis("off")
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #bfd7bdd8
-def draw_graph(graph: Graph):
-    "A matplotlib figure of one graph: things as boxes, relations as labeled arrows; the same graph gives the same picture."
-    return draw_graphs([graph], [""])
+def _together(graphs: Sequence[Graph]) -> Graph: # all entities and relations in one graph
+    entities = []
+    relations = []
+    for graph in graphs:
+        offset = len(entities)
+        relations += [(a + offset, relation, b + offset) for a, relation, b in graph.relations]
+        entities += graph.entities
+    return Graph(tuple(entities), tuple(relations))
 
 def draw_graphs(graphs: Sequence[Graph], names: Sequence[str]): # a name for each
-    "Graphs side by side, the first being the truth: what others share with it is green, what they add orange, what they miss dashed."
+    "A matplotlib figure of graphs side by side; the first is the truth, and colors are those of `draw_in`."
     if not graphs or len(graphs) != len(names):
         raise InputError(f"{len(graphs)} graphs and {len(names)} names: draw at least one, a name for each")
     from matplotlib.figure import Figure
     figure = Figure(figsize=(3.0*len(graphs), 2.4), layout="constrained")
-    place = _place(_network(Graph(*map(tuple, _together(graphs)))))
+    place = _place(_network(_together(graphs)))
     for axes, graph, name in zip(figure.subplots(1, len(graphs), squeeze=False)[0], graphs, names):
         draw_in(axes, graph, None if graph is graphs[0] else graphs[0], place)
         axes.set_title(name, fontsize=9)
     return figure
 
-def _together(graphs: Sequence[Graph]) -> tuple[list, list]: # entities and relations of all
-    entities, relations = [], []
-    for graph in graphs:
-        relations += [(a + len(entities), r, b + len(entities)) for a, r, b in graph.relations]
-        entities += graph.entities
-    return entities, relations
+# %% ../../nbs/invariants/110_scene_graph.ipynb #da14ace2
+def draw_graph(graph: Graph):
+    "A matplotlib figure of one graph: things as boxes, relations as labeled arrows."
+    return draw_graphs([graph], [""])
