@@ -81,6 +81,7 @@ def metric_bank(references: Sequence, # a reference or several of each item: wha
     meaning = paraphrase_from_memory(get_metric("violation-paraphrase"), encoder)
     return [*found, _renamed(meaning, "violation-paraphrase"), *control_metrics()]
 
+# %% ../../nbs/advice/10_people.ipynb #04e5c2cd
 def relatives(metric: str) -> str: # of the bank
     "The family of a metric: bleu, chrf, …; `control` for those that know nothing of meaning."
     if metric in ("words", "random", "length") or metric.endswith("+length"): return "control"
@@ -115,6 +116,7 @@ def edit_profile(texts: EditedTexts, # scored
             rows.append(head | _profile_row(worse, base))
     return pd.DataFrame(rows, columns=PROFILE_COLUMNS)
 
+# %% ../../nbs/advice/10_people.ipynb #48bb962d
 CALM = "calm" # the axis of edits that leave a text as right as it was
 
 def axis_profile(profile: pd.DataFrame, # as of `edit_profile`
@@ -145,6 +147,7 @@ class PeopleStudy:
         return replace(self, metrics=tuple(metrics), agreement=self.agreement[:, at],
                        profile=self.profile[:, at])
 
+# %% ../../nbs/advice/10_people.ipynb #100b03ea
 def people_study(
     agreement: pd.DataFrame,                # collection, metric, value
     profiles: Mapping[str, pd.DataFrame],   # collection -> a row for each metric, a column for each axis
@@ -166,6 +169,7 @@ def people_study(
     return PeopleStudy(tuple(wide.index), tuple(metrics), tuple(axes), wide[metrics].to_numpy(float), stacked,
                        np.unique(labels, return_inverse=True)[1])
 
+# %% ../../nbs/advice/10_people.ipynb #f590f63f
 def standard_scores(values: np.ndarray) -> np.ndarray: # (C, M, …) -> the same
     "Scores of the metrics within each collection; 0 where they do not differ or where nothing is known."
     there = np.isfinite(values)
@@ -185,6 +189,7 @@ def axis_weights(x: np.ndarray,  # (n, K) standard scores
     "Weights of the axes by ridge regression without an intercept."
     return np.linalg.solve(x.T @ x/len(y) + ridge*np.eye(x.shape[1]), x.T @ y/len(y))
 
+# %% ../../nbs/advice/10_people.ipynb #7b81191b
 def predict_left_out(study: PeopleStudy, ridge: float = RIDGE,
                      profile: np.ndarray | None = None, # (C, M, K) instead of the study's own
                     ) -> np.ndarray:                    # (C, M) standard scores
@@ -196,6 +201,7 @@ def predict_left_out(study: PeopleStudy, ridge: float = RIDGE,
         out[study.group == g] = x[study.group == g] @ axis_weights(x[train], y[train], ridge)
     return out
 
+# %% ../../nbs/advice/10_people.ipynb #ef3d72d4
 def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
     "Kendall's tau-b of two orders of the metrics, in each collection; 0 if one of them says nothing."
     def tau(p, t):
@@ -204,6 +210,7 @@ def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C
         return 0.0 if np.isnan(found) else float(found)
     return np.array([tau(p, t) for p, t in zip(predicted, true)])
 
+# %% ../../nbs/advice/10_people.ipynb #c4357a52
 def regret(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
     """How much agreement is lost by taking the metric that is predicted to be best; the mean over those that
     are equally good."""
@@ -222,6 +229,7 @@ def predict_elsewhere(study: PeopleStudy) -> np.ndarray: # (C, M)
         out[study.group == g] = np.where(train, y, 0).sum(0)/np.maximum(train.sum(0), 1)
     return out
 
+# %% ../../nbs/advice/10_people.ipynb #31ec0982
 def group_interval(values: np.ndarray, # (C,)
                    group: np.ndarray,  # (C,)
                    confidence: float = 0.95,
@@ -235,6 +243,7 @@ def group_interval(values: np.ndarray, # (C,)
     found = student_interval(center, means, confidence)
     return center, found.low, found.high
 
+# %% ../../nbs/advice/10_people.ipynb #bd5f56fa
 def dealt_anew(
     study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE
 ) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
@@ -264,6 +273,7 @@ def predictions_of(
                                                 study.agreement.shape)
     return found
 
+# %% ../../nbs/advice/10_people.ipynb #6ed1f0cd
 def by_collection(
     study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
 ) -> pd.DataFrame:
@@ -279,6 +289,7 @@ def by_collection(
                          "regret": lost[c]})
     return pd.DataFrame(rows)
 
+# %% ../../nbs/advice/10_people.ipynb #76577220
 def compare_strategies(study: PeopleStudy, takes: Sequence[str] = ("cider-d",),
                        reps: int = 999, # deals of the profiles
                        seed: int = 0, ridge: float = RIDGE, confidence: float = 0.95) -> pd.DataFrame:
