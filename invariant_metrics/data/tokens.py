@@ -20,8 +20,11 @@ from ..files import word_groups
 # %% ../../nbs/data/030_tokens.ipynb #06fdeae7
 _LIKE_LETTERS = "\u02c2-\u02ff" # signs by category, parts of words by observation
 # in Unicode, unknown to the tokenizer
-_NEWER = ("\u2012\u2024\u2025\u203c\u203d\u2045-\u205e\u20a1-\u20a3\u20a5-\u20ab\u20ad-\u20c0\u3003\u3004\u3007-\u3011\u3013-\u3020\u302a-\u3030"
-          "\u3036-\u303f\u309b\u309c\u30a0\u3200-\u33ff\ufe00-\ufe66\uffe2-\uffee\ufffc\ufffd")
+_NEWER = ("\u2012\u2024\u2025\u203c\u203d\u2045-\u205e"                # punctuation
+          "\u20a1-\u20a3\u20a5-\u20ab\u20ad-\u20c0"                    # currencies
+          "\u3003\u3004\u3007-\u3011\u3013-\u3020\u302a-\u3030"        # of Chinese and Japanese
+          "\u3036-\u303f\u309b\u309c\u30a0\u3200-\u33ff"
+          "\ufe00-\ufe66\uffe2-\uffee\ufffc\ufffd")                    # forms for print, and what is no letter
 
 _CATEGORIES = [unicodedata.category(chr(i)) for i in range(0x10000)]
 
@@ -54,9 +57,13 @@ _PIECE = "[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
 _VALUE = r"(?:\"[^\"]*\"|'[^']*')"                           # of a tag's attribute
 _ADDRESS_END = r"[^\s\"<>|.!?(){},-]"
 
+def _either(*rules: str) -> str: return "|".join(rules) # tried from the first to the last
+
 _WORDS = {
-    "hyphen": rf"(?:[A-Za-z0-9]+[.,][A-Za-z0-9.,]*|[dDlLoO]{_Q}[A-Za-z0-9]+)(?:-(?:{_ACRONYM}\.|[A-Za-z0-9]+))+"
-              rf"|(?:{_A}+-)+(?:{_ACRONYM}\.|[dDlLoO]{_Q}{_A}+)(?:-{_A}+)*",
+    "hyphen": _either(
+        rf"(?:[A-Za-z0-9]+[.,][A-Za-z0-9.,]*|[dDlLoO]{_Q}[A-Za-z0-9]+)" # 1.5-liter
+        rf"(?:-(?:{_ACRONYM}\.|[A-Za-z0-9]+))+",
+        rf"(?:{_A}+-)+(?:{_ACRONYM}\.|[dDlLoO]{_Q}{_A}+)(?:-{_A}+)*"), # post-U.S.
     "slash": rf"{_PIECE}(?:/{_PIECE}){{1,2}}",
     "joined": rf"{_L}{_A}*(?:[.!?]{_L}{_A}*)+",
     "company": r"[A-Z]+(?:&(?:amp;)?[A-Z]+)+",
@@ -65,10 +72,13 @@ _WORDS = {
     "word": _WORD,
 }
 _ADDRESSES = {
-    "tag": rf"<(?:[A-Za-z][\w.:@-]*(?:\s+[\w.:-]+\s*=\s*{_VALUE})*(?:\s+[\w.:-]+)*\s*/?"
-           r"|/[A-Za-z][\w.:-]*\s*|!--.*?--|[!?][A-Za-z][^>]*)>",
+    "tag": "<(?:" + _either(
+        rf"[A-Za-z][\w.:@-]*(?:\s+[\w.:-]+\s*=\s*{_VALUE})*(?:\s+[\w.:-]+)*\s*/?", # <a href="x">
+        r"/[A-Za-z][\w.:-]*\s*",                                                   # </a>
+        r"!--.*?--", r"[!?][A-Za-z][^>]*") + ")>",                                 # <!-- a remark -->
     "url": rf"(?i:https?)://[^\s\"<>|()]+{_ADDRESS_END}",
-    "host": rf"(?:www\.(?:[A-Za-z0-9]+\.)+[A-Za-z]{{2,4}}|(?:[A-Za-z0-9]+\.)+(?:com|net|org|edu))/[^\s\"<>|()]+{_ADDRESS_END}",
+    "host": rf"(?:www\.(?:[A-Za-z0-9]+\.)+[A-Za-z]{{2,4}}|(?:[A-Za-z0-9]+\.)+(?:com|net|org|edu))"
+            rf"/[^\s\"<>|()]+{_ADDRESS_END}",
     "mail": r"[A-Za-z0-9][^\s\"<>|(){}]*@[^\s\"<>|(){}]*[^\s\"<>|(){}.!?]",
     "phone": r"\(\d{2,3}\)\s?\d{3,4}[-\s]?\d{3,5}(?!\d)",
 }
@@ -77,14 +87,23 @@ _ADDRESSES = {
 _TAIL = "(?:[sSmMdD]|[lL]{2}|[rRvV][eE])"
 _CONTRACTIONS = {
     "not": rf"[A-Za-z]*[A-MO-Za-mo-z](?=[nN]{_QUOTE}[tT])|[nN]{_QUOTE}[tT](?!{_L})",
-    "two": rf"(?i:can(?=not)|gon(?=na)|got(?=ta)|wan(?=na)|lem(?=me)|gim(?=me))(?=(?i:not|na|ta|me)(?!{_A}|[-/_@]{_A}|{_Q}{_TAIL}(?!{_L})))",
+    "two": r"(?i:can(?=not)|gon(?=na)|got(?=ta)|wan(?=na)|lem(?=me)|gim(?=me))"
+           rf"(?=(?i:not|na|ta|me)(?!{_A}|[-/_@]{_A}|{_Q}{_TAIL}(?!{_L})))",
     "it": r"'[tT](?=(?i:is|was))",
     "tail": rf"'{_TAIL}(?![A-Za-z])|(?:’|&apos;){_TAIL}",
-    "apostrophe": rf"{_Q}[nN]{_Q}|{_Q}(?i:em|till?|cause)|'[nN](?!{_L})|(?:’|&apos;)[nN]|{_Q}[2-9]0s|{_Q}\d\d(?!{_A}|['’])"
-                  rf"|[A-HJ-XZdln]{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{{2,}}|o{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{_L}{_A}*"
-                  rf"|(?i:c{_Q}mon|s{_Q}mores|ev{_Q}ry|nat{_Q}l|li{_Q}l|nor{_Q}easter|e{_Q}er)"
-                  rf"|(?i:ol|dunkin|somethin){_Q}(?!{_L})|[dDjJlL]{_Q}(?!{_TAIL}(?!{_L}))|[yY]{_Q}(?={_L})|[qQ]u{_Q}{_L}+"
-                  rf"|{_L}+[aeiouyAEIOUY]{_QUOTE}(?!{_TAIL}(?!{_L}))[aeiouA-Z]{_L}*",
+    "apostrophe": _either(
+        rf"{_Q}[nN]{_Q}",                                                     # rock 'n' roll
+        rf"{_Q}(?i:em|till?|cause)",                                          # 'em, 'til
+        rf"'[nN](?!{_L})", r"(?:’|&apos;)[nN]",                               # 'n
+        rf"{_Q}[2-9]0s", rf"{_Q}\d\d(?!{_A}|['’])",                           # '90s, '68
+        rf"[A-HJ-XZdln]{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{{2,}}",                # O'Neil, d'Artagnan
+        rf"o{_QUOTE}(?!{_TAIL}(?!{_L})){_L}{_L}{_A}*",                        # o'clock
+        rf"(?i:c{_Q}mon|s{_Q}mores|ev{_Q}ry|nat{_Q}l|li{_Q}l|nor{_Q}easter|e{_Q}er)",
+        rf"(?i:ol|dunkin|somethin){_Q}(?!{_L})",                              # ol'
+        rf"[dDjJlL]{_Q}(?!{_TAIL}(?!{_L}))",                                  # l' alone
+        rf"[yY]{_Q}(?={_L})",                                                 # y'all
+        rf"[qQ]u{_Q}{_L}+",                                                   # Qu'Appelle
+        rf"{_L}+[aeiouyAEIOUY]{_QUOTE}(?!{_TAIL}(?!{_L}))[aeiouA-Z]{_L}*"),   # Hawai'i
 }
 
 # %% ../../nbs/data/030_tokens.ipynb #3c5e13ac
@@ -99,10 +118,13 @@ def _written(words: Iterable[str], *cases: Callable[[str], str]) -> str:
 
 _CAPITALS = _of_category("Lu", "Lt", "Lo")
 _BEGINS = rf"\s+(?:{_written(_BEGIN, str.capitalize, str.upper)}|M[rs]\.)(?:\s|$)"
-_CLOSING = f"(?:Ph\\.D|{_written(_ENDING, str.lower, str.capitalize, str.upper)}|{_written(_CAPITAL, str.capitalize, str.upper)})"
+_MONTHS = _written(_ENDING, str.lower, str.capitalize, str.upper) # and states, and companies
+_CLOSING = rf"(?:Ph\.D|{_MONTHS}|{_written(_CAPITAL, str.capitalize, str.upper)})"
+_TITLE = _written(_TITLES, str.lower, str.capitalize, str.upper)
 _ABBREVIATIONS = {
-    "sentence": rf"{_CLOSING}\.(?=\s+(?:<[A-Za-z/]|[A-Z{_CAPITALS}])|\s*$)|{_ACRONYM}\.(?={_BEGINS})",
-    "abbreviation": rf"{_CLOSING}\.(?!{_L}(?:{_A}|[.!?]{_L}))|(?:{_written(_TITLES, str.lower, str.capitalize, str.upper)}|(?i:cont'd))\.(?!{_L})",
+    "sentence": _either(rf"{_CLOSING}\.(?=\s+(?:<[A-Za-z/]|[A-Z{_CAPITALS}])|\s*$)", # Acme Inc. The …
+                        rf"{_ACRONYM}\.(?={_BEGINS})"),                              # the U.S. The …
+    "abbreviation": _either(rf"{_CLOSING}\.(?!{_L}(?:{_A}|[.!?]{_L}))", rf"(?:{_TITLE}|(?i:cont'd))\.(?!{_L})"),
     "acronym": rf"{_ACRONYM}\.(?!{_L})|[A-Za-z]\.(?!{_BEGINS})(?!{_L})",
     "numbered": r"(?i:art|ca|figs?|nos?|op|pp|prop)\.(?=\s?\d)",
     "listed": rf"{_A}+(?:[-_.]{_A}+)*\.(?=[,;:])",
@@ -110,7 +132,8 @@ _ABBREVIATIONS = {
 
 # %% ../../nbs/data/030_tokens.ipynb #62349afd
 _SIGNS = {
-    "face": rf"(?:[<>]?[:;=](?:-|[o'])?[()DdPpO\[\]|\\@$]|[8xX]D|:3|\^_\^|\([\^-]_?[\^-]\)|-_-|>_<|=_=)(?!{_A}|[.,:]\d)",
+    "face": r"(?:[<>]?[:;=](?:-|[o'])?[()DdPpO\[\]|\\@$]|[8xX]D|:3|\^_\^|\([\^-]_?[\^-]\)|-_-|>_<|=_=)"
+            rf"(?!{_A}|[.,:]\d)", # :-) ;D ^_^ and no letter behind
     "bracket": r"-(?:[LR][RSC]B|[lr][rsc]b)-",
     "name": rf"@[A-Za-z][A-Za-z0-9_]*|#{_L}+",
     "entity": r"&(?:amp|lt|gt|nbsp|mdash|ndash|#\d+);",
