@@ -87,6 +87,7 @@ def pool_tokens(states: Tensor,  # (N, T, d)
     total, count = (states*real).sum(1), mask.sum(1, keepdim=True).to(states)
     return total/(count if pooling == "mean" else count.sqrt())
 
+# %% ../../nbs/encoders/110_sentences.ipynb #8303b8ca
 class SentenceEncoder(TextEncoder):
     "A transformer with the pooling of its folder; texts alone, no pairs."
     def __init__(self, revision: str, net, tokens: Tokens, recipe: SentenceRecipe):
