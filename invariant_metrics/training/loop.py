@@ -252,7 +252,9 @@ def _stopped(plan: FitPlan, models: Mapping, movers: Mapping, step: int, *rest) 
     return path
 
 def _agreed(pressed: list, plan: FitPlan, device: torch.device) -> bool: # the same answer in every process
-    average([flag := torch.tensor(float(bool(pressed)), device=device)], plan.world)
+    if plan.world == 1: return bool(pressed) # nobody to ask, and nothing that waits for the device
+    flag = torch.tensor(float(bool(pressed)), device=device)
+    average([flag], plan.world)
     return flag.item() > 0
 
 # %% ../../nbs/training/020_loop.ipynb #841f697e
