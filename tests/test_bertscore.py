@@ -209,7 +209,7 @@ def test_any_size_of_runs_and_portions(mini, reader, monkeypatch, run, held):
     "Each different text is encoded once where all fit, and the numbers are the same where they do not."
     pred, target = drawn(20, 9), [drawn(3, 10 + i//4) for i in range(20)]
     usual = bert_scores(pred, target, reader).values
-    monkeypatch.setattr(module, "RUN", run); monkeypatch.setattr(module, "HELD", held)
+    monkeypatch.setattr(module, "RUN", run); monkeypatch.setattr(module, "PORTION", held)
     torch.testing.assert_close(bert_scores(pred, target, reader).values, usual, rtol=0, atol=2e-6)
 
 
@@ -217,7 +217,7 @@ def test_every_text_is_encoded_once(mini, monkeypatch):
     seen, reader = [], TokenReader.open(mini)
     original = TokenReader.vectors
     monkeypatch.setattr(TokenReader, "vectors", lambda self, rows, step=lambda n: None: (seen.extend(tuple(r["input_ids"]) for r in rows), original(self, rows, step))[1])
-    monkeypatch.setattr(module, "HELD", 40*32)  # about two texts at a time
+    monkeypatch.setattr(module, "PORTION", 40*32)  # about two texts at a time
     target = [["a red ball", "the old cat sees a dog"], ["two trees"], ["a red ball", "the old cat sees a dog"], ["two trees"]]
     bert_scores(["a ball", "a tree", "the cat", "a tree"], target, reader)
     assert len(seen) == len(set(seen)) == 6
