@@ -33,7 +33,7 @@ class SentenceReader(CheckpointReader):
 
 # %% ../../nbs/invariants/080_paraphrase.ipynb #91afcc77
 class Paraphrase(TextInvariant):
-    "The meaning of a sentence as a vector of length 1; the distance is one minus the cosine."
+    "The meaning of a sentence as a vector; it has length 1, and the distance is one minus the cosine."
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,), in [0, 2]
         return (prediction.float() - target.float()).square().sum(-1)/2
 
