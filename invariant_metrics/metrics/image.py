@@ -40,11 +40,13 @@ def _same_size(pred: Tensor, target: Tensor, channels: int | None = None) -> Non
     if pred.shape != target.shape:
         raise InputError(f"images of different shapes: {tuple(pred.shape)} against {tuple(target.shape)}")
 
-# a note where images equal their targets
+# %% ../../nbs/metrics/120_image.ipynb #66b7293d
+# a note if images equal their targets
 def _identical(decibels: Tensor, cap: float, pooled: bool = False) -> tuple[str, ...]:
     same = int((decibels >= cap).sum())
+    if not same: return ()
     says = f"count as {cap:g} dB" if not pooled or same == len(decibels) else "add next to no error"
-    return (f"{same} of {len(decibels)} images equal their target, or nearly, and {says}",) if same else ()
+    return (f"{same} of {len(decibels)} images equal their target, or nearly, and {says}",)
 
 @pixel_metric("psnr", True, measures="mean over images of the peak signal-to-noise ratio",
               range="[0, 100] dB, 100 for images that are identical, or nearly", settings={"mean": "images"},
@@ -67,12 +69,14 @@ def squared_errors(pred: Tensor,   # (N, C, H, W) in [0, 1]
     error = (pred.double() - target.double()).square().flatten(1).mean(1)
     return torch.stack([error, torch.ones_like(error)], 1)
 
+# %% ../../nbs/metrics/120_image.ipynb #65f086f7
 def decibels(sums: Tensor,       # (R, 2) sums of rows of `squared_errors`, weighted or not
              cap: float = 100.0, # dB; where there is no error at all
             ) -> Tensor:         # (R,) dB
     "PSNR of the mean error, at most `cap`; differentiable."
     return -10*(sums[:, 0]/sums[:, 1]).clamp(min=10**(-cap/10)).log10()
 
+# %% ../../nbs/metrics/120_image.ipynb #bfc4f117
 @metric_factory("psnr-pooled", "paired", higher_is_better=True,
                 measures="peak signal-to-noise ratio of the mean error of all images", range="[0, 100] dB, "
                 "100 where all images are identical", inputs="images", weights="none", cite="none")
@@ -112,27 +116,31 @@ def window_means(x: Tensor,            # (N, C, H, W), sides of `size` pixels at
     return torch.cat(columns, 1).view(*x.shape[:2], x.shape[2] - more, x.shape[3] - more)
 
 # %% ../../nbs/metrics/120_image.ipynb #e3a9b34b
-# of means; sums of both sides
-def _similarity(
-    product: Tensor, squares: Tensor, spread: Tensor, covariance: Tensor
-) -> tuple[Tensor, Tensor]:
+def _similarity(product: Tensor,    # (N, C, h, w) μ_x μ_y
+                squares: Tensor,    # μ_x² + μ_y²
+                spread: Tensor,     # σ_x² + σ_y²
+                covariance: Tensor, # σ_xy
+               ) -> tuple[Tensor, Tensor]: # contrast and structure alone, and with luminance
     contrast = (2*covariance + 0.03**2)/(spread + 0.03**2)
-    return contrast, contrast*(2*product + 0.01**2)/(squares + 0.01**2)
+    luminance = (2*product + 0.01**2)/(squares + 0.01**2)
+    return contrast, contrast*luminance
 
 def similarity_maps(x: Tensor, # (N, C, H, W) float64 in [0, 1]
                     y: Tensor, # the same shape
                    ) -> tuple[Tensor, Tensor]: # (N, C, H-10, W-10) each
     "Contrast and structure alone, and with luminance, under every window inside (Wang et al. 2004)."
-    maps = torch.cat([x, y, x*x + y*y, x*y])
-    mean_x, mean_y, second, mixed = window_means(maps).split(len(x)) if len(x) else [window_means(x)]*4
-    product, squares = mean_x*mean_y, mean_x*mean_x + mean_y*mean_y
+    means = window_means(torch.cat([x, y, x*x + y*y, x*y])) # (4N, C, H-10, W-10)
+    mean_x, mean_y, second, mixed = means.unflatten(0, (4, len(x)))
+    product = mean_x*mean_y
+    squares = mean_x*mean_x + mean_y*mean_y
     return _similarity(product, squares, second - squares, mixed - product)
 
+# %% ../../nbs/metrics/120_image.ipynb #dbdc66a7
 def window_moments(
     x: Tensor, # (N, C, H, W) float64 in [0, 1]
 ) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
     "What similarity maps need of one side alone."
-    mean, second = window_means(torch.cat([x, x*x])).split(len(x)) if len(x) else [window_means(x)]*2
+    mean, second = window_means(torch.cat([x, x*x])).unflatten(0, (2, len(x)))
     square = mean*mean
     return x, mean, square, second - square
 
@@ -140,7 +148,8 @@ def similarity_of_moments(p: tuple[Tensor, ...], # what `window_moments` gives
                           t: tuple[Tensor, ...], # of the same shapes
                          ) -> tuple[Tensor, Tensor]: # as `similarity_maps`
     "The same maps where the moments of each side are known."
-    (x, mean_x, square_x, var_x), (y, mean_y, square_y, var_y) = p, t
+    x, mean_x, square_x, var_x = p
+    y, mean_y, square_y, var_y = t
     product = mean_x*mean_y
     return _similarity(product, square_x + square_y, var_x + var_y, window_means(x*y) - product)
 
@@ -156,6 +165,7 @@ def luma(rgb: Tensor, # (N, 3, H, W) in [0, 1]
     weights = torch.tensor(LUMA, dtype=torch.float64, device=rgb.device).view(3, 1, 1)
     return (255*rgb.double()*weights).sum(1, keepdim=True).round()/255
 
+# %% ../../nbs/metrics/120_image.ipynb #a5ff32f2
 CHANNELS = {"rgb": lambda x: x.double(), "luma": luma}
 
 def _channels(name: str, rgb: Tensor, least: int, channels: str) -> Tensor: # float64
@@ -169,16 +179,6 @@ def _channels(name: str, rgb: Tensor, least: int, channels: str) -> Tensor: # fl
 def _few(x: Tensor) -> int: # images whose maps stay in the processor's cache
     return max(1, 2**16//x.shape[1:].numel())
 
-def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
-    rgb = pixels(rgb, device)
-    pieces = [window_moments(_channels("SSIM", part, 11, channels)) for part in rgb.split(_few(rgb))]
-    return tuple(map(torch.cat, zip(*pieces)))
-
-def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
-    _same_size(p[0], t[0])
-    pieces = [zip(*(maps.split(_few(p[0])) for maps in side)) for side in (p, t)]
-    return torch.cat([similarity_of_moments(*pair)[1].flatten(1).mean(1) for pair in zip(*pieces)])
-
 def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at least
          target: Tensor,         # the same shape
          channels: str = "rgb",  # mean over them; or "luma": brightness in whole gray levels
@@ -186,9 +186,23 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
     """Structural similarity of each image (Wang et al. 2004), windows inside the image; raises InputError
     below 11 pixels."""
     _same_size(pred, target)
-    pairs = zip(pred.split(_few(pred)), target.split(_few(pred)))
-    values = [similarity_maps(*(_channels("SSIM", x, 11, channels) for x in pair))[1].flatten(1).mean(1)
-              for pair in pairs]
+    def of_few(x: Tensor, y: Tensor) -> Tensor: # (n,)
+        full = similarity_maps(_channels("SSIM", x, 11, channels), _channels("SSIM", y, 11, channels))[1]
+        return full.flatten(1).mean(1)
+    return torch.cat([of_few(x, y) for x, y in zip(pred.split(_few(pred)), target.split(_few(pred)))])
+
+# %% ../../nbs/metrics/120_image.ipynb #4067830a
+def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
+    rgb = pixels(rgb, device)
+    pieces = [window_moments(_channels("SSIM", part, 11, channels)) for part in rgb.split(_few(rgb))]
+    return tuple(map(torch.cat, zip(*pieces)))
+
+def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
+    _same_size(p[0], t[0])
+    few = _few(p[0])
+    pieces_p = zip(*(moments.split(few) for moments in p))
+    pieces_t = zip(*(moments.split(few) for moments in t))
+    values = [similarity_of_moments(*pair)[1].flatten(1).mean(1) for pair in zip(pieces_p, pieces_t)]
     return torch.cat(values)
 
 @metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows",
@@ -201,17 +215,18 @@ def ssim_metric(device: str = "cpu", channels: str = "rgb") -> dict:
                 signature=Signature.of(metric="ssim", window="gauss-11-1.5", border="inside",
                                        channels=channels))
 
-ssim.metric = ssim_metric
+ssim.metric = ssim_metric # whoever is given the function finds the metric of it
 
 # %% ../../nbs/metrics/120_image.ipynb #52df1736
 SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333) # weights, from the finest scale to the coarsest
 
 def half_size(x: Tensor, # (N, C, H, W)
-          ) -> Tensor: # (N, C, ⌈H/2⌉, ⌈W/2⌉)
+             ) -> Tensor: # (N, C, ⌈H/2⌉, ⌈W/2⌉)
     "Means of 2 × 2 pixels; the last row or column of an odd side stands for its missing neighbor."
     h, w = x.shape[-2:]
     return F.avg_pool2d(F.pad(x, (0, w % 2, 0, h % 2), mode="replicate"), 2)
 
+# %% ../../nbs/metrics/120_image.ipynb #ccca0216
 @pixel_metric("ms-ssim", True, measures="local structure at five scales",
               range="[0, 1] (product), [-1, 1] (sum)",
               settings={"window": "gauss-11-1.5", "border": "inside", "scales": 5}, cite="Wang et al. 2003")
@@ -224,14 +239,17 @@ def ms_ssim(pred: Tensor,             # (N, C, H, W) in [0, 1], sides of 161 pix
     pixels."""
     if combine not in ("product", "sum"): raise unknown("combine of ms-ssim", combine, ("product", "sum"))
     _same_size(pred, target)
-    x, y = (_channels("MS-SSIM", z, 161, channels) for z in (pred, target))
+    x = _channels("MS-SSIM", pred, 161, channels)
+    y = _channels("MS-SSIM", target, 161, channels)
     means = []
     for scale in range(5):
         contrast, full = similarity_maps(x, y)
         means.append((full if scale == 4 else contrast).flatten(1).mean(1))
         x, y = half_size(x), half_size(y)
-    found, weights = torch.stack(means, 1), torch.tensor(SCALES, dtype=torch.float64, device=pred.device)
-    return found @ weights/weights.sum() if combine == "sum" else found.clamp(min=0).pow(weights).prod(1)
+    found = torch.stack(means, 1) # (N, 5)
+    weights = torch.tensor(SCALES, dtype=torch.float64, device=pred.device)
+    if combine == "sum": return found @ weights/weights.sum()
+    return found.clamp(min=0).pow(weights).prod(1)
 
 # %% ../../nbs/metrics/120_image.ipynb #1ef9fb0a
 @pixel_metric("ciede2000", False, measures="mean color difference ΔE00 over pixels", range="[0, about 120]",
@@ -251,6 +269,7 @@ def unit_maps(maps: list[Tensor], # (N, C, h, w) each
     "Feature maps with the channel vector at each place scaled to length 1."
     return tuple(m / (m.square().sum(1, keepdim=True).sqrt() + 1e-10) for m in maps)
 
+# %% ../../nbs/metrics/120_image.ipynb #b91db0f8
 def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
                  target: tuple[Tensor, ...], # of the same shapes
                 ) -> Tensor:                 # (N,)
@@ -258,6 +277,7 @@ def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
     unit heads)."""
     return sum((p - t).square().sum(1).mean((1, 2)) for p, t in zip(pred, target, strict=True))
 
+# %% ../../nbs/metrics/120_image.ipynb #1e652553
 @metric_factory("lpips-embedded", "paired", higher_is_better=False, range="[0, 16]",
                 measures="place-by-place distance of the embedded encoder's feature maps", inputs="images",
                 weights="embedded-image", published="embedded-image", cite="after Zhang et al. 2018")
@@ -265,8 +285,9 @@ def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
     net = get_encoder("embedded", device=device, **options)
     parts = net.describe() | {"layer": "maps"}
-    return dict(phi=lambda rgb: unit_maps(net.feature_maps(rgb.to(device))), phi_key="|".join(parts.values()),
-                compare=map_distance, signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
+    def phi(rgb: Tensor) -> tuple[Tensor, ...]: return unit_maps(net.feature_maps(rgb.to(device)))
+    return dict(phi=phi, phi_key="|".join(parts.values()), compare=map_distance,
+                signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
 
 # %% ../../nbs/metrics/120_image.ipynb #4c9e7d79
 def cosine_distance(pred: Tensor,   # (N, d)
@@ -295,6 +316,7 @@ def opponent_channels(images: Tensor,           # (N, 3, H, W), RGB in [0, 1]
     channels = torch.stack([r - g, (r + g) / 2 - b], dim=1)
     return channels.abs() if absolute else channels
 
+# %% ../../nbs/metrics/120_image.ipynb #1621d8df
 def spread_and_lean(channels: Tensor, # (N, 2, H·W)
                    ) -> Tensor:       # (N,)
     "Norm of the deviations plus 0.3 times the norm of the means (Hasler and Süsstrunk 2003)."
