@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Points', 'Controls', 'PAUSE', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of',
-           'finished', 'enqueue', 'work_through', 'control_units', 'points_of', 'unit_of', 'do_point', 'StageWork',
-           'do_stage', 'do_stage_quietly', 'workers_for', 'run_stage', 'read_bank', 'result_rows', 'StudyResult',
-           'step_costs', 'mean_pulls', 'conclude', 'check_study', 'claim', 'over_all_weights', 'chosen_controls',
-           'steps_done', 'train_systems']
+           'finished', 'enqueue', 'work_through', 'control_units', 'points_of', 'unit_of', 'by_seed', 'seed_order',
+           'do_point', 'StageWork', 'do_stage', 'do_stage_quietly', 'workers_for', 'run_stage', 'read_bank',
+           'result_rows', 'StudyResult', 'step_costs', 'mean_pulls', 'conclude', 'check_study', 'claim',
+           'over_all_weights', 'chosen_controls', 'steps_done', 'train_systems']
 
 # %% ../../nbs/study/060_search.ipynb #42f42191
 import json
@@ -141,6 +141,23 @@ def unit_of(plan: StudyPlan, name: str, controls: Controls) -> tuple[Unit, tuple
     unit = next(u for u in units if u.name == name)
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
 
+# %% ../../nbs/study/060_search.ipynb #a1f30c02
+def by_seed(points: Points) -> dict[int, Points]:
+    "The points of each training seed."
+    seeds = dict.fromkeys(p["seed"] for p in points.values())
+    return {seed: {name: p for name, p in points.items() if p["seed"] == seed} for seed in seeds}
+
+def seed_order(seeds: Sequence[int], # of a stage
+               process: int,         # its number, from 0
+               processes: int,       # how many work at the stage
+              ) -> list[int]:
+    "The seeds in the order in which a process works at them: its own, those nobody began with, the others."
+    own = seeds[process % len(seeds)]
+    begun = seeds[:processes]
+    free = [seed for seed in seeds if seed not in begun]
+    others = [seed for seed in begun if seed != own]
+    return [own, *free, *others]
+
 # %% ../../nbs/study/060_search.ipynb #b0825d13
 def do_point(task: StudyTask, stage: str, controls: Controls, name: str) -> float:
     "Do one point of a stage; returns the selecting metric on validation (0 for pretraining)."
@@ -166,17 +183,27 @@ class StageWork:
     @property
     def points(self) -> dict[str, dict]: return points_of(self.plan, self.stage, self.controls)
 
-def do_stage(work: StageWork, tick: Callable[[], None] = int) -> None:
-    "Work at a stage in this process until nothing is waiting."
+    def search_of(self, seed: int) -> str:
+        "The name of the search that holds the points of a seed."
+        return f"{self.stage}-s{seed}"
+
+# %% ../../nbs/study/060_search.ipynb #a1f30c04
+def do_stage(work: StageWork, process: int = 0, processes: int = 1, # its number, and how many there are
+             tick: Callable[[], None] = int) -> None:
+    "Work at a stage in this process until nothing is waiting, seed after seed."
     task = work.task(work.plan, work.folder, work.device, tick)
     do = partial(do_point, task, work.stage, work.controls)
-    with quiet_optuna(): work_through(work.folder, work.stage, work.points, do, work.maximize)
+    points = by_seed(work.points)
+    with quiet_optuna():
+        for seed in seed_order([*points], process, processes):
+            work_through(work.folder, work.search_of(seed), points[seed], do, work.maximize)
 
-def do_stage_quietly(work: StageWork, tick: Callable[[], None]) -> None: # in a process of its own
+def do_stage_quietly(work: StageWork, process: int, processes: int,
+                     tick: Callable[[], None]) -> None: # in a process of its own
     "Work at a stage with one torch thread and nothing on standard error."
     sys.stderr = open(os.devnull, "w")
     torch.set_num_threads(1)
-    do_stage(work, tick)
+    do_stage(work, process, processes, tick)
 
 # %% ../../nbs/study/060_search.ipynb #e3a9b6da
 PAUSE = 2.0 # seconds between looks while other machines do the rest
@@ -191,14 +218,17 @@ def run_stage(work: StageWork, workers: int, bar) -> None:
     if not work.points: return
     preload = [work.task.__module__, "torch._dynamo", *work.task.preload]
     while True:
-        enqueue(work.folder, work.stage, work.points)
-        search = open_search(work.folder, work.stage, grid_of(work.points), maximize=work.maximize)
-        if set(work.points) <= finished(search, work.points): return
-        waiting = search.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        done, waiting = set(), []
+        for seed, points in by_seed(work.points).items():
+            enqueue(work.folder, work.search_of(seed), points)
+            search = open_search(work.folder, work.search_of(seed), grid_of(points), maximize=work.maximize)
+            done |= finished(search, points)
+            waiting += search.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if set(work.points) <= done: return
         count = workers_for(workers, len(work.points), work.device)
         if not waiting: time.sleep(PAUSE)
-        elif not workers: do_stage(work, bar.update)
-        else: share_out([partial(do_stage_quietly, work)] * count, count, bar, preload)
+        elif not workers: do_stage(work, tick=bar.update)
+        else: share_out([partial(do_stage_quietly, work, k, count) for k in range(count)], count, bar, preload)
 
 # %% ../../nbs/study/060_search.ipynb #f161b0da
 def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -> Bank:
