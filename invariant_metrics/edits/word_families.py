@@ -45,64 +45,80 @@ def is_word(word: str) -> bool:
     lexicon = wordnet()
     return word.lower() in _SMALL or any(base_forms(lexicon, word.lower(), pos) for pos in "nvar")
 
+# %% ../../nbs/edits/60_word_families.ipynb #7289e9d4
+def _put_exactly(text: str, spots: Iterable[tuple[int, int, str]]) -> str: # capitals as they come
+    for a, b, new in sorted(spots, reverse=True): text = text[:a] + new + text[b:]
+    return text
+
 def _respelled(case: TextCase, level: int, generator: np.random.Generator, change, least: int) -> str | None:
     found = []
     for m in re.finditer(rf"[A-Za-z]{{{least},}}", case.text):
         new = change(m[0], int(generator.integers(2**31)))
         if new != m[0] and not is_word(new): found.append((m.start(), m.end(), new))
     spots = draw_places(found, level, generator)
-    if spots is None: return None
-    out = case.text
-    for a, b, new in sorted(spots, reverse=True): out = out[:a] + new + out[b:]
-    return out
+    return None if spots is None else _put_exactly(case.text, spots)
 
-def _spelled_alike(case: TextCase, after: str, level: int) -> bool:
+def _spelled_alike(case: TextCase, after: str, level: int) -> bool: # a letter of a word differs at most
     pairs = [(x, y) for x, y in zip(case.text.split(), after.split()) if x != y]
     near = all(sum((Counter(x) - Counter(y)).values()) <= 1 for x, y in pairs)
     return near and len(case.text.split()) == len(after.split()) and len(pairs) == level
 
 @word_edit("misspelling", "minor", "words with two neighboring letters exchanged", _spelled_alike, "form")
 def misspelling(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    def change(w, r): k = 1 + r % (len(w) - 3); return w[:k] + w[k + 1] + w[k] + w[k + 2:]
-    return _respelled(case, level, generator, change, 4)
+    def exchange(word: str, number: int) -> str:
+        k = 1 + number % (len(word) - 3)
+        return word[:k] + word[k + 1] + word[k] + word[k + 2:]
+    return _respelled(case, level, generator, exchange, least=4)
+
+# %% ../../nbs/edits/60_word_families.ipynb #0006b6d4
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 @word_edit("character-replaced", "minor", "words with a wrong letter", _spelled_alike, "form")
 def character_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    def change(w, r):
-        k = 1 + r % (len(w) - 1)
-        return w[:k] + "abcdefghijklmnopqrstuvwxyz"[(r // 64) % 26] + w[k + 1:]
-    return _respelled(case, level, generator, change, 3)
+    def replace_letter(word: str, number: int) -> str:
+        k = 1 + number % (len(word) - 1)
+        return word[:k] + _ALPHABET[(number // 64) % 26] + word[k + 1:]
+    return _respelled(case, level, generator, replace_letter, least=3)
 
 # %% ../../nbs/edits/60_word_families.ipynb #3295c5b7
-@word_edit("case-changed", "minor", "words in capitals",
-           lambda case, after, level: after.lower() == case.text.lower()
-           and sum(x != y for x, y in zip(case.text.split(), after.split())) == level, "form")
+def _in_other_case(case: TextCase, after: str, level: int) -> bool:
+    changed = sum(x != y for x, y in zip(case.text.split(), after.split()))
+    return after.lower() == case.text.lower() and changed == level
+
+@word_edit("case-changed", "minor", "words in capitals", _in_other_case, "form")
 def case_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
-    chosen = draw_places([k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w], level, generator)
-    return None if chosen is None else " ".join(w.upper() if k in chosen else w for k, w in enumerate(words))
+    possible = [k for k, w in enumerate(words) if len(w) > 2 and w.upper() != w]
+    chosen = draw_places(possible, level, generator)
+    if chosen is None: return None
+    return " ".join(w.upper() if k in chosen else w for k, w in enumerate(words))
 
+# %% ../../nbs/edits/60_word_families.ipynb #eebeeeea
 def _letters(text: str) -> str: return re.sub(r"[^\w]", "", text)
 def _before_end(text: str) -> str: return text.rstrip(" .!?")
+def _count_marks(text: str) -> int: return len(re.findall(r"[^\w\s]", text))
 
-@word_edit("punctuation", "minor", "marks put in or left out",
-           lambda case, after, level: _letters(after) == _letters(case.text) and _before_end(after) !=
-           _before_end(case.text) and abs(len(re.findall(r"[^\w\s]", after))
-    - len(re.findall(r"[^\w\s]", case.text))) in range(level % 2, level + 1), "form")
+def _other_marks(case: TextCase, after: str, level: int) -> bool:
+    same_letters = _letters(after) == _letters(case.text)
+    differs = _before_end(after) != _before_end(case.text)
+    gained = abs(_count_marks(after) - _count_marks(case.text)) # one put in and one left out: 0
+    return same_letters and differs and gained in range(level % 2, level + 1)
+
+@word_edit("punctuation", "minor", "marks put in or left out", _other_marks, "form")
 def punctuation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     m = marked(case.text)
     gaps = [(b, b, ",") for (_, b), tag in zip(m.spans, m.tags)
             if tag in "DPMIX" and re.match(r" \w", case.text[b:])]
     spots = draw_places(marks + gaps, level, generator)
-    if spots is None: return None
-    out = case.text
-    for a, b, new in sorted(spots, reverse=True): out = out[:a] + new + out[b:]
-    return out
+    return None if spots is None else _put_exactly(case.text, spots)
 
-@word_edit("tokenization", "minor", "spaces inside words or before marks",
-           lambda case, after, level: re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text) and len(after)
-           - len(case.text) == level, "form")
+# %% ../../nbs/edits/60_word_families.ipynb #9d9e772b
+def _other_spaces(case: TextCase, after: str, level: int) -> bool:
+    same = re.sub(r"\s", "", after) == re.sub(r"\s", "", case.text)
+    return same and len(after) - len(case.text) == level
+
+@word_edit("tokenization", "minor", "spaces inside words or before marks", _other_spaces, "form")
 def tokenization(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     halves = lambda word: (word[:len(word) // 2], word[len(word) // 2:])
     inside = [m.start() + len(m[0]) // 2 for m in re.finditer(r"\w{6,}", case.text)
@@ -127,38 +143,55 @@ def _apart(starts: Sequence[int], width: int) -> list[int]: # as many as do not 
         if all(abs(i - k) >= width for k in kept): kept.append(i)
     return kept
 
-@word_edit("shuffle", "critical", "stretches of three words in another order",
-           lambda case, after, level: moved_only(case, after, level)
-           and level * 2 <= sum(x != y for x, y in zip(flat(case.text), flat(after))) <= level * 3, "form")
+def _turned(case: TextCase, after: str, level: int) -> bool: # two or three words moved for each stretch
+    if not moved_only(case, after, level): return False
+    moved = sum(x != y for x, y in zip(flat(case.text), flat(after)))
+    return level*2 <= moved <= level*3
+
+@word_edit("shuffle", "critical", "stretches of three words in another order", _turned, "form")
 def shuffle(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     starts = _apart(generator.permutation(_turnable(m)).astype(int).tolist(), 3)
     if len(starts) < level: return None
-    named, out = {a for a, *_ in names_of_text(case.text)}, case.text
-    word = lambda k: case.text[slice(*m.spans[k])].lower() if k == 0 and m.spans[k][
-        0] not in named else case.text[slice(*m.spans[k])]
+    named = {a for a, *_ in names_of_text(case.text)}
+    def word(k: int) -> str: # the first one without its capital, unless it is a name
+        a, b = m.spans[k]
+        return case.text[a:b].lower() if k == 0 and a not in named else case.text[a:b]
+    out = case.text
     for i in sorted(starts[:level], reverse=True):
-        for j in (2, 1, 0): out = out[:m.spans[i + j][0]] + word(i + (j + 1) % 3) + out[m.spans[i + j][1]:]
+        for j in (2, 1, 0):
+            a, b = m.spans[i + j]
+            out = out[:a] + word(i + (j + 1) % 3) + out[b:]
     return out[:1].upper() + out[1:] if case.text[:1].isupper() else out
 
-@word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged",
-           lambda case, after, level: moved_only(case, after, level)
-           and sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split())) == 2
-           * level, "form")
+# %% ../../nbs/edits/60_word_families.ipynb #4dc4debb
+def _neighbors_exchanged(case: TextCase, after: str, level: int) -> bool:
+    if not moved_only(case, after, level): return False
+    moved = sum(x != y for x, y in zip(case.text.rstrip(".").split(), after.rstrip(".").split()))
+    return moved == 2*level
+
+@word_edit("adjacent-swap", "minor", "pairs of neighboring words exchanged", _neighbors_exchanged, "form")
 def adjacent_swap(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return swapped(case.text, level, generator) if len(case.text.split()) > 2 * level + 1 else None
 
-def _once(words: Sequence[str]) -> list[str]:
+# %% ../../nbs/edits/60_word_families.ipynb #b8e75606
+def _once(words: Sequence[str]) -> list[str]: # a word that follows itself is left out
     return [w for k, w in enumerate(words) if not k or w != words[k - 1]]
 
-@word_edit("repetition", "minor", "words that stand twice",
-           lambda case, after, level: _once(after.lower().split()) == _once(case.text.lower().split())
-           and len(after.split()) - len(case.text.split()) == level, "form")
+def _repeated(case: TextCase, after: str, level: int) -> bool:
+    same = _once(after.lower().split()) == _once(case.text.lower().split())
+    return same and len(after.split()) - len(case.text.split()) == level
+
+@word_edit("repetition", "minor", "words that stand twice", _repeated, "form")
 def repetition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     words = case.text.split()
     twice = draw_places(range(len(words) - 1), level, generator)
-    return (None if twice is None else " ".join(w for k, word in enumerate(words)
-        for w in [word] + [word.lower() if k == 0 else word] * (k in twice)))
+    if twice is None: return None
+    out = []
+    for k, word in enumerate(words):
+        out.append(word)
+        if k in twice: out.append(word.lower() if k == 0 else word)
+    return " ".join(out)
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
 # verbs that say what is, not what happens
@@ -169,19 +202,23 @@ _MAY = frozenset("can could will would may might must should do does did not t l
 def _helped(m: Marked, i: int) -> bool: # *they can 't agree*
     return "X" in m.tags[max(i - 4, 0):i] or bool(_MAY & {*m.words[max(i - 4, 0):i]})
 
-def _aspect_pairs(text: str) -> list[tuple[int, int, str]]:
+_PRONOUNS = ("i", "you", "he", "she", "it", "we", "they")
+
+def _tells_state(m: Marked, i: int) -> bool: # *he wants*, with its subject right before it
+    base, form = FORM_OF.get(m.words[i], ("", 9))
+    verb = m.tags[i] == "V" or m.tags[i] == "N" and m.words[max(i - 1, 0)] in _PRONOUNS
+    subject = m.tags[i - 1:i] in ("N", "W", "L")
+    begins = {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}
+    return verb and form <= 1 and base in _STATES_OF and subject and begins and not _helped(m, i)
+
+def _aspect_pairs(text: str) -> list[tuple[int, int, str]]: # where, and in the other aspect
     m, out = marked(text), []
-    for i, (word, tag) in enumerate(zip(m.words, m.tags)):
-        base, form = FORM_OF.get(word, ("", 9))
-        # *he wants*
-        says = (tag == "V" or tag == "N"
-                and m.words[max(i - 1, 0)] in ("i", "you", "he", "she", "it", "we", "they"))
-        if (not says or form > 1 or base not in _STATES_OF or m.tags[i - 1:i] not in ("N", "W", "L")
-            or _helped(m, i)):
-            continue
-        be = "is" if form else "am" if m.words[i - 1] == "i" else "are"
-        if {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}:
-            out.append((*m.spans[i], f"{be} {VERB_FORMS[base][4]}"))
+    for i, span in enumerate(m.spans):
+        if not _tells_state(m, i): continue
+        base, form = FORM_OF[m.words[i]]
+        singular = "am" if m.words[i - 1] == "i" else "are"
+        be = "is" if form else singular
+        out.append((*span, f"{be} {VERB_FORMS[base][4]}"))
     return out
 
 def _plain_aspect(text: str) -> list[str]: # with every *is wanting* as *wants*
@@ -190,9 +227,12 @@ def _plain_aspect(text: str) -> list[str]: # with every *is wanting* as *wants*
     return [w for k, w in enumerate(words) if not (w in ("is", "are", "am") and k + 1 < len(words)
                                                    and FORM_OF.get(m.words[k + 1], ("", 0))[1] == 4)]
 
-@word_edit("aspect-changed", "major", "states told as if they happened: is wanting",
-           lambda case, after, level: _plain_aspect(after) == _plain_aspect(case.text) and flat(after) !=
-           flat(case.text) and abs(len(flat(after)) - len(flat(case.text))) <= level, "form",
+def _other_aspect(case: TextCase, after: str, level: int) -> bool:
+    same = _plain_aspect(after) == _plain_aspect(case.text)
+    gained = len(flat(after)) - len(flat(case.text))
+    return same and flat(after) != flat(case.text) and abs(gained) <= level
+
+@word_edit("aspect-changed", "major", "states told as if they happened: is wanting", _other_aspect, "form",
            tasks=("translation", "summarization"))
 def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     spots = draw_places(_aspect_pairs(case.text), level, generator)
@@ -221,17 +261,20 @@ _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 _PARTS = frozenset("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
                    "shoulders feet legs side top front middle end way air".split())
 
-def _misread(text: str) -> list[tuple[int, int, str]]:
-    m, out, people, things, named = marked(text), [], [], [], {a for a, *_ in names_of_text(text)}
+def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they do not stand for
+    m = marked(text)
+    named = {a for a, *_ in names_of_text(text)}
+    people, things, out = [], [], []
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
-        wrong = {"he": things, "she": things, "him": things, "it": people}.get(word, ()) if tag == "W" else ()
-        place = (m.tags[i + 1:i + 2] in tuple("VX") if word in ("he", "she")
-                 else m.tags[i - 1:i] in tuple("VGIN") and m.tags[i + 1:i + 2] in ("", ".", ",", "I"))
-        if wrong and place and text[span[1]:span[1] + 1] not in ("'", "’"):
-            out.append((*span, f"the {wrong[-1]}"))
+        others = {"he": things, "she": things, "him": things, "it": people}.get(word, [])
+        before, after = m.tags[i - 1:i], m.tags[i + 1:i + 2]
+        subject = word in ("he", "she") and after in tuple("VX")
+        is_object = word in ("him", "it") and before in tuple("VGIN") and after in ("", ".", ",", "I")
+        contracted = text[span[1]:span[1] + 1] in ("'", "’")
+        if tag == "W" and others and (subject or is_object) and not contracted:
+            out.append((*span, f"the {others[-1]}"))
         if tag == "N" and word in _PEOPLE: people.append(word)
-        elif tag == "N" and m.tags[i + 1:i + 2] != "N" and span[0] not in named and _is_thing(word):
-            things.append(word)
+        elif tag == "N" and after != "N" and span[0] not in named and _is_thing(word): things.append(word)
     return out
 
 def _is_thing(word: str) -> bool: # one thing, no part of a body
@@ -258,12 +301,15 @@ def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs pla
     return (kind in _MASS and (m.tags[i - 1:i] not in tuple("DMPA") and m.tags[i + 1:i + 2] != "N"
                                or noun_lemma(m.words[i]) != m.words[i]))
 
-# one or many
 table_edit("noun-swapped", "critical", "things replaced by others of their kind",
            lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
            where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i))
+
+# %% ../../nbs/edits/60_word_families.ipynb #2749e6c5
 table_edit("color-replaced", "critical", "colors replaced",
            lambda w, t: other_colors(w) if w in COLOR and t in "AN" else (), tasks=_CAPTIONS)
+
+# %% ../../nbs/edits/60_word_families.ipynb #2b1e6bb8
 _SORTS = {"size": "big large huge giant small little tiny tall short long",
           "material": "wooden metal stone brick glass leather plastic concrete", "condition": "clean dirty "
           "wet dry open closed empty full", "pattern": "striped plaid spotted checkered floral"}
@@ -274,9 +320,11 @@ def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
     if m.words[i] in ("young", "old", "elderly"): return "age" if lives(m.words[i + 1]) else ""
     return _SORT.get(m.words[i], "")
 
-_NO_PLACES = frozenset("""day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air background foreground distance
-    middle center front corner direction circle line row position picture photo photograph image camera world hand hands arm arms lap shade
-    crosswalk reflection mirror sun rain dark""".split())
+_NO_PLACES = frozenset("""
+    day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air
+    background foreground distance middle center front corner direction circle line row position picture
+    photo photograph image camera world hand hands arm arms lap shade crosswalk reflection mirror sun
+    rain dark""".split())
 # one is *on* them in another sense
 _NO_GROUNDS = frozenset("computer computers laptop internet television kazoo "
                         "guitar drums piano keyboard".split())
@@ -287,8 +335,10 @@ _WIDE = frozenset("mountain mountains hill hills ocean sea sunset sunrise skylin
                   "backdrop landscape horizon".split())
 # of a place, a building, a vehicle or a piece of furniture
 _ABOUT = frozenset("in at through across around against along past".split()) | {"in the middle of"}
-_TOWARD = frozenset("""look stare gaze glance peer point smile wave throw shoot aim laugh shout yell bark kick hit swing dress cover wrap clothe
-    participate compete take put place lean wind wear turn lead pass fall surround power decorate propel plant blow""".split()) # verbs that need their preposition
+_TOWARD = frozenset("""
+    look stare gaze glance peer point smile wave throw shoot aim laugh shout yell bark kick hit swing dress
+    cover wrap clothe participate compete take put place lean wind wear turn lead pass fall surround
+    power decorate propel plant blow""".split()) # verbs that need their preposition
 _PLACE_TOPS = ("location.n.01", "structure.n.01", "body_of_water.n.01", "geological_formation.n.01",
                "way.n.06", "vehicle.n.01", "furniture.n.01", "land.n.04")
 _BESIDE = frozenset(["near", "next to", "beside", "in front of", "behind"])
@@ -305,23 +355,30 @@ def is_place(noun: str) -> bool: # in any number
     if base in _GROUNDS or noun in _GROUNDS: return True
     return any({sense, *net.ancestors(sense)} & {*_PLACE_TOPS} for sense in net.synsets(base, "n")[:2])
 
-def _in_space(m: Marked, i: int) -> bool: # a relation of two things
+# %% ../../nbs/edits/60_word_families.ipynb #45a46214
+def _head_after(m: Marked, i: int) -> tuple[str, int]: # the noun that the phrase after a word ends in; where
+    coming = zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".")
+    head = next((word for word, tag, then in coming if tag == "N" and then != "N"), "")
+    return head, next((k for k in range(i + 1, len(m.words)) if m.words[k] == head and m.tags[k] == "N"), i)
+
+def _thing_follows(m: Marked, i: int, head: str) -> bool: # *under a tree*, *on green grass*, *near water*
     word, after = m.words[i], m.tags[i + 1:i + 2]
-    head = next((w for w, t, then in zip(m.words[i + 1:], m.tags[i + 1:], m.tags[i + 2:] + ".")
-                 if t == "N" and then != "N"), "")
-    last = next((k for k in range(i + 1, len(m.words)) if m.words[k] == head and m.tags[k] == "N"), i)
-    seen = after == "A" and m.tags[i + 2:i + 3] in tuple("AN") and _sort_of(m, i + 1) != "" # *on green grass*
-    bare = after == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)        # *near water*
-    if (not (after in tuple("DPM") or seen or bare) or head in _NO_PLACES | _PARTS
-        or m.words[i + 1:i + 2] in (("both",), ("each",), ("either",))):
-        return False
-    if (m.tags[last + 1:last + 2] == "Q" or word == "on" and head in _NO_GROUNDS
-        or verb_before(m, i) in _TOWARD and word not in _BESIDE):
-        return False
+    counted = after in tuple("DPM")
+    seen = after == "A" and m.tags[i + 2:i + 3] in tuple("AN") and _sort_of(m, i + 1) != ""
+    bare = after == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)
+    several = m.words[i + 1:i + 2] in (("both",), ("each",), ("either",))
+    return (counted or seen or bare) and not several and head not in _NO_PLACES | _PARTS
+
+def _in_space(m: Marked, i: int) -> bool: # a relation of two things
+    word = m.words[i]
+    head, last = _head_after(m, i)
+    if not _thing_follows(m, i, head) or m.tags[last + 1:last + 2] == "Q": return False
+    if word == "on" and head in _NO_GROUNDS: return False
+    if word not in _BESIDE and verb_before(m, i) in _TOWARD: return False
     if word in ("up", "down"): return head in _SLOPES or word == "down" and head in _WAYS
     if word == "by": return m.tags[i - 1:i] != "E" and not lives(head)
-    return (head not in _WIDE if word in ("in front of", "behind")
-            else word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS)
+    if word in ("in front of", "behind"): return head not in _WIDE
+    return word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS
 
 # *up* a hill is not *down*, and *down* a street not *far from* it
 def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]:
@@ -331,6 +388,7 @@ def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]:
 table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ())
            if t == "I" else (), new=False, where=_in_space, fit=_fitting_relations, tasks=_CAPTIONS)
 
+# %% ../../nbs/edits/60_word_families.ipynb #439600b4
 # pattern: two groups of tags
 def _exchanged_ends(text: str, pattern: str, accept) -> list[list[tuple[int, int, str]]]:
     m, out = marked(text), []
@@ -355,49 +413,58 @@ _WHOLE = r"[DM][AN]*N" # a noun phrase that stands by itself
 _PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view "
                       "image air sky group couple bunch number pair variety lot series".split())
 
+_NO_THINGS = ("this", "that", "these", "those", "each", "another", "no", "all", "both")
+_THINGS_IN_ING = ("building", "painting", "railing", "ceiling", "wing")
+
 # two noun phrases, the first at the beginning, in the same number
 def _whole_ends(m: Marked, found: re.Match) -> bool:
+    first = [m.words[found.start(g)] for g in (1, 2)]
     last = [m.words[found.end(g) - 1] for g in (1, 2)]
-    many = [m.tags[found.start(g)] == "M" or noun_lemma(w) != w for g, w in zip((1, 2), last)]
-    agree = many[0] == many[1] or not {*"VX"} & {*m.tags}
-    heads = not {*map(noun_lemma, last)} & _PARTS_OF
+    plural = [noun_lemma(word) != word for word in last]
+    many = [m.tags[found.start(g)] == "M" or more for g, more in zip((1, 2), plural)]
     words = m.words[found.start(1):found.end(1)] + m.words[found.start(2):found.end(2)]
     # *a bench texting*
-    if any(w.endswith("ing") and w not in ("building", "painting", "railing", "ceiling", "wing")
-           for w in words):
-        return False
-    if any(m.words[found.start(g)] in ("a", "an") and noun_lemma(w) != w for g, w in zip((1, 2), last)):
-        return False
-    begins = (found.start(1) == 0 and m.words[found.start(2)] not in ("this", "that", "these", "those",
-        "each", "another", "no", "all", "both"))
-    return (agree and heads and begins and m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S")
+    if any(w.endswith("ing") and w not in _THINGS_IN_ING for w in words): return False
+    if any(article in ("a", "an") and more for article, more in zip(first, plural)): return False
+    agree = many[0] == many[1] or not {*"VX"} & {*m.tags}
+    whole = not {*map(noun_lemma, last)} & _PARTS_OF and first[1] not in _NO_THINGS
+    ends = (m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S")
             and m.words[found.end(2):found.end(2) + 1] != ("of",))
+    return found.start(1) == 0 and agree and whole and ends
+
+def _directed_ends(m: Marked, found: re.Match) -> bool: # a relation that does not go both ways
+    between = m.words[found.end(1):found.start(2)]
+    ridden = any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make") for w in between)
+    return m.words[found.start(2) - 1] in _DIRECTED and _whole_ends(m, found) and not ridden
 
 @word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1,
            tasks=_CAPTIONS)
 def relation_reversed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    ridden = lambda m, f: any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make")
-                              for w in m.words[f.end(1):f.start(2)])
-    directed = lambda m, f: m.words[f.start(2) - 1] in _DIRECTED and _whole_ends(m, f) and not ridden(m, f)
-    return _swap_ends(case, generator, f"({_WHOLE})(?:X?[VGE])?I({_WHOLE})(?!N)", directed)
+    return _swap_ends(case, generator, f"({_WHOLE})(?:X?[VGE])?I({_WHOLE})(?!N)", _directed_ends)
+
+# %% ../../nbs/edits/60_word_families.ipynb #5ea9f9ec
+def _ends_of_an_action(m: Marked, found: re.Match) -> bool:
+    verb = m.words[found.start(2) - 1]
+    forms = {FORM_OF.get(verb, ("",))[0], verb, verb_lemma(verb)}
+    return not forms & (_MUTUAL | _HELD) and _whole_ends(m, found)
 
 @word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, steps=1)
 def subject_object_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    base = lambda m, f: FORM_OF.get(m.words[f.start(2) - 1], ("",))[0]
-    fits = lambda m, f: not {base(m, f), m.words[f.start(2) - 1],
-                             verb_lemma(m.words[f.start(2) - 1])} & (_MUTUAL | _HELD) and _whole_ends(m, f)
-    return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", fits)
+    return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", _ends_of_an_action)
 
 # %% ../../nbs/edits/60_word_families.ipynb #c7db6368
-@word_edit("attributes-swapped", "critical", "two things exchange their adjectives",
-           lambda case, after, level: moved_only(case, after, level)
-           and len(differences(case.text, after)) == 2, steps=1, tasks=_CAPTIONS)
+def _two_moved(case: TextCase, after: str, level: int) -> bool:
+    return moved_only(case, after, level) and len(differences(case.text, after)) == 2
+
+@word_edit("attributes-swapped", "critical", "two things exchange their adjectives", _two_moved, steps=1,
+           tasks=_CAPTIONS)
 def attributes_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     pairs = [k for k, _ in stretches(case.text, "AN")
              if m.tags[k - 1:k] not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
-    alike = lambda i, j: _sort_of(m, i) == _sort_of(m,
-        j) != "" and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
+    def alike(i: int, j: int) -> bool: # two adjectives of one sort, of two nouns
+        one_sort = _sort_of(m, i) == _sort_of(m, j) != ""
+        return one_sort and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
     both = [(i, j) for i in pairs for j in pairs if i < j and alike(i, j)]
     chosen = draw_places(both, 1, generator)
     if chosen is None: return None
@@ -405,10 +472,37 @@ def attributes_swapped(case: TextCase, level: int, generator: np.random.Generato
     return put(case.text, [(*m.spans[i], m.words[j]), (*m.spans[j], m.words[i])])
 
 # %% ../../nbs/edits/60_word_families.ipynb #b3dda31f
-_HARDLY_MANY = frozenset("""field street road beach side game day night top bottom front back middle background view picture photo image couple
-    bunch lot pair bit variety kind type series set group crowd herd flock team line row sky air ocean sea room kitchen bathroom city town
-    kitchen face head time way wave ground area distance display close part piece slice match swing turn bite""".split())
+_HARDLY_MANY = frozenset("""
+    field street road beach side game day night top bottom front back middle background view picture photo
+    image couple bunch lot pair bit variety kind type series set group crowd herd flock team line row
+    sky air ocean sea room kitchen bathroom city town kitchen face head time way wave ground area
+    distance display close part piece slice match swing turn bite""".split())
 
+_BE_MANY = {"is": "are", "was": "were", "has": "have", "does": "do"}
+
+def _many_form(m: Marked, k: int) -> str: # of a verb in the third person, or nothing
+    base, form = FORM_OF.get(m.words[k], ("", 0))
+    return _BE_MANY.get(m.words[k], "") or (base if form == 1 else "")
+
+def _tells_no_number(m: Marked, k: int) -> bool: # *walked*, *can*
+    return (FORM_OF.get(m.words[k], ("", 0))[1] == 2 and m.words[k] not in ("was", "were")
+            or m.words[k] in ("can", "will", "could", "would", "may", "might", "must"))
+
+# verbs to be changed with a noun that becomes many; None if it cannot be
+def _agreement(m: Marked, i: int, j: int) -> tuple | None:
+    k = j + 1 + (m.tags[j + 1:j + 2] == "R") # past an adverb
+    follows = m.tags[k:k + 1]
+    finite = follows in tuple("VX")
+    if follows == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}: return None
+    # *there is a bird*
+    if i and m.words[i - 1] in ("is", "was") and m.tags[i - 2:i - 1] == "K": return (i - 1,)
+    if i and m.tags[i - 1] in "IVG": return None if finite and m.tags[i - 1] != "I" else ()
+    if i: return None
+    if not finite: return None if {*"VX"} & {*m.tags} else ()
+    if _many_form(m, k): return (k,)
+    return () if _tells_no_number(m, k) else None
+
+# %% ../../nbs/edits/60_word_families.ipynb #ac536c74
 # places of determiner and noun; what agrees with it where it is one thing, else None
 def _countable(text: str) -> list[tuple[int, int, tuple]]:
     m, out = marked(text), []
@@ -426,51 +520,30 @@ def _countable(text: str) -> list[tuple[int, int, tuple]]:
             out.append((i, j, None))
     return out
 
-_BE_MANY = {"is": "are", "was": "were", "has": "have", "does": "do"}
-
-def _many_form(m: Marked, k: int) -> str: # of a verb in the third person, or nothing
-    base, form = FORM_OF.get(m.words[k], ("", 0))
-    return _BE_MANY.get(m.words[k], "") or (base if form == 1 else "")
-
-# verbs to be changed with a noun that becomes many; None if it cannot be
-def _agreement(m: Marked, i: int, j: int) -> tuple | None:
-    k = j + 1 + (m.tags[j + 1:j + 2] == "R")
-    if m.tags[k:k + 1] == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}:
-        return None
-    if i and m.words[i - 1] in ("is", "was") and m.tags[i - 2:i - 1] == "K": return (i - 1,)
-    if i and m.tags[i - 1] in "IVG":
-        return None if m.tags[k:k + 1] in tuple("VX") and m.tags[i - 1] != "I" else ()
-    if i: return None
-    if m.tags[k:k + 1] in tuple("VX") and k < len(m.tags):
-        return (k,) if _many_form(m, k) else () if _tells_no_number(m, k) else None
-    return None if {*"VX"} & {*m.tags} else ()
-
-def _tells_no_number(m: Marked, k: int) -> bool: # *walked*, *can*
-    return (FORM_OF.get(m.words[k], ("", 0))[1] == 2 and m.words[k] not in ("was", "were")
-            or m.words[k] in ("can", "will", "could", "would", "may", "might", "must"))
-
 def _counts_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = flat(case.text), flat(after)
     pairs = [(x, y) for x, y in zip(a, b) if x != y]
-    verbs = [(x, y) for x, y in pairs
-             if _BE_MANY.get(x) == y or FORM_OF.get(x, ("",))[0] == FORM_OF.get(y, (" ",))[0]]
+    one_verb = lambda x, y: FORM_OF.get(x, ("",))[0] == FORM_OF.get(y, (" ",))[0]
+    verbs = [(x, y) for x, y in pairs if _BE_MANY.get(x) == y or one_verb(x, y)]
     nouns = [(x, y) for x, y in pairs if noun_lemma(x) == noun_lemma(y) and (x, y) not in verbs]
     counts = [y for x, y in pairs if (x, y) not in [*verbs, *nouns]]
-    return (len(a) == len(b) and len(counts) == level >= max(len(nouns), len(verbs))
-            and {*counts} <= {"a", "one", *NUMBER_WORDS.values()})
+    are_numbers = {*counts} <= {"a", "one", *NUMBER_WORDS.values()}
+    return len(a) == len(b) and are_numbers and len(counts) == level >= max(len(nouns), len(verbs))
 
 @word_edit("count-changed", "critical", "counts of things changed", _counts_differ, tasks=_CAPTIONS)
 def count_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m, found = marked(case.text), _countable(case.text)
-    chosen = draw_places([(*place, int(s * 4)) for place, s in zip(found, generator.random(len(found)))],
-                         level, generator)
+    shares = generator.random(len(found))
+    drawn = [(*place, int(share * 4)) for place, share in zip(found, shares)]
+    chosen = draw_places(drawn, level, generator)
     if chosen is None: return None
     spots = []
     for i, j, agree, draw in chosen:
-        number = [n for n in ("two", "three", "four", "five", "six") if n != m.words[i]][draw]
-        spots.append((*m.spans[i], number))
-        if agree is not None:
-            spots += [(*m.spans[j], plural_of(m.words[j])), *((*m.spans[k], _many_form(m, k)) for k in agree)]
+        numbers = [n for n in ("two", "three", "four", "five", "six") if n != m.words[i]]
+        spots.append((*m.spans[i], numbers[draw]))
+        if agree is None: continue
+        spots.append((*m.spans[j], plural_of(m.words[j])))
+        spots += [(*m.spans[k], _many_form(m, k)) for k in agree]
     return put(case.text, spots)
 
 # %% ../../nbs/edits/60_word_families.ipynb #6104e7f1
@@ -484,8 +557,9 @@ def _new_things(case: TextCase, after: str, level: int) -> bool:
 @word_edit("object-added", "critical", "things that no right answer names", _new_things, tasks=_CAPTIONS)
 def object_added(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = draw_places([w for w in _OTHERS if unsaid([w], case)], level, generator)
-    return (None if found is None
-            else with_things(case.text, [f"{'an' if w[0] in 'aeiou' else 'a'} {w}" for w in found]))
+    if found is None: return None
+    article = lambda word: "an" if word[0] in "aeiou" else "a"
+    return with_things(case.text, [f"{article(word)} {word}" for word in found])
 
 # %% ../../nbs/edits/60_word_families.ipynb #a98fb114
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
@@ -493,20 +567,17 @@ def _thing_gone(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
 def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    m = marked(case.text)
-    found = [(a, b) for a, b in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])")
-             if m.words[a] == "and"]
-    # no *grass enclosure* after *wood*
-    found = [(a, b) for a, b in found
-             if re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF]
-    whole = lambda a: m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR and not names_of_text(case.text)
-    pair = lambda a: whole(a) and "," not in m.tags and not {"between", "both",
-                                                             "of"} & {*m.words[max(a - 4, 0):a]}
-    spots = draw_places([cut(case.text, a, b) for a, b in found
-                         if pair(a) and m.words[b + 1:b + 2] != ("of",)], level, generator)
+    m, named = marked(case.text), names_of_text(case.text)
+    def may_go(a: int, b: int) -> bool: # the second of two things
+        thing = re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF
+        first = m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR # no *grass enclosure* after *wood*
+        bound = {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]} or m.words[b + 1:b + 2] == ("of",)
+        return m.words[a] == "and" and bool(thing) and first and not bound
+    listed = "," in m.tags or named
+    found = [] if listed else [cut(case.text, a, b) for a, b
+                               in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])") if may_go(a, b)]
+    spots = draw_places(found, level, generator)
     return None if spots is None else put(case.text, spots)
-
-
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
 _SUMMARIES = ("summarization", "translation")
@@ -515,16 +586,21 @@ def sentences_of(text: str) -> list[str]:
     "The sentences of a text."
     return re.split(r"(?<=[.!?])\s+(?=[\"“A-ZÄÖÜ0-9])", text.strip())
 
-_POINTS_BACK = re.compile(r"(He|She|It|They|His|Her|Its|Their|This|These|Those|That|However|But|And|Thus|Also|Instead|Then|Therefore)\b")
+# %% ../../nbs/edits/60_word_families.ipynb #f24ccb2e
+_POINTS_BACK = re.compile(r"""(He|She|It|They|His|Her|Its|Their|This|These|Those|That
+                              |However|But|And|Thus|Also|Instead|Then|Therefore)\b""", re.VERBOSE)
+
+def _same_sentences(case: TextCase, after: str, level: int) -> bool:
+    return sorted(sentences_of(after)) == sorted(sentences_of(case.text)) and after != case.text
 
 @word_edit("sentence-reordered", "critical", "the second sentence, which points back, before the first",
-           lambda case, after, level: sorted(sentences_of(after)) == sorted(sentences_of(case.text))
-           and after != case.text, "form", steps=1, tasks=_SUMMARIES)
+           _same_sentences, "form", steps=1, tasks=_SUMMARIES)
 def sentence_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     first, *rest = sentences_of(case.text)
     if not rest or not _POINTS_BACK.match(rest[0]) or _POINTS_BACK.match(first): return None
     return " ".join([rest[0], first, *rest[1:]])
 
+# %% ../../nbs/edits/60_word_families.ipynb #409565c3
 def _more_of_the_same(case: TextCase, after: str, level: int) -> bool:
     a, b = sentences_of(case.text), sentences_of(after)
     return {*a} == {*b} and len(b) - len(a) == level
@@ -535,22 +611,24 @@ def sentence_repeated(case: TextCase, level: int, generator: np.random.Generator
     parts = sentences_of(case.text)
     twice = draw_places(range(len(parts)), level, generator)
     if twice is None or parts[-1][-1:] not in ".!?": return None
-    return " ".join(p for k, part in enumerate(parts) for p in [part] * (1 + (k in twice)))
+    return " ".join(part for k, part in enumerate(parts) for _ in range(2 if k in twice else 1))
 
+# %% ../../nbs/edits/60_word_families.ipynb #9b4abac3
 def _from_source(case: TextCase, after: str, level: int) -> bool:
     own, source, new = map(sentences_of, (case.text, case.source, after))
-    return (len(own) == len(source) == len(new) and sum(x != y for x, y in zip(own, new)) == level
-            and all(y in (x, z) for x, y, z in zip(own, new, source)))
+    if not len(own) == len(source) == len(new): return False
+    changed = sum(x != y for x, y in zip(own, new))
+    return changed == level and all(y in (x, z) for x, y, z in zip(own, new, source))
 
 @word_edit("untranslated", "critical", "sentences in the language of the source", _from_source, "form",
            tasks=("translation",))
 def untranslated(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     own, source = sentences_of(case.text), sentences_of(case.source)
     if not case.source.strip() or len(own) != len(source): return None
-    chosen = draw_places([k for k, (x, y) in enumerate(zip(own, source)) if x != y], level, generator)
-    return (None if chosen is None
-            else " ".join(source[k] if k in chosen else part for k, part in enumerate(own)))
-
+    different = [k for k, (x, y) in enumerate(zip(own, source)) if x != y]
+    chosen = draw_places(different, level, generator)
+    if chosen is None: return None
+    return " ".join(source[k] if k in chosen else part for k, part in enumerate(own))
 
 # %% ../../nbs/edits/60_word_families.ipynb #eec0877a
 _OBJECTS = word_table("objects", "kind", "list", "word")
@@ -563,17 +641,19 @@ _KIND_ABOVE = {word: kind for kind, which, word in _OBJECTS if which == "above"}
 
 @lru_cache(2**14)
 def object_kind(noun: str) -> str: # in any number
-    "What one acts on: a person, animal, thing, garment, food, building, organization or plan; \"\" where most senses of the noun are something else."
+    """What one acts on: a person, animal, thing, garment, food, building, organization or plan; "" if most
+    senses of the noun are something else."""
     base, net = noun_lemma(noun), wordnet()
     if base in _NAMED or KIND_OF.get(base) in _OF_GROUP: return _NAMED.get(base) or _OF_GROUP[KIND_OF[base]]
     if base in PERSONS: return "person"
     # not *Sax*, who made the first
-    plain = [sense for sense in net.synsets(base.replace(" ", "_"), "n")
-             if base.replace(" ", "_") in net.lemmas(sense)][:3]
-    senses = [next((_KIND_ABOVE[top] for top in (sense, *net.ancestors(sense)) if top in _KIND_ABOVE), "")
-              for sense in plain]
+    lemma = base.replace(" ", "_")
+    plain = [sense for sense in net.synsets(lemma, "n") if lemma in net.lemmas(sense)][:3]
+    above = lambda sense: (top for top in (sense, *net.ancestors(sense)) if top in _KIND_ABOVE)
+    senses = [_KIND_ABOVE.get(next(above(sense), ""), "") for sense in plain]
     return senses[0] if senses and 2 * senses.count(senses[0]) > len(senses) else ""
 
+# %% ../../nbs/edits/60_word_families.ipynb #e56f6e53
 _LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put "
                    "turn let feel find hold".split())
 
@@ -586,39 +666,40 @@ def _like_verb(a: str, b: str) -> bool: # infinitives
     return (a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1])
             or any({a, b} <= near for near in _NEAR_VERBS))
 
-_WITH_MORE = frozenset("""help send teach encourage trust bring place set show lead move include stay call write announce explain report ask answer add
-    talk park name""".split()) # *help him win*, *including a lorry*
+_WITH_MORE = frozenset("""
+    help send teach encourage trust bring place set show lead move include stay call write announce explain
+    report ask answer add talk park name""".split()) # *help him win*, *including a lorry*
 _AT_ITS_PLACE = frozenset("in at near during outside inside beside".split()) | {"next to", "in front of"}
 _CLAUSES = frozenset("while when because after before since until if although though".split())
 
 def _ends_well(m: Marked, j: int) -> bool: # whether a verb's object may end before a word
     tag, word = m.tags[j:j + 1], m.words[j] if j < len(m.words) else ""
-    head = next((w for w, t, then in zip(m.words[j + 1:], m.tags[j + 1:], m.tags[j + 2:] + ".")
-                 if t == "N" and then != "N"), "")
-    if tag == "I": return word in _AT_ITS_PLACE and head not in _PARTS
+    if tag == "I": return word in _AT_ITS_PLACE and _head_after(m, j)[0] not in _PARTS
     if tag == "C": return word == "and" and m.tags[j + 1:j + 2] in tuple("VEGR")
     if tag == ",": return m.tags[j + 1:j + 2] not in tuple("NA")
-    return tag in ("", "L") or tag == "." and word in tuple(".!?;") or tag == "S" and word in _CLAUSES
+    if tag == ".": return word in tuple(".!?;")
+    return tag in ("", "L") or tag == "S" and word in _CLAUSES
+
+_PASSIVE = {*_BE_MANY, *_BE_MANY.values(), "be", "been", "being", "get", "gets", "got"}
 
 def object_of(m: Marked, i: int) -> str:
-    "The noun on which a verb acts, if the verb needs nothing more and says by itself what happens; else \"\"."
+    """The noun on which a verb acts, if the verb needs nothing more and says by itself what happens; else
+    ""."""
     base, form = FORM_OF.get(m.words[i], ("", 0))
+    verb = m.tags[i] in "VEG" and base and base not in _LIGHT | _WITH_MORE and m.words[i] != "following"
+    if not verb: return ""
+    passive = m.tags[i] == "E" and (form not in (2, 3) or _PASSIVE & {*m.words[max(i - 2, 0):i]})
+    before_noun = i and m.tags[i - 1] in "DAPQM" # *the broken chair*
     found = re.compile("[DPM][DMRA]*N+").match(m.tags, i + 1)
-    if m.tags[i] not in "VEG" or not base or base in _LIGHT | _WITH_MORE or m.words[i] == "following":
-        return ""
-    passive = (m.tags[i] == "E" and (form not in (2, 3) or {*m.words[max(i - 2, 0):i]}
-                                     & {*_BE_MANY, *_BE_MANY.values(), "be", "been", "being", "get", "gets",
-                                        "got"}))
-    if (passive or i and m.tags[i - 1] in "DAPQM" or found is None or m.words[i + 1] == "that"
-        or not _ends_well(m, found.end())):
-        return ""
+    if passive or before_noun or found is None or m.words[i + 1] == "that": return ""
+    if not _ends_well(m, found.end()): return ""
     before = [object_kind(w) for w, tag in zip(m.words[:i], m.tags) if tag == "N"]
     # a dog sells nothing
-    if before[-1:] in (["thing"], ["other"]) or "animal" in before and "person" not in before:
-        return ""
+    if before[-1:] in (["thing"], ["other"]) or "animal" in before and "person" not in before: return ""
     whole = " ".join(m.words[found.end() - 2:found.end()])
     return whole if object_kind(whole) else m.words[found.end() - 1] # *a record player*
 
+# %% ../../nbs/edits/60_word_families.ipynb #98af71b7
 # in the same form; past and participle are one in all of them
 def _other_verbs(word: str, tag: str) -> tuple[str, ...]:
     base, form = FORM_OF.get(word, ("", 0))
@@ -633,9 +714,15 @@ def _done_to_it(m: Marked, i: int, others: Sequence[str]) -> list[str]: # verbs 
 
 table_edit("predicate-replaced", "critical", "verbs replaced by others that may be done to the same object",
            _other_verbs, tasks=_SUMMARIES, where=lambda m, i: object_of(m, i) != "", fit=_done_to_it)
+
+# %% ../../nbs/edits/60_word_families.ipynb #25a54903
+_SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
+
+def _says_when(m: Marked, i: int) -> bool:
+    return m.words[i] not in _SELDOM_TIMES and m.words[max(i - 1, 0):i] != ("at",)
+
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced",
-           lambda w, t: TIMES.get(w, ()), where=lambda m, i: m.words[i] not in ("may", "march", "second",
-    "last", "next", "spring", "today") and m.words[max(i - 1, 0):i] != ("at",))
+           lambda w, t: TIMES.get(w, ()), where=_says_when)
 
 # %% ../../nbs/edits/60_word_families.ipynb #437f03ea
 def _name_of_source(case: TextCase, after: str, level: int) -> bool:
@@ -686,16 +773,20 @@ def circumstances(text: str,
 _LISTED = {"span": ("two days", "three weeks", "six months", "nine years"),
            "year": ("1968", "1987", "2003", "2031")}
 
+def _around(text: str, found: Sequence[tuple]) -> list[str]: # what stands between the phrases
+    starts = [0, *(stop for _, stop, *_ in found)]
+    stops = [*(start for start, *_ in found), len(text)]
+    return [text[a:b].lower() for a, b in zip(starts, stops)]
+
 def _circumstance_proof(source: bool): # whether the new ones must be in the source
     def proof(case: TextCase, after: str, level: int) -> bool:
         a, b = circumstances(case.text), circumstances(after)
-        rest = lambda text, found: [text[i:j].lower() for i, j in zip([0, *(f[1] for f in found)],
-            [*(f[0] for f in found), len(text)])]
         pairs = [(x, y) for x, y in zip(a, b) if x[3] != y[3]]
         known = {f[3] for f in circumstances(case.source)}
-        same = len(a) == len(b) and len(pairs) == level and rest(case.text, a) == rest(after, b)
-        return (same and all(x[2] == y[2] and _unnamed(y[3], case) and (y[3] in known or not source)
-                             for x, y in pairs))
+        same = len(a) == len(b) and _around(case.text, a) == _around(after, b)
+        right = lambda old, new: (old[2] == new[2] and _unnamed(new[3], case)
+                                  and (new[3] in known or not source))
+        return same and len(pairs) == level and all(right(x, y) for x, y in pairs)
     return proof
 
 def _unnamed(what: str, case: TextCase) -> bool: # in the text and its right answers
@@ -708,11 +799,11 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
     for a, b, kind, what in circumstances(case.text):
         options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
         if not options: continue
-        new, old = options[int(generator.random() * len(options))], case.text[a:b]
-        at = len(old) - len(what)
-        head = re.sub(r"\b(an?)( )$", lambda m: ("an" if new[0] in "aeiou" else "a") + m[2], old[:at])
-        spots.append((a, b,
-                      head + (new.capitalize() if kind in ("day", "month", "town", "country") else new)))
+        new = options[int(generator.random() * len(options))]
+        article = "an" if new[0] in "aeiou" else "a"
+        head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b][:len(case.text[a:b]) - len(what)])
+        spelled = new.capitalize() if kind in ("day", "month", "town", "country") else new
+        spots.append((a, b, head + spelled))
     spots = draw_places(spots, level, generator)
     return None if spots is None else put(case.text, spots)
 
@@ -722,6 +813,7 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
 def circumstance_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _other_circumstances(case, level, generator, sorted({f[2:] for f in circumstances(case.source)}))
 
+# %% ../../nbs/edits/60_word_families.ipynb #b4ed31d8
 @word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
            _circumstance_proof(False), tasks=_SUMMARIES)
 def circumstance_invented(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -737,56 +829,62 @@ def expanded(text: str) -> str:
     "A text with every contraction of the list written out, in lower case."
     return _SHORT.sub(lambda m: _LONG[m[1]], text.lower().replace("’", "'"))
 
-def _as_long(case: TextCase, after: str, level: int) -> bool: return expanded(after) == expanded(case.text)
-
+# %% ../../nbs/edits/60_word_families.ipynb #349ec298
 _SAME_PAST = frozenset("become come run put set cut hit let cost hurt quit read shut split spread beat bet "
                        "burst left found been got had gone done".split())
 
 def _past(word: str) -> bool: # a participle or a past form
-    base, form = FORM_OF.get(word, ("", 0))
-    return (word in _SAME_PAST or form in (2, 3) or word.endswith("ed") or not word.endswith(("ing", "s"))
-            and verb_lemma(word) != word)
+    _, form = FORM_OF.get(word, ("", 0))
+    if word in _SAME_PAST or form in (2, 3) or word.endswith("ed"): return True
+    return not word.endswith(("ing", "s")) and verb_lemma(word) != word
 
 def _has(text: str) -> list[str]: # forms with 's that may stand for *has*
     found = re.finditer(r"\b(\w+'s)(?= (\w+)(?: (\w+))?)", text.lower().replace("’", "'"))
     return [f[1] for f in found if f[1] in _LONG and any(w and _past(w) for w in f.groups()[1:])]
 
-def _as_is(case: TextCase, after: str, level: int) -> bool:
-    return _as_long(case, after, level) and _has(after) == _has(case.text)
+# %% ../../nbs/edits/60_word_families.ipynb #34032f9a
+_WORD_BEFORE_A_VERB_COULD = r"(?:an?|the|not|very|so|too|like|all|just|\w+ing)\b" # after *it's*: no *its*
 
 def _rewritten(case: TextCase, level: int, generator: np.random.Generator, table: dict) -> str | None:
     words = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
-    its = r"(?!it's (?!(?:an?|the|not|very|so|too|like|all|just|\w+ing)\b))"
+    its = rf"(?!it's (?!{_WORD_BEFORE_A_VERB_COULD}))"
     pattern = re.compile(rf"(?i)\b{its}({words})(?!\w)(?!')(?! been| got| had| not)(?!\s*[.?!]|$)")
     text = case.text.replace("’", "'")
+    def may_be_has(a: int, b: int) -> bool: # a contraction with a past form among the next two words
+        return text[a:b].lower() in _LONG and bool(_has(" ".join(text[a:].split()[:3]).replace(",", "")))
     found = [(m.start(), m.end(), table[m[1].lower()]) for m in pattern.finditer(text)]
-    found = [f for f in found if not (text[f[0]:f[1]].lower() in _LONG
-                                      and _has(" ".join(text[f[0]:].split()[:3]).replace(",", "")))]
-    spots = draw_places(found, level, generator)
-    return (None if spots is None else put(case.text, [(a, b,
-        "I" + new[1:] if new[:2] in ("i ", "i'") else new) for a, b, new in spots]))
+    spots = draw_places([f for f in found if not may_be_has(*f[:2])], level, generator)
+    if spots is None: return None
+    capital = lambda new: "I" + new[1:] if new[:2] in ("i ", "i'") else new
+    return put(case.text, [(a, b, capital(new)) for a, b, new in spots])
 
-# %% ../../nbs/edits/60_word_families.ipynb #2dce1faf
+def _as_long(case: TextCase, after: str, level: int) -> bool: return expanded(after) == expanded(case.text)
+
 @word_edit("contraction", "base", "words contracted", _as_long, kind="valid")
 def contraction(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _rewritten(case, level, generator, CONTRACTIONS)
+
+# %% ../../nbs/edits/60_word_families.ipynb #2dce1faf
+def _as_is(case: TextCase, after: str, level: int) -> bool:
+    return _as_long(case, after, level) and _has(after) == _has(case.text)
 
 @word_edit("expansion", "base", "contractions written out", _as_is, kind="valid")
 def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _rewritten(case, level, generator, _LONG)
 
+# %% ../../nbs/edits/60_word_families.ipynb #23c85d37
+def _free_list(m: Marked, f: re.Match) -> bool: # two things that nothing else hangs on
+    before, after = f.start(1) - 1, f.end(2)
+    if {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR: return False
+    ends = m.tags[after:after + 1] in ("", ".") # no sentence of its own comes second
+    inside = m.tags[before] in "IVGX" and m.words[before] not in ("between", "of")
+    if not (f.start(1) == 0 or ends and inside): return False
+    articles = m.tags[f.start(1)] == "D", m.tags[f.start(2)] == "D"
+    return m.words[f.start(2) - 1] == "and" and articles[0] == articles[1]
+
 @word_edit("list-reordered", "base", "the two things of a list exchanged", moved_only, kind="valid", steps=1)
 def list_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    subject = lambda m, f: f.start(1) == 0 and not {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR
-    # no sentence of its own comes second
-    ended = lambda m, f: m.tags[f.end(2):f.end(2) + 1] in ("", ".") and not {m.words[f.end(1) - 1],
-        m.words[f.end(2) - 1]} & COLOR
-    inside = lambda m, f: m.tags[f.start(1) - 1] in "IVGX" and m.words[f.start(1) - 1] not in ("between",
-        "of")
-    plain = lambda m, f: subject(m, f) or ended(m, f) and inside(m, f)
-    alike = lambda m, f: plain(m, f) and m.words[f.start(2) - 1] == "and" and (m.tags[f.start(1)]
-        == "D") == (m.tags[f.start(2)] == "D")
-    return _swap_ends(case, generator, r"(D?[AN]*N)C(D?[AN]*N)(?=\.?$|[XV])", alike)
+    return _swap_ends(case, generator, r"(D?[AN]*N)C(D?[AN]*N)(?=\.?$|[XV])", _free_list)
 
 # %% ../../nbs/edits/60_word_families.ipynb #23ba1be3
 def edits_of(task: str,
