@@ -138,20 +138,23 @@ def similarity_maps(x: Tensor, # (N, C, H, W) float64 in [0, 1]
 # %% ../../nbs/metrics/120_image.ipynb #dbdc66a7
 def window_moments(
     x: Tensor, # (N, C, H, W) float64 in [0, 1]
-) -> tuple[Tensor, ...]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means, their squares, variances
+) -> tuple[Tensor, Tensor, Tensor]: # (N, C, H, W) x itself; (N, C, H-10, W-10) means of x, of x²
     "What similarity maps need of one side alone."
     mean, second = window_means(torch.cat([x, x*x])).unflatten(0, (2, len(x)))
-    square = mean*mean
-    return x, mean, square, second - square
+    return x, mean, second
 
 def similarity_of_moments(p: tuple[Tensor, ...], # what `window_moments` gives
                           t: tuple[Tensor, ...], # of the same shapes
                          ) -> tuple[Tensor, Tensor]: # as `similarity_maps`
     "The same maps where the moments of each side are known."
-    x, mean_x, square_x, var_x = p
-    y, mean_y, square_y, var_y = t
+    x, mean_x, second_x = p
+    y, mean_y, second_y = t
+    square_x = mean_x*mean_x
+    square_y = mean_y*mean_y
+    spread = (second_x - square_x) + (second_y - square_y)
     product = mean_x*mean_y
-    return _similarity(product, square_x + square_y, var_x + var_y, window_means(x*y) - product)
+    covariance = window_means(x.double()*y.double()) - product
+    return _similarity(product, square_x + square_y, spread, covariance)
 
 # %% ../../nbs/metrics/120_image.ipynb #b64d92ca
 LUMA = (0.298936021293775, 0.587043074451121, 0.114020904255103) # of MATLAB's rgb2gray
@@ -195,7 +198,9 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
 def _ssim_side(rgb: Tensor, channels: str, device: str = "cpu") -> tuple[Tensor, ...]:
     rgb = pixels(rgb, device)
     pieces = [window_moments(_channels("SSIM", part, 11, channels)) for part in rgb.split(_few(rgb))]
-    return tuple(map(torch.cat, zip(*pieces)))
+    seen, means, seconds = zip(*pieces)
+    kept = rgb if channels == "rgb" else torch.cat(seen) # as given: the comparison makes it double
+    return kept, torch.cat(means), torch.cat(seconds)
 
 def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
     _same_size(p[0], t[0])
@@ -211,7 +216,7 @@ def ssim_metric(device: str = "cpu", channels: str = "rgb") -> dict:
     "SSIM; `channels` as in `ssim`."
     if channels not in CHANNELS: raise unknown("channels of SSIM", channels, CHANNELS)
     return dict(phi=partial(_ssim_side, channels=channels, device=device),
-                phi_key=f"window-moments|{channels}|{device}", compare=_ssim_of,
+                phi_key=f"window-means|{channels}|{device}", compare=_ssim_of,
                 signature=Signature.of(metric="ssim", window="gauss-11-1.5", border="inside",
                                        channels=channels))
 
