@@ -52,6 +52,7 @@ class Edited(NamedTuple):
     text: str
     proved: bool  # that reading it again shows what the edit says it did
 
+# %% ../../nbs/edits/50_words.ipynb #8d13435b
 @dataclass(frozen=True)
 class WordEdit:
     "A registered edit: call it with (case, level, generator)."
@@ -74,13 +75,14 @@ class WordEdit:
     def __call__(self, case: TextCase, level: int, generator: np.random.Generator) -> Edited | None:
         if level > self.steps or not case.text.strip(): return None
         text = self.function(case, level, generator)
-        return (None if text is None or text == case.text
-                else Edited(text, bool(self.proof(case, text, level))))
+        if text is None or text == case.text: return None
+        return Edited(text, bool(self.proof(case, text, level)))
 
     def kind_in(self, task: str) -> str: # one of `colors.EDIT_KINDS`
         "What the edit is in texts of a task."
         return self.elsewhere.get(task, self.kind)
 
+# %% ../../nbs/edits/50_words.ipynb #2b6a4c14
 word_edits = Registry("edit of texts", group="invariant_metrics.word_edits")
 
 def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation",
@@ -112,6 +114,7 @@ def marked(text: str) -> Marked:
     low = [w.lower() for w in words]
     return Marked(tuple(low), tuple(spans), tag_words(low, given))
 
+# %% ../../nbs/edits/50_words.ipynb #5cd8ff90
 def _vowel(word: str) -> bool:
     return (bool(re.match(r"(?i)[aeiou](?!ni[cftv]|s[ei]|uro|ne\b|te)|hour|honest", word))
             or bool(re.match(r"(?i)unin|unim|usher|[aeio]te", word)))
@@ -122,7 +125,8 @@ def _article(before: str, word: str) -> str: # what stands before a word, with a
 # written as the old word is: *TV* says nothing about *television*
 def _in_case(old: str, new: str, text: str) -> str:
     if old.isupper() and (len(old) > 3 or text.isupper()): return new.upper()
-    return new[:1].upper() + new[1:] if old[:1].isupper() and (len(old) == 1 or not old.isupper()) else new
+    capital = old[:1].isupper() and (len(old) == 1 or not old.isupper())
+    return new[:1].upper() + new[1:] if capital else new
 
 def put(text: str, spots: Iterable[tuple[int, int, str]], # (start, stop, new words); they do not overlap
        ) -> str:
@@ -131,8 +135,8 @@ def put(text: str, spots: Iterable[tuple[int, int, str]], # (start, stop, new wo
     for start, stop, new in sorted(spots, reverse=True):
         old, before = out[start:stop], out[:start]
         if not new: # a word that goes takes one space with it
-            before, stop = ((before[:-1], stop) if before.endswith(" ")
-                            else (before, stop + (out[stop:stop + 1] == " ")))
+            if before.endswith(" "): before = before[:-1]
+            elif out[stop:stop + 1] == " ": stop += 1
             word = re.match(r" ?([^\W_]+)", out[stop:])
             out = (_article(before, word[1]) if word else before) + out[stop:]
             continue
@@ -154,6 +158,7 @@ def differences(before: str, after: str,
     codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     return [(tuple(a[i:j]), tuple(b[k:l])) for what, i, j, k, l in codes if what != "equal"]
 
+# %% ../../nbs/edits/50_words.ipynb #e9bfe242
 def by_table(table: Callable) -> Callable: # table: (word, tag) -> words that may stand there
     "A proof: as many words as the level were exchanged for words of the table, and nothing else changed."
     def proof(case: TextCase, after: str, level: int) -> bool:
@@ -182,6 +187,7 @@ def added_only(case: TextCase, after: str, level: int) -> bool:
     "A proof: nothing is gone, something is new."
     return within(case.text.rstrip(" .!?"), after) and len(flat(after)) > len(flat(case.text))
 
+# %% ../../nbs/edits/50_words.ipynb #a8368992
 def moved_only(case: TextCase, after: str, level: int) -> bool:
     "A proof: the same words in another order."
     a, b = ([w for w in re.findall(r"\w+", re.sub(r"\b([Aa])n\b", r"\1", t).lower())]
@@ -200,8 +206,8 @@ def unsaid(words: Iterable[str], # in any number and case
     """Whether none of these words, nor their other number, nor another word for them, is in the text or in
     any of its right answers."""
     forms = {form for w in words for form in (w.lower(), noun_lemma(w.lower()))}
-    return not frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike)) & _said((case.text,
-        *case.others))
+    meant = frozenset().union(forms, *(ALIKE.get(w, ()) for w in forms if alike))
+    return meant.isdisjoint(_said((case.text, *case.others)))
 
 # %% ../../nbs/edits/50_words.ipynb #1211ae7e
 def draw_places(places: Sequence, level: int, generator: np.random.Generator) -> list | None:
@@ -209,6 +215,7 @@ def draw_places(places: Sequence, level: int, generator: np.random.Generator) ->
     if len(places) < level: return None
     return [places[k] for k in generator.permutation(len(places))[:level]]
 
+# %% ../../nbs/edits/50_words.ipynb #bfa926af
 def places(case: TextCase, table: Callable, # (word, tag) -> options
            new: bool = True,                # only options that no right answer says
            where: Callable = lambda m, i: True,
@@ -217,30 +224,31 @@ def places(case: TextCase, table: Callable, # (word, tag) -> options
     "Words that can be exchanged."
     m, out = marked(case.text), []
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
-        if (not where(m, i) or {case.text[span[1]:span[1] + 1], case.text[max(span[0] - 1, 0):span[0]]}
-            & {*"'’-"}):
-            continue
+        beside = {case.text[span[1]:span[1] + 1], case.text[max(span[0] - 1, 0):span[0]]}
+        if not where(m, i) or beside & {*"'’-"}: continue
         options = [w for w in fit(m, i, table(word, tag)) if not new or unsaid(w.split(), case)]
         if options: out.append((*span, options))
     return out
 
+# %% ../../nbs/edits/50_words.ipynb #7b302938
 def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable,
              **options) -> str | None:
     "A text with as many words exchanged as the level says."
     found = places(case, table, **options)
-    share = generator.random(len(found))
-    spots = draw_places([(a, b, words[int(s * len(words))]) for (a, b, words), s in zip(found, share)], level,
-                        generator)
+    shares = generator.random(len(found))
+    drawn = [(a, b, words[int(share * len(words))]) for (a, b, words), share in zip(found, shares)]
+    spots = draw_places(drawn, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #ab65c2ad
 def by_tag(tables: dict) -> Callable: # tag -> word -> options
     "A table that minds the part of speech; participles are read as verbs, then as adjectives."
     def table(word: str, tag: str) -> tuple[str, ...]:
-        return next((tables[t][word] for t in {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
-                     if word in tables.get(t, ())), ())
+        read_as = {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
+        return next((tables[t][word] for t in read_as if word in tables.get(t, ())), ())
     return table
 
+# %% ../../nbs/edits/50_words.ipynb #7a9e5170
 def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation",
                tasks: tuple = EDIT_TASKS, elsewhere: Mapping = {}, **options) -> None:
     "Registers the exchange of words by a table."
@@ -253,6 +261,7 @@ _SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountai
                     "stairway ladder ramp cliff incline".split())
 
 _FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
+_WHERE_TO = frozenset("down off from into to over asleep behind apart out".split())
 _POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
 
 @lru_cache(2**14)
@@ -276,9 +285,7 @@ def _opposable(m: Marked, i: int) -> bool: # where the opposite says something e
     # a sign that stands may as well be said to sit, and so may a bird
     if word in _POSTURES:
         return _sits(noun_before(m, i))
-    if (word in _FALLING and after
-        and after[0] in ("down", "off", "from", "into", "to", "over", "asleep", "behind", "apart", "out")):
-        return False
+    if word in _FALLING and {*after} & _WHERE_TO: return False
     if word == "with": return m.tags[i - 1:i] == "N"
     if word in ("light", "right"): return False # of many senses
     return (word, *after) not in COMPOUNDS and (*m.words[max(i - 1, 0):i], word) not in COMPOUNDS
@@ -317,12 +324,14 @@ table_edit("unit-changed", "critical", "units replaced without converting the nu
 def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none
     return m.tags[i + 1:i + 2] in tuple("VXR")
 
+_WITH_PERSON = ("is", "was", "has", "am", "are", "were", "have", "does", "do")
+
 def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
     after = m.words[i + 1:i + 2]
-    form = FORM_OF.get(after[0], ("", 0))[1] if after else 0
     if m.words[max(i - 1, 0):i] in (("a",), ("an",)): return False # *a his and hers sink*
-    return (m.tags[i] != "W" or not after or after[0] not in ("is", "was", "has", "am", "are", "were", "have",
-        "does", "do") and not (m.tags[i + 1] in "VX" and form in (0, 1) and after[0] in FORM_OF))
+    if m.tags[i] != "W" or not after: return True
+    present = after[0] in FORM_OF and FORM_OF[after[0]][1] in (0, 1) and m.tags[i + 1] in "VX"
+    return after[0] not in _WITH_PERSON and not present
 
 table_edit("modal-changed", "critical", "modal verbs replaced",
            lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
@@ -362,27 +371,31 @@ def tense_table(word: str, tag: str) -> tuple[str, ...]:
     if word in _BE_TENSES and tag in "XV": return _BE_TENSES[word]
     base, form = FORM_OF.get(word, ("", 0))
     if tag != "V" or not base or VERB_FORMS[base][0] == VERB_FORMS[base][2]: return ()
-    return (VERB_FORMS[base][1],) if form == 2 else (VERB_FORMS[base][2],) if form < 2 else ()
+    if form > 2: return ()
+    return (VERB_FORMS[base][1 if form == 2 else 2],)
 
+# %% ../../nbs/edits/50_words.ipynb #b3d59f61
 _AUXILIARIES = MODALS.keys() | {"to", "not", "do", "does", "did", "have", "has", "had"} # no tense behind them
-_NO_THIRD_PERSON = frozenset("i you we they these those people men women children both many several who that which".split())
+_NO_THIRD_PERSON = frozenset("i you we they these those people men women children both many several who that "
+                             "which".split())
 
 def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
     while i and m.tags[i - 1] == "R": i -= 1
     return bool(i) and m.words[i - 1] in _AUXILIARIES
 
-def _is_third_person(m: Marked, i: int) -> bool: # the subject before the verb is one noun or pronoun in the singular
+def _is_third_person(m: Marked, i: int) -> bool: # the subject is one noun or pronoun in the singular
     while i and m.tags[i - 1] == "R": i -= 1
     word = m.words[i - 1] if i else ""
-    if not word or word in _NO_THIRD_PERSON or noun_lemma(word) != word or m.tags[i - 1] not in "NWP": return False
+    if not word or word in _NO_THIRD_PERSON: return False
+    if noun_lemma(word) != word or m.tags[i - 1] not in "NWP": return False
     while i and m.tags[i - 1] in "NDAP": i -= 1
     return not i or m.words[i - 1] != "and" # *she and a friend went*
 
 def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
     if m.tags[i - 1:i] in ("T", "X", "A", "D") and i: return False
     if _is_infinitive(m, i): return False
-    if m.words[i] == "were" and m.words[i - 1:i] in (("i",), ("he",), ("she",), ("it",), ("that",), ("this",)):
-        return False # *if that were so*
+    wished = m.words[i] == "were" and {*m.words[i - 1:i]} & {"i", "he", "she", "it", "that", "this"}
+    if wished: return False # *if that were so*
     if m.tags[i - 1:i] == "V" and i and m.words[i] not in _BE_TENSES: return False # *to say thank you*
     is_past = m.words[i] in ("was", "had") or FORM_OF.get(m.words[i], ("", 0))[1] == 2
     if is_past and not _is_third_person(m, i): return False
@@ -437,7 +450,9 @@ def negations(text: str) -> int:
     "How many negations a text has."
     return len(re.findall(r"\b(?:not|cannot|never|no)\b|n['’]t\b", text.lower()))
 
-_NEGATIVE = re.compile(r"(?i)\b(?:not|cannot|never|no|nobody|nothing|none|neither|nor|nowhere|without|hardly|barely)\b|n['’]t\b")
+# %% ../../nbs/edits/50_words.ipynb #1af69ecc
+_NEGATIVE = re.compile(r"""(?ix) \b(?: not | cannot | never | no | nobody | nothing | none | neither | nor
+                                    | nowhere | without | hardly | barely )\b | n['’]t\b""")
 
 def _negative_before(text: str, at: int) -> bool: # whether the sentence there has a negation
     start = max(text.rfind(mark, 0, at) for mark in ".!?") + 1
@@ -464,10 +479,13 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
 def affirmed(text: str) -> str:
     "A text without its *not*, and the verbs after *does not* and *did not* in their own form."
     def undo(m):
-        base, k = m[2].lower(), {"does": 1, "do": 0, "did": 2}[m[1].lower()]
-        return VERB_FORMS[base][k] if base in VERB_FORMS else m[0]
-    return re.sub(r" ?\bnot\b", "", re.sub(r"(?i)\b(does|do|did) not (\w+)", undo, text)).strip()
+        base = m[2].lower()
+        form = {"does": 1, "do": 0, "did": 2}[m[1].lower()]
+        return VERB_FORMS[base][form] if base in VERB_FORMS else m[0]
+    own_form = re.sub(r"(?i)\b(does|do|did) not (\w+)", undo, text)
+    return re.sub(r" ?\bnot\b", "", own_form).strip()
 
+# %% ../../nbs/edits/50_words.ipynb #40262f7b
 def _negated(case: TextCase, after: str, level: int) -> bool:
     more = negations(after) - negations(case.text)
     return ((abs(more) <= level and (more - level) % 2 == 0 and after != case.text)
@@ -490,40 +508,47 @@ def numbers_of_text(text: str) -> list[tuple[int, int, float]]: # start, stop, v
     return [(a, b, float(NUMBER_NAMES.get(w, w) if w in NUMBER_NAMES else w)) for a, b, w in found
             if w != "one"]
 
+# %% ../../nbs/edits/50_words.ipynb #6c9126c7
 def _like(old: str, value: float) -> str: # written like the old one
     if _plain_number(old) in NUMBER_NAMES: return NUMBER_WORDS[int(value)]
     return f"{value:,.0f}" if "," in old else f"{value:.{len(old.partition('.')[2])}f}"
 
 def _other_number(old: str, value: float, share: float) -> str:
     if _plain_number(old) in NUMBER_NAMES:
-        options = [n for n in (range(2, 13) if value <= 12 else NUMBER_WORDS)
-                   if n != value and (n > 12) == (value > 12)]
+        known = range(2, 13) if value <= 12 else NUMBER_WORDS
+        options = [n for n in known if n != value and (n > 12) == (value > 12)]
     else:
-        options = ([v for v in (value + d * max(1, 10 ** (len(f"{value:.0f}") - 2))
-                                for d in (-3, -2, 2, 3, 4, 7)) if v >= 2] or [value + 2])
+        step = max(1, 10 ** (len(f"{value:.0f}") - 2)) # tens for hundreds
+        near = [value + d * step for d in (-3, -2, 2, 3, 4, 7)]
+        options = [v for v in near if v >= 2] or [value + 2]
     return _like(old, options[int(share * len(options))])
 
 # %% ../../nbs/edits/50_words.ipynb #60df1fef
+def _without(text: str, found: Sequence[tuple]) -> str: # in lower case
+    starts = [0, *(stop for _, stop, *_ in found)]
+    stops = [*(start for start, *_ in found), len(text)]
+    return "".join(text[a:b] for a, b in zip(starts, stops)).lower()
+
 def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
-    rest = lambda text, found: "".join(text[i:j] for i, j in zip([0, *(f[1] for f in found)],
-                                                                 [*(f[0] for f in found), len(text)]))
-    return (len(a) == len(b) and sum(x[2] != y[2] for x, y in zip(a, b)) == level
-            and rest(case.text, a).lower() == rest(after, b).lower())
+    changed = sum(x[2] != y[2] for x, y in zip(a, b))
+    return len(a) == len(b) and changed == level and _without(case.text, a) == _without(after, b)
 
 @word_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
 def number_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = numbers_of_text(case.text)
-    share = generator.random(len(found))
-    spots = draw_places([(a, b, _other_number(case.text[a:b], v, s)) for (a, b, v), s in zip(found, share)],
-                        level, generator)
+    shares = generator.random(len(found))
+    others = [(a, b, _other_number(case.text[a:b], value, share))
+              for (a, b, value), share in zip(found, shares)]
+    spots = draw_places(others, level, generator)
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_words.ipynb #5d86332b
 _MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
 
-_RANKED = ("number|numbers|no|nos|interstate|route|highway|chromosome|channel|platform|gate|room|level|type|size|part|volume|grade|flight|season|"
-           "episode|phase|chapter|section|article|page|bus|terminal|game|week|day|step|line|figure|table")
+_RANKED = ("number|numbers|no|nos|interstate|route|highway|chromosome|channel|platform|gate|room|level|type|"
+           "size|part|volume|grade|flight|season|episode|phase|chapter|section|"
+           "article|page|bus|terminal|game|week|day|step|line|figure|table")
 
 def stands_alone(text: str, start: int, stop: int) -> bool:
     """Whether a number has blanks or the marks of a sentence around it, and neither another number nor a name
@@ -535,6 +560,7 @@ def stands_alone(text: str, start: int, stop: int) -> bool:
     named = re.search(rf"(?<=\s)[A-Z]\w*\.?\s+$|(?i:\b(?:{_RANKED}|{'|'.join(TIMES)})\s+$)", before)
     return bool(parted and not beside and not named and not re.match(r"0\d", text[start:stop]))
 
+# %% ../../nbs/edits/50_words.ipynb #5f54790b
 def _same_numbers(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
     other = [(x, y) for x, y in zip(a, b) if case.text[x[0]:x[1]].lower() != after[y[0]:y[1]].lower()]
@@ -566,12 +592,9 @@ def names_of_text(text: str) -> list[tuple[int, int, str]]: # start, stop, name
             out.append((a, b, text[a:b]))
     return out
 
-def _names_differ(case: TextCase, after: str, level: int) -> bool:
-    a, b = ([n for *_, n in names_of_text(t)] for t in (case.text, after))
-    return (len(a) == len(b)
-            and sum(x != y for x, y in zip(a, b)) == level == len(differences(case.text, after)))
-
-_TITLES = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|President|Senator|Minister|Chancellor|Judge|Professor|Doctor)\.? $")
+# %% ../../nbs/edits/50_words.ipynb #4f4b3bc4
+_TITLES = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|President|Senator|Minister|Chancellor|Judge|Professor|Doctor)"
+                     r"\.? $")
 
 # start, stop, name, class: man, woman, last, organization, country, place
 def classed_names(text: str) -> list[tuple[int, int, str, str]]:
@@ -586,6 +609,12 @@ def classed_names(text: str) -> list[tuple[int, int, str, str]]:
         if kind and (kind in ("man", "woman", "last") or not beside):
             out.append((a, b, name, kind))
     return out
+
+# %% ../../nbs/edits/50_words.ipynb #418aa934
+def _names_differ(case: TextCase, after: str, level: int) -> bool:
+    a, b = ([n for *_, n in names_of_text(t)] for t in (case.text, after))
+    changed = sum(x != y for x, y in zip(a, b))
+    return len(a) == len(b) and changed == level == len(differences(case.text, after))
 
 def _of_class(kind: str) -> list[str]: # places are towns or countries
     names = NAMES["place" if kind == "country" else kind]
@@ -615,6 +644,7 @@ def name_runs(text: str) -> list[tuple[int, int]]: # start, stop
         else: runs.append((a, b))
     return runs
 
+# %% ../../nbs/edits/50_words.ipynb #daff3e50
 def _names_gone(case: TextCase, after: str, level: int) -> bool:
     lost = Counter(flat(case.text)) - Counter(flat(after))
     names = Counter(n.lower() for *_, n in names_of_text(case.text))
