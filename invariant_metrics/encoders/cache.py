@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import safetensors
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ..core import InputError, lazy_import
 from ..files import digest, save_tensors
@@ -101,10 +101,15 @@ def check_writable(folder: Path,
         raise InputError(f"cannot write in {what} {folder}; {advice}")
 
 # %% ../../nbs/encoders/030_cache.ipynb #d51d7b57
-def kept_once(kind: str, about: Mapping, make: "Callable[[], dict[str, Tensor]]") -> "dict[str, Tensor]":
-    "As `cached_tensors`; one process computes, the others wait and read."
+def kept_once(kind: str, about: Mapping, make: "Callable[[], dict[str, Tensor]]",
+              wait: bool = True, # for a process that is computing it; else None comes back at once
+             ) -> "dict[str, Tensor] | None":
+    "As `cached_tensors`; one process computes, the others wait and read, or are told None."
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(cache_folder()/f"{kind}-{digest(about)}.lock"): return cached_tensors(kind, about, make)
+    lock = FileLock(cache_folder()/f"{kind}-{digest(about)}.lock")
+    try:
+        with lock.acquire(timeout=-1 if wait else 0): return cached_tensors(kind, about, make)
+    except Timeout: return None
 
 # %% ../../nbs/encoders/030_cache.ipynb #201b20b7
 def _kept_keys(path: Path) -> list[str] | None: # in the order of its rows; None: it cannot be read
