@@ -56,13 +56,13 @@ class TextItems:
     @property
     def valid(self) -> tuple[str, ...]: return tuple(c.valid for c in self.cases)
 
+# %% ../../nbs/edits/20_sentences.ipynb #ae8211e0
 class Foil(NamedTuple):
     "One item, broken."
     of_reference: str  # the reference, edited
     of_valid: str      # the other right answer, edited alike
     proved: bool       # that in both the edit did what its family says, and no more
 
-# %% ../../nbs/edits/20_sentences.ipynb #ae8211e0
 def text_family(name: str, task: str, severity: str, kind: str = "violation",
                ) -> Callable: # kind: of `colors.EDIT_KINDS`
     "Decorator: registers (case, level, generator) -> Foil or None as the family `name` of a task."
@@ -87,6 +87,7 @@ def read_sentence(text: str) -> dict: # names, numbers, sentiment, relation
     "The facts of an English sentence."
     return _facts(entities_in(text), numbers_in(text), sentiment_in(text), relation_in(text))
 
+# %% ../../nbs/edits/20_sentences.ipynb #28416c55
 def facts_of(meaning: Meaning) -> dict:
     "The facts of a meaning."
     return _facts(meaning_entities(meaning), meaning_numbers(meaning), meaning_sentiment(meaning),
@@ -107,7 +108,8 @@ def broken_facts(meaning: Meaning, other: Meaning) -> set[str]: # of names, numb
 def _distance(a: list[str], b: list[str]) -> tuple[int, int]:
     start = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
     end = next((k for k, (x, y) in enumerate(zip(a[::-1], b[::-1])) if x != y), min(len(a), len(b)))
-    return ((Counter(a) - Counter(b)) + (Counter(b) - Counter(a))).total(), max(len(a), len(b)) - start - end
+    other_words = ((Counter(a) - Counter(b)) + (Counter(b) - Counter(a))).total()
+    return other_words, max(len(a), len(b)) - start - end
 
 def worded_like(text: str, meaning: Meaning, other: Meaning) -> str:
     "The right answer of `other` in the wording that `text` has among the right answers of `meaning`."
@@ -135,10 +137,12 @@ def edit_meaning(meaning: Meaning,
         new = edits(out, kind, generator)
         if new is None: left.remove(kind)
         elif not _changed(out, new) & _changed(meaning, out):
-            out, done = new, done + 1
+            out = new
+            done += 1
             if not again: left.remove(kind)
     return out if done == level else None
 
+# %% ../../nbs/edits/20_sentences.ipynb #62931bf4
 def meaning_foil(case: Case, other: Meaning | None, breaks: set[str]) -> Foil | None:
     "Both wordings of a broken meaning, with the proof that these facts were broken and no others."
     if other is None: return None
@@ -154,15 +158,18 @@ _of = lambda name, severity, kind="violation": text_family(name, "translation", 
 def replace_entity(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return meaning_foil(case, edit_meaning(case.content, ["entity"], level, generator, again=True), {"names"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #ae456b99
 @_of("place-replaced", "places replaced by others")
 def place_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return meaning_foil(case, edit_meaning(case.content, ["place"], level, generator, again=True), {"names"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #fbd7c9d5
 @_of("number-changed", "numbers changed")
 def change_number(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return meaning_foil(case, edit_meaning(case.content, ["number"], level, generator, again=True),
                         {"numbers"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #ceefa18c
 @_of("sentiment-flipped", "praise turned into blame by another adjective, or blame into praise")
 def sentiment_flipped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     now = POLARITY.get(case.content.quality, 0)
@@ -171,6 +178,7 @@ def sentiment_flipped(case: Case, level: int, generator: np.random.Generator) ->
     return meaning_foil(case, replace(case.content, quality=others[int(generator.integers(len(others)))]),
                         {"sentiment"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #96a78719
 @_of("negation", "a negation inserted or removed")
 def negate(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     other = replace(case.content, negated=not case.content.negated)
@@ -179,10 +187,12 @@ def negate(case: Case, level: int, generator: np.random.Generator) -> Foil | Non
                or right_answers(other) == right_answers(case.content))
     return None if level > 1 or nothing else meaning_foil(case, other, {"sentiment"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #ad4a011d
 @_of("roles-swapped", "who did it and whom it was done to change places")
 def roles_swapped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return meaning_foil(case, edit_meaning(case.content, ["relation"], level, generator), {"relation"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #e25b63c7
 @_of("verb-replaced", "another relation between the same two")
 def verb_replaced(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     now = VERBS[case.content.relation]
@@ -191,6 +201,7 @@ def verb_replaced(case: Case, level: int, generator: np.random.Generator) -> Foi
     return meaning_foil(case, replace(case.content, relation=others[int(generator.integers(len(others)))]),
                         {"relation"})
 
+# %% ../../nbs/edits/20_sentences.ipynb #ad1305b2
 @_of("several-facts", "facts of different kinds: a name, a place, a number, the sentiment")
 def several_facts(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     other = edit_meaning(case.content, ["entity", "place", "number", "sentiment"], level, generator)
@@ -206,6 +217,7 @@ def without_name(text: str, name: str) -> str:
     "A sentence without a name, and without the preposition of a place."
     return tidy_text(re.sub(rf"(\b[Ii]n )?(?<!\w){re.escape(name)}('s)?(?!\w),?", "", text, count=1))
 
+# %% ../../nbs/edits/20_sentences.ipynb #6d70ff15
 @_of("entity-dropped", "names missing", "less")
 def entity_dropped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     names = [n for n, _ in meaning_entities(case.content)]
@@ -216,28 +228,29 @@ def entity_dropped(case: Case, level: int, generator: np.random.Generator) -> Fo
     for name in gone: made = [without_name(text, name) for text in made]
     kept = tuple(n for n in whole["names"] if n[0] not in gone)
     read = [read_sentence(text) for text in made]
-    return Foil(*made, all(r["names"] == kept and all(r[f] == whole[f] for f in ("numbers", "sentiment"))
-                           for r in read))
+    as_before = lambda facts: all(facts[f] == whole[f] for f in ("numbers", "sentiment"))
+    return Foil(*made, all(facts["names"] == kept and as_before(facts) for facts in read))
 
 # %% ../../nbs/edits/20_sentences.ipynb #d3bcef48
 def repeated(text: str, level: int, generator: np.random.Generator) -> str:
     "A text in which some words, but not the last, stand twice."
     words = text.split()
     twice = set(generator.permutation(len(words) - 1)[:level].tolist())
-    return " ".join(w for k, word in enumerate(words) for w in [word] * (1 + (k in twice)))
+    return " ".join(word for k, word in enumerate(words) for _ in range(2 if k in twice else 1))
 
+# %% ../../nbs/edits/20_sentences.ipynb #fffbb101
 def swapped(text: str, level: int, generator: np.random.Generator) -> str:
     "A text in which some pairs of neighbors, but not the last word, have changed places."
     words = text.rstrip(".").split()
-    places = generator.permutation(len(words) - 1).tolist()
     chosen = []
-    for k in places:
-        if (len(chosen) < level and all(abs(k - c) > 1 for c in chosen)
-            and words[k].lower() != words[k + 1].lower()):
-            chosen.append(k)
+    for k in generator.permutation(len(words) - 1).tolist():
+        apart = all(abs(k - other) > 1 for other in chosen)
+        differ = words[k].lower() != words[k + 1].lower()
+        if len(chosen) < level and apart and differ: chosen.append(k)
     for k in chosen: words[k], words[k + 1] = words[k + 1], words[k]
     return " ".join(words) + "." * text.endswith(".")
 
+# %% ../../nbs/edits/20_sentences.ipynb #93dd2e3a
 def form_foil(case: Case, change: Callable, level: int, generator: np.random.Generator,
               right: Callable, same: Callable) -> Foil:
     "Both texts with their form broken; proved where they are no right answers and `same` as one."
@@ -258,10 +271,12 @@ def _right(case: Case) -> Callable: return lambda text: text in right_answers(ca
 def repeat_words(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, repeated, level, generator, _right(case), _once)
 
+# %% ../../nbs/edits/20_sentences.ipynb #12fcaa2d
 @_of("words-swapped", "neighboring words in the wrong order", "form")
 def words_swapped(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     return form_foil(case, swapped, level, generator, _right(case), _words)
 
+# %% ../../nbs/edits/20_sentences.ipynb #ebd61438
 @_of("case-lost", "names without their capitals", "form")
 def case_lost(case: Case, level: int, generator: np.random.Generator) -> Foil | None:
     names = [n for n, _ in meaning_entities(case.content)]
@@ -302,10 +317,12 @@ def sentence_items(n: int, seed: int = 0) -> TextItems:
     cases = []
     for meaning, reference, references in zip(made.meanings, made.english, made.references):
         others = [r for r in references if r != reference]
-        cases.append(Case(meaning, reference, others[int(rng(seed, "valid", len(cases))
-                                                         .integers(len(others)))] if others else ""))
+        draw = rng(seed, "valid", len(cases))
+        valid = others[int(draw.integers(len(others)))] if others else ""
+        cases.append(Case(meaning, reference, valid))
     return TextItems("translation", tuple(cases), tuple(made.source))
 
+# %% ../../nbs/edits/20_sentences.ipynb #8d39f0ed
 def sentence_wrongness(items: TextItems, at: np.ndarray, texts: Sequence[str]) -> np.ndarray: # (n,)
     "0 for right answers, 1 for all other texts."
     return np.array([float(text not in right_answers(items.cases[i].content)) for i, text in zip(at, texts)])
