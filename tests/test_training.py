@@ -141,6 +141,8 @@ def distributed_run(out: str) -> None:
     assert len(log) == 8 * 2
     half = UNetColorizer(8)
     fit(Turn(half, AugmentedLoss()), color_batches(pictures(), 4), 8, folder=f"{out}-half", accumulate=2 // world, precision="fp16")
+    rare = UNetColorizer(8)
+    fit(Turn(rare, AugmentedLoss()), color_batches(pictures(), 4), 8, folder=f"{out}-rare", accumulate=2 // world, look_every=5)
 
 
 def test_two_processes_equal_one(tmp_path):
@@ -152,6 +154,8 @@ def test_two_processes_equal_one(tmp_path):
     (two, header), (one, alone) = (read_state(tmp_path/f"{name}-half"/"checkpoint.safetensors") for name in ("two", "one"))
     assert header["settings"] == alone["settings"] and header["scalers"] == alone["scalers"] and header["scalers"]["model"]["_growth_tracker"] == 8
     for name in one: assert torch.allclose(one[name], two[name], atol=2e-3), name  # gradients have three digits
+    two, one = (read_state(tmp_path/f"{name}-rare"/"checkpoint.safetensors")[0] for name in ("two", "one"))
+    for name in one: assert torch.allclose(one[name], two[name], atol=1e-5), name
 
 
 @pytest.mark.parametrize("still", ["generator", "critic"])
@@ -252,19 +256,54 @@ def test_a_step_in_float16_is_the_one_by_hand():
     adamw = [torch.optim.AdamW(net.parameters(), 1e-2, optim.betas, weight_decay=optim.weight_decay) for net in (mine, theirs)]
     plan, scaler = loop.FitPlan(5, precision="fp16"), GradScaler("cpu", init_scale=1.)
     for i in range(5):
-        rows = loop.take_turn(Turn(mine, squares, optim), mine, adamw[0], {i: rows_of(i)}, i, plan, None, scaler)
+        found = loop.take_turn(Turn(mine, squares, optim), mine, adamw[0], {i: rows_of(i)}, i, plan, None, scaler)
         adamw[1].zero_grad()
         with torch.autocast("cpu", torch.float16): loss = squares(theirs, rows_of(i))["task"]
         loss.backward()
         length = nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
         adamw[1].step()
-        assert {row[2]: row[4] for row in rows} == {"task": loss.item(), "gradient": length.item(), "loss scale": 1, "skipped": 0}
+        assert found.named() == {"task": loss.item(), "gradient": length.item(), "loss scale": 1, "skipped": 0}
     assert torch.equal(flat(mine), flat(theirs))
     large, steady = small_net(), torch.optim.AdamW
     large_adamw = steady(large.parameters(), 1e-2, optim.betas, weight_decay=optim.weight_decay)
     scaler = GradScaler("cpu", init_scale=1024.)
     for i in range(5): loop.take_turn(Turn(large, squares, optim), large, large_adamw, {i: rows_of(i)}, i, plan, None, scaler)
     assert torch.allclose(flat(large), flat(mine), atol=1e-4)
+
+
+def two_turns() -> list[Turn]:
+    return [Turn(small_net(), squares, Optim(lr=1e-2), "one"), Turn(small_net(), gentle, Optim(lr=1e-3), "two")]
+
+
+def test_looking_rarely_is_the_same_run(tmp_path):
+    "A step that is looked at later is the same step, also where Ctrl-C comes between two looks."
+    def run(every, **more):
+        turns = two_turns()
+        return fit(turns, more.pop("batches", rows_of), 25, look_every=every, **more), [flat(t.model) for t in turns]
+    log, weights = run(10)
+    other, same = run(7)
+    assert log.equals(other) and all(torch.equal(a, b) for a, b in zip(weights, same))
+    plain, near = run(1) # AdamW without its fused kernel
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights, near))
+    assert (log["value"] - plain["value"]).abs().max() < 1e-5 and log.drop(columns="value").equals(plain.drop(columns="value"))
+    def pressed_at_13(i):
+        if i == 13: signal.raise_signal(signal.SIGINT)
+        return rows_of(i)
+    with pytest.raises(KeyboardInterrupt): run(10, batches=pressed_at_13, folder=tmp_path)
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 14
+    again, resumed = run(10, folder=tmp_path)
+    assert log.equals(again) and all(torch.equal(a, b) for a, b in zip(weights, resumed))
+
+
+def test_a_later_turn_that_breaks_between_looks_leaves_the_checkpoint_only(tmp_path):
+    "Its first turn has moved; both stand still from there on, and no state of that step is kept."
+    def breaks(model, batch): return {"task": squares(model, batch)["task"] / (0 if batch is broken else 1)}
+    broken = rows_of(5)
+    turns = two_turns()
+    turns[1].loss = breaks
+    with pytest.raises(InputError, match="step 5: 'task' of turn 'two' is inf; the last good state is in .*checkpoint"):
+        fit(turns, lambda i: broken if i == 5 else rows_of(i), 20, look_every=10, save_every=4, folder=tmp_path)
+    assert read_state(tmp_path/"checkpoint.safetensors")[1]["step"] == 4 and not (tmp_path/"stopped.safetensors").exists()
 
 
 def test_float16_is_the_published_loop_and_an_overflow_skips_its_step(monkeypatch):
