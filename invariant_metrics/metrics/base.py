@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'network_suffix', 'metric_factory', 'encoder_rows', 'pixels', 'pixel_metric', 'get_metric', 'metric_card',
-           'declared_range', 'takes_encoder', 'weight_names', 'weights_of', 'set_metric', 'metric_homes',
-           'metric_cards']
+           'network_suffix', 'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric',
+           'metric_card', 'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names',
+           'weights_of']
 
 # %% ../../nbs/metrics/000_base.ipynb #e507cc25
 import importlib
@@ -36,35 +36,37 @@ torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/metrics/000_base.ipynb #3e90bf67
-def array_library(x): # torch or numpy
-    "The library whose functions an array takes: torch for tensors, NumPy for its own."
+def array_library(x): # the module torch or numpy
+    "The library whose functions take this array: torch for a tensor, NumPy for anything else."
     return torch if is_tensor(x) else np
 
+# %% ../../nbs/metrics/000_base.ipynb #78e2fa75
 @dataclass(frozen=True)
 class Rows:
     "What a metric keeps of the data: enough to compute its value under any weights."
     pred: "Tensor | np.ndarray"       # (N,) values or (N, k) summands of each item; (N, d) features of a set
     target: "Tensor | None" = None    # (M, d) features of a set
-    matched: bool = True              # prediction i answers target i: they are resampled together
+    matched: bool = True              # item i of both sides belongs together and is resampled together
     notes: tuple[str, ...] = ()       # for the reader of the number
-    deviation: "Tensor | None" = None # (N,) how far the value of an item moves if the metric draws again
+    deviation: "Tensor | None" = None # (N,) standard deviation of each value over random draws of the metric
 
     def __len__(self) -> int: return len(self.pred)
 
-    def weight_pair(self, weights) -> tuple: # weights of predictions, of targets; None, None for none
-        "Weights for each side; raises InputError on one set of weights for two sides that are not matched."
+    def weight_pair(self, weights) -> tuple: # of predictions, of targets; (None, None) for no weights
+        "The weights of each side; raises InputError on one set of weights for two sides not matched."
         if weights is None: return None, None
         if isinstance(weights, tuple): return weights
         if self.target is not None and not self.matched:
             raise InputError("unmatched sets need weights for each side: (w_pred, w_target)")
         return weights, weights
 
-    def weights_as_rows(self, weights) -> tuple: # float64 arrays of the rows' own library
+    def weights_as_rows(self, weights) -> tuple: # float64 tensors or arrays, as the rows are
         "As `weight_pair`, ready to be multiplied with the rows."
-        def of(w):
+        def like_rows(w):
+            if w is None: return None
             return torch.as_tensor(w, dtype=torch.float64) if is_tensor(self.pred) else np.asarray(w, float)
         w_pred, w_target = self.weight_pair(weights)
-        return None if w_pred is None else of(w_pred), None if w_target is None else of(w_target)
+        return like_rows(w_pred), like_rows(w_target)
 
     def as_tensors(self) -> "Rows":
         "The same rows as tensors."
@@ -73,36 +75,36 @@ class Rows:
 # %% ../../nbs/metrics/000_base.ipynb #53cf9f18
 @dataclass(frozen=True)
 class Estimate:
-    "What a metric knows about its own number: the plug-in value, its bias, and what each item did to it."
-    value: float                     # the plug-in number, what others print
-    # without the bias, may be negative: the center of the interval; None: value has none
+    "What a metric knows about its number: the plug-in value, the value without bias, each item's influence."
+    value: float                     # the plug-in number, as other packages print it
+    # without the bias, may be negative: the center of the interval; None: value has no bias
     corrected: float | None = None
     # (N,) float64 influence of each prediction: value ≈ truth + mean(pred) + mean(target)
     pred: "Tensor | None" = None
     target: "Tensor | None" = None     # (M,) the same for the targets
-    se: float | None = None          # standard error, where it does not come from influences
+    se: float | None = None          # standard error, if it does not come from influences
     df: float | None = None          # Student's degrees of freedom of `se`; None: many
     method: str = "influence"        # where the standard error comes from
-    # level -> Interval, where the metric knows a better one than center ± quantile × SE
+    # confidence -> Interval, if the metric knows a better one than center ± quantile × SE
     interval: Callable | None = None
-    refused: bool = False            # no interval holds, by whatever method; a note says why
+    refused: bool = False            # no interval is valid, by any method; a note says why
     notes: tuple[str, ...] = ()      # for the reader of the number, a line each
 
 # %% ../../nbs/metrics/000_base.ipynb #e65281d4
 @dataclass(frozen=True)
 class Metric:
-    "A frozen map of each item, a comparison, and how to read the number; the subclasses are its kinds."
+    "A frozen map of each item, a comparison, and how to read the number. Each kind of metric is a subclass."
     name: str
     phi: Callable                    # items -> Tensor or tuple of Tensors, first dimension N
-    compare: Callable                # of what phi returned; each kind says what it takes and gives
+    compare: Callable                # of what phi returned; its arguments depend on the kind
     higher_is_better: bool | None    # None: neither direction is good in itself
     signature: Signature             # everything that shapes the number, except the data
     phi_key: str = "pixels"          # metrics with the same key share the same phi
     card: Mapping = field(default_factory=dict, compare=False) # measures, range, inputs, weights, cite
 
-    compares: ClassVar[bool] = True        # whether there is a target
+    compares: ClassVar[bool] = True        # whether it looks at a target
     corpus: ClassVar[bool] = False         # whether the row of an item depends on the other items
-    encoder: ClassVar[object] = None       # whose features phi gives, if it is one
+    encoder: ClassVar[object] = None       # whose features phi returns, if phi is an encoder
     # the number from Gaussian moments alone, for metrics that need no more
     from_stats: ClassVar[Callable] = None
 
@@ -119,11 +121,11 @@ class Metric:
     def check(self, pred, target=None, source=None) -> None:
         "Raises InputError when a side that the metric looks at is missing."
         if self.compares and target is None:
-            raise InputError(f"{self.name} compares with a target; none was given")
+            raise InputError(f"{self.name} compares with a target; give one")
 
     # weights (N,), or a pair (N,), (M,) for sets that are not matched
     def statistic(self, rows: Rows, weights=None) -> float:
-        "The value on these rows under multiplicities; raises InputError when it is not finite."
+        "The value on these rows, with weights as multiplicities; raises InputError when it is not finite."
         value = self._value(rows, *rows.weights_as_rows(weights))
         if not np.isfinite(value): raise InputError(f"{self.name}: the value is {value} on {len(rows)} items")
         return value
@@ -140,7 +142,7 @@ class ItemMetric(Metric):
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
     per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
     notes: Callable | None = None    # lines for the reader of the number, from the rows
-    unsettled: Callable | None = None # with pool: (k,) sums -> why no interval holds, None where one does
+    unsettled: Callable | None = None # with pool: (k,) sums -> why no interval is valid, or None
 
     has_influences: ClassVar[bool] = True
 
@@ -149,14 +151,14 @@ class ItemMetric(Metric):
             raise InputError(f"metric {self.name}: pool and per_item belong together")
 
     def check(self, pred, target=None, source=None) -> None:
-        "Raises InputError when the sides do not have one entry for each prediction."
+        "Raises InputError when the target is missing or is not as long as the predictions."
         super().check(pred, target, source)
         if self.compares and len(pred) != len(target):
             raise InputError(f"{self.name} needs one target per prediction: "
                              f"{len(pred)} against {len(target)}")
 
     def values(self, rows: "Tensor") -> "Tensor": # (N,) or (N, k) -> (N,)
-        "What the rows say item by item."
+        "The value of each item: the rows themselves, or `per_item` of them if there is a `pool`."
         return rows if self.pool is None else self.per_item(rows)
 
     def checked_arrays(self, rows, n: int) -> "Tensor | np.ndarray": # (n,) or (n, k) float64 on the CPU
@@ -172,18 +174,22 @@ class ItemMetric(Metric):
         "As `checked_arrays`, always a tensor."
         return torch.as_tensor(self.checked_arrays(rows, n))
 
-    # of n predictions; what phi made of them and of their targets
+    # pred, target: what phi returned for a batch of n predictions and for their targets
     def batch_rows(self, pred, target, n: int) -> "tuple[Tensor | None, None]":
-        "What is kept of a batch."
+        "The rows of a batch; None if it has no predictions. The second place is for sets."
         if pred is None: return None, None
-        return self.check_rows(self.compare(pred, target) if self.compares else self.compare(pred), n), None
+        values = self.compare(pred, target) if self.compares else self.compare(pred)
+        return self.check_rows(values, n), None
 
     def _value(self, rows: Rows, w: "Tensor | np.ndarray | None", _) -> float:
-        if self.pool: return float(self.pool((rows.pred.sum(0) if w is None else w @ rows.pred)[None])[0])
+        if self.pool:
+            total = rows.pred.sum(0) if w is None else w @ rows.pred # (k,)
+            return float(self.pool(total[None])[0])
         return float(rows.pred.mean() if w is None else (w @ rows.pred)/w.sum())
 
     def _values(self, rows: Rows, w: "Tensor | np.ndarray", _) -> np.ndarray:
-        return np.asarray(self.pool(w @ rows.pred) if self.pool else w @ rows.pred / w.sum(1))
+        totals = w @ rows.pred # (R,) or (R, k)
+        return np.asarray(self.pool(totals) if self.pool else totals/w.sum(1))
 
     def estimate_rows(self, rows: Rows, seed: int = 0, clusters: Sequence | None = None) -> Estimate:
         "The value and each item's influence: its distance from the mean, or along the gradient of `pool`."
@@ -193,14 +199,14 @@ class ItemMetric(Metric):
             total = rows.pred.sum(0).requires_grad_()
             value, = self.pool(total[None])
             slope, = torch.autograd.grad(value, total)
-        moved = rows.pred @ slope # (N,)
-        return Estimate(float(value.detach()), pred=len(moved)*(moved - moved.mean()))
+        change = rows.pred @ slope # (N,) ∇F·v of each item
+        return Estimate(float(value.detach()), pred=len(change)*(change - change.mean()))
 
 # %% ../../nbs/metrics/000_base.ipynb #ceee4c6f
 @dataclass(frozen=True)
 class PairedMetric(ItemMetric):
     "Compares each prediction with its own target: phi takes a batch, compare(p, t) gives (N,) or (N, k)."
-    encoder: object = None           # whose features phi gives
+    encoder: object = None           # whose features phi returns
     layer: str | None = None         # of that encoder
 
 # %% ../../nbs/metrics/000_base.ipynb #8c7138d8
@@ -212,10 +218,10 @@ class SingleMetric(ItemMetric):
 # %% ../../nbs/metrics/000_base.ipynb #449c576f
 @dataclass(frozen=True)
 class TextMetric(ItemMetric):
-    "Looks at all texts at once: phi(pred, target, source); compare and `notes` take what phi made."
+    "Looks at all texts at once: phi(pred, target, source); `compare` and `notes` take what phi returned."
     compares: bool = True            # False: a property of each text alone
     corpus: bool = False             # an item's row depends on the other items, so states must keep the texts
-    # of what phi made: (N,) from draw to draw, or None; for metrics that draw at random
+    # for metrics that draw at random: what phi returned -> (N,) deviation of each value over draws, or None
     deviation: Callable | None = None
 
     def check(self, pred, target=None, source=None) -> None:
@@ -233,7 +239,7 @@ class TextMetric(ItemMetric):
 class SetMetric(Metric):
     "Compares all predictions with all targets: compare(p, t, w_p=None, w_t=None) gives one number."
     compares: bool = True            # False: a property of the predictions as a whole
-    encoder: object = None # whose features phi gives, so that stored features can stand in for the items
+    encoder: object = None # whose features phi returns, so that stored features can replace the items
     layer: str | None = None         # of that encoder
     many: Callable | None = None     # (p, t, W_p (R, N), W_t (R, M)) -> (R,), faster than R calls of compare
     estimate: Callable | None = None # (p, t, *, matched, clusters, seed) -> Estimate
@@ -247,9 +253,10 @@ class SetMetric(Metric):
     def is_distance(self) -> bool: return self.compares and self.higher_is_better is False
 
     def batch_rows(self, pred, target, n: int) -> "tuple[Tensor | None, Tensor | None]":
-        "What is kept of a batch: the features of both sides."
-        return (None if pred is None else pred.cpu(),
-                None if target is None or not self.compares else target.cpu())
+        "The features of both sides of a batch, None for a side that is missing or not compared."
+        kept_pred = None if pred is None else pred.cpu()
+        kept_target = None if target is None or not self.compares else target.cpu()
+        return kept_pred, kept_target
 
     def _value(self, rows: Rows, w: "Tensor | None", v: "Tensor | None") -> float:
         return float(self.compare(rows.pred, rows.target, w, v))
@@ -258,16 +265,16 @@ class SetMetric(Metric):
         if self.many is not None: return torch.as_tensor(self.many(rows.pred, rows.target, w, v)).numpy()
         return np.array([self._value(rows, a, b) for a, b in zip(w, v)])
 
-    # needs an `estimate`
+    # only for metrics with `estimate`, as `has_influences` says
     def estimate_rows(self, rows: Rows, seed: int = 0, clusters: Sequence | None = None) -> Estimate:
-        "What the metric knows about its number on these rows."
+        "The estimate on these rows, by `estimate`."
         matched = rows.matched and rows.target is not None
         return self.estimate(rows.pred, rows.target, matched=matched,
                              clusters=cluster_labels(clusters, len(rows)), seed=seed)
 
 # %% ../../nbs/metrics/000_base.ipynb #51df9109
 def check_items(metrics: Sequence[Metric], pred, target, source=None, cache: dict | None = None) -> None:
-    "Raises InputError when sides are missing or do not fit the metrics, told from their lengths."
+    "Raises InputError when a metric is named twice, or when sides are missing or their lengths do not fit."
     names = [m.name for m in metrics]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice: raise InputError(f"metrics asked for twice: {', '.join(twice)}")
@@ -279,35 +286,39 @@ def check_items(metrics: Sequence[Metric], pred, target, source=None, cache: dic
 # %% ../../nbs/metrics/000_base.ipynb #032b30a4
 def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str,
                   names: Sequence[str] | None) -> None:
-    odd = ~array_library(rows).isfinite(rows.reshape(len(rows), -1)) # (N, k)
-    bad = np.flatnonzero(np.asarray(odd.any(1))).tolist()
+    finite = array_library(rows).isfinite(rows.reshape(len(rows), -1)).all(1) # (N,) bool
+    bad = np.flatnonzero(~np.asarray(finite)).tolist()
     if not bad: return
-    shown = ", ".join(str(names[i]) if names is not None and i < len(names) else str(i) for i in bad[:5])
+    labels = [str(names[i]) if names is not None and i < len(names) else str(i) for i in bad[:5]]
+    if len(bad) > 5: labels.append("…")
     raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: "
-                     f"{shown}{', …' if len(bad) > 5 else ''}")
+                     + ", ".join(labels))
 
-def _no_gradients(): # without torch there are none
-    return torch.no_grad() if "torch" in sys.modules else nullcontext()
-
+# %% ../../nbs/metrics/000_base.ipynb #ed967dd1
 def _text_rows(
     metrics: Sequence[TextMetric], pred, target, source, names: Sequence[str] | None
 ) -> dict[str, Rows]:
     if target is None: pred = load_texts(pred, alone=True).items
     else: pred, target = check_sides(pred, target)
-    made, out = {}, {}
+    of_phi = {} # phi_key -> what phi returned
+    out = {}
     for m in metrics:
-        if m.phi_key not in made: made[m.phi_key] = m.phi(pred, target if m.compares else None, source)
-        values = m.checked_arrays(m.compare(made[m.phi_key]), len(pred))
+        if m.phi_key not in of_phi: of_phi[m.phi_key] = m.phi(pred, target if m.compares else None, source)
+        result = of_phi[m.phi_key]
+        values = m.checked_arrays(m.compare(result), len(pred))
         _check_finite(m, values, "values", names)
-        notes, moved = (told(made[m.phi_key]) if told else None for told in (m.notes, m.deviation))
-        out[m.name] = Rows(values, notes=tuple(notes or ()), deviation=moved)
+        notes = m.notes(result) if m.notes else None
+        deviation = m.deviation(result) if m.deviation else None
+        out[m.name] = Rows(values, notes=tuple(notes or ()), deviation=deviation)
     return out
 
-# phi_key -> what phi made of this batch
+# %% ../../nbs/metrics/000_base.ipynb #f1f4228a
+# phi_key -> what phi returned for this batch; empty if the batch is
 def _phi_of_batch(metrics: Sequence[Metric], items, start: int, batch: int) -> dict:
     part = items[start:start + batch]
-    unique = {m.phi_key: m.phi for m in metrics}
-    return {key: phi(part) for key, phi in unique.items()} if len(part) else {}
+    if not len(part): return {}
+    distinct = {m.phi_key: m.phi for m in metrics}
+    return {key: phi(part) for key, phi in distinct.items()}
 
 def _join_batches(metric: Metric, left: list, right: list, matched: bool,
                   names: Sequence[str] | None) -> Rows:
@@ -318,32 +329,14 @@ def _join_batches(metric: Metric, left: list, right: list, matched: bool,
     notes = metric.notes(pred) if isinstance(metric, ItemMetric) and metric.notes else ()
     return Rows(pred, target, matched or target is None, tuple(notes))
 
-def extract(
-    metrics: Sequence[Metric],          # of different names
-    pred,                               # items to slice: (N, 3, H, W) images in [0, 1], a list of texts, ...
-    target=None,                        # targets; lists of references for texts; any number for sets
-    source=None,                        # what predictions were made from, for the metrics that look at it
-    *, cache: dict | None = None,       # pass the same dict again to reuse the target's side
-    batch: int = 64,                    # items at a time
-    names: Sequence[str] | None = None, # (N,) for messages
-    matched: bool | None = None,        # item i answers target i; None: when there are equally many
-    tensors: bool = True,               # False: counts of texts stay arrays of NumPy
-) -> dict[str, Rows]: # metric name -> rows
-    "The rows of each metric, each phi run once; raises InputError naming items whose values are not finite."
-    check_items(metrics, pred, target, source, cache)
-    of_texts = [m for m in metrics if isinstance(m, TextMetric)]
-    others = [m for m in metrics if not isinstance(m, TextMetric)]
-    with _no_gradients():
-        found = _text_rows(of_texts, pred, target, source, names) if of_texts else {}
-        out = {name: rows.as_tensors() if tensors else rows for name, rows in found.items()}
-        return out | _batched_rows(others, pred, target, cache, batch, names, matched) if others else out
-
 def _batched_rows(metrics: Sequence[Metric], pred, target, cache: dict | None, batch: int, names,
                   matched: bool | None) -> dict[str, Rows]:
     compared = [m for m in metrics if m.compares]
     cache = {} if cache is None else cache
-    left, right = {m.name: [] for m in metrics}, {m.name: [] for m in metrics}
-    for start in range(0, max(len(pred), len(target) if compared else 0), batch):
+    left = {m.name: [] for m in metrics}  # rows of predictions, batch after batch
+    right = {m.name: [] for m in metrics} # of targets
+    longest = max(len(pred), len(target) if compared else 0)
+    for start in range(0, longest, batch):
         p = _phi_of_batch(metrics, pred, start, batch)
         t = dict(cache.get((start, batch), {}))
         if compared: t |= _phi_of_batch([m for m in compared if m.phi_key not in t], target, start, batch)
@@ -352,8 +345,33 @@ def _batched_rows(metrics: Sequence[Metric], pred, target, cache: dict | None, b
             kept = m.batch_rows(p.get(m.phi_key), t.get(m.phi_key), len(pred[start:start + batch]))
             for side, rows in zip((left, right), kept):
                 if rows is not None: side[m.name].append(rows)
-    matched = (target is not None and len(pred) == len(target)) if matched is None else matched
+    if matched is None: matched = target is not None and len(pred) == len(target)
     return {m.name: _join_batches(m, left[m.name], right[m.name], matched, names) for m in metrics}
+
+# %% ../../nbs/metrics/000_base.ipynb #2d6edd38
+def _no_gradients(): # without torch there are none
+    return torch.no_grad() if "torch" in sys.modules else nullcontext()
+
+def extract(
+    metrics: Sequence[Metric],          # of different names
+    pred,                               # items to slice: (N, 3, H, W) images in [0, 1], a list of texts, ...
+    target=None,                        # targets; lists of references for texts; any number for sets
+    source=None,                        # what predictions were made from, for the metrics that look at it
+    *, cache: dict | None = None,       # pass the same dict again to reuse the target's side
+    batch: int = 64,                    # items at a time
+    names: Sequence[str] | None = None, # (N,) for messages
+    matched: bool | None = None,        # prediction i belongs to target i; None: if there are equally many
+    tensors: bool = True,               # False: rows of texts stay NumPy arrays
+) -> dict[str, Rows]: # metric name -> rows
+    "The rows of each metric, each phi run once; raises InputError naming items whose values are not finite."
+    check_items(metrics, pred, target, source, cache)
+    of_texts = [m for m in metrics if isinstance(m, TextMetric)]
+    others = [m for m in metrics if not isinstance(m, TextMetric)]
+    with _no_gradients():
+        out = _text_rows(of_texts, pred, target, source, names) if of_texts else {}
+        if tensors: out = {name: rows.as_tensors() for name, rows in out.items()}
+        if others: out |= _batched_rows(others, pred, target, cache, batch, names, matched)
+        return out
 
 # %% ../../nbs/metrics/000_base.ipynb #0842df48
 @lru_cache(1)
@@ -364,48 +382,50 @@ class MetricRegistry(Registry):
     "Metric factories by name, and families of metrics by the beginning of a name."
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.prefixes = {} # beginning of a name -> function of its rest and of options, that returns a metric
+        self.prefixes = {} # beginning of a name -> function of the rest and of options that returns a metric
 
     def add_prefix(self, prefix: str, factory: Callable) -> Callable:
-        "Names that begin so and go on with `package.module:object` are given to this factory."
+        "Let this factory build all names that begin with `prefix` and go on with `package.module:object`."
         self.prefixes[prefix] = factory
         return factory
 
     def __getitem__(self, name: str):
-        "The entry of a name; `violation-package.module:object` is the violation of somebody's own invariant."
+        "The entry of a name; `violation-package.module:object` is the violation of an invariant of your own."
         home = _homes().get(name) if isinstance(name, str) else None
         if home and name not in self.entries: importlib.import_module(f"invariant_metrics.metrics.{home}")
         if ":" not in name or name in self.entries: return super().__getitem__(name)
         self._open_room()
         for prefix, factory in self.prefixes.items():
             if not name.startswith(prefix): continue
-            made = partial(factory, name.removeprefix(prefix))
-            made.weight_names = getattr(factory, "weight_names", None)
-            return made
+            build = partial(factory, name.removeprefix(prefix))
+            build.weight_names = getattr(factory, "weight_names", None)
+            return build
         return super().__getitem__(name)
 
 metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics",
                          listing="invariant-metrics metrics")
 
 # %% ../../nbs/metrics/000_base.ipynb #01211c3d
-def _is_copy(weights, card: Card) -> bool: # a local file, or a folder with a file, that is the published one
+def _is_copy(weights, card: Card) -> bool: # whether a local file, or a file in a folder, is the published one
     place = resolve(weights)
     files = [place.path] if place.path.is_file() else [*place.path.glob("*")]
     wanted = Path(card.files[-1]).suffix if card.files else ""
     return bool(card.sha256) and any(file_sha256(f) == card.sha256 for f in files if f.suffix == wanted)
 
-def network_suffix(told: Mapping,        # encoder and weights, as the signature says them
+def network_suffix(told: Mapping,        # encoder and weights, as the signature has them
                    published: str,       # the card on which the metric was published
                    encoder: str = "",    # the encoder on which it was published, if it may be on others
-                   weights=None,         # what was asked for
+                   weights=None,         # the weights that the user asked for
                   ) -> str:              # empty on the published network
-    "What follows a metric's name where it is not on its published network."
-    card, revision = get_card(published), told.get("weights", "unstated")
+    "What follows a metric's name when it is not built on its published network."
+    card = get_card(published)
+    revision = told.get("weights", "unstated")
     random = "-untrained" if revision.startswith("untrained") else ""
     if encoder and told.get("encoder", "unstated") not in (encoder, "unstated"):
         return f"-{told['encoder']}{random}"
-    if random or revision in ("unstated", (card.revision if card.source == "hub" else card.sha256)[:12]):
-        return random
+    if random or revision == "unstated": return random
+    of_card = card.revision if card.source == "hub" else card.sha256
+    if revision == of_card[:12]: return ""
     if weights is None: return f"-{revision}"
     if _is_copy(weights, card): return ""
     return "-" + re.sub(r"[^\w.-]+", "-", resolve(weights).name.partition("@")[0].rpartition("/")[2])
@@ -441,7 +461,7 @@ def metric_factory(
 # %% ../../nbs/metrics/000_base.ipynb #c4164e42
 def encoder_rows(encoder="embedded",            # a name from the encoder registry, or an Encoder
                  layer: str | None = None,      # one of its layers; None for its default
-                 device: str | None = None,     # None: CPU for a name, where it is for an Encoder
+                 device: str | None = None,     # None: the CPU for a name; for an Encoder, where it is
                  **options,                     # passed to the encoder, e.g. weights="embedded" or a folder
                 ) -> tuple[dict, dict]:         # phi, phi_key, encoder, layer; and the signature's parts
     "The features of an encoder as parts of a metric; raises InputError on an unknown encoder or layer."
@@ -452,6 +472,33 @@ def encoder_rows(encoder="embedded",            # a name from the encoder regist
     place = next((p.device for p in net.parameters()), torch.device(device or "cpu"))
     def phi(items): return net.encode(items.to(place) if is_tensor(items) else items, layer)
     return dict(phi=phi, phi_key="|".join(parts.values()), encoder=net, layer=layer), parts
+
+# %% ../../nbs/metrics/000_base.ipynb #50c87bb3
+def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
+               **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
+              ) -> Metric:
+    "The metric behind a name; raises InputError on unknown names and options, and on other objects."
+    found = metrics[spec] if isinstance(spec, str) else spec
+    if isinstance(found, Metric): return found
+    factory = getattr(found, "metric", found)
+    if not callable(factory):
+        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, "
+                         "a function returning one, or under paired_metric")
+    try: signature = inspect.signature(factory)
+    except ValueError as error:
+        raise InputError(f"{spec!r:.80} is no metric; "
+                         "its options cannot be read from its signature") from error
+    known = signature.parameters
+    extra = [k for k in options if k not in known]
+    if extra and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
+    try: signature.bind(**options)
+    except TypeError as error:
+        raise InputError(f"metric {spec!r}: {error}; it takes {signature}") from error
+    built = factory(**options)
+    if not isinstance(built, Metric):
+        raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
+    return built
 
 # %% ../../nbs/metrics/000_base.ipynb #178c8abd
 def pixels(images: "Tensor",       # (N, 3, H, W): float in [0, 1], or uint8
@@ -464,9 +511,14 @@ def pixels(images: "Tensor",       # (N, 3, H, W): float in [0, 1], or uint8
     check_rgb(images)
     return images
 
-def _defaults(function: Callable, skip: int) -> dict:
-    return {k: p.default for k, p in list(inspect.signature(function).parameters.items())[skip:]
-            if p.default is not p.empty}
+# %% ../../nbs/metrics/000_base.ipynb #86ad16e7
+def _defaults(function: Callable, skip: int) -> dict: # of all arguments after the first `skip`
+    options = list(inspect.signature(function).parameters.items())[skip:]
+    return {k: p.default for k, p in options if p.default is not p.empty}
+
+def _name_after(build: Callable, function: Callable) -> None: # messages and the registry show the function
+    build.__module__ = function.__module__
+    build.__qualname__ = function.__qualname__
 
 def pixel_metric(
     name: str, higher_is_better: bool | None, *, kind: str = "paired",
@@ -481,7 +533,7 @@ def pixel_metric(
             return dict(phi=partial(pixels, device=device), compare=partial(function, **options),
                         signature=Signature.of(metric=name, **{**settings, **known, **options}),
                         notes=partial(notes, **{**known, **options}) if notes else None)
-        build.__module__, build.__qualname__ = function.__module__, function.__qualname__
+        _name_after(build, function)
         device = inspect.signature(build).parameters["device"]
         shown = [device, *(p for key, p in inspect.signature(function).parameters.items() if key in known)]
         build.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in shown])
@@ -493,91 +545,9 @@ def pixel_metric(
 paired_metric = partial(pixel_metric, kind="paired")
 single_metric = partial(pixel_metric, kind="single")
 
-# %% ../../nbs/metrics/000_base.ipynb #50c87bb3
-def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
-               **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
-              ) -> Metric:
-    "The metric behind a name; raises InputError on unknown names and options, and on other objects."
-    found = metrics[spec] if isinstance(spec, str) else spec
-    if isinstance(found, Metric): return found
-    factory = getattr(found, "metric", found)
-    if not callable(factory):
-        raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, "
-                         "a function returning one, or under paired_metric")
-    try: known = inspect.signature(factory).parameters
-    except ValueError as error:
-        raise InputError(f"{spec!r:.80} is no metric; "
-                         "nothing is known of the options that it takes") from error
-    if ((extra := [k for k in options if k not in known])
-        and not any(p.kind is p.VAR_KEYWORD for p in known.values())):
-        raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
-    try: inspect.signature(factory).bind(**options)
-    except TypeError as error:
-        raise InputError(f"metric {spec!r}: {error}; it takes {inspect.signature(factory)}") from error
-    built = factory(**options)
-    if not isinstance(built, Metric):
-        raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
-    return built
-
-# %% ../../nbs/metrics/000_base.ipynb #0248e2fa
-def metric_card(entry) -> Mapping: # of the registry; empty for one without a card
-    "The card of an entry: name, kind, higher_is_better, measures, range, inputs, weights, cite."
-    return getattr(getattr(entry, "metric", entry), "card", {})
-
-# %% ../../nbs/metrics/000_base.ipynb #c060000
-def declared_range(card: Mapping) -> tuple[float, float]: # −∞ and ∞ if it names no bound
-    "The bounds of values that a card names; of several ranges, the widest."
-    named = re.findall(r"\[(-?[\d.]+), (-?[\d.]+|∞|about [\d.]+)[\])]", str(card.get("range", "")))
-    if not named or not str(card["range"]).startswith("["): return -np.inf, np.inf
-    tops = [float(top) if re.fullmatch(r"-?[\d.]+", top) else np.inf for _, top in named]
-    return min(float(low) for low, _ in named), max(tops)
-
-# %% ../../nbs/metrics/000_base.ipynb #0f33d2eb
-def _parameters_of(factory) -> Mapping[str, inspect.Parameter]:
-    try: return {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
-    except (TypeError, ValueError): return {} # no function: `get_metric` says so
-
-def takes_encoder(spec) -> bool: # a name, or a metric that is built already and takes none
-    "Whether a metric of a name can be had on any encoder."
-    if not isinstance(spec, str): return False
-    entry = metrics[spec]
-    factory = getattr(entry, "metric", entry)
-    return "encoder" in _parameters_of(factory) and not spec.endswith("-embedded")
-
-def weight_names(
-    spec,         # as `get_metric` takes it
-    encoder=None, # that was asked for, where the metric takes one
-) -> tuple[str, ...]: # empty where weights have no effect, or where the metric is built already
-    "The names by which somebody may choose the weights of a metric."
-    if not isinstance(spec, str): return ()
-    entry = metrics[spec]
-    factory = getattr(entry, "metric", entry)
-    if isinstance(factory, Metric): return ()
-    if getattr(factory, "weight_names", None): return factory.weight_names(spec)
-    known, card = _parameters_of(factory), metric_card(entry)
-    names = [spec, spec.rpartition(":")[2], card.get("published", "")]
-    if "encoder" in known:
-        from invariant_metrics.encoders.base import encoder_weight_names
-        of_encoder = encoder_weight_names(encoder if encoder and takes_encoder(spec)
-                                          else known["encoder"].default)
-        return tuple(dict.fromkeys(filter(None, (*names, *of_encoder)))) if of_encoder else ()
-    if "weights" in known:
-        names.append(known["weights"].default if known["weights"].default in all_cards() else "")
-    elif "published" not in card: return ()
-    return tuple(dict.fromkeys(filter(None, names)))
-
-def weights_of(specs: Sequence, # as `get_metric` takes them
-               weights=None,    # what `WeightChoice.of` takes
-               encoder=None,    # that was asked for
-               shared: bool = True, # weights without a name may go to everything
-              ) -> dict:        # spec -> its weights
-    "Which metric gets which of the named weights; raises InputError on a choice that has no effect."
-    return WeightChoice.of(weights).assign({s: weight_names(s, encoder) for s in specs if isinstance(s, str)},
-                                           shared)
-
 # %% ../../nbs/metrics/000_base.ipynb #0c27e366
-# (N, d), (N,) -> rows as often as they weigh
-def _repeated(x: "Tensor", weights: "Tensor | None", name: str) -> "Tensor":
+# (N, d), (N,) -> (sum of weights, d) each row as often as its weight says
+def _repeat_rows(x: "Tensor", weights: "Tensor | None", name: str) -> "Tensor":
     if weights is None: return x
     counts = weights.round().long()
     if not torch.allclose(counts.double(), weights.double()):
@@ -592,26 +562,88 @@ def set_metric(name: str, higher_is_better: bool | None = False, *,
     def wrap(function):
         known = _defaults(function, 2)
         def build(encoder="embedded", layer: str | None = None, device: str | None = None, **options) -> dict:
-            mine = {k: options.pop(k) for k in known if k in options} # what is left is for the encoder
+            own = {k: options.pop(k) for k in known if k in options} # the other options go to the encoder
             rows, parts = encoder_rows(encoder, layer, device, **options)
             def compare(p, t, w_p=None, w_t=None):
-                return function(_repeated(p, w_p, name), _repeated(t, w_t, name), **mine)
+                return function(_repeat_rows(p, w_p, name), _repeat_rows(t, w_t, name), **own)
             return dict(**rows, compare=compare,
-                        signature=Signature.of(metric=name, **parts, **{**settings, **known, **mine}))
-        build.__module__, build.__qualname__ = function.__module__, function.__qualname__
+                        signature=Signature.of(metric=name, **parts, **{**settings, **known, **own}))
+        _name_after(build, function)
         function.metric = metric_factory(name, "set", higher_is_better,
                                          **{"inputs": "images", "weights": "of the encoder", **card})(build)
         return function
     return wrap
 
+# %% ../../nbs/metrics/000_base.ipynb #0248e2fa
+def metric_card(entry) -> Mapping: # of an entry of the registry; empty if it has no card
+    "The card of a metric: name, kind, higher_is_better, measures, range, inputs, weights, cite."
+    return getattr(getattr(entry, "metric", entry), "card", {})
+
+# %% ../../nbs/metrics/000_base.ipynb #c060000
+def declared_range(card: Mapping) -> tuple[float, float]: # −∞ and ∞ if it names no bound
+    "The bounds of values that a card names; of several ranges, the widest."
+    named = re.findall(r"\[(-?[\d.]+), (-?[\d.]+|∞|about [\d.]+)[\])]", str(card.get("range", "")))
+    if not named or not str(card["range"]).startswith("["): return -np.inf, np.inf
+    lows = [float(low) for low, _ in named]
+    tops = [float(top) if re.fullmatch(r"-?[\d.]+", top) else np.inf for _, top in named]
+    return min(lows), max(tops)
 
 # %% ../../nbs/metrics/000_base.ipynb #1a83750f
+def metric_cards() -> list[dict]: # one for each registered metric
+    "The cards of all registered metrics, without building any metric."
+    return [{"name": name, **metric_card(metrics[name])} for name in metrics.names()]
+
+# %% ../../nbs/metrics/000_base.ipynb #1112e095
 def metric_homes() -> dict[str, str]: # name -> module of this room
-    "Where each metric of this package is registered."
+    "The module of each metric that this package registers; metrics from elsewhere are left out."
     homes = {name: getattr(metrics[name], "metric", metrics[name]).__module__.rpartition(".")
              for name in metrics.names()}
     return {name: module for name, (room, _, module) in homes.items() if room == "invariant_metrics.metrics"}
 
-def metric_cards() -> list[dict]: # one for each registered metric
-    "What every metric measures, without building any."
-    return [{"name": name, **metric_card(metrics[name])} for name in metrics.names()]
+# %% ../../nbs/metrics/000_base.ipynb #0f33d2eb
+def _parameters_of(factory) -> Mapping[str, inspect.Parameter]:
+    try: return {} if isinstance(factory, Metric) else inspect.signature(factory).parameters
+    except (TypeError, ValueError): return {} # no function: `get_metric` says so
+
+def takes_encoder(spec) -> bool: # as `get_metric` takes it; False for anything but a name
+    "Whether the metric of this name can be built on any encoder."
+    if not isinstance(spec, str): return False
+    entry = metrics[spec]
+    factory = getattr(entry, "metric", entry)
+    return "encoder" in _parameters_of(factory) and not spec.endswith("-embedded")
+
+# %% ../../nbs/metrics/000_base.ipynb #f568fcd9
+def weight_names(
+    spec,         # as `get_metric` takes it
+    encoder=None, # the encoder that the user asked for, if the metric takes one
+) -> tuple[str, ...]: # empty if weights have no effect, or if the metric is built already
+    "The names by which users may choose the weights of a metric."
+    if not isinstance(spec, str): return ()
+    entry = metrics[spec]
+    factory = getattr(entry, "metric", entry)
+    if isinstance(factory, Metric): return ()
+    if getattr(factory, "weight_names", None): return factory.weight_names(spec)
+    known = _parameters_of(factory)
+    card = metric_card(entry)
+    names = [spec, spec.rpartition(":")[2], card.get("published", "")]
+    if "encoder" in known:
+        from invariant_metrics.encoders.base import encoder_weight_names
+        chosen = encoder if encoder and takes_encoder(spec) else known["encoder"].default
+        of_encoder = encoder_weight_names(chosen)
+        if not of_encoder: return ()
+        names.extend(of_encoder)
+    elif "weights" in known:
+        default = known["weights"].default
+        if default in all_cards(): names.append(default)
+    elif "published" not in card: return ()
+    return tuple(dict.fromkeys(filter(None, names))) # each name once, in order
+
+# %% ../../nbs/metrics/000_base.ipynb #b2e2da5b
+def weights_of(specs: Sequence, # as `get_metric` takes them
+               weights=None,    # what `WeightChoice.of` takes
+               encoder=None,    # the encoder that the user asked for
+               shared: bool = True, # weights without a name may go to all of them
+              ) -> dict:        # spec -> its weights
+    "The weights for each metric, from a choice by name; raises InputError on a choice that has no effect."
+    names = {s: weight_names(s, encoder) for s in specs if isinstance(s, str)}
+    return WeightChoice.of(weights).assign(names, shared)
