@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'present_classes', 'mean_over_present', 'dice', 'dice_linear', 'cross_entropy', 'Segmentation',
-           'embedded_segmentation', 'random_segmentation', 'SegmenterReader', 'query_maps', 'public_segmenter',
+           'embedded_segmentation', 'random_segmentation', 'query_maps', 'SegmenterReader', 'public_segmenter',
            'segmentation_invariant']
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #962da55f
@@ -25,32 +25,37 @@ from .base import overlap_distance, preprocess_of, without_weights
 from ..models.dense import class_maps, dense_network, fused, random_dense
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #77d82b78
-def present_classes(t: Tensor, # (N, C, H, W) class maps
+def present_classes(t: Tensor,  # (N, C, H, W) class maps
                    ) -> Tensor: # (N, C), in [0, 1]
-    "How much each class counts in an image: by the pixels it wins, up to 1."
-    winner = t.max(1).indices.flatten(1) # what argmax gives, several times faster along an axis with strides
-    won = t.new_zeros(t.shape[:2]).scatter_add_(1, winner, t.new_full(winner.shape, 1 / winner.shape[1]))
-    return (won / 0.01).clamp(max=1) # a class that wins one pixel in a hundred counts in full
+    "How much each class counts in an image: in proportion to the pixels it wins, in full from 1 % of them."
+    winner = t.max(1).indices.flatten(1) # (N, H·W); what argmax gives, several times faster along strides
+    share = t.new_full(winner.shape, 1 / winner.shape[1])        # of one pixel
+    won = t.new_zeros(t.shape[:2]).scatter_add_(1, winner, share) # (N, C)
+    return (won / 0.01).clamp(max=1)
 
-def mean_over_present(per_class: Tensor, t: Tensor) -> Tensor: # (N, C) and maps (N, C, H, W) -> (N,)
+# %% ../../nbs/invariants/010_segmentation.ipynb #38402e28
+def mean_over_present(per_class: Tensor, # (N, C)
+                      t: Tensor,         # (N, C, H, W) class maps
+                     ) -> Tensor:        # (N,)
     "The mean of a number per class over the classes present in `t`."
     present = present_classes(t)
     return (per_class * present).sum(1) / present.sum(1)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #2405fe5d
 def dice(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,), in [0, 1]
-    "Overlap distance per class present in `t`, averaged; 0 exactly where the maps are equal (Milletari et al. 2016)."
+    "Overlap distance (Milletari et al. 2016), averaged over the classes present in `t`; 0 only for equal maps."
     return mean_over_present(overlap_distance(p, t), t)
 
 def dice_linear(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,)
     "SAN's Dice less the floor of `t` against itself; below 0 where `p` is surer than `t` (Xu et al. 2023)."
-    def form(a): return 1 - (2*(a*t).sum((2, 3)) + 1) / (a.sum((2, 3)) + t.sum((2, 3)) + 1)
-    return mean_over_present(form(p) - form(t), t)
+    def usual(a): return 1 - (2*(a*t).sum((2, 3)) + 1) / (a.sum((2, 3)) + t.sum((2, 3)) + 1) # (N, C)
+    return mean_over_present(usual(p) - usual(t), t)
 
 def cross_entropy(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,)
     "Cross-entropy of `p` under `t` less the entropy of `t`, mean over pixels."
     eps = 1e-6 # so that the logarithm of nothing is finite
-    return (t * ((t + eps).log() - (p + eps).log())).sum(1).mean((1, 2)).clamp(min=0)
+    per_pixel = (t * ((t + eps).log() - (p + eps).log())).sum(1) # (N, H, W)
+    return per_pixel.mean((1, 2)).clamp(min=0)
 
 DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_entropy}
 
@@ -58,20 +63,23 @@ DISTANCES = {"dice": dice, "dice-linear": dice_linear, "cross-entropy": cross_en
 class Segmentation(Invariant):
     "Class maps of a frozen network, compared class by class."
     def __init__(self, name: str,
-                 network: nn.Module,                   # RGB (N, 3, H, W) to maps (N, classes, h, w)
+                 network: nn.Module,                   # RGB (N, 3, H, W) to logits (N, classes, h, w)
                  signature: Signature,
                  kind: str = "dice",                   # a key of DISTANCES
-                 read: Callable = class_maps,          # maps to probabilities of classes
-                 classes: tuple[str, ...] = (),        # names, for people
+                 read: Callable = class_maps,          # logits to probabilities of classes
+                 classes: tuple[str, ...] = (),        # their names
                  card: dict | None = None,
                 ):
         if kind not in DISTANCES: raise unknown("distance between class maps", kind, DISTANCES)
         super().__init__(name, signature.extended(distance=kind), network, card)
-        self.compare, self.read, self.classes = DISTANCES[kind], read, classes
+        self.compare = DISTANCES[kind]
+        self.read = read
+        self.classes = classes
 
     def forward(self, rgb: Tensor) -> Tensor:
         "Class maps (N, classes, h, w), summing to 1 over classes."
-        return self.read(self.network(rgb.to(next(self.network.parameters()).dtype)))
+        precision = next(self.network.parameters()).dtype
+        return self.read(self.network(rgb.to(precision)))
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return self.compare(prediction.float(), target.float())
@@ -82,7 +90,7 @@ _NAMES = tuple(c.name for c in CLASSES)
 def embedded_segmentation(
     name: str,                        # "segmentation" or "segmentation-judge"
     weights: str | Path = "embedded", # or a .safetensors file from `invariant-metrics weights train`
-    kind: str = "dice",
+    kind: str = "dice",               # a key of DISTANCES
 ) -> Segmentation:
     "The invariant of an embedded network; raises InputError if the weights are missing or damaged."
     state, revision, card = dense_state(name, weights)
@@ -91,8 +99,9 @@ def embedded_segmentation(
     return Segmentation(name, fused(network), Signature.of(invariant=name, weights=revision), kind,
                         classes=_NAMES, card=card)
 
+# %% ../../nbs/invariants/010_segmentation.ipynb #d1d8cd36
 def random_segmentation(weights: str | Path = "embedded", # ignored: this one knows nothing
-                        kind: str = "dice",
+                        kind: str = "dice",               # a key of DISTANCES
                         seed: int = 0,
                        ) -> Segmentation:
     "The control: the embedded architecture with seeded random weights, calibrated on 64 scenes."
@@ -100,46 +109,49 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     signature = Signature.of(invariant="segmentation-random", seed=seed)
     return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
 
-# %% ../../nbs/invariants/010_segmentation.ipynb #6cfc22f8
 invariants.add("segmentation-random", without_weights(random_segmentation));
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #54894111
-class SegmenterReader(nn.Module):
-    "A segmentation model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to logits (N, classes, h, w)."
-    def __init__(self, model: nn.Module, prepare: Preprocess):
-        super().__init__()
-        self.model, self.prepare = model, prepare
-
-    def forward(self, rgb: Tensor) -> Tensor:
-        out = self.model(pixel_values=self.prepare(rgb))
-        return (out.logits if hasattr(out, "logits")
-                else query_maps(out.class_queries_logits, out.masks_queries_logits))
-
 def query_maps(classes: Tensor, # (N, queries, classes + 1) logits; the last class is "nothing"
                masks: Tensor,   # (N, queries, h, w) logits
               ) -> Tensor:      # (N, classes, h, w), the logarithm of maps that sum to 1
     "The semantic map of a mask-classification model (Cheng et al. 2022)."
-    maps = torch.einsum("nqc,nqhw->nchw", classes.softmax(-1)[..., :-1], masks.sigmoid())
+    class_of_query = classes.softmax(-1)[..., :-1] # (N, queries, classes)
+    maps = torch.einsum("nqc,nqhw->nchw", class_of_query, masks.sigmoid())
     return (maps / maps.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6).log()
+
+# %% ../../nbs/invariants/010_segmentation.ipynb #72ea7949
+class SegmenterReader(nn.Module):
+    """A segmentation model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to logits
+    (N, classes, h, w)."""
+    def __init__(self, model: nn.Module, prepare: Preprocess):
+        super().__init__()
+        self.model = model
+        self.prepare = prepare
+
+    def forward(self, rgb: Tensor) -> Tensor:
+        out = self.model(pixel_values=self.prepare(rgb))
+        if hasattr(out, "logits"): return out.logits
+        return query_maps(out.class_queries_logits, out.masks_queries_logits)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #d885bc3f
 _SEGMENTERS = {"segformer": "SegformerForSemanticSegmentation",
                "mask2former": "Mask2FormerForUniversalSegmentation"}
 
 def public_segmenter(
-    name: str,                        # "segformer", "mask2former", or what the invariant is to be called
+    name: str,                        # "segformer", "mask2former", or another name for the invariant
     weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
-    kind: str = "dice",
+    kind: str = "dice",               # a key of DISTANCES
 ) -> Segmentation:
     "A public segmenter as an invariant; raises InputError naming the command that fetches missing weights."
     import transformers
     place = resolve(name if str(weights) == "embedded" else weights)
-    config = folder_config(place, *([name] if name in _SEGMENTERS else _SEGMENTERS))
-    # its training loss
-    model = load_pretrained(getattr(transformers, _SEGMENTERS[config["model_type"]]), place,
-                            optional=("criterion.",))
-    reader = SegmenterReader(model,
-                             preprocess_of(place.path, Preprocess(512, "squash", "bilinear", IMAGENET)))
+    known = [name] if name in _SEGMENTERS else _SEGMENTERS
+    config = folder_config(place, *known)
+    architecture = getattr(transformers, _SEGMENTERS[config["model_type"]])
+    model = load_pretrained(architecture, place, optional=("criterion.",)) # that belongs to its training loss
+    usual = Preprocess(512, "squash", "bilinear", IMAGENET)
+    reader = SegmenterReader(model, preprocess_of(place.path, usual))
     signature = Signature.of(invariant=name, weights=place.name, revision=place.revision,
                              input=str(reader.prepare))
     return Segmentation(name, reader, signature, kind, classes=tuple(model.config.id2label.values()))
@@ -148,13 +160,14 @@ for _name in _SEGMENTERS: invariants.add(_name, factory_for(public_segmenter, _n
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #0404414b
 def segmentation_invariant(
-    name: str, # "segmentation" or "segmentation-judge"
-    # or a .safetensors file of the training command, a card, folder or hub id of a public segmenter
-    weights: str | Path = "embedded",
-    kind: str = "dice",
+    name: str,                        # "segmentation" or "segmentation-judge"
+    weights: str | Path = "embedded", # a file of the training command, or a card, folder or hub id
+    kind: str = "dice",               # a key of DISTANCES
 ) -> Segmentation:
-    "The invariant of class maps, on the embedded network or a public one; raises InputError if weights are missing or damaged."
-    return (embedded_segmentation if is_own(weights) else public_segmenter)(name, weights, kind)
+    """The invariant of class maps, on the embedded network or a public one; raises InputError if weights are
+    missing or damaged."""
+    build = embedded_segmentation if is_own(weights) else public_segmenter
+    return build(name, weights, kind)
 
 for _name in ("segmentation", "segmentation-judge"):
     invariants.add(_name, factory_for(segmentation_invariant, _name))
