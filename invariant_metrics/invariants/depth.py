@@ -26,12 +26,12 @@ def silog(pred: Tensor,            # (N, H, W), positive, in any unit
           target: Tensor,          # the same shape
           lam: float = 0.85,       # share of a common factor that is forgiven
           eps: float = 1e-3,       # added to both maps
-          root_eps: float = 1e-7,  # added under the root, its root taken away after
+          root_eps: float = 1e-7,  # added under the root, its root subtracted after
           factor: float = 1.,      # some implementations use 10
          ) -> Tensor:              # (N,), 0 where equal
     "Scale-invariant error of the logarithm, per image (Eigen et al. 2014)."
-    d = ((pred + eps).log() - (target + eps).log()).flatten(1)
-    inside = (d.square().mean(1) - lam * d.mean(1).square()).clamp(min=0)
+    d = ((pred + eps).log() - (target + eps).log()).flatten(1) # (N, H·W)
+    inside = (d.square().mean(1) - lam * d.mean(1).square()).clamp(min=0) # (N,)
     return factor * ((inside + root_eps).sqrt() - root_eps**0.5)
 
 # %% ../../nbs/invariants/020_depth.ipynb #d4282883
@@ -41,16 +41,19 @@ class Depth(Invariant):
                  network: nn.Module,              # RGB (N, 3, H, W) to maps
                  signature: Signature,
                  lam: float = 0.85,               # share of a common factor that is forgiven
-                 factor: float = 1.,
+                 factor: float = 1.,              # of SILog
                  read: Callable = inverse_depth,  # maps to relative inverse depth (N, h, w)
                  card: dict | None = None,
                 ):
         super().__init__(name, signature.extended(distance="silog", lam=lam, factor=factor), network, card)
-        self.lam, self.factor, self.read = lam, factor, read
+        self.lam = lam
+        self.factor = factor
+        self.read = read
 
     def forward(self, rgb: Tensor) -> Tensor:
         "Relative inverse depth (N, h, w), larger is nearer."
-        return self.read(self.network(rgb.to(next(self.network.parameters()).dtype)))
+        precision = next(self.network.parameters()).dtype
+        return self.read(self.network(rgb.to(precision)))
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         return silog(prediction.float(), target.float(), self.lam, factor=self.factor)
@@ -66,6 +69,7 @@ def embedded_depth(name: str,                        # "depth" or "depth-judge"
     network.load_state_dict(state)
     return Depth(name, fused(network), Signature.of(invariant=name, weights=revision), card=card, **options)
 
+# %% ../../nbs/invariants/020_depth.ipynb #53fea1f1
 def random_depth(weights: str | Path = "embedded", # ignored: this one knows nothing
                  seed: int = 0,
                  **options,                        # of Depth
@@ -74,7 +78,6 @@ def random_depth(weights: str | Path = "embedded", # ignored: this one knows not
     network = random_dense("depth", 1, make_scenes(64, 32).rgb, seed)
     return Depth("depth-random", fused(network), Signature.of(invariant="depth-random", seed=seed), **options)
 
-# %% ../../nbs/invariants/020_depth.ipynb #a4879d4b
 invariants.add("depth-random", without_weights(random_depth));
 
 # %% ../../nbs/invariants/020_depth.ipynb #7b3d54bf
@@ -82,17 +85,19 @@ class DPTReader(nn.Module):
     "A DPT depth model of transformers with its preprocessing: RGB (N, 3, H, W) in [0, 1] to (N, h, w)."
     def __init__(self, model: nn.Module, prepare: Preprocess):
         super().__init__()
-        self.model, self.prepare = model, prepare
+        self.model = model
+        self.prepare = prepare
 
     def forward(self, rgb: Tensor) -> Tensor:
         return self.model(pixel_values=self.prepare(rgb)).predicted_depth
 
 def public_depth(
-    name: str,                        # "midas", or what the invariant is to be called
+    name: str,                        # "midas", or another name for the invariant
     weights: str | Path = "embedded", # card, folder or hub id; "embedded" is the card of that name
     **options,                        # of Depth
 ) -> Depth:
-    "Depth by a DPT model of the MiDaS family; raises InputError naming the command that fetches missing weights."
+    """Depth by a DPT model of the MiDaS family; raises InputError naming the command that fetches missing
+    weights."""
     from transformers import DPTForDepthEstimation
     place = resolve(name if str(weights) == "embedded" else weights)
     folder_config(place, "dpt")
@@ -105,16 +110,17 @@ def public_depth(
                              input=str(reader.prepare))
     return Depth(name, reader, signature, read=torch.relu, **options)
 
-invariants.add("midas", factory_for(public_depth, "midas", card="midas"))
+invariants.add("midas", factory_for(public_depth, "midas", card="midas"));
 
 # %% ../../nbs/invariants/020_depth.ipynb #b78fc4e1
 def depth_invariant(
-    name: str, # "depth" or "depth-judge"
-    # or a .safetensors file of the training command, a card, folder or hub id of a DPT model
-    weights: str | Path = "embedded",
-    **options, # of Depth
+    name: str,                        # "depth" or "depth-judge"
+    weights: str | Path = "embedded", # a file of the training command, or a card, folder or hub id
+    **options,                        # of Depth
 ) -> Depth:
-    "The invariant of relative depth, on the embedded network or a public one; raises InputError if weights are missing or damaged."
-    return (embedded_depth if is_own(weights) else public_depth)(name, weights, **options)
+    """The invariant of relative depth, on the embedded network or a public one; raises InputError if weights
+    are missing or damaged."""
+    build = embedded_depth if is_own(weights) else public_depth
+    return build(name, weights, **options)
 
 for _name in ("depth", "depth-judge"): invariants.add(_name, factory_for(depth_invariant, _name))

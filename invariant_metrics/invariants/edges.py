@@ -17,22 +17,28 @@ from ..color import split_lab
 from .base import Invariant, invariants, overlap_distance, without_weights
 
 # %% ../../nbs/invariants/030_edges.ipynb #43d7d885
-def sobel(x: Tensor) -> tuple[Tensor, Tensor]: # (N, C, H, W) -> horizontal and vertical change per pixel
+def sobel(x: Tensor,                 # (N, C, H, W)
+         ) -> tuple[Tensor, Tensor]: # horizontal and vertical change per pixel, (N, C, H, W) each
     "Sobel derivatives of each channel, borders repeated."
-    line, slope = x.new_tensor([1., 2., 1.])/4, x.new_tensor([-1., 0., 1.])/2
+    smooth = x.new_tensor([1., 2., 1.])/4
+    slope = x.new_tensor([-1., 0., 1.])/2
     n, c, h, w = x.shape
     padded = F.pad(x.reshape(n*c, 1, h, w), (1, 1, 1, 1), mode="replicate")
-    kernels = torch.stack([line[:, None]*slope, slope[:, None]*line])[:, None]
-    along = F.conv2d(padded, kernels).view(n, c, 2, h, w)
-    return along[:, :, 0], along[:, :, 1]
+    kernels = torch.stack([smooth[:, None]*slope, slope[:, None]*smooth])[:, None] # (2, 1, 3, 3)
+    change = F.conv2d(padded, kernels).view(n, c, 2, h, w)
+    return change[:, :, 0], change[:, :, 1]
 
+# %% ../../nbs/invariants/030_edges.ipynb #8793ac3c
 def color_change(ab: Tensor, # (N, C, H, W)
                 ) -> Tensor: # (N, H, W), squared units of `ab` per pixel
     "The squared change of color per pixel along the direction in which it is largest (Di Zenzo 1986)."
     eta = 1e-6 # so that the root has a gradient where nothing changes
-    x, y = sobel(ab)
-    xx, yy, xy = x.square().sum(1), y.square().sum(1), (x*y).sum(1)
-    return (xx + yy + ((xx - yy).square() + 4*xy.square() + eta**2).sqrt() - eta)/2
+    c_x, c_y = sobel(ab)
+    xx = c_x.square().sum(1)  # (N, H, W)
+    yy = c_y.square().sum(1)
+    xy = (c_x*c_y).sum(1)
+    root = ((xx - yy).square() + 4*xy.square() + eta**2).sqrt()
+    return (xx + yy + root - eta)/2
 
 # %% ../../nbs/invariants/030_edges.ipynb #b44084f7
 _EPSILON = { # of the default filters, measured below on 200 scenes of 64²
@@ -47,7 +53,8 @@ class Edges(Invariant):
         if not threshold > 0: raise InputError(f"edges: threshold must be positive, not {threshold}")
         super().__init__("edges", Signature.of(invariant="edges", threshold=threshold, size=size or "as-is"),
                          card={"epsilon": _EPSILON} if (threshold, size) == (4., None) else None)
-        self.threshold, self.size = threshold, size
+        self.threshold = threshold
+        self.size = size
 
     def forward(self, rgb: Tensor) -> Tensor:
         "Soft edge maps (N, h, w) in [0, 1)."
@@ -64,7 +71,7 @@ class Edges(Invariant):
 def edges(weights: str | Path = "embedded", # ignored: there are none
           **options,                        # of Edges
          ) -> Edges:
-    "The edge invariant."
+    "The invariant of color edges; raises InputError if the threshold is not positive."
     return Edges(**options)
 
 invariants.add("edges", without_weights(edges));

@@ -43,7 +43,7 @@ def mean_over_present(per_class: Tensor, # (N, C)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #2405fe5d
 def dice(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,), in [0, 1]
-    "Overlap distance (Milletari et al. 2016), averaged over the classes present in `t`; 0 only for equal maps."
+    "Overlap distance (Milletari et al. 2016), mean over the classes present in `t`; 0 only for equal maps."
     return mean_over_present(overlap_distance(p, t), t)
 
 def dice_linear(p: Tensor, t: Tensor) -> Tensor: # (N, C, H, W) each -> (N,)
