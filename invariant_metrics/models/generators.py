@@ -278,7 +278,7 @@ class HubVocabulary(Vocabulary):
         surfaces = (re.sub("[▁Ġ]|^##", " ", pieces[i]).strip() for i in rest)
         super().__init__(("",)*len(SPECIALS) + tuple(surfaces))
         order = (*first, *rest) # (V,) the model's id of each entry
-        number = {i: n for n, i in reversed([*enumerate(order)])} # the way back; shared ids: the first of ours
+        number = {i: n for n, i in reversed([*enumerate(order)])} # the way back; of twins, the first of ours
         object.__setattr__(self, "tokenizer", tokenizer)
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "number", number)
