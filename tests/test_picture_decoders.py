@@ -42,7 +42,7 @@ def test_a_code_is_quantized_to_itself_and_passes_gradients():
     network = tiny_decoder("vqgan")
     codes = network.codebook.weight[torch.arange(6).view(1, 2, 3)].movedim(-1, 1)
     z = (codes + 1e-4*drawn(*codes.shape)).requires_grad_()
-    out = network.quantized(z)
+    out = network.quantize(z)
     assert torch.equal(out.detach(), codes)
     network(out).sum().backward()
     assert z.grad.abs().max() > 0 and all(p.grad is None for p in network.parameters())

@@ -151,7 +151,7 @@ class VQGANSpace:
         return [self.network.codebook.weight.cpu()[chosen].movedim(-1, 1)]
 
     def picture(self, codes: Sequence[Tensor], draw: torch.Generator | None) -> Tensor:
-        return clamp_colors(self.network(self.network.quantized(codes[0])))
+        return clamp_colors(self.network(self.network.quantize(codes[0])))
 
     def penalties(self, codes: Sequence[Tensor]) -> dict[str, Tensor]: return {}
 

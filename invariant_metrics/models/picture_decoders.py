@@ -36,15 +36,15 @@ class VQGANConfig:
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g009
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor: # of one shape
-    "`hard` to the last bit, with the gradient of `soft`."
+    "The numbers of `hard`, exactly, with the gradient of `soft`."
     return hard.detach() + (soft - soft.detach())
 
 def nearest_codes(z: Tensor,        # (N, d, h, w)
                   codebook: Tensor, # (K, d)
                  ) -> Tensor:       # (N, h, w) int64
-    "The number of the code that is nearest at each place; of two equally near the smaller number."
-    away = codebook.square().sum(1) - 2*z.movedim(1, -1) @ codebook.T # (N, h, w, K), |z − e|² without |z|²
-    return away.argmin(-1)
+    "The number of the nearest code at each place; the smaller number if two are equally near."
+    distance = codebook.square().sum(1) - 2*z.movedim(1, -1) @ codebook.T # (N, h, w, K), but for |z|²
+    return distance.argmin(-1)
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g011
 class VQGAN(nn.Module):
@@ -53,13 +53,14 @@ class VQGAN(nn.Module):
         from diffusers.models.autoencoders.vae import Decoder
         super().__init__()
         self.config = config
-        kinds = [f"{'Attn' if looks else ''}UpDecoderBlock2D" for looks in reversed(config.attention)]
+        kinds = ["AttnUpDecoderBlock2D" if attends else "UpDecoderBlock2D"
+                 for attends in reversed(config.attention)]
         widths = tuple(config.channels*m for m in config.multiples)
         self.codebook = nn.Embedding(config.codes, config.code)
         self.post_quant_conv = nn.Conv2d(config.code, config.latent, 1)
         self.decoder = Decoder(config.latent, 3, tuple(kinds), widths, config.blocks)
 
-    def quantized(self, z: Tensor) -> Tensor: # (N, code, h, w) -> the same shape
+    def quantize(self, z: Tensor) -> Tensor: # (N, code, h, w) -> the same shape
         "The nearest codes, with the gradient of `z`."
         codes = self.codebook.weight
         return straight_through(codes[nearest_codes(z, codes)].movedim(-1, 1), z)
@@ -73,11 +74,12 @@ def fill_decoder(network: nn.Module, # on any device, also "meta"
                  state: Mapping[str, Tensor],
                  what: str,          # for messages, e.g. "VQGAN"
                 ) -> nn.Module:      # frozen, in evaluation mode, in single precision
-    "A network with these tensors; raises InputError on missing ones, others left over, and other shapes."
+    "The network with these tensors; raises InputError if some are missing, left over or of another shape."
     own = network.state_dict()
-    lost, over = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    if lost: raise InputError(f"no {what}: {len(lost)} tensors are missing, {lost[0]} among them")
-    if over: raise InputError(f"no {what}: {len(over)} tensors have no place in it: {few(over, 3)}")
+    missing = sorted(own.keys() - state.keys())
+    extra = sorted(state.keys() - own.keys())
+    if missing: raise InputError(f"no {what}: {len(missing)} tensors are missing, {missing[0]} among them")
+    if extra: raise InputError(f"no {what}: {len(extra)} tensors have no place in it: {few(extra, 3)}")
     other = [name for name in own if own[name].shape != state[name].shape]
     if other:
         sizes = f"{tuple(state[other[0]].shape)}, not {tuple(own[other[0]].shape)}"
@@ -96,12 +98,13 @@ _ATTENTION_NAMES = {".norm.": ".group_norm.", ".q.": ".to_q.", ".k.": ".to_k.", 
 _UNUSED = ("encoder.", "quant_conv.", "loss.", "colorize")
 
 def vqgan_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    "Tensors of taming-transformers or diffusers under the names of `VQGAN`, those of training left out."
-    kept = {name: value for name, value in tensors.items() if not name.startswith(_UNUSED)}
-    levels = [int(m[1]) for name in kept if (m := re.match(r"decoder\.up\.(\d+)\.", name))]
+    """Tensors of taming-transformers or diffusers under the names of `VQGAN`; those that serve training only
+    are left out."""
+    used = {name: value for name, value in tensors.items() if not name.startswith(_UNUSED)}
+    levels = _numbers(used, r"decoder\.up\.(\d+)\.")
     top = max(levels, default=0)
     out = {}
-    for name, value in kept.items():
+    for name, value in used.items():
         new = re.sub(r"\.up\.(\d+)\.", lambda m: f".up_blocks.{top - int(m[1])}.", name)
         for old, right in _NAMES.items(): new = new.replace(old, right)
         if ".attentions." in new:
@@ -110,23 +113,26 @@ def vqgan_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         out[new] = value
     return out
 
+def _numbers(names, pattern: str) -> set[int]:
+    "The numbers that the first group of the pattern finds at the beginning of these names."
+    return {int(m[1]) for m in (re.match(pattern, name) for name in names) if m}
+
 # %% ../../nbs/models/70_picture_decoders.ipynb #g017
 def read_vqgan(tensors: Mapping[str, Tensor]) -> VQGAN: # of a checkpoint
     "The decoder of a published VQGAN, sizes read off its tensors; raises InputError on what does not fit."
     state = vqgan_names(tensors.get("state_dict", tensors))
     needed = ("codebook.weight", "post_quant_conv.weight", "decoder.conv_norm_out.weight")
-    lost = [name for name in needed if name not in state]
-    if lost: raise InputError(f"no VQGAN: {few(lost, 3)} missing")
+    missing = [name for name in needed if name not in state]
+    if missing: raise InputError(f"no VQGAN: {few(missing, 3)} missing")
     up = {name.removeprefix("decoder.up_blocks."): value for name, value in state.items()}
-    numbers = {int(m[1]) for name in up if (m := re.match(r"(\d+)\.", name))}
-    levels = sorted(numbers, reverse=True) # the finest first
-    blocks = {m[1] for name in up if (m := re.match(r"0\.resnets\.(\d+)", name))}
+    levels = sorted(_numbers(up, r"(\d+)\."), reverse=True) # the finest first
+    blocks = _numbers(up, r"0\.resnets\.(\d+)")
     channels = len(state["decoder.conv_norm_out.weight"])
     multiples = tuple(len(up.get(f"{i}.resnets.0.conv2.bias", ()))//channels for i in levels)
-    looks = tuple(f"{i}.attentions.0.to_q.weight" in up for i in levels)
+    attends = tuple(f"{i}.attentions.0.to_q.weight" in up for i in levels)
     codes, code = state["codebook.weight"].shape
     latent = len(state["post_quant_conv.weight"])
-    config = VQGANConfig(channels, multiples, len(blocks) - 1, looks, latent, codes, code)
+    config = VQGANConfig(channels, multiples, len(blocks) - 1, attends, latent, codes, code)
     with torch.device("meta"): network = VQGAN(config)
     return fill_decoder(network, state, "VQGAN")
 
@@ -146,16 +152,18 @@ class DVAEConfig:
     @property
     def widths(self) -> tuple[int, ...]: return tuple(self.hidden*2**i for i in reversed(range(self.groups)))
 
+# %% ../../nbs/models/70_picture_decoders.ipynb #34c7274e
 class DVAEBlock(nn.Module):
-    "A bottleneck around a shortcut."
-    def __init__(self, before: int, after: int, layers: int): # channels; blocks of the whole network
+    "A bottleneck of four convolutions with a shortcut around it."
+    def __init__(self, before: int, after: int, # channels
+                 layers: int):                  # blocks of the whole network, L
         super().__init__()
         inner = after//4
         self.layers = layers
         self.id_path = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
         sizes = ((before, inner, 1), (inner, inner, 3), (inner, inner, 3), (inner, after, 3))
         convs = [nn.Conv2d(a, b, side, padding=side//2) for a, b, side in sizes]
-        self.res_path = nn.ModuleDict({f"conv_{i}": made for i, made in enumerate(convs, 1)})
+        self.res_path = nn.ModuleDict({f"conv_{i}": conv for i, conv in enumerate(convs, 1)})
 
     def forward(self, x: Tensor) -> Tensor: # (N, before, h, w) -> (N, after, h, w)
         out = x
@@ -169,11 +177,12 @@ class DVAE(nn.Module):
         super().__init__()
         self.config = config
         self.blocks = nn.ModuleDict({"input": nn.Conv2d(config.codes, config.first, 1)})
-        before, layers = config.first, config.groups*config.blocks
+        before = config.first
+        layers = config.groups*config.blocks
         for i, width in enumerate(config.widths, 1):
-            made = [DVAEBlock(width if j else before, width, layers) for j in range(config.blocks)]
-            named = {f"block_{j}": block for j, block in enumerate(made, 1)}
-            self.blocks[f"group_{i}"] = nn.ModuleDict(named)
+            blocks = [DVAEBlock(width if j else before, width, layers) for j in range(config.blocks)]
+            by_name = {f"block_{j}": block for j, block in enumerate(blocks, 1)}
+            self.blocks[f"group_{i}"] = nn.ModuleDict(by_name)
             before = width
         self.blocks["output"] = nn.ModuleDict({"conv": nn.Conv2d(before, 6, 1)})
 
@@ -192,13 +201,14 @@ class DVAE(nn.Module):
 # %% ../../nbs/models/70_picture_decoders.ipynb #g029
 def read_dvae(tensors: Mapping[str, Tensor]) -> DVAE: # under OpenAI's names
     "The decoder of a published dVAE, sizes read off its tensors; raises InputError on what does not fit."
-    def renamed(name: str) -> str: return re.sub(r"\.w$", ".weight", re.sub(r"\.b$", ".bias", name))
-    state = {renamed(name): value for name, value in tensors.items()}
-    lost = [name for name in ("blocks.input.weight", "blocks.output.conv.weight") if name not in state]
-    if lost: raise InputError(f"no dVAE decoder: {few(lost)} missing")
-    table, last = state["blocks.input.weight"], state["blocks.output.conv.weight"]
-    def numbers(part): return {m[1] for name in state if (m := re.match(rf"blocks\.{part}", name))}
-    groups, blocks = len(numbers(r"group_(\d+)")), len(numbers(r"group_1\.block_(\d+)"))
+    def our_name(name: str) -> str: return re.sub(r"\.w$", ".weight", re.sub(r"\.b$", ".bias", name))
+    state = {our_name(name): value for name, value in tensors.items()}
+    missing = [name for name in ("blocks.input.weight", "blocks.output.conv.weight") if name not in state]
+    if missing: raise InputError(f"no dVAE decoder: {few(missing)} missing")
+    table = state["blocks.input.weight"]      # (first, codes, 1, 1)
+    last = state["blocks.output.conv.weight"] # (6, hidden, 1, 1)
+    groups = len(_numbers(state, r"blocks\.group_(\d+)"))
+    blocks = len(_numbers(state, r"blocks\.group_1\.block_(\d+)"))
     config = DVAEConfig(groups, len(table), last.shape[1], blocks, table.shape[1])
     with torch.device("meta"): network = DVAE(config)
     return fill_decoder(network, state, "dVAE decoder")
@@ -217,7 +227,8 @@ class BigGANConfig:
     latent: int = 128     # numbers z, and numbers of a class
     channels: int = 128   # of the last block
     classes: int = 1000
-    layers: tuple[tuple[bool, int, int], ...] = BIGGAN_DEEP[512] # doubles? channels before, after
+    # of each block: whether it doubles the sides, and its channels before and after, in units of `channels`
+    layers: tuple[tuple[bool, int, int], ...] = BIGGAN_DEEP[512]
     attention: int = 8    # block before which attention stands
     eps: float = 1e-4     # of normalizations
     stats: int = 51       # truncations from 0 to 1 for which there are means and variances
@@ -227,18 +238,21 @@ class BigGANConfig:
         "The sizes of a published config.json; raises InputError if it has none."
         names = dict(size="output_dim", latent="z_dim", channels="channel_width", classes="num_classes",
                      layers="layers", attention="attention_layer_position", eps="eps", stats="n_stats")
-        lost = [name for name in names.values() if name not in given]
-        if lost: raise InputError(f"no configuration of a BigGAN: {few(lost, 3)} missing")
+        missing = [name for name in names.values() if name not in given]
+        if missing: raise InputError(f"no configuration of a BigGAN: {few(missing, 3)} missing")
         values = {field: given[name] for field, name in names.items()}
-        return cls(**values | {"layers": tuple((bool(up), a, b) for up, a, b in values["layers"])})
+        values["layers"] = tuple((bool(up), a, b) for up, a, b in values["layers"])
+        return cls(**values)
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g033
 class TruncatedNorm(nn.Module):
-    "Normalization by a truncation's means and variances, scaled and shifted by a condition or own weights."
+    """Normalization by the means and variances of a truncation; a condition scales and shifts the result, or
+    weights of its own if there is none."""
     def __init__(self, channels: int, stats: int, eps: float,
                  condition: int | None = None): # numbers of the condition; None: own weights
         super().__init__()
-        self.eps, self.condition = eps, condition
+        self.eps = eps
+        self.condition = condition
         self.register_buffer("running_means", torch.zeros(stats, channels))
         self.register_buffer("running_vars", torch.ones(stats, channels))
         if condition:
@@ -248,45 +262,59 @@ class TruncatedNorm(nn.Module):
             self.weight = nn.Parameter(torch.ones(channels))
             self.bias = nn.Parameter(torch.zeros(channels))
 
-    def forward(self, x: Tensor, at: int, # number of the truncation
-                condition: Tensor | None = None) -> Tensor: # (N, C, h, w), (N, condition)
-        whole = (..., None, None)
+    def forward(self, x: Tensor,                         # (N, C, h, w)
+                at: int,                             # number of the truncation
+                condition: Tensor | None = None,     # (N, condition)
+               ) -> Tensor:                          # (N, C, h, w)
+        whole = (..., None, None) # a number of a channel, for all its places
         x = (x - self.running_means[at][whole])/(self.running_vars[at][whole] + self.eps).sqrt()
         if not self.condition: return x*self.weight[whole] + self.bias[whole]
         return x*(1 + self.scale(condition)[whole]) + self.offset(condition)[whole]
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g035
 class DeepBlock(nn.Module):
-    "Four normalizations and convolutions around a shortcut that drops channels."
-    def __init__(self, before: int, after: int, doubles: bool, config: BigGANConfig):
+    "Four normalizations and convolutions, and around them a shortcut that drops channels."
+    def __init__(self, before: int, after: int, # channels
+                 doubles: bool,                 # the sides
+                 config: BigGANConfig):
         super().__init__()
-        inner, self.after, self.doubles = before//4, after, doubles
-        widths, sides = (before, inner, inner, inner, after), (1, 3, 3, 1)
-        for i, (a, b, side) in enumerate(zip(widths, widths[1:], sides)):
+        self.after = after
+        self.doubles = doubles
+        inner = before//4
+        sizes = ((before, inner, 1), (inner, inner, 3), (inner, inner, 3), (inner, after, 1))
+        for i, (a, b, side) in enumerate(sizes):
             setattr(self, f"bn_{i}", TruncatedNorm(a, config.stats, config.eps, 2*config.latent))
             setattr(self, f"conv_{i}", nn.Conv2d(a, b, side, padding=side//2))
 
-    def forward(self, x: Tensor, at: int, condition: Tensor) -> Tensor: # (N, before, h, w) -> (N, after, …)
+    def forward(self, x: Tensor,         # (N, before, h, w)
+                at: int,             # number of the truncation
+                condition: Tensor,   # (N, 2·latent)
+               ) -> Tensor:          # (N, after, h, w), or twice the sides
         out = x
         for i in range(4):
             out = F.relu(getattr(self, f"bn_{i}")(out, at, condition))
             if i == 1 and self.doubles: out = F.interpolate(out, scale_factor=2.)
             out = getattr(self, f"conv_{i}")(out)
-        kept = x[:, :self.after]
-        return out + (F.interpolate(kept, scale_factor=2.) if self.doubles else kept)
+        shortcut = x[:, :self.after]
+        if self.doubles: shortcut = F.interpolate(shortcut, scale_factor=2.)
+        return out + shortcut
 
+# %% ../../nbs/models/70_picture_decoders.ipynb #8095d194
 class PooledAttention(nn.Module):
     "Attention of all places to a grid of half the sides, added with a learned weight (Zhang et al. 2019)."
     def __init__(self, channels: int):
         super().__init__()
         def linear(a, b): return nn.Conv2d(a, b, 1, bias=False)
-        self.theta, self.phi = linear(channels, channels//8), linear(channels, channels//8)
-        self.g, self.o_conv = linear(channels, channels//2), linear(channels//2, channels)
+        self.theta = linear(channels, channels//8)
+        self.phi = linear(channels, channels//8)
+        self.g = linear(channels, channels//2)
+        self.o_conv = linear(channels//2, channels)
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor: # (N, C, h, w) -> the same shape
         query = self.theta(x).flatten(2).mT                                        # (N, hw, C/8)
-        key, value = (F.max_pool2d(part(x), 2).flatten(2).mT for part in (self.phi, self.g)) # (N, hw/4, …)
+        key = F.max_pool2d(self.phi(x), 2).flatten(2).mT                           # (N, hw/4, C/8)
+        value = F.max_pool2d(self.g(x), 2).flatten(2).mT                           # (N, hw/4, C/2)
         mixed = F.scaled_dot_product_attention(query, key, value, scale=1.)
         return x + self.gamma*self.o_conv(mixed.mT.unflatten(2, x.shape[2:]))
 
@@ -295,7 +323,8 @@ class BigGAN(nn.Module):
     "The generator of BigGAN-deep (Brock et al. 2019)."
     def __init__(self, config: BigGANConfig = BigGANConfig()):
         super().__init__()
-        self.config, width = config, config.channels
+        self.config = config
+        width = config.channels
         self.embeddings = nn.Linear(config.classes, config.latent, bias=False)
         self.gen_z = nn.Linear(2*config.latent, 16*config.layers[0][1]*width)
         blocks = [DeepBlock(a*width, b*width, doubles, config) for doubles, a, b in config.layers]
@@ -316,28 +345,34 @@ class BigGAN(nn.Module):
         at = round(truncation*last)
         if not 0 <= at <= last or abs(at - truncation*last) > 1e-6:
             raise InputError(f"truncation is a multiple of {1/last:g} from 0 to 1, not {truncation}")
-        said = torch.cat([latents, self.embeddings(classes)], -1)
-        said = said if said.ndim == 3 else said[:, None].expand(-1, self.conditions, -1)
-        first, *rest = said.unbind(1)
-        x = self.gen_z(first).view(len(said), 4, 4, -1).movedim(-1, 1) # it puts places before channels
-        for layer in self.layers: x = layer(x, at, rest.pop(0)) if isinstance(layer, DeepBlock) else layer(x)
-        return (self.conv_to_rgb(F.relu(self.bn(x, at)))[:, :3].tanh() + 1)/2
+        conditions = torch.cat([latents, self.embeddings(classes)], -1)
+        if conditions.ndim == 2: conditions = conditions[:, None].expand(-1, self.conditions, -1)
+        first, *of_blocks = conditions.unbind(1)                          # (N, 2·latent) each
+        x = self.gen_z(first).view(len(first), 4, 4, -1).movedim(-1, 1)   # its places come before its channels
+        for layer in self.layers:
+            if isinstance(layer, DeepBlock): x = layer(x, at, of_blocks.pop(0))
+            else: x = layer(x)
+        maps = self.conv_to_rgb(F.relu(self.bn(x, at)))                   # (N, channels, size, size)
+        return (maps[:, :3].tanh() + 1)/2
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g041
 def fold_spectral_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    "Weights as they compute, of `weight_orig`, `weight_u` and perhaps `weight_v`; other tensors as they are."
-    made = (".weight_orig", ".weight_u", ".weight_v")
-    bases = [name.removesuffix(made[0]) for name in tensors if name.endswith(made[0])]
-    out = {name: value for name, value in tensors.items() if not name.endswith(made)}
+    """The weights W/σ that a network computes with, from `weight_orig`, `weight_u` and `weight_v` (which may
+    be missing); other tensors as they are. Raises InputError if `weight_u` is missing."""
+    ends = (".weight_orig", ".weight_u", ".weight_v")
+    bases = [name.removesuffix(".weight_orig") for name in tensors if name.endswith(".weight_orig")]
+    out = {name: value for name, value in tensors.items() if not name.endswith(ends)}
     for base in bases:
-        weight, u = tensors[base + made[0]], tensors.get(base + made[1])
+        weight = tensors[base + ".weight_orig"]
+        u = tensors.get(base + ".weight_u")
         if u is None: raise InputError(f"{base}.weight_orig without {base}.weight_u")
         matrix = weight.flatten(1)
-        v = tensors.get(base + made[2])
+        v = tensors.get(base + ".weight_v")
         if v is None: v = F.normalize(matrix.T @ u, dim=0)
         out[base + ".weight"] = weight/(u @ matrix @ v)
     return out
 
+# %% ../../nbs/models/70_picture_decoders.ipynb #ca922058
 def read_biggan(tensors: Mapping[str, Tensor],
                 config: BigGANConfig, # of the config.json beside them
                ) -> BigGAN:
@@ -353,8 +388,8 @@ def tiny_decoder(name: str,     # "vqgan", "dvae" or "biggan"
                 ) -> nn.Module:
     "A narrow network of that kind with random weights and pictures of some 32 pixels a side, for tests."
     layers = ((False, 4, 4), (True, 4, 2), (True, 2, 1), (True, 1, 1))
-    makers = {"vqgan": lambda: VQGAN(VQGANConfig(32, (1, 2, 2), 1, (False, False, True), 8, 64, 8)),
-              "dvae": lambda: DVAE(DVAEConfig(3, 8, 8, 1, 64)),
-              "biggan": lambda: BigGAN(BigGANConfig(32, 8, 8, 12, layers, 2))}
-    if name not in makers: raise unknown("picture decoder", name, makers)
-    with seeded(seed, "tiny decoder", name): return makers[name]().requires_grad_(False).eval()
+    constructors = {"vqgan": lambda: VQGAN(VQGANConfig(32, (1, 2, 2), 1, (False, False, True), 8, 64, 8)),
+                    "dvae": lambda: DVAE(DVAEConfig(3, 8, 8, 1, 64)),
+                    "biggan": lambda: BigGAN(BigGANConfig(32, 8, 8, 12, layers, 2))}
+    if name not in constructors: raise unknown("picture decoder", name, constructors)
+    with seeded(seed, "tiny decoder", name): return constructors[name]().requires_grad_(False).eval()
