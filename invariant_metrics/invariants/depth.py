@@ -19,7 +19,7 @@ from ..encoders.public import folder_config
 from ..encoders.weights import load_pretrained, resolve
 from .base import Invariant, dense_state, invariants, factory_for, is_own
 from .base import preprocess_of, without_weights
-from ..models.dense import dense_network, fused, inverse_depth, random_dense
+from ..models.dense import dense_network, fuse_norms, inverse_depth, random_dense
 
 # %% ../../nbs/invariants/020_depth.ipynb #a8d30491
 def silog(pred: Tensor,            # (N, H, W), positive, in any unit
@@ -67,7 +67,7 @@ def embedded_depth(name: str,                        # "depth" or "depth-judge"
     state, revision, card = dense_state(name, weights)
     network = dense_network("depth", 1, judge=name.endswith("judge"))
     network.load_state_dict(state)
-    return Depth(name, fused(network), Signature.of(invariant=name, weights=revision), card=card, **options)
+    return Depth(name, fuse_norms(network), Signature.of(invariant=name, weights=revision), card=card, **options)
 
 # %% ../../nbs/invariants/020_depth.ipynb #53fea1f1
 def random_depth(weights: str | Path = "embedded", # ignored: this one knows nothing
@@ -76,7 +76,7 @@ def random_depth(weights: str | Path = "embedded", # ignored: this one knows not
                 ) -> Depth:
     "The control: the embedded architecture with seeded random weights, calibrated on 64 scenes."
     network = random_dense("depth", 1, make_scenes(64, 32).rgb, seed)
-    return Depth("depth-random", fused(network), Signature.of(invariant="depth-random", seed=seed), **options)
+    return Depth("depth-random", fuse_norms(network), Signature.of(invariant="depth-random", seed=seed), **options)
 
 invariants.add("depth-random", without_weights(random_depth));
 

@@ -22,7 +22,7 @@ from ..encoders.public import folder_config
 from ..encoders.weights import load_pretrained, resolve
 from .base import Invariant, dense_state, invariants, factory_for, is_own
 from .base import overlap_distance, preprocess_of, without_weights
-from ..models.dense import class_maps, dense_network, fused, random_dense
+from ..models.dense import class_maps, dense_network, fuse_norms, random_dense
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #77d82b78
 def present_classes(t: Tensor,  # (N, C, H, W) class maps
@@ -96,7 +96,7 @@ def embedded_segmentation(
     state, revision, card = dense_state(name, weights)
     network = dense_network("segmentation", len(CLASSES), judge=name.endswith("judge"))
     network.load_state_dict(state)
-    return Segmentation(name, fused(network), Signature.of(invariant=name, weights=revision), kind,
+    return Segmentation(name, fuse_norms(network), Signature.of(invariant=name, weights=revision), kind,
                         classes=_NAMES, card=card)
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #d1d8cd36
@@ -107,7 +107,7 @@ def random_segmentation(weights: str | Path = "embedded", # ignored: this one kn
     "The control: the embedded architecture with seeded random weights, calibrated on 64 scenes."
     network = random_dense("segmentation", len(CLASSES), make_scenes(64, 32).rgb, seed)
     signature = Signature.of(invariant="segmentation-random", seed=seed)
-    return Segmentation("segmentation-random", fused(network), signature, kind, classes=_NAMES)
+    return Segmentation("segmentation-random", fuse_norms(network), signature, kind, classes=_NAMES)
 
 invariants.add("segmentation-random", without_weights(random_segmentation));
 
