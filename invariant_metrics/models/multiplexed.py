@@ -82,23 +82,24 @@ def tiny_lclip(**changes # fields of `LClipConfig`
     return replace(small, **changes)
 
 # %% ../../nbs/models/60_multiplexed.ipynb #406935ad
-PART = 16 # items that a CPU takes through a tower at a time where no gradient is wanted
+PART = 16 # items that go through a tower together, on a CPU and without gradients
 
 def is_cpu_inference(x: Tensor) -> bool:
-    "Whether `x` is on a CPU and nothing looks at the operations: no gradient, compiler, tracer or autocast."
+    "Whether `x` is on a CPU and no gradient, compiler, tracer or autocast records or changes the operations."
     watched = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing()
     return x.device.type == "cpu" and not watched and not torch.is_autocast_enabled("cpu")
 
 def in_parts(x: Tensor) -> bool:
-    "Whether a tower takes these items in parts."
+    "Whether a tower splits these items into parts of `PART`."
     return is_cpu_inference(x) and len(x) > PART
 
+# %% ../../nbs/models/60_multiplexed.ipynb #0e25a16f
 def fast_linear(x: Tensor,                  # (…, n)
                 weight: Tensor,             # (m, n)
                 bias: Tensor | None = None, # (m,)
                 gelu: bool = False,         # whether the exact GELU follows
                ) -> Tensor:                 # (…, m)
-    "A linear layer; by oneDNN where a CPU judges in single precision, with differences of rounding."
+    "A linear layer; by oneDNN for inference on a CPU in single precision, equal up to rounding."
     if not (is_cpu_inference(x) and _fits_onednn(x, weight, bias)):
         out = F.linear(x, weight, bias)
         return F.gelu(out) if gelu else out
@@ -106,14 +107,14 @@ def fast_linear(x: Tensor,                  # (…, n)
     bias = bias if bias is None else bias.contiguous() # oneDNN takes no strides of a bias
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, *after)
 
-# it asks nothing and would read astray
+# oneDNN's operation checks nothing and would read the wrong memory
 def _fits_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    given = [x, weight] if bias is None else [x, weight, bias]
-    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in given)
-    there = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+    available = torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     sizes = (x.ndim > 0 and x.shape[-1] == weight.shape[-1]
              and (bias is None or bias.shape == weight.shape[:1]))
-    return there and plain and sizes and x.numel() > 0
+    return available and plain and sizes and x.numel() > 0
 
 # %% ../../nbs/models/60_multiplexed.ipynb #c98ff0a6
 class HeadMixer(nn.Module):
@@ -133,7 +134,7 @@ class HeadMixer(nn.Module):
 
 # %% ../../nbs/models/60_multiplexed.ipynb #675f5e7a
 class RepeatParts(nn.Module):
-    "What one repeat of a block has of its own: two layer norms, and two mixers of heads."
+    "The parts that one repeat does not share: two layer norms, and two mixers of heads (None if there are none)."
     def __init__(self, config: TowerConfig):
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width)
@@ -146,9 +147,10 @@ class RepeatParts(nn.Module):
 def pick_places(x: Tensor,                # (B, T, width)
                 at: Tensor | None = None, # (B,), a place of each item; None: all places
                ) -> Tensor:               # (B, 1 or T, width)
-    "Each item at the one place that is asked for."
+    "Each item at one place of its own, or at all."
     return x if at is None else x[torch.arange(x.shape[0], device=x.device), at][:, None]
 
+# %% ../../nbs/models/60_multiplexed.ipynb #fab79545
 class SharedAttention(nn.Module):
     "Multi-head attention whose projections are shared by all repeats (Zhang et al. 2022)."
     def __init__(self, config: TowerConfig):
@@ -160,20 +162,25 @@ class SharedAttention(nn.Module):
     def project(self, x: Tensor, start: int, stop: int,
                ) -> Tensor: # (B, T, width) -> (stop − start, B, h, T, d)
         "Queries, keys, values of each head: the rows from `start` to `stop` of 0, 1, 2."
-        (batch, places, width), bias = x.shape, self.qkv.bias
+        batch, places, width = x.shape
         rows = slice(start*width, stop*width)
-        out = fast_linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
+        bias = None if self.qkv.bias is None else self.qkv.bias[rows]
+        out = fast_linear(x, self.qkv.weight[rows], bias)
         return out.view(batch, places, stop - start, self.heads, -1).permute(2, 0, 3, 1, 4)
 
     def forward(self, x: Tensor,            # (B, T, width)
                 own: RepeatParts,
                 mask: Tensor | None = None, # (1 or B, 1, T, T), 0 or −inf, added to the mixed scores
-                at: Tensor | None = None,   # (B,), the place of each item that is asked for; None: all
+                at: Tensor | None = None,   # (B,), the place of each item to compute; None: all
                ) -> Tensor:                 # (B, T, width), or (B, 1, width) with `at`
-        "What places take from all places."
-        if at is None: q, k, v = self.project(x, 0, 3)
-        else: (q,), (k, v) = self.project(pick_places(x, at), 0, 1), self.project(x, 1, 3)
-        if mask is not None: mask = pick_places(mask.expand(x.shape[0], -1, -1, -1).squeeze(1), at)[:, None]
+        "The output at all places, or at the places `at`, each from all places."
+        if at is None: q, k, v = self.project(x, 0, 3)                        # (B, h, T, d) each
+        else:
+            q, = self.project(pick_places(x, at), 0, 1)                       # (B, h, 1, d)
+            k, v = self.project(x, 1, 3)
+        if mask is not None:
+            mask = mask.expand(x.shape[0], -1, -1, -1).squeeze(1)             # (B, T, T)
+            mask = pick_places(mask, at)[:, None]                             # (B, 1, T or 1, T)
         if own.mix_scores is None: out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
             scores = own.mix_scores(q*q.shape[-1]**-.5 @ k.transpose(-1, -2)) # (B, h, T or 1, T)
@@ -194,16 +201,16 @@ class SharedBlock(nn.Module):
     def layer(self, x: Tensor,            # (B, T, width)
               own: RepeatParts,
               mask: Tensor | None = None,
-              at: Tensor | None = None,   # (B,), the place of each item that is asked for; None: all
+              at: Tensor | None = None,   # (B,), the place of each item to compute; None: all
              ) -> Tensor:                 # (B, T, width), or (B, 1, width) with `at`
-        "One repeat."
+        "One layer: attention and MLP, with the norms and mixers of one repeat."
         first, _, second = self.ffn
         x = pick_places(x, at) + self.attention(own.norm1(x), own, mask, at)
         hidden = fast_linear(own.norm2(x), first.weight, first.bias, gelu=True)
         return x + fast_linear(hidden, second.weight, second.bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, at: Tensor | None = None) -> Tensor:
-        "All repeats, one after another; only the last one looks at `at`."
+        "All repeats, one after another; only the last one computes the places `at` alone."
         for own in self.own: x = self.layer(x, own, mask, at if own is self.own[-1] else None)
         return x
 
@@ -229,7 +236,7 @@ class MultiplexedTower(nn.Module):
                 mask: Tensor | None = None,
                 at: Tensor | None = None,   # (B,), the place of each item that is read; None: all
                ) -> Tensor:                 # (B, T, width), or (B, 1, width) with `at`
-        "Places after all layers and the norm; `head` is left to what pools them."
+        "Places after all layers and the norm; subclasses pool them and apply `head`."
         for block in self.blocks: x = block(x, mask, at if block is self.blocks[-1] else None)
         return self.norm(x)
 
@@ -246,7 +253,8 @@ class MultiplexedVision(MultiplexedTower):
 
     def patches(self, pixels: Tensor) -> Tensor: # (B, 3, image, image) -> (B, patches, width)
         "A vector of each patch, rows first: the convolution as a linear map."
-        size, side = self.config.patch, self.config.image//self.config.patch
+        size = self.config.patch
+        side = self.config.image//size # patches a side
         tiles = pixels.reshape(-1, 3, side, size, side, size).permute(0, 2, 4, 1, 3, 5)
         return fast_linear(tiles.reshape(-1, side**2, 3*size**2), self.patch.weight.flatten(1),
                            self.patch.bias)
@@ -260,7 +268,7 @@ class MultiplexedVision(MultiplexedTower):
         return torch.cat([self.token.expand(patches.shape[0], 1, -1), patches], 1) + self.positions
 
     def read(self, x: Tensor) -> Tensor: # (B, 1 + patches or only the first, width), normalized -> (B, dim)
-        "The embedding from what the last layer says."
+        "The embedding from the output of the tower."
         return self.head(x.mean(1) if self.config.mean_pool else x[:, 0])
 
     def forward(self, pixels: Tensor) -> Tensor: # (B, 3, image, image), as the teacher's -> (B, dim)
@@ -281,20 +289,22 @@ class MultiplexedText(MultiplexedTower):
         self.widen = nn.Linear(factor, width) if factor else nn.Identity()
         self.positions = nn.Parameter(torch.randn(config.context, width)*.01)
         nn.init.normal_(self.words.weight, std=.02)
-        if factor: # as wide a start as a full table's; a bias would be far larger than what tells words apart
+        if factor: # word vectors start as wide as those of a full table; a random bias would drown them
             nn.init.normal_(self.widen.weight, std=factor**-.5)
             nn.init.zeros_(self.widen.bias)
 
     def ends(self, tokens: Tensor) -> Tensor: # (B, T) -> (B,)
-        "The place at which each text is read: of its end token, which every text must have."
+        "The place at which each text is read: that of its end token, which every text must have."
         if self.config.end is None: return tokens.argmax(1)
         return (tokens == self.config.end).int().argmax(1)
 
     def mask(self, tokens: Tensor) -> Tensor | None: # (1 or B, 1, T, T), 0 or −inf; None: nothing is hidden
         "What may not be attended to: later words, or padding, as the configuration says."
-        config, places = self.config, torch.arange(tokens.shape[1], device=tokens.device)
+        config = self.config
         if not (config.causal or config.mask_padding): return None
-        hidden = torch.zeros(1, 1, tokens.shape[1], tokens.shape[1], dtype=torch.bool, device=tokens.device)
+        length = tokens.shape[1]
+        places = torch.arange(length, device=tokens.device)
+        hidden = torch.zeros(1, 1, length, length, dtype=torch.bool, device=tokens.device)
         if config.causal: hidden = hidden | (places > places[:, None])
         if config.mask_padding: hidden = hidden | (places > self.ends(tokens)[:, None])[:, None, None]
         return torch.zeros_like(hidden, dtype=self.head.weight.dtype).masked_fill(hidden, -torch.inf)
@@ -306,7 +316,8 @@ class MultiplexedText(MultiplexedTower):
 
     def forward(self, tokens: Tensor) -> Tensor: # (B, T) int64, zeros after the end of the text -> (B, dim)
         "One embedding per text, not of length 1; raises InputError on texts over the context."
-        config, places = self.config, tokens.shape[1]
+        config = self.config
+        places = tokens.shape[1]
         if places > config.context:
             raise InputError(f"{places} tokens; the tower takes {config.context}; split or cut the texts")
         if not (config.mask_padding or config.causal): tokens = F.pad(tokens, (0, config.context - places))
@@ -314,17 +325,22 @@ class MultiplexedText(MultiplexedTower):
         x = self.words(tokens)
         if config.factor: x = fast_linear(x, self.widen.weight, self.widen.bias)
         x = x + self.positions[:tokens.shape[1]]
-        ends, mask = self.ends(tokens), self.mask(tokens)
+        ends = self.ends(tokens)
+        mask = self.mask(tokens)
         if config.mean_pool: return self.head(self.mean(super().forward(x, mask), ends))
         return self.head(super().forward(x, mask, ends)[:, 0])
 
 # %% ../../nbs/models/60_multiplexed.ipynb #75c380cf
 class LClip(nn.Module):
-    "L-CLIP, the student: an image and a text tower whose embeddings are compared; `config` says their sizes."
+    "L-CLIP, the student: an image and a text tower whose embeddings are compared; `config` has their sizes."
     def __init__(self, config: LClipConfig = LClipConfig()):
         super().__init__()
-        self.config, self.vision, self.text = config, MultiplexedVision(config), MultiplexedText(config)
+        self.config = config
+        self.vision = MultiplexedVision(config)
+        self.text = MultiplexedText(config)
 
     def forward(self, pixels: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]: # (B, dim) each
         "Embeddings of length 1 of pictures and texts; raises InputError on sizes that are not `config`'s."
-        return F.normalize(self.vision(pixels), dim=-1), F.normalize(self.text(tokens), dim=-1)
+        images = F.normalize(self.vision(pixels), dim=-1)
+        texts = F.normalize(self.text(tokens), dim=-1)
+        return images, texts
