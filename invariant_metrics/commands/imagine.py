@@ -26,16 +26,20 @@ app.add_typer(imagine, name="imagine")
 LONG_TEXTS = ("refuse", "cut", "split")
 LANGUAGES = ("warn", "ignore", "refuse")
 
-GeneratorName = Annotated[str, option("--generator", "exact, diffusion, vqgan, dvae, biggan, noise, "
-                                      "one-picture, or package.module:object.", METRICS, show_default=True)]
-GeneratorWeights = Annotated[Optional[str], option("--generator-weights", "Its card, a folder, "
-                                                   "or organization/model@COMMIT; default its own.", METRICS)]
-Judge = Annotated[str, option("--judge", "The CLIP that looks at the pictures: a card, a folder, "
-                              "organization/model@COMMIT.", METRICS, show_default=True)]
-GeneratorOptions = Annotated[list[str], option("--option", "NAME=VALUE for the generator: steps=20, "
-                                               "guidance=5, scheduler=dpm-solver, size=64.", METRICS)]
-Language = Annotated[str, choice("--language", LANGUAGES, "What to do with texts in another "
-                                 "language than the generator's.", INPUT)]
+GeneratorName = Annotated[str, option(
+    "--generator", "What draws the pictures: exact, diffusion, vqgan, dvae, biggan, noise, one-picture, or "
+    "package.module:object.", METRICS, show_default=True)]
+GeneratorWeights = Annotated[Optional[str], option(
+    "--generator-weights", "Weights of the generator: a card, a folder, or organization/model@COMMIT; "
+    "default its own.", METRICS)]
+Judge = Annotated[str, option(
+    "--judge", "The CLIP that looks at the pictures: a card, a folder, organization/model@COMMIT.", METRICS,
+    show_default=True)]
+GeneratorOptions = Annotated[list[str], option(
+    "--option", "NAME=VALUE for the generator: steps=20, guidance=5, scheduler=dpm-solver, size=64.",
+    METRICS)]
+Language = Annotated[str, choice(
+    "--language", LANGUAGES, "What to do with texts in another language than the generator's.", INPUT)]
 
 # %% ../../nbs/commands/50_imagine.ipynb #4af42221
 def _lines_of(file: Path) -> list[str]:
@@ -46,18 +50,20 @@ def _lines_of(file: Path) -> list[str]:
                  '--out pictures/\n\n' "invariant-metrics imagine draw --texts hyp.txt --generator diffusion "
                  "--option steps=5 --seeds 1 --out drawn/")
 def imagine_draw_command(
-    said: Annotated[Optional[list[str]],
-                    typer.Argument(metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
-    texts: Annotated[Optional[Path], option("--texts", "A file with a text in each "
-                                            "line, besides or instead.", INPUT)] = None,
-    long: Annotated[str, choice("--long", LONG_TEXTS[:2], "Texts of too many tokens: refuse them, "
-                                "or draw their beginning.", INPUT)] = "refuse",
+    said: Annotated[Optional[list[str]], typer.Argument(
+        metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
+    texts: Annotated[Optional[Path], option(
+        "--texts", "A file with one text on each line, instead of texts in quotes or besides them.",
+        INPUT)] = None,
+    long: Annotated[str, choice(
+        "--long", LONG_TEXTS[:2], "Texts with too many tokens: refuse them, or draw their beginning.",
+        INPUT)] = "refuse",
     language: Language = "warn",
     generator: GeneratorName = "exact",
     generator_weights: GeneratorWeights = None,
     option_: GeneratorOptions = [],
-    seeds: Annotated[int, option("--seeds", "Pictures of "
-                                 "each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
+    seeds: Annotated[int, option(
+        "--seeds", "Number of pictures of each text.", OUTPUT, min=1, max=4096, show_default=True)] = 3,
     out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("pictures"),
     overwrite: Overwrite = False,
     form: Format = "table",
@@ -83,27 +89,30 @@ def imagine_draw_command(
                  "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion "
                  "--generator-weights stable-diffusion-v1-1/ --judge clip-vit-b-32 --device cuda")
 def imagine_table_command(
-    judgments: Annotated[Path, typer.Argument(help="What people said of texts that have references: "
-                                              "a known collection, or a table.", show_default=False)],
-    kind: Annotated[Optional[str], option("--kind", "Format of the judgments; "
-                                          "default told from the file.", INPUT)] = None,
-    aspect: Annotated[Optional[str], option("--aspect", "Which of several "
-                                            "aspects that were rated.", INPUT)] = None,
-    items: Annotated[Optional[int], option("--items", "How many texts, "
-                                           "drawn at random; default all.", INPUT, min=8)] = None,
-    long: Annotated[str, choice("--long", LONG_TEXTS, "Texts of too many tokens: refuse them, "
-                                "cut them, or draw their parts.", INPUT)] = "refuse",
+    judgments: Annotated[Path, typer.Argument(
+        help="Judgments of texts that have references: a known collection, or a table.", show_default=False)],
+    kind: Annotated[Optional[str], option(
+        "--kind", "Format of the judgments; default recognized from the file.", INPUT)] = None,
+    aspect: Annotated[Optional[str], option(
+        "--aspect", "Which aspect, if several were rated.", INPUT)] = None,
+    items: Annotated[Optional[int], option(
+        "--items", "Number of texts, drawn at random; default all.", INPUT, min=8)] = None,
+    long: Annotated[str, choice(
+        "--long", LONG_TEXTS, "Texts with too many tokens: refuse them, cut them, or split them and draw the "
+        "parts.", INPUT)] = "refuse",
     language: Language = "warn",
-    metrics: Annotated[list[str], option("--metrics", "Names with commas, or one of translation, "
-                                         "summarization and continuation.", METRICS)] = ["translation"],
+    metrics: Annotated[list[str], option(
+        "--metrics", "Metrics with commas, or the metrics of a task: translation, summarization or "
+        "continuation.", METRICS)] = ["translation"],
     generator: GeneratorName = "exact",
     generator_weights: GeneratorWeights = None,
     option_: GeneratorOptions = [],
     judge: Judge = "embedded-clip",
-    seeds: Annotated[int, option("--seeds", "Pictures of "
-                                 "each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
-    statistic: Annotated[str, option("--statistic", "pearson, spearman, tau-b, "
-                                     "tau-c.", INTERVALS, show_default=True)] = "pearson",
+    seeds: Annotated[int, option(
+        "--seeds", "Number of pictures of each text.", RUNNING, min=1, max=4096, show_default=True)] = 5,
+    statistic: Annotated[str, option(
+        "--statistic", "Correlation with people: pearson, spearman, tau-b or tau-c.", INTERVALS,
+        show_default=True)] = "pearson",
     reps: Reps = 1000,
     confidence: Confidence = 0.95,
     form: Format = "table",
@@ -112,7 +121,7 @@ def imagine_table_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Metrics alone and with imagination added, beside what people said: the paper's table of your own texts."
+    "Correlate metrics with people, alone and with imagination added: the paper's table for your texts."
     from invariant_metrics.core import few_threads
     from invariant_metrics.data.judgments import load_judgments
     from invariant_metrics.imagine.real_texts import judged_pairs
@@ -140,15 +149,16 @@ def imagine_table_command(
                  "invariant-metrics imagine study --generator-weights stable-diffusion-v1-1/ --judge "
                  "clip-vit-b-32 --device cuda")
 def imagine_study_command(
-    generator: Annotated[str, option("--generator", "The learned imagination, beside the exact "
-                                     "one: a registered name.", METRICS, show_default=True)] = "diffusion",
+    generator: Annotated[str, option(
+        "--generator", "The learned generator that is compared with the exact one: a registered name.",
+        METRICS, show_default=True)] = "diffusion",
     generator_weights: GeneratorWeights = None,
     judge: Judge = "embedded-clip",
     out: Annotated[Optional[Path], option("--out", "Run folder; default runs/imagine-study.", OUTPUT)] = None,
-    csv: Annotated[Optional[Path], option("--csv", "Also write the tables "
-                                          "into this folder, as CSV.", OUTPUT)] = None,
-    resume: Annotated[bool, option("--resume", "Insist on going on "
-                                   "with an interrupted run.", OUTPUT)] = False,
+    csv: Annotated[Optional[Path], option(
+        "--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
+    resume: Annotated[bool, option(
+        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
     overwrite: Overwrite = False,
     form: Format = "table",
     scale: Scale = "default",
@@ -158,7 +168,7 @@ def imagine_study_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Do pictures tell a false caption from another wording, and do they add anything to metrics of words?"
+    "Do pictures tell a false caption from another wording of a true one? Do they add to metrics of words?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.run import imagine_study, save_study_csv
     from invariant_metrics.pages.imagine import imagine_answers, read_imagine, write_imagine_page

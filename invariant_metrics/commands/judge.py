@@ -57,56 +57,60 @@ def _probe_payload(said, found) -> dict:
 
 # %% ../../nbs/commands/20_judge.ipynb #853937b7
 probe = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
-                    help="Does a metric notice what is broken? `probe TASK` measures it, "
-                    "short for `probe metrics TASK`; the others look at what metrics are made of.",
+                    help="Does a metric notice what is broken? `probe TASK` (short for `probe metrics TASK`) "
+                    "measures it; the other commands look at encoders, at edits and at contested pairs.",
                     epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json "
                     "--pred sysB.json --metrics bleu,cider-d")
 app.add_typer(probe, name="probe")
 
 # %% ../../nbs/commands/20_judge.ipynb #e1c2663d
-Intersect = Annotated[bool, option("--intersect", "Use the outputs that people and all metrics have, "
-                                   "and say how many are left out.", INPUT)]
-ReaderOptions = Annotated[list[str], option("--reader", "NAME=VALUE for the reader of the judgments: "
-                                            "columns of a table, e.g. score=rating, "
-                                            "or higher_is_better=false.", INPUT)]
-Lower = Annotated[list[str], option("--lower", "A metric of which less is better, whatever a card says.", METRICS)]
-Higher = Annotated[list[str], option("--higher", "A metric of which more is better, "
-                                     "whatever the card of that name says.", METRICS)]
-References = Annotated[list[Path], option("--target", "Your references or true pictures; "
-                                          "without it the package's own world.", INPUT)]
-Base = Annotated[str, choice("--base", ("auto", "references", "predictions"), "Texts that are edited: "
-                             "references (another one is a valid alternative) or predictions; auto: "
-                             "references where there are several.", INPUT)]
+Intersect = Annotated[bool, option(
+    "--intersect", "Use only the outputs that people and all metrics have, and say how many are left out.",
+    INPUT)]
+ReaderOptions = Annotated[list[str], option(
+    "--reader", "NAME=VALUE for the reader of the judgments: columns of a table, e.g. score=rating, or "
+    "higher_is_better=false.", INPUT)]
+Lower = Annotated[list[str], option(
+    "--lower", "A metric for which lower is better, whatever its card says.", METRICS)]
+Higher = Annotated[list[str], option(
+    "--higher", "A metric for which higher is better, whatever its card says.", METRICS)]
+References = Annotated[list[Path], option(
+    "--target", "Your references or true pictures; default the package's own world.", INPUT)]
+Base = Annotated[str, choice(
+    "--base", ("auto", "references", "predictions"), "Which texts are edited: references (then another "
+    "reference is a valid alternative) or predictions; auto: references if an item has several.", INPUT)]
 
 @probe.command("metrics", epilog="Example: invariant-metrics probe captioning --target refs.json --pred "
                "sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
                "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd")
 def probe_command(
-    task: Annotated[str, typer.Argument(help="colorization, images, captioning, "
-                                        "translation or summarization", show_default=False)],
+    task: Annotated[str, typer.Argument(
+        help="colorization, images, captioning, translation or summarization", show_default=False)],
     target: References = [],
-    pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system: "
-                                       "pictures are damaged; of texts see --base.", INPUT)] = [],
+    pred: Annotated[list[Path], option(
+        "--pred", "Your predictions, one --pred for each system. Pictures are damaged; for texts see --base.",
+        INPUT)] = [],
     source: Source = None,
     base: Base = "auto",
-    foils: Annotated[list[Path], option("--foils", "Files of SugarCrepe or VALSE, "
-                                        "about the pictures of --target.", INPUT)] = [],
+    foils: Annotated[list[Path], option(
+        "--foils", "Files of SugarCrepe or VALSE, about the pictures of --target.", INPUT)] = [],
     regions: Regions = None,
     recursive: Recursive = False,
-    side: Annotated[Optional[int], option("--side", "Pixels to which the short side of "
-                                          "your pictures is shrunk.", INPUT, min=16, max=4096)] = None,
+    side: Annotated[Optional[int], option(
+        "--side", "Shrink your pictures to this short side, in pixels.", INPUT, min=16, max=4096)] = None,
     metrics: Metrics = [],
-    families: Annotated[list[str], option("--families", "Kinds of violation, with commas; "
-                                          "default all of the task.", METRICS)] = [],
-    fluent: Annotated[Optional[str], option("--fluent", "Of your texts, only edits that a model of form "
-                                            "cannot tell from their bases: ngrams (fit on --target), "
-                                            "or a causal model: "
-                                            "a folder or organization/model@COMMIT.", METRICS)] = None,
-    valid: Annotated[Optional[str], option("--valid", "Pictures: the alternative that violations are "
-                                           "compared with, e.g. wide-recoloring.", METRICS)] = None,
-    matched: Annotated[Optional[str], choice("--matched", ("psnr", "ciede2000"), "Colors: what violation and "
-                                             "alternative are equally far from the "
-                                             "truth in; default psnr.", METRICS, "yardstick")] = None,
+    families: Annotated[list[str], option(
+        "--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
+    fluent: Annotated[Optional[str], option(
+        "--fluent", "For your texts: use only edits that a model of form cannot tell from the texts before "
+        "the edit. The model: ngrams (fitted to --target), or a causal model as a folder or "
+        "organization/model@COMMIT.", METRICS)] = None,
+    valid: Annotated[Optional[str], option(
+        "--valid", "For pictures: the alternative that violations are compared with, e.g. wide-recoloring.",
+        METRICS)] = None,
+    matched: Annotated[Optional[str], choice(
+        "--matched", ("psnr", "ciede2000"), "For colors: the measure by which violation and alternative are "
+        "equally far from the truth; default psnr.", METRICS, "yardstick")] = None,
     encoder: Encoder = None,
     weights: Weights = [],
     out: Annotated[Optional[Path], option("--out", "Run folder; default runs/probe-TASK.", OUTPUT)] = None,
@@ -141,16 +145,17 @@ def probe_command(
 @probe.command("contested", epilog="Example: invariant-metrics probe contested --out contested --pairs 12")
 def probe_contested(
     out: Annotated[Path, option("--out", "A folder for pairs.csv and the pictures.", OUTPUT)],
-    pairs: Annotated[int, option("--pairs", "How many, at most.", OUTPUT, min=2, show_default=True)] = 200,
-    of: Annotated[str, choice("--of", ("colors", "captions"), "colors: a recoloring beside a violation of "
-                              "the same PSNR; captions: "
-                              "one beside the same with a color unsaid.", INPUT, "kind of pairs")] = "colors",
+    pairs: Annotated[int, option(
+        "--pairs", "Largest number of pairs.", OUTPUT, min=2, show_default=True)] = 200,
+    of: Annotated[str, choice(
+        "--of", ("colors", "captions"), "colors: a recoloring beside a violation of the same PSNR; captions: "
+        "a caption beside the same caption without a color.", INPUT, "kind of pairs")] = "colors",
     form: Format = "table",
     seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Pairs that only people can decide, for a labeling page: is what the probe calls right the better one?"
+    "Write pairs that only people can decide: is the one that the probe calls right really the better one?"
     from invariant_metrics.probe.contested import contested_pairs
     table, command = contested_pairs(out, pairs, of, seed)
     counts = table.groupby(["first_system", "second_system"], sort=False).size().rename("pairs").reset_index()
@@ -164,10 +169,11 @@ def probe_contested(
                "invariant-metrics probe encoder untrained --target photographs/\n\ninvariant-metrics probe "
                "encoder dinov2-large --scale quick")
 def probe_encoder_command(
-    name: Annotated[str, typer.Argument(help="An encoder of pictures, untrained, weights by name, "
-                                        "or a folder or file of your own weights.", show_default=False)],
-    target: Annotated[list[Path], option("--target", "Folder of your photographs; "
-                                         "without it the packaged ones.", INPUT)] = [],
+    name: Annotated[str, typer.Argument(
+        help="The encoder: a name of an encoder of pictures, untrained, a name of weights, or a folder or "
+        "file of your own weights.", show_default=False)],
+    target: Annotated[list[Path], option(
+        "--target", "Folder of your photographs; default those of the package.", INPUT)] = [],
     recursive: Recursive = False,
     layer: Layer = None,
     weights: Weights = [],
@@ -179,7 +185,7 @@ def probe_encoder_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Does an encoder respond to another color, or to a color in the wrong place, and what will distances on it object to?"
+    "Does an encoder respond to another color or to a misplaced one, and what will distances on it notice?"
     if len(target) > 1:
         raise InputError(f"--target is one folder of photographs, and there are {len(target)}")
     from invariant_metrics.probe.encoders import probe_encoder
@@ -214,31 +220,34 @@ def _cards_table(task: str, readings: Path | None, title: str = "") -> tuple[lis
                "invariant-metrics probe edits captioning --answers answers/ --page page.html --out readings/")
 def probe_edits(
     task: Annotated[str, typer.Argument(help="captioning, translation or summarization", show_default=False)],
-    target: Annotated[list[Path], option("--target", "Your references: "
-                                         "a sheet of edits of them goes to --out.", INPUT)] = [],
+    target: Annotated[list[Path], option(
+        "--target", "Your references: write a sheet of their edits to --out.", INPUT)] = [],
     source: Source = None,
-    families: Annotated[list[str], option("--families", "Kinds of edits on the sheet, with commas; "
-                                          "default all of the task.", METRICS)] = [],
-    sample: Annotated[int, option("--sample", "Edits of each kind, "
-                                  "at most.", INPUT, min=1, show_default=True)] = 60,
-    answers: Annotated[list[Path], option("--answers", "What readers of a sheet have saved: "
-                                          "files, or a folder of them.", INPUT)] = [],
-    page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; "
-                                           "default its key beside them.", INPUT)] = None,
-    readings: Annotated[Optional[Path], option("--readings", "Folder of readings that the list shows; "
-                                               "default those of the package.", INPUT)] = None,
-    out: Annotated[Optional[Path], option("--out", "The sheet, *.html, whose key goes beside it; "
-                                          "or the folder of readings.", OUTPUT)] = None,
-    evaluators: Annotated[int, option("--evaluators", "Plans in the page; "
-                                      "a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
-    per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, "
-                                         "one an input at most.", OUTPUT, min=1, show_default=True)] = 300,
+    families: Annotated[list[str], option(
+        "--families", "Kinds of edits on the sheet, with commas; default all of the task.", METRICS)] = [],
+    sample: Annotated[int, option(
+        "--sample", "Largest number of edits of each kind.", INPUT, min=1, show_default=True)] = 60,
+    answers: Annotated[list[Path], option(
+        "--answers", "Answers that readers of a sheet have saved: files, or a folder of them.", INPUT)] = [],
+    page: Annotated[Optional[Path], option(
+        "--page", "The labeling page of these answers; default the key beside them.", INPUT)] = None,
+    readings: Annotated[Optional[Path], option(
+        "--readings", "Folder of the readings that the list shows; default those of the package.",
+        INPUT)] = None,
+    out: Annotated[Optional[Path], option(
+        "--out", "The sheet, *.html, with its key beside it; or the folder of readings.", OUTPUT)] = None,
+    evaluators: Annotated[int, option(
+        "--evaluators", "Number of plans in the page; each rater takes one.", OUTPUT, min=1, max=1000,
+        show_default=True)] = 10,
+    per_evaluator: Annotated[int, option(
+        "--per-evaluator", "Number of questions for each rater, at most one per input.", OUTPUT, min=1,
+        show_default=True)] = 300,
     form: Format = "table",
     seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Kinds of edits and what people say of them: are the labels right, is it good English? Writes the sheet, reads the answers."
+    "List kinds of edits with what people said of them; write a sheet for readers, or read their answers."
     from invariant_metrics.people.edit_sheets import edit_readings, edit_sheet
     names = parse_lists(families) or None
     if target and answers:
@@ -337,52 +346,57 @@ def _agreement_lines(found, pairs: bool, confidence: float) -> list[str]:
                "system --generalize systems\n\n"
                "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c")
 def agree_people(
-    judgments: Annotated[Path, typer.Argument(help="What people said: a known collection, a table, "
-                                              "or answers from a labeling page.", show_default=False)],
-    kind: Annotated[Optional[str], option("--kind", "Format of the judgments; "
-                                          "default told from the file.", INPUT)] = None,
-    aspect: Annotated[Optional[str], option("--aspect", "Which of several "
-                                            "aspects that were rated.", INPUT)] = None,
-    page: Annotated[Optional[Path], option("--page", "The labeling page of these answers; "
-                                           "default its key beside them.", INPUT)] = None,
+    judgments: Annotated[Path, typer.Argument(
+        help="Judgments of people: a known collection, a table, or answers from a labeling page.",
+        show_default=False)],
+    kind: Annotated[Optional[str], option(
+        "--kind", "Format of the judgments; default recognized from the file.", INPUT)] = None,
+    aspect: Annotated[Optional[str], option(
+        "--aspect", "Which aspect, if several were rated.", INPUT)] = None,
+    page: Annotated[Optional[Path], option(
+        "--page", "The labeling page of these answers; default the key beside them.", INPUT)] = None,
     reader: ReaderOptions = [],
-    ratings: Annotated[str, choice("--ratings", ("mean", "each"), "mean: an output is a row; "
-                                   "each: a rating is a row.", INPUT, "way to treat ratings")] = "mean",
+    ratings: Annotated[str, choice(
+        "--ratings", ("mean", "each"), "What a row is: an output with its mean rating (mean), or a single "
+        "rating (each).", INPUT, "way to treat ratings")] = "mean",
     intersect: Intersect = False,
-    metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; "
-                                         "default the scores that came with the data.", METRICS)] = [],
+    metrics: Annotated[list[str], option(
+        "--metrics", "Table of scores, or names of metrics to run on the outputs; default the scores that "
+        "came with the data.", METRICS)] = [],
     lower: Lower = [],
     higher: Higher = [],
     option_: Options = [],
     encoder: Encoder = None,
     layer: Layer = None,
     weights: Weights = [],
-    unit: Annotated[str, choice("--unit", ("item", "within-item", "system", "choice"), "item: all outputs "
-                                "together; within-item: systems within items; system: whole systems; choice: "
-                                "of pairs that were compared.", INTERVALS)] = "item",
-    statistic: Annotated[list[str], option("--statistic", "pearson, spearman, tau-b, tau-c, "
-                                           "accuracy, …; default by unit.", INTERVALS)] = [],
-    pool: Annotated[Optional[str], option("--pool", "Unit system: corpus (the metric's value of all items, "
-                                          "e.g. BLEU) or mean (of items); default corpus where there "
-                                          "is one.", INTERVALS, metavar="[corpus|mean]")] = None,
-    generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and "
-                                      "tests are for: new items, "
-                                      "systems or both.", INTERVALS, "population to "
-                                      "generalize to")] = "items",
+    unit: Annotated[str, choice(
+        "--unit", ("item", "within-item", "system", "choice"), "What is correlated: all outputs together "
+        "(item), the systems within each item (within-item), whole systems (system), or pairs that were "
+        "compared (choice).", INTERVALS)] = "item",
+    statistic: Annotated[list[str], option(
+        "--statistic", "pearson, spearman, tau-b, tau-c, accuracy, …; default by unit.", INTERVALS)] = [],
+    pool: Annotated[Optional[str], option(
+        "--pool", "For --unit system: the metric's value of all items together (corpus, e.g. BLEU), or the "
+        "mean of its items; default corpus if the metric has one.", INTERVALS,
+        metavar="[corpus|mean]")] = None,
+    generalize: Annotated[str, choice(
+        "--generalize", ("items", "systems", "both"), "What intervals and tests are about: new items, new "
+        "systems, or both.", INTERVALS, "population to " "generalize to")] = "items",
     reps: Reps = 1000,
     confidence: Confidence = 0.95,
-    pairs: Annotated[bool, option("--pairs", "Also print the difference "
-                                  "of every pair of metrics.", OUTPUT)] = False,
+    pairs: Annotated[bool, option(
+        "--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
     out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
-    figure: Annotated[Optional[Path], option("--figure", "Draw metrics, intervals and ceiling, "
-                                             "*.svg or *.png; a panel per statistic.", OUTPUT)] = None,
+    figure: Annotated[Optional[Path], option(
+        "--figure", "Draw metrics, intervals and the ceiling, *.svg or *.png; a panel for each statistic.",
+        OUTPUT)] = None,
     form: Format = "table",
     device: Device = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "How well metrics agree with people, which of them differ, and what people reach among themselves."
+    "How well metrics agree with people, which of them differ, and how well people agree with each other."
     _check_figure(figure)
     columns = parse_options(reader, "--reader")
     from invariant_metrics.files import atomic_write
@@ -416,33 +430,41 @@ def agree_people(
 @agree.command("collect", epilog="Example: invariant-metrics agree collect pairs.csv --task choice --out "
                "page.html --evaluators 12")
 def agree_collect(
-    items: Annotated[Path, typer.Argument(help="Folder of pictures (real/, generated/ or one per "
-                                          "system), or a table of items.", show_default=False)],
-    task: Annotated[str, choice("--task", ("realism", "likert", "choice", "failures"), "What raters are "
-                                "asked.", INPUT)],
+    items: Annotated[Path, typer.Argument(
+        help="Folder of pictures (real/, generated/ or one per system), or a table of items.",
+        show_default=False)],
+    task: Annotated[str, choice(
+        "--task", ("realism", "likert", "choice", "failures"), "What raters are asked.", INPUT)],
     out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
-    aspect: Annotated[list[str], option("--aspect", "likert: what to rate; failures: a class; "
-                                        "NAME or NAME=EXPLANATION; repeat it.", INPUT)] = [],
-    rating: Annotated[Optional[str], option("--rating", "failures: a further "
-                                            "question, answered from 1 to 10.", INPUT)] = None,
-    words: Annotated[list[str], option("--words", "What the page says: question=…, "
-                                       "title=…, instructions=…", INPUT)] = [],
-    evaluators: Annotated[int, option("--evaluators", "Plans in the page; "
-                                      "a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 10,
-    per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each, "
-                                         "one an input at most.", OUTPUT, min=1, show_default=True)] = 50,
-    tutorial: Annotated[int, option("--tutorial", "Questions with feedback at "
-                                    "the beginning, at most.", OUTPUT, min=0, show_default=True)] = 4,
-    attention: Annotated[int, option("--attention", "realism: hidden "
-                                     "questions with known answers.", OUTPUT, min=0, show_default=True)] = 0,
-    side: Annotated[Optional[int], option("--long-side", "Pixels: shrink "
-                                          "pictures to this longer side.", OUTPUT, min=16, max=4096)] = None,
-    quality: Annotated[Optional[int], option("--quality", "JPEG for all pictures; "
-                                             "default PNG.", OUTPUT, min=1, max=95)] = None,
-    least_right: Annotated[float, option("--least-right", "Filter: share of known answers a rater must get "
-                                         "right.", OUTPUT, min=0, max=1, show_default=True)] = 0.65,
-    least_seconds: Annotated[float, option("--least-seconds", "Filter: median seconds a question "
-                                           "must take.", OUTPUT, min=0, show_default=True)] = 1.0,
+    aspect: Annotated[list[str], option(
+        "--aspect", "likert: what to rate; failures: a class; as NAME or NAME=EXPLANATION; repeat the option "
+        "for several.", INPUT)] = [],
+    rating: Annotated[Optional[str], option(
+        "--rating", "failures: another question, answered from 1 to 10.", INPUT)] = None,
+    words: Annotated[list[str], option(
+        "--words", "What the page says: question=…, title=…, instructions=…", INPUT)] = [],
+    evaluators: Annotated[int, option(
+        "--evaluators", "Number of plans in the page; each rater takes one.", OUTPUT, min=1, max=1000,
+        show_default=True)] = 10,
+    per_evaluator: Annotated[int, option(
+        "--per-evaluator", "Number of questions for each rater, at most one per input.", OUTPUT, min=1,
+        show_default=True)] = 50,
+    tutorial: Annotated[int, option(
+        "--tutorial", "Largest number of questions with feedback at the beginning.", OUTPUT, min=0,
+        show_default=True)] = 4,
+    attention: Annotated[int, option(
+        "--attention", "realism: number of hidden questions with known answers.", OUTPUT, min=0,
+        show_default=True)] = 0,
+    side: Annotated[Optional[int], option(
+        "--long-side", "Shrink pictures to this longer side, in pixels.", OUTPUT, min=16, max=4096)] = None,
+    quality: Annotated[Optional[int], option(
+        "--quality", "JPEG quality of all pictures; default PNG.", OUTPUT, min=1, max=95)] = None,
+    least_right: Annotated[float, option(
+        "--least-right", "Filter: share of known answers that a rater must get right.", OUTPUT, min=0, max=1,
+        show_default=True)] = 0.65,
+    least_seconds: Annotated[float, option(
+        "--least-seconds", "Filter: median seconds that a question must take.", OUTPUT, min=0,
+        show_default=True)] = 1.0,
     form: Format = "table",
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -461,22 +483,23 @@ def agree_collect(
 @agree.command("labels",
                epilog="Example: invariant-metrics agree labels answers/ --page page.html --out judgments.csv")
 def agree_labels(
-    answers: Annotated[list[Path], typer.Argument(help="Files that raters have "
-                                                  "saved, or a folder of them.", show_default=False)],
-    page: Annotated[Optional[Path], option("--page", "The page or its key; "
-                                           "default the key beside the answers.", INPUT)] = None,
-    least_right: Annotated[Optional[float], option("--least-right", "Another filter than the "
-                                                   "stated one.", INPUT, min=0, max=1)] = None,
-    least_seconds: Annotated[Optional[float], option("--least-seconds", "Another filter than the "
-                                                     "stated one.", INPUT, min=0)] = None,
-    out: Annotated[Optional[Path], option("--out", "Also write the scores, "
-                                          "as a table for `agree`.", OUTPUT)] = None,
-    aspect: Annotated[Optional[str], option("--aspect", "Which of several "
-                                            "aspects goes into --out.", OUTPUT)] = None,
+    answers: Annotated[list[Path], typer.Argument(
+        help="Files that raters have saved, or a folder of them.", show_default=False)],
+    page: Annotated[Optional[Path], option(
+        "--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
+    least_right: Annotated[Optional[float], option(
+        "--least-right", "Filter to use instead of the one that the page states.", INPUT, min=0,
+        max=1)] = None,
+    least_seconds: Annotated[Optional[float], option(
+        "--least-seconds", "Filter to use instead of the one that the page states.", INPUT, min=0)] = None,
+    out: Annotated[Optional[Path], option(
+        "--out", "Also write the scores, as a table for `agree`.", OUTPUT)] = None,
+    aspect: Annotated[Optional[str], option(
+        "--aspect", "Which aspect goes into --out, if there are several.", OUTPUT)] = None,
     form: Format = "table",
     debug: Debug = False,
 ):
-    "Read the answers of a labeling page: raters kept and dropped, and why; HYPE error rates where the task is realism."
+    "Read the answers of a labeling page: which raters are kept, and why; for realism, HYPE error rates."
     if aspect is not None and out is None:
         raise InputError(f"--aspect {aspect} says what goes into --out; name that table too")
     if out is not None and out.suffix != ".csv": raise InputError(f"--out is a table; name it {out.stem}.csv")
@@ -515,27 +538,29 @@ def _protocol_tables(found, pairs: bool, confidence: float) -> list[ResultTable]
                "invariant-metrics agree protocol foil --path foilv1.0_test_2017.json --captions "
                "captions_val2014.json --images val2014/ --metrics cider-d,clipscore")
 def agree_protocol(
-    name: Annotated[str, typer.Argument(help="flickr8k-expert, flickr8k-cf, "
-                                        "composite, pascal50s or foil", show_default=False)],
-    path: Annotated[Path, option("--path", "Its data as the authors give them "
-                                 "out: a file, or the folder.", INPUT)],
-    images: Annotated[Optional[Path], option("--images", "Folder of the pictures, "
-                                             "for metrics that look at them; "
-                                             "folders in it are searched.", INPUT)] = None,
-    captions: Annotated[Optional[Path], option("--captions", "composite, foil: captions of the images (a "
-                                               "file, or a folder of files).", INPUT)] = None,
-    references: Annotated[int, option("--references", "pascal50s: how many of its 48 references are "
-                                      "drawn.", INPUT, min=1, max=100, show_default=True)] = 5,
-    draws: Annotated[int, option("--draws", "pascal50s: how often they are drawn; "
-                                 "accuracies are averaged.", INPUT, min=1, max=100, show_default=True)] = 5,
-    vote_ties: Annotated[str, choice("--vote-ties", ("second", "half"), "pascal50s: equal votes are for the "
-                                     "second caption, as in the authors' program, or give "
-                                     "either choice half a "
-                                     "point.", INPUT, "way with equal votes")] = "second",
+    name: Annotated[str, typer.Argument(
+        help="flickr8k-expert, flickr8k-cf, composite, pascal50s or foil", show_default=False)],
+    path: Annotated[Path, option(
+        "--path", "The data as the authors publish them: a file, or the folder.", INPUT)],
+    images: Annotated[Optional[Path], option(
+        "--images", "Folder of the pictures, for metrics that look at them; folders in it are searched.",
+        INPUT)] = None,
+    captions: Annotated[Optional[Path], option(
+        "--captions", "composite, foil: captions of the images (a file, or a folder of files).",
+        INPUT)] = None,
+    references: Annotated[int, option(
+        "--references", "pascal50s: number of references that are drawn of its 48.", INPUT, min=1, max=100,
+        show_default=True)] = 5,
+    draws: Annotated[int, option(
+        "--draws", "pascal50s: how often they are drawn; accuracies are averaged.", INPUT, min=1, max=100,
+        show_default=True)] = 5,
+    vote_ties: Annotated[str, choice(
+        "--vote-ties", ("second", "half"), "pascal50s: equal votes count for the second caption, as in the "
+        "authors' program, or give either choice half a point.", INPUT, "way with equal votes")] = "second",
     intersect: Intersect = False,
-    metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the captions; "
-                                         "default the scores that came with the data, "
-                                         "or four n-gram metrics.", METRICS)] = [],
+    metrics: Annotated[list[str], option(
+        "--metrics", "Table of scores, or names of metrics to run on the captions; default the scores that "
+        "came with the data, or four n-gram metrics.", METRICS)] = [],
     lower: Lower = [],
     higher: Higher = [],
     option_: Options = [],
@@ -544,8 +569,8 @@ def agree_protocol(
     weights: Weights = [],
     reps: Reps = 1000,
     confidence: Confidence = 0.95,
-    pairs: Annotated[bool, option("--pairs", "Also print the difference "
-                                  "of every pair of metrics.", OUTPUT)] = False,
+    pairs: Annotated[bool, option(
+        "--pairs", "Also print the difference of every pair of metrics.", OUTPUT)] = False,
     out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
     form: Format = "table",
     device: Device = None,
@@ -553,7 +578,7 @@ def agree_protocol(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "The numbers of a published table for any metrics: tau on judged captions, accuracy on pairs, each with an interval."
+    "Numbers of a published table for any metrics: tau on judged captions, accuracy on pairs, with intervals."
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.protocols import protocol, protocol_named
     protocol_named(name)
@@ -596,35 +621,37 @@ def _measurement_tables(found, confidence: float) -> list[ResultTable]:
                "coherence,fluency --metrics scores.csv --again second.csv\n\n"
                "invariant-metrics agree measurement judgments.csv --metrics scores.csv --generalize both")
 def agree_measurement(
-    judgments: Annotated[list[Path], typer.Argument(help="What people said of single outputs; "
-                                                    "several files are several "
-                                                    "criteria.", show_default=False)],
-    kind: Annotated[Optional[str], option("--kind", "Format of the judgments; "
-                                          "default told from the file.", INPUT)] = None,
-    aspect: Annotated[list[str], option("--aspect", "Aspects of the file, each a criterion: "
-                                        "of a table the columns of scores; with commas.", INPUT)] = [],
+    judgments: Annotated[list[Path], typer.Argument(
+        help="Judgments of single outputs; several files are several criteria.", show_default=False)],
+    kind: Annotated[Optional[str], option(
+        "--kind", "Format of the judgments; default recognized from the file.", INPUT)] = None,
+    aspect: Annotated[list[str], option(
+        "--aspect", "Aspects of the file, with commas, each of them a criterion; for a table, its columns of "
+        "scores.", INPUT)] = [],
     reader: ReaderOptions = [],
-    methods: Annotated[Optional[Path], option("--methods", "Table of score, trait and method: "
-        "what each metric or CRITERION/RATER is meant to measure, and how; default raters who judged all "
-        "outputs under several aspects.", INPUT)] = None,
-    intersect: Annotated[bool, option("--intersect", "Use the items for which every score is there, "
-                                      "and say how many are left out.", INPUT)] = False,
-    metrics: Annotated[list[str], option("--metrics", "Table of scores, or names to be run on the outputs; "
-                                         "default the scores that came with the data.", METRICS)] = [],
-    again: Annotated[Optional[Path], option("--again", "Table of the same metrics, "
-                                            "run a second time: for stability.", METRICS)] = None,
+    methods: Annotated[Optional[Path], option(
+        "--methods", "Table with columns score, trait and method: what each metric or CRITERION/RATER is "
+        "meant to measure, and how; default the raters who judged all outputs under several aspects.",
+        INPUT)] = None,
+    intersect: Annotated[bool, option(
+        "--intersect", "Use only the items that have every score, and say how many are left out.",
+        INPUT)] = False,
+    metrics: Annotated[list[str], option(
+        "--metrics", "Table of scores, or names of metrics to run on the outputs; default the scores that "
+        "came with the data.", METRICS)] = [],
+    again: Annotated[Optional[Path], option(
+        "--again", "Table of the same metrics, run a second time, to measure stability.", METRICS)] = None,
     lower: Lower = [],
     higher: Higher = [],
     option_: Options = [],
     encoder: Encoder = None,
     layer: Layer = None,
     weights: Weights = [],
-    statistic: Annotated[str, choice("--statistic", ("tau-b", "pearson", "spearman"), "Correlation of "
-                                     "systems.", INTERVALS)] = "tau-b",
-    generalize: Annotated[str, choice("--generalize", ("items", "systems", "both"), "What intervals and "
-                                      "tests are for: new items, "
-                                      "systems or both.", INTERVALS, "population to "
-                                      "generalize to")] = "items",
+    statistic: Annotated[str, choice(
+        "--statistic", ("tau-b", "pearson", "spearman"), "Correlation of systems.", INTERVALS)] = "tau-b",
+    generalize: Annotated[str, choice(
+        "--generalize", ("items", "systems", "both"), "What intervals and tests are about: new items, new "
+        "systems, or both.", INTERVALS, "population to " "generalize to")] = "items",
     reps: Reps = 1000,
     confidence: Confidence = 0.95,
     out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
@@ -634,7 +661,7 @@ def agree_measurement(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Stable, consistent, about what it is called after, in line with people? Measurement theory's four questions, with intervals."
+    "Is a metric stable, consistent, true to its name, in line with people? Each answer with an interval."
     columns = parse_options(reader, "--reader")
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.measurement import load_criteria, measurement
@@ -660,41 +687,44 @@ def _plan_rows(plans) -> list[dict]:
 @app.command("power", epilog="Example: invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt "
              "--target refs.txt --wish 0.5\n\ninvariant-metrics power --values per-item.parquet")
 def power_command(
-    names: Annotated[Optional[list[str]], typer.Argument(metavar="METRICS", help="Metrics, with commas "
-                                                         "or blanks between them.",
-                                                         show_default=False)] = None,
-    pred: Annotated[list[Path], option("--pred", "Predictions of the pilot: one system, "
-                                       "or two whose difference is planned.", INPUT)] = [],
+    names: Annotated[Optional[list[str]], typer.Argument(
+        metavar="METRICS", help="Metrics, with commas or spaces between them.", show_default=False)] = None,
+    pred: Annotated[list[Path], option(
+        "--pred", "Predictions of the pilot: one system, or two whose difference you want to measure.",
+        INPUT)] = [],
     target: Target = [],
     source: Source = None,
     recursive: Recursive = False,
-    values: Annotated[list[Path], option("--values", "Instead: one or two "
-                                         "files of `score --per-item`.", INPUT)] = [],
-    system: Annotated[list[str], option("--system", "The two systems, where a file holds more.", INPUT)] = [],
-    unpaired: Annotated[bool, option("--unpaired", "The systems of --values "
-                                     "answered different items.", INPUT)] = False,
+    values: Annotated[list[Path], option(
+        "--values", "Instead of --pred: one or two files written by `score --per-item`.", INPUT)] = [],
+    system: Annotated[list[str], option(
+        "--system", "The two systems to compare, if a file holds more; give the option twice.", INPUT)] = [],
+    unpaired: Annotated[bool, option(
+        "--unpaired", "The systems of --values answered different items.", INPUT)] = False,
     metrics: Metrics = [],
     option_: Options = [],
     encoder: Encoder = None,
     layer: Layer = None,
     weights: Weights = [],
-    wish: Annotated[Optional[float], option("--wish", "A difference you would like to notice: "
-                                            "how many items does it take?", INTERVALS)] = None,
-    chance: Annotated[float, option("--power", "How often it is to be "
-                                    "noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
+    wish: Annotated[Optional[float], option(
+        "--wish", "A difference you would like to notice: how many items does it take?", INTERVALS)] = None,
+    chance: Annotated[float, option(
+        "--power", "How often the difference should be noticed; 0.8: 8 times out of 10.", INTERVALS, min=0.05,
+        max=0.999, show_default=True)] = 0.8,
     confidence: Confidence = 0.95,
-    comparisons: Annotated[int, option("--comparisons", "Tests made together; each has its share of the "
-                                       "false alarms.", INTERVALS, min=1, max=1_000_000,
-                                       show_default=True)] = 1,
-    figure: Annotated[Optional[Path], option("--figure", "Write n against the detectable "
-                                             "difference, *.svg or *.png.", OUTPUT)] = None,
+    comparisons: Annotated[int, option(
+        "--comparisons", "Number of tests made together; they share the false alarms.", INTERVALS, min=1,
+        max=1_000_000, show_default=True)] = 1,
+    figure: Annotated[Optional[Path], option(
+        "--figure", "Draw the detectable difference over the number of items, *.svg or *.png.",
+        OUTPUT)] = None,
     form: Format = "table",
     device: Device = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "What difference these items can show, and how many items a wished one takes."
+    "What difference can these items show, and how many items does a wished difference take?"
     asked = metric_names([*(names or []), *metrics])
     if bool(values) == bool(pred):
         raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
@@ -732,24 +762,26 @@ def power_command(
 @app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels "
              "answers.csv --encoder embedded")
 def styles_command(
-    folder: Annotated[Path, typer.Argument(help="Holds a folder per "
-                                           "style with style/input.png.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(
+        help="Folder that holds a folder for each style, with style/input.png.", show_default=False)],
     real: Annotated[Path, option("--real", "Folder of real pictures.", INPUT)],
-    labels: Annotated[list[Path], option("--labels", "Table of evaluator, input, style and label, "
-                                         "or answers of a labeling page.", INPUT)],
+    labels: Annotated[list[Path], option(
+        "--labels", "Table with columns evaluator, input, style and label, or answers of a labeling page.",
+        INPUT)],
     page: Annotated[Optional[Path], option("--page", "The labeling page of these answers.", INPUT)] = None,
     encoder: Encoder = None,
     layer: Annotated[list[str], option("--layer", "Layers of the encoder; default all.", METRICS)] = [],
     weights: Weights = [],
-    statistic: Annotated[str, choice("--statistic", ("pearson", "spearman"), "Correlation with "
-                                     "people.", INTERVALS)] = "pearson",
-    ci: Annotated[str, choice("--ci", ("percentile", "normal", "corrected"), "How intervals "
-                              "are made.", INTERVALS, "interval method")] = "percentile",
+    statistic: Annotated[str, choice(
+        "--statistic", ("pearson", "spearman"), "Which correlation with people.", INTERVALS)] = "pearson",
+    ci: Annotated[str, choice(
+        "--ci", ("percentile", "normal", "corrected"), "How intervals are computed.", INTERVALS,
+        "interval method")] = "percentile",
     reps: Reps = 1000,
-    fixed_real: Annotated[bool, option("--fixed-real", "Do not draw "
-                                       "the real pictures again.", INTERVALS)] = False,
-    new_styles: Annotated[bool, option("--new-styles", "Intervals for other styles "
-                                       "as well.", INTERVALS)] = False,
+    fixed_real: Annotated[bool, option(
+        "--fixed-real", "Keep the real pictures fixed in the bootstrap.", INTERVALS)] = False,
+    new_styles: Annotated[bool, option(
+        "--new-styles", "Intervals that also hold for new styles.", INTERVALS)] = False,
     form: Format = "table",
     device: Device = None,
     seed: Seed = 0,
@@ -797,42 +829,48 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]:
              "--metrics chrf,cider-d --items 500 --more 0.05\n\n"
              "invariant-metrics advise captioning --probe runs/probe-captioning --items 1000")
 def advise_command(
-    task: Annotated[str, typer.Argument(help="translation, captioning, "
-                                        "summarization or images", show_default=False)],
+    task: Annotated[str, typer.Argument(
+        help="translation, captioning, summarization or images", show_default=False)],
     target: References = [],
-    pred: Annotated[list[Path], option("--pred", "Your predictions, one --pred for each system; the first "
-                                       "two say in what systems differ besides errors.", INPUT)] = [],
+    pred: Annotated[list[Path], option(
+        "--pred", "Your predictions, one --pred for each system; the first two show how systems differ "
+        "besides errors.", INPUT)] = [],
     source: Source = None,
     base: Base = "auto",
-    mix: Annotated[Optional[str], option("--mix", "What your systems do wrong: "
-                                         "entity-replaced=3,number-changed=1, "
-                                         "or a table with columns family and count.", INPUT)] = None,
-    probe: Annotated[Optional[Path], option("--probe", "The run folder of a probe of yours: what it "
-                                            "measured, instead of texts, pictures and edits.", INPUT)] = None,
-    differ: Annotated[str, choice("--differ", ("auto", "systems", "references", "nothing"), "In what two "
-                                  "systems differ besides errors: as yours do, as two references do, "
-                                  "or in nothing; auto: "
-                                  "the first that your data allow.", INPUT, "difference of "
-                                  "systems")] = "auto",
+    mix: Annotated[Optional[str], option(
+        "--mix", "What your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with "
+        "columns family and count.", INPUT)] = None,
+    probe: Annotated[Optional[Path], option(
+        "--probe", "Run folder of an earlier probe: use what it measured, instead of texts, pictures and "
+        "edits.", INPUT)] = None,
+    differ: Annotated[str, choice(
+        "--differ", ("auto", "systems", "references", "nothing"), "How two systems differ besides errors: as "
+        "your systems do, as two references do, or in nothing; auto: the first that your data allow.", INPUT,
+        "difference of " "systems")] = "auto",
     regions: Regions = None,
     recursive: Recursive = False,
     metrics: Metrics = [],
-    families: Annotated[list[str], option("--families", "Kinds of violation, with commas; "
-                                          "default all of the task.", METRICS)] = [],
+    families: Annotated[list[str], option(
+        "--families", "Kinds of violation, with commas; default all of the task.", METRICS)] = [],
     weights: Weights = [],
-    items: Annotated[int, option("--items", "Items of the comparison that "
-                                 "you plan.", INTERVALS, min=4, max=1_000_000, show_default=True)] = 500,
-    more: Annotated[float, option("--more", "Share of items that one system has broken and the other "
-                                  "has not.", INTERVALS, min=1e-6, max=1, show_default=True)] = 0.05,
-    cases: Annotated[int, option("--cases", "Comparisons that are "
-                                 "simulated.", INTERVALS, min=20, max=1_000_000, show_default=True)] = 400,
-    chance: Annotated[float, option("--power", "How often it is to be "
-                                    "noticed.", INTERVALS, min=0.05, max=0.999, show_default=True)] = 0.8,
-    level: Annotated[Optional[int], option("--level", "Severity of an error, 1 to 5; default 1 "
-                                           "for texts, 3 for pictures.", INTERVALS, min=1, max=5)] = None,
+    items: Annotated[int, option(
+        "--items", "Number of items in the comparison that you plan.", INTERVALS, min=4, max=1_000_000,
+        show_default=True)] = 500,
+    more: Annotated[float, option(
+        "--more", "Share of items that one system gets wrong and the other does not.", INTERVALS, min=1e-6,
+        max=1, show_default=True)] = 0.05,
+    cases: Annotated[int, option(
+        "--cases", "Number of simulated comparisons.", INTERVALS, min=20, max=1_000_000,
+        show_default=True)] = 400,
+    chance: Annotated[float, option(
+        "--power", "How often the difference should be noticed; 0.8: 8 times out of 10.", INTERVALS, min=0.05,
+        max=0.999, show_default=True)] = 0.8,
+    level: Annotated[Optional[int], option(
+        "--level", "Severity of an error, 1 to 5; default 1 for texts, 3 for pictures.", INTERVALS, min=1,
+        max=5)] = None,
     confidence: Confidence = 0.95,
-    out: Annotated[Optional[Path], option("--out", "Also write advice.csv and "
-                                          "advice.txt into this folder.", OUTPUT)] = None,
+    out: Annotated[Optional[Path], option(
+        "--out", "Also write advice.csv and advice.txt into this folder.", OUTPUT)] = None,
     form: Format = "table",
     scale: Scale = "default",
     device: Device = None,
@@ -840,7 +878,7 @@ def advise_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Which metric would show it? In how many of 100 comparisons B is seen to be worse, for each kind of error and for your mix of them."
+    "Which metric would show it? In how many of 100 comparisons the worse system is seen to be worse."
     import numpy as np
     from invariant_metrics.advice.run import advise
     found = advise(task, _one_or_all(target), pred, parse_lists(metrics) or None, source=source,

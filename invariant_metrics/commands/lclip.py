@@ -29,16 +29,18 @@ PAIR_LOSS = ("regulator", "single", "contrastive")
 REDUCTION = ("mean", "sum")
 PRECISION = ("auto", "bf16", "fp16", "fp32")
 
-Teachers = Annotated[list[str], option("--teacher", "A card, a folder, "
-                                       "or organization/model@COMMIT; several with commas.", METRICS)]
-Student = Annotated[str, option("--student", "small, paper (full size), "
-                                "or a JSON file of fields such as vision.width.", METRICS, show_default=True)]
-FurtherTexts = Annotated[Optional[Path], option("--more-texts", "A file of further captions for the "
-                                                "text tower, e.g. a .tsv.", INPUT)]
-FurtherPictures = Annotated[Optional[Path], option("--more-pictures",
-    "A folder of further pictures for the image tower.", INPUT)]
-PairCaptions = Annotated[Optional[Path], option("--captions", "Their captions: COCO, dataset_*.json, "
-                                                "Flickr, .jsonl, .csv, .tsv.", INPUT)]
+Teachers = Annotated[list[str], option(
+    "--teacher", "The CLIP to imitate: a card, a folder, or organization/model@COMMIT; several with commas.",
+    METRICS)]
+Student = Annotated[str, option(
+    "--student", "small, paper (full size), or a JSON file of fields such as vision.width.", METRICS,
+    show_default=True)]
+FurtherTexts = Annotated[Optional[Path], option(
+    "--more-texts", "A file of more captions for the text tower, e.g. a .tsv.", INPUT)]
+FurtherPictures = Annotated[Optional[Path], option(
+    "--more-pictures", "A folder of more pictures for the image tower.", INPUT)]
+PairCaptions = Annotated[Optional[Path], option(
+    "--captions", "Captions of the pictures: COCO, dataset_*.json, Flickr, .jsonl, .csv, .tsv.", INPUT)]
 
 
 # %% ../../nbs/commands/40_lclip.ipynb #h3lc0001
@@ -59,52 +61,61 @@ def _stage_rows(meta: dict) -> list[dict]: # a row for each term of each stage
                "invariant-metrics lclip distill photos/ --captions captions.json --teacher teacher/ "
                "--scale quick")
 def lclip_distill(
-    data: Annotated[str, typer.Argument(metavar="[DATA]", help="Folder of pictures, file of captions, "
-                                        "or scenes: the package's own.", show_default=False)] = "scenes",
+    data: Annotated[str, typer.Argument(
+        metavar="[DATA]", help="Folder of pictures, file of captions, or scenes for the package's own.",
+        show_default=False)] = "scenes",
     captions: PairCaptions = None,
     more_texts: FurtherTexts = None,
     more_pictures: FurtherPictures = None,
     skip_bad: SkipBad = False,
-    first: Annotated[bool, option("--first-caption", "Pairs have the first caption of each picture only, "
-                                  "as in the paper and its recipe.", INPUT)] = False,
-    prefix: Annotated[str, option("--prefix", "The text tower also reads captions after "
-                                  "these.", INPUT, show_default=True)] = "A photo depicts ",
-    cut: Annotated[bool, option("--cut-long", "Cut captions over the context, and say how many; "
-                                "otherwise they are refused.", INPUT)] = False,
-    views: Annotated[Optional[int], option("--views", "Fixed variations of each picture in the stage of "
-                                           "pairs, the first without "
-                                           "any; default 1, paper 8.", INPUT, min=1)] = None,
-    without: Annotated[list[str], option("--without", "Operations that variations leave out, "
-                                         "e.g. Equalize,AutoContrast.", INPUT)] = [],
+    first: Annotated[bool, option(
+        "--first-caption", "Use only the first caption of each picture in pairs, as in the paper and its "
+        "recipe.", INPUT)] = False,
+    prefix: Annotated[str, option(
+        "--prefix", "Words in front of captions; the text tower reads each caption with and without them.",
+        INPUT, show_default=True)] = "A photo depicts ",
+    cut: Annotated[bool, option(
+        "--cut-long", "Cut captions that are longer than the context, and say how many; by default they are "
+        "refused.", INPUT)] = False,
+    views: Annotated[Optional[int], option(
+        "--views", "Number of fixed variations of each picture in the stage of pairs; the first is the "
+        "picture itself; default 1, in the paper 8.", INPUT, min=1)] = None,
+    without: Annotated[list[str], option(
+        "--without", "Operations that variations leave out, e.g. Equalize,AutoContrast.", INPUT)] = [],
     teacher: Teachers = ["embedded-clip"],
     student: Student = "small",
-    paper: Annotated[bool, option("--paper-recipe", "Batches, rates, epochs, "
-                                  "views and captions as in the paper.", METRICS)] = False,
-    loss: Annotated[str, choice("--loss", PAIR_LOSS, "What pairs teach beside "
-                                "Eq. 1.", METRICS, "loss of pairs")] = "regulator",
-    reduction: Annotated[str, choice("--reduction", REDUCTION, "Of the regulator: "
-                                     "the released code's means, the paper's sums.", METRICS)] = "mean",
-    contrast: Annotated[str, option("--contrastive-scale", "learn, or a number: 100 as CLIP's, "
-                                    "1 as in the released code.", METRICS, show_default=True)] = "learn",
-    train_text: Annotated[bool, option("--train-text", "Pairs also move the text tower, "
-                                       "as in the released configuration.", METRICS)] = False,
-    train_copied: Annotated[bool, option("--train-copied", "Pairs also move the layers that were "
-                                         "copied, as in the code.", METRICS)] = False,
+    paper: Annotated[bool, option(
+        "--paper-recipe", "Batches, rates, epochs, views and captions as in the paper.", METRICS)] = False,
+    loss: Annotated[str, choice(
+        "--loss", PAIR_LOSS, "What pairs teach besides Eq. 1.", METRICS, "loss of pairs")] = "regulator",
+    reduction: Annotated[str, choice(
+        "--reduction", REDUCTION, "How the regulator adds up: mean as in the released code, sum as in the "
+        "paper.", METRICS)] = "mean",
+    contrast: Annotated[str, option(
+        "--contrastive-scale", "Scale of the contrastive loss: learn, or a number, e.g. 100 as in CLIP, 1 as "
+        "in the released code.", METRICS, show_default=True)] = "learn",
+    train_text: Annotated[bool, option(
+        "--train-text", "Train the text tower on pairs too, as in the released configuration.",
+        METRICS)] = False,
+    train_copied: Annotated[bool, option(
+        "--train-copied", "Train the copied layers on pairs too, as in the released code.", METRICS)] = False,
     no_copy: Annotated[bool, option("--no-copy", "Do not copy the teacher's patch layers.", METRICS)] = False,
-    vision_steps: Annotated[Optional[int], option("--vision-steps", "Steps of the image "
-                                                  "tower; default by scale.", RUNNING, min=1)] = None,
-    text_steps: Annotated[Optional[int], option("--text-steps", "Steps of the text "
-                                                "tower.", RUNNING, min=1)] = None,
-    pair_steps: Annotated[Optional[int], option("--pair-steps", "Steps on pairs.", RUNNING, min=1)] = None,
-    rows: Annotated[Optional[int], option("--rows", "Rows of a batch; "
-                                          "default by scale.", RUNNING, min=1)] = None,
-    accumulate: Annotated[Optional[int], option("--accumulate", "Batches that "
-                                                "are gathered for one step.", RUNNING, min=1)] = None,
-    precision: Annotated[str, choice("--precision", PRECISION, "auto: bf16, but fp32 on a CPU with the "
-                                     "paper's recipe; fp16 scales its losses.", RUNNING)] = "auto",
+    vision_steps: Annotated[Optional[int], option(
+        "--vision-steps", "Number of steps of the image tower; default by scale.", RUNNING, min=1)] = None,
+    text_steps: Annotated[Optional[int], option(
+        "--text-steps", "Number of steps of the text tower.", RUNNING, min=1)] = None,
+    pair_steps: Annotated[Optional[int], option(
+        "--pair-steps", "Number of steps on pairs.", RUNNING, min=1)] = None,
+    rows: Annotated[Optional[int], option(
+        "--rows", "Number of rows in a batch; default by scale.", RUNNING, min=1)] = None,
+    accumulate: Annotated[Optional[int], option(
+        "--accumulate", "Number of batches that are gathered for one step.", RUNNING, min=1)] = None,
+    precision: Annotated[str, choice(
+        "--precision", PRECISION, "auto: bf16, but fp32 on a CPU with the paper's recipe; fp16 scales its "
+        "losses.", RUNNING)] = "auto",
     out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip.", OUTPUT)] = None,
-    resume: Annotated[bool, option("--resume", "Insist on going on "
-                                   "with an interrupted run.", OUTPUT)] = False,
+    resume: Annotated[bool, option(
+        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
     overwrite: Overwrite = False,
     form: Format = "table",
     scale: Scale = "default",
@@ -113,7 +124,7 @@ def lclip_distill(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Distill a light CLIP from a teacher; the folder that comes out is --weights of any metric."
+    "Distill a light CLIP from a teacher; any metric takes the resulting folder as --weights."
     from invariant_metrics.lclip.distill import distill
     from invariant_metrics.runs import read_run
     from invariant_metrics.training.meaning_kept import Variation
@@ -152,27 +163,32 @@ def _alarm_line(alarm: dict) -> str: # of `supervise`
 @lclip.command("supervise", epilog="Example: invariant-metrics lclip supervise --judge "
                "student/ --clip-weight 0.5 --recipe quick")
 def lclip_supervise(
-    data: Annotated[Optional[Path], option("--data", "Captions of your pictures, a file or a folder with "
-                                           "one; default the package's scenes.", INPUT)] = None,
-    region_features: Annotated[Optional[Path], option("--region-features", "Of a detector for your pictures "
-                                                      "(.npz, .tsv), instead of the grid.", INPUT)] = None,
-    judge: Annotated[str, option("--judge", "The CLIP that supervises: a card, a folder, "
-                                 "organization/model@COMMIT.", METRICS,
-                                 show_default=True)] = "embedded-lclip",
-    clip_weight: Annotated[float, option("--clip-weight", "0 is CIDEr-D "
-                                         "alone, 1 the CLIP alone.", METRICS, show_default=True)] = 0.5,
-    references: Annotated[bool, option("--with-references", "RefCLIPScore instead of "
-                                       "CLIPScore.", METRICS)] = False,
-    scales: Annotated[str, choice("--scales", CLIP_SCALES, "Rewards as they are, "
-                                  "or each by its deviation on references.", METRICS)] = "raw",
-    model: Annotated[Optional[str], option("--model", "Captioner; default the recipe's.", METRICS)] = None,
+    data: Annotated[Optional[Path], option(
+        "--data", "Captions of your pictures, a file or a folder with one; default the package's scenes.",
+        INPUT)] = None,
+    region_features: Annotated[Optional[Path], option(
+        "--region-features", "Features of a detector for your pictures (.npz, .tsv), instead of the grid.",
+        INPUT)] = None,
+    judge: Annotated[str, option(
+        "--judge", "The CLIP that supervises: a card, a folder, organization/model@COMMIT.", METRICS,
+        show_default=True)] = "embedded-lclip",
+    clip_weight: Annotated[float, option(
+        "--clip-weight", "Share of the CLIP in the reward: 0 is CIDEr-D alone, 1 the CLIP alone.", METRICS,
+        show_default=True)] = 0.5,
+    references: Annotated[bool, option(
+        "--with-references", "Reward with RefCLIPScore instead of CLIPScore.", METRICS)] = False,
+    scales: Annotated[str, choice(
+        "--scales", CLIP_SCALES, "Mix the rewards as they are, or each divided by its deviation on "
+        "references.", METRICS)] = "raw",
+    model: Annotated[Optional[str], option(
+        "--model", "Network of the captioner; default by recipe.", METRICS)] = None,
     out: Annotated[Path, option("--out", "Run folder.", OUTPUT, show_default=True)] = Path("runs/captioner"),
-    resume: Annotated[bool, option("--resume", "Insist on going on "
-                                   "with an interrupted run.", OUTPUT)] = False,
+    resume: Annotated[bool, option(
+        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
     overwrite: Overwrite = False,
     form: Format = "table",
-    recipe: Annotated[str, choice("--recipe", CAPTIONER_RECIPES, "How long and by which "
-                                  "optimizer.", RUNNING)] = "default",
+    recipe: Annotated[str, choice(
+        "--recipe", CAPTIONER_RECIPES, "How long to train, and with which optimizer.", RUNNING)] = "default",
     device: Device = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -197,19 +213,21 @@ def lclip_supervise(
 @lclip.command("study", epilog="Example: invariant-metrics lclip study --out runs/lclip-study\n\n"
                                "invariant-metrics lclip study --parts compression --scale quick")
 def lclip_study_command(
-    parts: Annotated[str, choice("--parts", ("compression", "rewards"), "One of them, or both with a "
-                                 "comma.", RUNNING, "part", lists=True)] = "compression,rewards",
-    teacher: Annotated[str, option("--teacher", "Whom all students imitate: a CLIP of `weights list` or a "
-                                   "folder.", METRICS, show_default=True)] = "embedded-clip",
+    parts: Annotated[str, choice(
+        "--parts", ("compression", "rewards"), "One part, or both with a comma.", RUNNING, "part",
+        lists=True)] = "compression,rewards",
+    teacher: Annotated[str, option(
+        "--teacher", "The CLIP that all students imitate: a name from `weights list`, or a folder.", METRICS,
+        show_default=True)] = "embedded-clip",
     out: Annotated[Optional[Path], option("--out", "Run folder; default runs/lclip-study.", OUTPUT)] = None,
-    csv: Annotated[Optional[Path], option("--csv", "Also write the tables "
-                                          "into this folder, as CSV.", OUTPUT)] = None,
-    resume: Annotated[bool, option("--resume", "Insist on going on "
-                                   "with an interrupted run.", OUTPUT)] = False,
+    csv: Annotated[Optional[Path], option(
+        "--csv", "Also write the tables into this folder, as CSV.", OUTPUT)] = None,
+    resume: Annotated[bool, option(
+        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
     overwrite: Overwrite = False,
     form: Format = "table",
-    seeds: Annotated[Optional[int], option("--seeds", "Trainings of everything; default 2, "
-                                           "and 5 at the scale full.", RUNNING, min=1)] = None,
+    seeds: Annotated[Optional[int], option(
+        "--seeds", "Number of training seeds; default 2, and 5 with --scale full.", RUNNING, min=1)] = None,
     scale: Scale = "default",
     device: Device = None,
     seed: Seed = 0,
@@ -233,13 +251,13 @@ def lclip_study_command(
 # %% ../../nbs/commands/40_lclip.ipynb #0c6bec94
 @lclip.command("export", epilog="Example: invariant-metrics lclip export student/ --out onnx/ --int8")
 def lclip_export(
-        student: Annotated[str, typer.Argument(metavar="STUDENT",
-            help="A student's folder, or a card.", show_default=False)],
-        out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("onnx"),
-        int8: Annotated[bool, option("--int8",
-            "Weights of 8 bits: a quarter of the size, other scores.", OUTPUT)] = False,
+    student: Annotated[str, typer.Argument(
+        metavar="STUDENT", help="A student's folder, or a card.", show_default=False)],
+    out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("onnx"),
+    int8: Annotated[bool, option(
+        "--int8", "Weights of 8 bits: a quarter of the size, and different scores.", OUTPUT)] = False,
         overwrite: Overwrite = False, form: Format = "table", quiet: Quiet = False, debug: Debug = False):
-    "Write a student's towers as ONNX, with all that a score needs without PyTorch."
+    "Export a student's towers to ONNX, with all that a score needs without PyTorch."
     from invariant_metrics.core import few_threads
     from invariant_metrics.lclip.export import export_lclip, read_settings
     few_threads()

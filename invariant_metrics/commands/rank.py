@@ -75,25 +75,28 @@ app.add_typer(rank, name="rank")
 PICTURES = ("reference", "thumbnails", "none")
 STEPS = ("rules", "attack", "cleaning")
 
-Models = Annotated[list[str], option("--models", "tfidf, embedded, minilm, clip-vit-b-32 with --corpus "
-                                     "pictures, a folder or organization/model@commit, "
-                                     "with commas; default those that are here.", METRICS)]
-Summaries = Annotated[list[str], option("--summaries", "How several sentences become one vector: mean, "
-                                        "t5, pegasus, with commas.", METRICS)]
-Queries = Annotated[str, option("--queries", "What asks: first-caption, caption:K, "
-                                "captions or mean-caption.", INPUT, show_default=True)]
-Corpus = Annotated[str, choice("--corpus", ("auto", "captions", "regions", "all", "pictures"),
-                               "What is searched.", INPUT, "choice of a corpus")]
+Models = Annotated[list[str], option(
+    "--models", "Models, with commas: tfidf, embedded, minilm, clip-vit-b-32 (with --corpus pictures), a "
+    "folder, or organization/model@commit; default those on this machine.", METRICS)]
+Summaries = Annotated[list[str], option(
+    "--summaries", "How several sentences become one vector: mean, t5, pegasus, with commas.", METRICS)]
+Queries = Annotated[str, option(
+    "--queries", "What is used as a query: first-caption, caption:K, captions or mean-caption.", INPUT,
+    show_default=True)]
+Corpus = Annotated[str, choice(
+    "--corpus", ("auto", "captions", "regions", "all", "pictures"), "What is searched.", INPUT,
+    "choice of a corpus")]
 Images = Annotated[Optional[Path], option("--images", "Folder of the pictures.", INPUT)]
-Synsets = Annotated[Optional[Path], option("--synsets", "JSON that says which category is "
-                                           "which synset of WordNet.", INPUT)]
-Captions = Annotated[Optional[Path], option("--captions", "File with captions of these pictures.", INPUT)]
-Reader = Annotated[list[str], option("--reader", "NAME=VALUE for the reader: format=coco, split=val, "
-                                     "caption_key=captions_de, aliases=FILE.", INPUT)]
-Ties = Annotated[str, choice("--ties", ("pessimistic", "optimistic", "stable"), "What equal scores "
-                             "count.", INTERVALS, "tie rule")]
-Ks = Annotated[Optional[str], option("--ks", "Of recall@k and MRR@k, "
-                                     "1 always among them; default 1,5,10.", INTERVALS)]
+Synsets = Annotated[Optional[Path], option(
+    "--synsets", "JSON file that gives the synset of WordNet for each category.", INPUT)]
+Captions = Annotated[Optional[Path], option("--captions", "File with captions of the pictures.", INPUT)]
+Reader = Annotated[list[str], option(
+    "--reader", "NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE.",
+    INPUT)]
+Ties = Annotated[str, choice(
+    "--ties", ("pessimistic", "optimistic", "stable"), "How equal scores are ranked.", INTERVALS, "tie rule")]
+Ks = Annotated[Optional[str], option(
+    "--ks", "The k of recall@k and MRR@k; 1 is always added; default 1,5,10.", INTERVALS)]
 
 # %% ../../nbs/commands/30_rank.ipynb #2af84ab5
 def _data(words: list[Path], data: Path | None): # what `rank` takes
@@ -106,16 +109,18 @@ def _data(words: list[Path], data: Path | None): # what `rank` takes
               "images/\n\ninvariant-metrics rank --data annotations/ --attacks color-in,size --pictures "
               "thumbnails --out runs/colors")
 def rank_explain(
-    words: Annotated[Optional[list[Path]], typer.Argument(metavar="[DATA]...", help="Annotations: "
-        "Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; "
+    words: Annotated[Optional[list[Path]], typer.Argument(
+        metavar="[DATA]...", help="Annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; "
         "default the package's scenes.", show_default=False)] = None,
-    data: Annotated[Optional[Path], option("--data", "The same as an option.", INPUT)] = None,
+    data: Annotated[Optional[Path], option("--data", "Annotations again, as an option.", INPUT)] = None,
     queries: Queries = "first-caption",
     corpus: Corpus = "auto",
-    reverse: Annotated[bool, option("--reverse", "The corpus asks, "
-                                    "and the queries are ranked.", INPUT)] = False,
-    keywords: Annotated[int, option("--keywords", "Leave out queries that share fewer "
-                                    "words with their own corpus.", INPUT, min=0)] = 0,
+    reverse: Annotated[bool, option(
+        "--reverse", "Exchange the sides: entries of the corpus ask, and the queries are ranked.",
+        INPUT)] = False,
+    keywords: Annotated[int, option(
+        "--keywords", "Leave out queries that share fewer words than this with their own entry.", INPUT,
+        min=0)] = 0,
     images: Images = None,
     synsets: Synsets = None,
     captions: Captions = None,
@@ -123,25 +128,27 @@ def rank_explain(
     models: Models = [],
     summaries: Summaries = [],
     weights: Weights = [],
-    choices: Annotated[list[str], option("--choice", "NAME=VALUE for what the paper leaves open: "
-                                         "concepts=names, senses=every, area=larger, "
-                                         "size_mode=sum, threshold=0.5.", METRICS)] = [],
-    attacks: Annotated[list[str], option("--attacks", "Kinds of changes to queries, "
-                                         "with commas; default all.", METRICS)] = [],
+    choices: Annotated[list[str], option(
+        "--choice", "NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, "
+        "size_mode=sum, threshold=0.5.", METRICS)] = [],
+    attacks: Annotated[list[str], option(
+        "--attacks", "Kinds of changes to queries, with commas; default all.", METRICS)] = [],
     ties: Ties = "pessimistic",
     ks: Ks = None,
     confidence: Confidence = 0.95,
     out: Annotated[Optional[Path], option("--out", "Run folder; default runs/ranking.", OUTPUT)] = None,
-    resume: Annotated[bool, option("--resume", "Insist on going on "
-                                   "with an interrupted run.", OUTPUT)] = False,
+    resume: Annotated[bool, option(
+        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
     overwrite: Overwrite = False,
-    pictures: Annotated[str, choice("--pictures", PICTURES, "In the page: where they lie, small "
-                                    "copies inside, or none.", OUTPUT, "way to show pictures")] = "reference",
+    pictures: Annotated[str, choice(
+        "--pictures", PICTURES, "Pictures in the page: links to where they lie, small copies inside the "
+        "page, or none.", OUTPUT, "way to show pictures")] = "reference",
     form: Format = "table",
-    steps: Annotated[str, choice("--steps", STEPS, "What is done beside ranks and reasons, "
-                                 "with commas.", RUNNING, "step", lists=True)] = "rules,attack,cleaning",
-    no_cache: Annotated[bool, option("--no-cache", "Do not keep "
-                                     "vectors for the next time.", RUNNING)] = False,
+    steps: Annotated[str, choice(
+        "--steps", STEPS, "What to do besides ranks and reasons, with commas.", RUNNING, "step",
+        lists=True)] = "rules,attack,cleaning",
+    no_cache: Annotated[bool, option(
+        "--no-cache", "Do not keep vectors for the next call.", RUNNING)] = False,
     scale: Scale = "default",
     device: Device = None,
     seed: Seed = 0,
@@ -174,10 +181,9 @@ def rank_explain(
 @rank.command("grid", epilog="Example: invariant-metrics rank grid annotations/ --models "
               "tfidf,embedded --out runs/grid")
 def rank_grid(
-    data: Annotated[Optional[list[str]], typer.Argument(metavar="[DATA]...", help="Data sets, a file or "
-                                                        "folder each; "
-                                                        "default the package's "
-                                                        "scenes.", show_default=False)] = None,
+    data: Annotated[Optional[list[str]], typer.Argument(
+        metavar="[DATA]...", help="Data sets, a file or folder each; default the package's scenes.",
+        show_default=False)] = None,
     queries: Queries = "first-caption",
     corpus: Corpus = "auto",
     reader: Reader = [],
@@ -186,10 +192,11 @@ def rank_grid(
     ties: Ties = "pessimistic",
     ks: Ks = None,
     confidence: Confidence = 0.95,
-    out: Annotated[Optional[Path], option("--out", "Folder for the cells and their table; "
-                                          "default runs/ranking-grid.", OUTPUT)] = None,
-    missing: Annotated[bool, option("--missing", "Go on without models whose weights are not here, "
-                                    "and say so in their rows.", RUNNING)] = False,
+    out: Annotated[Optional[Path], option(
+        "--out", "Folder for the cells and their table; default runs/ranking-grid.", OUTPUT)] = None,
+    missing: Annotated[bool, option(
+        "--missing", "Go on without models whose weights are not on this machine, and say so in their rows.",
+        RUNNING)] = False,
     form: Format = "table",
     scale: Scale = "default",
     device: Device = None,
@@ -228,14 +235,15 @@ def _failed_model(found, name: str | None): # ModelResult: the one that was aske
 def rank_collect(
     run: Annotated[Path, typer.Argument(help="A run folder of `rank`.", show_default=False)],
     out: Annotated[Path, option("--out", "The page, *.html; its key goes beside it.", OUTPUT)],
-    model: Annotated[Optional[str], option("--model", "Whose failures; "
-                                           "default the best model's.", METRICS)] = None,
-    failures: Annotated[int, option("--failures", "How many, drawn at "
-                                    "random.", INPUT, min=1, show_default=True)] = 103,
-    evaluators: Annotated[int, option("--evaluators", "Plans in the page; "
-                                      "a rater takes one.", OUTPUT, min=1, max=1000, show_default=True)] = 3,
-    per_evaluator: Annotated[int, option("--per-evaluator", "Questions for each.", OUTPUT, min=1,
-                                         show_default=True)] = 103,
+    model: Annotated[Optional[str], option(
+        "--model", "Model whose failures are shown; default the best.", METRICS)] = None,
+    failures: Annotated[int, option(
+        "--failures", "Number of failures, drawn at random.", INPUT, min=1, show_default=True)] = 103,
+    evaluators: Annotated[int, option(
+        "--evaluators", "Number of plans in the page; each rater takes one.", OUTPUT, min=1, max=1000,
+        show_default=True)] = 3,
+    per_evaluator: Annotated[int, option(
+        "--per-evaluator", "Number of questions for each rater.", OUTPUT, min=1, show_default=True)] = 103,
     form: Format = "table",
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -254,14 +262,14 @@ def rank_collect(
 @rank.command("labels",
               epilog="Example: invariant-metrics rank labels answers/ --page page.html --run runs/ranking")
 def rank_labels(
-    answers: Annotated[list[Path], typer.Argument(help="Files that raters have "
-                                                  "saved, or a folder of them.", show_default=False)],
-    page: Annotated[Optional[Path], option("--page", "The page or its key; "
-                                           "default the key beside the answers.", INPUT)] = None,
-    run: Annotated[Optional[Path], option("--run", "The run folder: "
-                                          "also says how often its classes are people's.", INPUT)] = None,
-    model: Annotated[Optional[str], option("--model", "Whose failures were asked about; "
-                                           "default the best model's.", METRICS)] = None,
+    answers: Annotated[list[Path], typer.Argument(
+        help="Files that raters have saved, or a folder of them.", show_default=False)],
+    page: Annotated[Optional[Path], option(
+        "--page", "The page or its key; default the key beside the answers.", INPUT)] = None,
+    run: Annotated[Optional[Path], option(
+        "--run", "The run folder: also say how often its classes are those of people.", INPUT)] = None,
+    model: Annotated[Optional[str], option(
+        "--model", "Model whose failures were shown; default the best.", METRICS)] = None,
     confidence: Confidence = 0.95,
     reps: Reps = 1000,
     form: Format = "table",
@@ -269,7 +277,7 @@ def rank_labels(
     quiet: Quiet = False,
     debug: Debug = False,
 ):
-    "Classes of failures by the majority of raters, with agreement, beside the paper's."
+    "Classes of failures by majority of the raters, with their agreement, beside the paper's numbers."
     from invariant_metrics.people.labels import read_labels
     from invariant_metrics.ranking.people import compare_with_people, people_classes, people_table
     from invariant_metrics.ranking.run import load_ranking
