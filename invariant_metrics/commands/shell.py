@@ -367,7 +367,8 @@ def _usage_line(error) -> str: # of an unknown option, a missing argument
     extra = re.search(r"unexpected extra argument\S* \(([^ )]+)", text)
     if extra and os.path.isdir(extra[1]): text = f"{several_folders(extra[1])}."
     command = context.command_path if context else "invariant-metrics"
-    return one_line(f"{text.rstrip('.')}. See `{command} --help`.")
+    end = "" if text.endswith("?") else "." # of a sentence that asks: did you mean …?
+    return one_line(f"{text.rstrip('.')}{end} See `{command} --help`.")
 
 def _one_line(error: BaseException) -> str:
     if hasattr(error, "format_message"): return _usage_line(error)
