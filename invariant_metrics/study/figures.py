@@ -25,11 +25,12 @@ from .plan import is_later_draw, is_random
 
 # %% ../../nbs/study/070_figures.ipynb #bf9e3dc0
 def gain(value: float, unit: str="relative") -> str: # or "points"
-    "An improvement: in percent of the baseline's value, or, of an exact share, in percentage points."
+    "An improvement as text: in percent of the baseline's value, or in percentage points for exact shares."
     return percent(value).replace(" %", " points") if unit == "points" else percent(value)
 
+# %% ../../nbs/study/070_figures.ipynb #88b82d59
 def with_units(improvements: pd.DataFrame) -> pd.DataFrame:
-    "Improvements whose unit is named; a frame without that column holds relative ones."
+    "Improvements with a column `unit`; a frame without one holds relative improvements."
     return improvements if "unit" in improvements else improvements.assign(unit="relative")
 
 # %% ../../nbs/study/070_figures.ipynb #80deb5a8
@@ -42,10 +43,13 @@ def without_draws(frame: pd.DataFrame) -> pd.DataFrame: # with a column `system`
     "A study's table without the second and later draws of random networks."
     return frame[~frame["system"].map(is_later_draw).astype(bool)]
 
+# %% ../../nbs/study/070_figures.ipynb #b91023f4
 def in_order(systems: Iterable[str]) -> list[str]:
     "The baseline, the systems with fewer invariants before those with more, then the controls; each once."
     return sorted(dict.fromkeys(systems), key=lambda s: (s != BASE, is_control(s), s.count("+")))
 
+# %% ../../nbs/study/070_figures.ipynb #451cc804
+# as in the paper's Table 3
 FIRST = ("fd", "fd-untrained", "cmmd-embedded", "lpips-embedded", "encoder-distance", "psnr", "ssim",
          "colorfulness", "colorfulness-gap")
 
@@ -53,11 +57,12 @@ def columns_of(metrics: Iterable[str],
                first: Sequence[str]=FIRST,
                last: Sequence[str]=(),
               ) -> list[str]:
-    "Metrics as in the paper's Table 3, others after them in the order they come; each once."
+    "Metrics, each once: those of `first` in its order, others as they come, then those of `last`."
     names = list(dict.fromkeys(metrics))
-    return [m for m in first if m in names] + [m for m in names if m not in (*first, *last)] + [m
-        for m in last if m in names]
+    others = [m for m in names if m not in (*first, *last)]
+    return [m for m in first if m in names] + others + [m for m in last if m in names]
 
+# %% ../../nbs/study/070_figures.ipynb #1229c85c
 def judge_pairs(metrics: Iterable[str]) -> dict[str, str]: # violation of an invariant -> of its second judge
     "The invariants that were also measured by a second judge."
     names = list(dict.fromkeys(metrics))
@@ -68,12 +73,12 @@ def mark_clipped(axes: matplotlib.axes.Axes,
                  rows: pd.DataFrame,         # improvement, ci_low, ci_high; a row per bar, from below
                  low: float, high: float,    # the ends of the axis
                 ) -> None:
-    """An arrow at the end of the axis where a bar or its interval goes on, with the bar's value where the bar
-    itself does."""
+    "Mark bars and intervals that go beyond the axis with an arrow, and such bars with their value as well."
     for y, row in enumerate(rows.itertuples()):
-        right, left = max(row.ci_high, row.improvement) > high, min(row.ci_low, row.improvement) < low
-        for end, arrow, there in ((high, ">", right), (low, "<", left)):
-            if there: axes.plot(end, y, marker=arrow, color=INK, markersize=4.5, clip_on=False, zorder=5)
+        goes_right = max(row.ci_high, row.improvement) > high
+        goes_left = min(row.ci_low, row.improvement) < low
+        for end, arrow, is_cut in ((high, ">", goes_right), (low, "<", goes_left)):
+            if is_cut: axes.plot(end, y, marker=arrow, color=INK, markersize=4.5, clip_on=False, zorder=5)
         if low <= row.improvement <= high: continue
         end, side = (high, 1) if row.improvement > high else (low, -1)
         text = f"{row.improvement:+.0f}".replace("-", "−")
@@ -85,8 +90,7 @@ def mark_clipped(axes: matplotlib.axes.Axes,
 def sensitivity_figures(improvements: pd.DataFrame, # of a study
                         reading: str,               # one of improvement.READINGS
                        ) -> list[dict]:             # title, svg
-    """Improvement over the baseline in percent or points, a bar per metric with its interval; controls last
-    and in gray, undefined ones counted."""
+    "A figure per system: a bar per metric, the improvement over the baseline in percent or points."
     rows = with_units(improvements[improvements["reading"] == reading]).copy()
     values = ["improvement", "ci_low", "ci_high"]
     rows[values] = 100 * rows[values].replace([np.inf, -np.inf], np.nan)
@@ -95,48 +99,52 @@ def sensitivity_figures(improvements: pd.DataFrame, # of a study
     rows = rows[rows["improvement"].notna()]
     if not len(rows): return []
     order = list(rows.groupby("metric")["improvement"].median().sort_values().index)
-    low, high = min(rows["ci_low"].quantile(0.03), 0), max(rows["ci_high"].quantile(0.97), 0)
-    found, margin = [], 0.04 * max(high - low, 1e-9)
-    low, high = low - margin, high + margin
+    low = min(rows["ci_low"].quantile(0.03), 0)
+    high = max(rows["ci_high"].quantile(0.97), 0)
+    margin = 0.04 * max(high - low, 1e-9)
+    low -= margin
+    high += margin
+    in_points = (rows["unit"] == "points").any()
+    found = []
     for system in in_order(rows["system"]):
         group = rows[rows["system"] == system].set_index("metric")
         group = group.reindex([m for m in order if m in group.index])
         figure, axes = small_figure(0.75 + 0.2 * len(group), fit=True)
         figure.get_layout_engine().set(h_pad=0.12)
-        place, value = np.arange(len(group)), group["improvement"]
+        place = np.arange(len(group))
+        value = group["improvement"]
         axes.barh(place, value, xerr=[value - group["ci_low"], group["ci_high"] - value], height=0.62,
                   color="#8a919c" if is_control(system) else HUES[0],
                   error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2})
         axes.axvline(0, color=INK, linewidth=0.8)
         mark_clipped(axes, group, low, high)
         axes.set_yticks(place, group.index)
-        points = (rows["unit"] == "points").any()
-        axes.set(xlabel="better by (% or points)" if points else "better by (%)", xlim=(low, high),
+        axes.set(xlabel="better by (% or points)" if in_points else "better by (%)", xlim=(low, high),
                  ylim=(-0.6, len(group) - 0.4))
-        undefined = f"; {missing[system]} undefined" if missing[system] else ""
-        found.append({"title": f"{system} (control{undefined})" if is_control(system)
-                      else f"{system}{undefined and f' ({undefined[2:]})'}",
-                      "svg": inline_svg(figure, f"{reading}: improvement of {system}")})
+        remarks = ["control"]*is_control(system) + [f"{missing[system]} undefined"]*bool(missing[system])
+        title = f"{system} ({'; '.join(remarks)})" if remarks else system
+        found.append({"title": title, "svg": inline_svg(figure, f"{reading}: improvement of {system}")})
     return found
 
 # %% ../../nbs/study/070_figures.ipynb #6423611e
 def system_look(k: int) -> dict: # color, marker, ls
-    "How the k-th system of a figure looks: points with a marker of their own."
+    "Keywords for plotting the k-th system of a figure: points with a color and a marker, no line."
     return line_look(k) | {"ls": "none"}
 
-# trick -> metric it is matched in, its name on the axis
+# trick -> the metric in which it is matched, and the name of that metric on the axis
 AXIS = {SATURATION: ("psnr", "PSNR (dB)"), LENGTH: ("length", "mean length (words)")}
 
+# %% ../../nbs/study/070_figures.ipynb #f3443cd1
 def axis_points(results: pd.DataFrame, axis: str,
                ) -> pd.DataFrame: # system, alpha, metric, value, low, high, axis; sorted by alpha
-    """Each (system, alpha) as a point: mean over seeds of each metric and of the one on the axis, with the
-    range over seeds."""
+    "Mean and range over seeds of each metric, beside the mean of the metric on the axis."
     keys = ["system", "alpha"]
-    cells = results.groupby([*keys, "metric"], sort=False)["value"].agg(value="mean", low="min",
-        high="max").reset_index()
+    by_metric = results.groupby([*keys, "metric"], sort=False)["value"]
+    cells = by_metric.agg(value="mean", low="min", high="max").reset_index()
     place = cells[cells["metric"] == axis].set_index(keys)["value"].rename("axis")
     return cells.join(place, on=keys).sort_values("alpha", kind="stable")
 
+# %% ../../nbs/study/070_figures.ipynb #b496195a
 def _compared(results: pd.DataFrame, trick: str) -> list[str]: # the metrics that are drawn
     direction = results.groupby("metric", sort=False)["higher_is_better"].first()
     kept = (False,) if trick == SATURATION else (False, True)
@@ -148,9 +156,9 @@ def null_figures(results: pd.DataFrame,
                  first: Sequence[str]=FIRST, # order of the metrics
                  last: Sequence[str]=(),
                 ) -> list[dict]:             # title, svg
-    """Metrics against what a trick moves: the trick's curve dashed, and every trained (system, alpha) with
-    its range over seeds."""
-    (axis, label), found = AXIS[trick], []
+    "A figure per metric, against what a trick moves: the trick's curve dashed, systems with their range."
+    axis, label = AXIS[trick]
+    found = []
     points = axis_points(results, axis)
     systems = [s for s in in_order(results["system"]) if s != trick and s not in UNTRAINED]
     for metric in columns_of(_compared(results, trick), first, last):
@@ -171,18 +179,21 @@ def null_figures(results: pd.DataFrame,
 
 # %% ../../nbs/study/070_figures.ipynb #98344c27
 def over_seeds(results: pd.DataFrame,
-               keys: Sequence[str]=("system", "metric"), # what is kept apart
+               keys: Sequence[str]=("system", "metric"), # one mean for each combination of these
               ) -> pd.DataFrame:                         # index keys; value, low, high, up
     "Means over seeds with 95 % intervals over images and seeds."
     def joined(rows: pd.DataFrame) -> dict:
-        k, mean = len(rows), rows["value"].mean()
+        k = len(rows)
+        mean = rows["value"].mean()
         seeds = student.ppf(0.975, k - 1) * rows["value"].std() / np.sqrt(k) if k > 1 else 0.0
-        below, above = (rows["value"] - rows["ci_low"]).mean(), (rows["ci_high"] - rows["value"]).mean()
+        below = (rows["value"] - rows["ci_low"]).mean()
+        above = (rows["ci_high"] - rows["value"]).mean()
         return {"value": mean, "low": mean - np.hypot(below, seeds), "high": mean + np.hypot(above, seeds),
                 "up": rows["higher_is_better"].iloc[0]}
     found = {key: joined(rows) for key, rows in results.groupby(list(keys), sort=False)}
     return pd.DataFrame(list(found.values()), index=pd.MultiIndex.from_tuples(list(found), names=keys))
 
+# %% ../../nbs/study/070_figures.ipynb #9fd723b3
 def at_chosen(results: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFrame:
     "The rows at the alpha chosen for their system, and those of systems that have none."
     wanted = results["system"].map(lambda s: chosen.get(s, np.nan))
@@ -190,9 +201,10 @@ def at_chosen(results: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFram
 
 # %% ../../nbs/study/070_figures.ipynb #607e4a3d
 def breakable_name(name: str) -> str:
-    "A system's name that may be broken before a plus."
+    "A system's name with a zero-width space before each plus but the first, where a line may break."
     return name.replace("+", "\u200b+").lstrip("\u200b")
 
+# %% ../../nbs/study/070_figures.ipynb #5b5569a6
 def results_table_rows(results: pd.DataFrame, chosen: Mapping[str, float],
                        first: Sequence[str]=FIRST, # order of the columns
                        last: Sequence[str]=(),
@@ -212,22 +224,22 @@ def results_table_rows(results: pd.DataFrame, chosen: Mapping[str, float],
         row = cells.loc[(system, metric)]
         return cell(short(row["value"]), f"{short(row['low'])} – {short(row['high'])}",
                     best.get(metric) == system)
-    label = lambda s: breakable_name(f"{s} (α\u00a0=\u00a0{chosen[s]:g})" if s in chosen else s)
+    def label(system: str) -> str:
+        return breakable_name(f"{system} (α\u00a0=\u00a0{chosen[system]:g})" if system in chosen else system)
     return {"title": f"{what}, means over seeds; below each its 95 % interval",
             "columns": ["system", *(m + {True: " ↑", False: " ↓"}.get(up[m], "") for m in metrics)],
             "rows": [[cell(label(s)), *(at(s, m) for m in metrics)] for s in systems]}
 
 # %% ../../nbs/study/070_figures.ipynb #53ceae35
 def step_lines(meta: Mapping) -> list[str]: # of a study
-    "What a training step cost, a line per system; nothing where it was not measured."
+    "What a training step cost, a line per system; no line for a system where it was not measured."
     cost = {s: v for s, v in (meta.get("step_cost") or {}).items()
             if s != BASE and v is not None and np.isfinite(v)}
     return [f"A training step of {s} cost {cost[s]:.1f} times the baseline's." for s in in_order(cost)]
 
 # %% ../../nbs/study/070_figures.ipynb #4c52f318
 def judge_table(improvements: pd.DataFrame) -> dict | None: # title, columns, rows
-    """Improvement by the invariant itself beside that by its second judge, selected models; None if no
-    pair was measured."""
+    "Improvement in each invariant beside that in its second judge, selected models; None without a pair."
     rows = improvements[improvements["reading"] == "selected"].set_index(["system", "metric"])
     columns = [m for pair in judge_pairs(rows.index.get_level_values("metric")).items() for m in pair]
     if not columns: return None
@@ -246,7 +258,8 @@ def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
                    ) -> dict | None:    # title, columns, rows; None if nothing was measured
     "Metrics by systems: gains beside the best cheap trick's, bold where no trick does as well."
     if not len(safe): return None
-    systems, rows = in_order(safe["system"]), []
+    systems = in_order(safe["system"])
+    rows = []
     def at(row: Mapping, prefix: str, best: bool) -> dict:
         names = {"": ("improvement", "ci_low", "ci_high"),
                  "trick_": ("trick_improvement", "trick_low", "trick_high")}[prefix]
@@ -256,28 +269,33 @@ def safe_table_rows(safe: pd.DataFrame, # of improvement.safe_columns
     for metric, part in safe.groupby("metric", sort=False):
         by = {row["system"]: row for row in part.to_dict("records")}
         first = next(iter(by.values()))
-        said = "no trick improves it" if first["verdict"] == SAFE else ""
-        proud = {s: row["verdict"] in (SAFE, BEYOND) and row["ci_low"] > 0 for s, row in by.items()}
-        rows.append([cell(metric, said), at(first, "trick_", False),
-                     *(at(by[s], "", proud[s]) if s in by else cell("–") for s in systems)])
+        remark = "no trick improves it" if first["verdict"] == SAFE else ""
+        bold = {s: row["verdict"] in (SAFE, BEYOND) and row["ci_low"] > 0 for s, row in by.items()}
+        rows.append([cell(metric, remark), at(first, "trick_", False),
+                     *(at(by[s], "", bold[s]) if s in by else cell("–") for s in systems)])
     return {"title": "Improvement over the baseline, selected models, beside the cheap trick that gains "
             "most; bold: more than any trick or random network, or no trick improves it",
             "columns": ["metric", "best cheap trick", *map(breakable_name, systems)], "rows": rows}
 
+# %% ../../nbs/study/070_figures.ipynb #597405c1
 def optimum_lines(meta: Mapping) -> list[str]: # of a study
     "Where the chosen weight of each system lies in the grid, a line per system."
-    found, chosen, alphas = meta.get("optimum") or {}, meta.get("chosen", {}), meta.get("alphas") or ()
+    found = meta.get("optimum") or {}
+    chosen = meta.get("chosen", {})
+    alphas = meta.get("alphas") or ()
     few = f"; a grid of {len(alphas)} has no inside" if len(alphas) < 3 else ""
     return [f"{s}: α = {chosen.get(s, float('nan')):g}, {PLACES[place]}{few if place != 'none' else ''}."
             for s, place in found.items()]
 
+# %% ../../nbs/study/070_figures.ipynb #705bbee0
 def pull_lines(meta: Mapping) -> list[str]: # of a study
-    "By what the weights of random controls were multiplied, a line for each that is shown."
-    found = {s: told for s, told in (meta.get("pulls") or {}).items() if not is_later_draw(s)}
-    return [f"{s} was trained at {told['alpha']:.2g} α, where its gradient at the fork is as long as that of "
-            f"the real one ({told['real_gradient']:.2g} of {told['task_gradient']:.2g} for "
-            "the task loss, at α = 1)." for s, told in found.items()]
+    "The factor on the weight of each random control, a line for each that is shown."
+    pulls = {s: pull for s, pull in (meta.get("pulls") or {}).items() if not is_later_draw(s)}
+    return [f"{s} was trained at {pull['alpha']:.2g} α, where its gradient at the fork is as long as that of "
+            f"the real one ({pull['real_gradient']:.2g} of {pull['task_gradient']:.2g} for "
+            "the task loss, at α = 1)." for s, pull in pulls.items()]
 
+# %% ../../nbs/study/070_figures.ipynb #32b26f67
 def chance_rows(chance: pd.DataFrame, # of improvement.chance_table
                ) -> dict | None:      # title, columns, rows; None with a single random network
     "Gains at the best alpha for each metric beside those of random networks with the same pull."
@@ -294,7 +312,7 @@ def chance_rows(chance: pd.DataFrame, # of improvement.chance_table
 def map_colors(values: np.ndarray,  # (h, w) class numbers (uint8) or real values
                like: np.ndarray,    # the truth's map, which sets the range
               ) -> np.ndarray:      # (h, w, 3) uint8
-    "An invariant's map as a picture."
+    "An invariant's map as a picture: a color per class, or viridis over the range of the truth."
     if values.dtype == np.uint8: colors = matplotlib.colormaps["tab20"](values % 20)
     else:
         low, high = float(like.min()), float(like.max())
@@ -302,15 +320,18 @@ def map_colors(values: np.ndarray,  # (h, w) class numbers (uint8) or real value
                                                          0, 1))
     return (255 * colors[..., :3]).round().astype(np.uint8)
 
+# %% ../../nbs/study/070_figures.ipynb #add702c2
 def panel_maps(panels: Iterable[str]) -> list[str]: # keys of the panels
-    "The invariants whose maps were kept, from top to bottom."
+    "The invariants whose maps the panels hold, from top to bottom."
     return [key.removeprefix("truth/") for key in panels if key.startswith("truth/") and key != "truth/rgb"]
 
+# %% ../../nbs/study/070_figures.ipynb #a9ebbad2
 def panel_strips(
     panels: Mapping[str, np.ndarray], # "<row>/rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
 ) -> list[list[dict]]: # rows of pictures
     "For each of three test pictures one strip: gray input, systems, truth; under each its invariant maps."
-    there, maps = [key.removesuffix("/rgb") for key in panels if key.endswith("/rgb")], panel_maps(panels)
+    there = [key.removesuffix("/rgb") for key in panels if key.endswith("/rgb")]
+    maps = panel_maps(panels)
     systems = in_order(row for row in there if row not in ("gray", "truth"))
     rows = [row for row in ("gray", *systems, "truth") if row in there]
     def column(row: str, k: int) -> dict:

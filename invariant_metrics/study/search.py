@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Points', 'Controls', 'PAUSE', 'quiet_optuna', 'open_search', 'trial_lock', 'alive', 'point_name', 'grid_of',
-           'finished', 'enqueue', 'work_through', 'control_units', 'points_of', 'unit_of', 'by_seed', 'seed_order',
+           'enqueue', 'work_through', 'finished', 'control_units', 'points_of', 'unit_of', 'by_seed', 'seed_order',
            'do_point', 'StageWork', 'do_stage', 'do_stage_quietly', 'workers_for', 'run_stage', 'read_bank',
            'result_rows', 'StudyResult', 'step_costs', 'mean_pulls', 'conclude', 'check_study', 'claim',
            'over_all_weights', 'chosen_controls', 'steps_done', 'train_systems']
@@ -58,17 +58,19 @@ def open_search(folder: Path,
                 sampler: optuna.samplers.BaseSampler | None = None,
                 maximize: bool = False,
                ) -> optuna.Study:
-    "The search of a stage, in the journal file of the folder; made where it does not exist."
+    "The search of a stage, in the journal file of the folder; created if it does not exist."
     storage = JournalStorage(JournalFileBackend(str(folder/"search.journal")))
     return optuna.create_study(storage=storage, study_name=stage, sampler=sampler or GridSampler(space),
                                load_if_exists=True, direction="maximize" if maximize else "minimize")
 
+# %% ../../nbs/study/060_search.ipynb #6d4d4a10
 def trial_lock(folder: Path, name: str) -> FileLock:
+    "The lock that a process holds while it works on the trial, or the queue, of this name."
     (folder/"locks").mkdir(parents=True, exist_ok=True)
     return FileLock(folder/"locks"/f"{name}.lock")
 
 def alive(folder: Path, name: str) -> bool:
-    "Whether some process is at work on this."
+    "Whether some process holds the lock of this name."
     try:
         with trial_lock(folder, name).acquire(timeout=0): return False
     except Timeout: return True
@@ -77,27 +79,27 @@ def alive(folder: Path, name: str) -> bool:
 Points = Mapping[str, Mapping] # name of a point -> its parameters
 
 def point_name(params: Mapping, points: Points) -> str | None:
+    "The name of the point with these parameters; None if there is none."
     return next((name for name, p in points.items() if p == params), None)
 
-def grid_of(points: Points) -> dict[str, list]: # parameter -> values, as GridSampler takes it
+def grid_of(points: Points) -> dict[str, list]: # parameter -> values
+    "The grid that the points make up, in the form that GridSampler takes."
     first = next(iter(points.values()))
     return {k: list(dict.fromkeys(p[k] for p in points.values())) for k in sorted(first)}
 
-def finished(search: optuna.Study, points: Points) -> set[str]:
-    "Names of the points that have a complete trial."
-    return {point_name(t.params, points)
-            for t in search.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))} - {None}
-
+# %% ../../nbs/study/060_search.ipynb #f2feca4e
 def enqueue(folder: Path, stage: str, points: Points) -> None:
-    "Give every point of a grid that nobody has done, awaits or works on a waiting trial."
+    "Add a waiting trial for each point without a complete, waiting or living one; dead trials become failed."
     space = grid_of(points)
     with trial_lock(folder, f"queue-{stage}"):
-        search, taken = open_search(folder, stage, space, optuna.samplers.RandomSampler()), set()
+        search = open_search(folder, stage, space, optuna.samplers.RandomSampler())
+        taken = set() # numbers of grid points that need no new trial
         for t in search.get_trials(deepcopy=False):
-            name, grid_id = point_name(t.params, points), t.system_attrs.get("grid_id")
+            name = point_name(t.params, points)
             if t.state == TrialState.RUNNING and not (name and alive(folder, name)):
                 search.tell(t.number, state=TrialState.FAIL)
-            elif t.state in (TrialState.RUNNING, TrialState.WAITING, TrialState.COMPLETE): taken.add(grid_id)
+            elif t.state in (TrialState.RUNNING, TrialState.WAITING, TrialState.COMPLETE):
+                taken.add(t.system_attrs.get("grid_id"))
         for grid_id in range(int(np.prod([len(v) for v in space.values()]))):
             if grid_id in taken: continue
             search.add_trial(create_trial(state=TrialState.WAITING,
@@ -121,6 +123,12 @@ def work_through(
     while search.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
         search.optimize(objective, n_trials=1)
 
+# %% ../../nbs/study/060_search.ipynb #dfd57d65
+def finished(search: optuna.Study, points: Points) -> set[str]:
+    "Names of the points that have a complete trial."
+    return {point_name(t.params, points)
+            for t in search.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))} - {None}
+
 # %% ../../nbs/study/060_search.ipynb #f12af115
 Controls = Mapping[str, tuple[float, ...]] # trained control -> its alphas
 
@@ -135,8 +143,9 @@ def points_of(plan: StudyPlan, stage: str, controls: Controls) -> dict[str, dict
     units = plan.units(list(plan.systems)) if stage == "systems" else control_units(plan, controls)
     return {u.name: {"arm": f"{u.system}@{u.alpha:g}", "seed": u.seed} for u in units}
 
+# %% ../../nbs/study/060_search.ipynb #f20a221e
 def unit_of(plan: StudyPlan, name: str, controls: Controls) -> tuple[Unit, tuple[str, ...]]:
-    "The unit of a name, and the invariants it is trained with."
+    "The unit of this name, and the invariants it is trained with."
     units = [*plan.units(list(plan.systems)), *control_units(plan, controls)]
     unit = next(u for u in units if u.name == name)
     return unit, plan.systems.get(unit.system) or (() if unit.system == BASE else (unit.system.lstrip("+"),))
@@ -151,7 +160,7 @@ def seed_order(seeds: Sequence[int], # of a stage
                process: int,         # its number, from 0
                processes: int,       # how many work at the stage
               ) -> list[int]:
-    "The seeds in the order in which a process works at them: its own, those nobody began with, the others."
+    "The seeds in the order of a process: its own, those with which no process began, the others."
     own = seeds[process % len(seeds)]
     begun = seeds[:processes]
     free = [seed for seed in seeds if seed not in begun]
@@ -171,17 +180,19 @@ def do_point(task: StudyTask, stage: str, controls: Controls, name: str) -> floa
 # %% ../../nbs/study/060_search.ipynb #2dc24782
 @dataclass(frozen=True)
 class StageWork:
-    "What a worker is to do."
+    "A stage of a study, as a worker is told of it."
     task: type[StudyTask]
     plan: StudyPlan
-    folder: Path
-    stage: str
-    controls: Controls
+    folder: Path       # of the training part
+    stage: str         # "pretraining", "systems" or "controls"
+    controls: Controls # empty before the third stage
     device: str
-    maximize: bool                # whether more of the selecting metric is better
+    maximize: bool     # whether more of the selecting metric is better
 
     @property
-    def points(self) -> dict[str, dict]: return points_of(self.plan, self.stage, self.controls)
+    def points(self) -> dict[str, dict]:
+        "The grid of the stage, by name."
+        return points_of(self.plan, self.stage, self.controls)
 
     def search_of(self, seed: int) -> str:
         "The name of the search that holds the points of a seed."
@@ -189,8 +200,9 @@ class StageWork:
 
 # %% ../../nbs/study/060_search.ipynb #a1f30c04
 def do_stage(work: StageWork, process: int = 0, processes: int = 1, # its number, and how many there are
-             tick: Callable[[], None] = int) -> None:
-    "Work at a stage in this process until nothing is waiting, seed after seed."
+             tick: Callable[[], None] = int,                        # called once before every training step
+            ) -> None:
+    "Work at a stage in this process until no trial is waiting, seed after seed."
     task = work.task(work.plan, work.folder, work.device, tick)
     do = partial(do_point, task, work.stage, work.controls)
     points = by_seed(work.points)
@@ -209,16 +221,18 @@ def do_stage_quietly(work: StageWork, process: int, processes: int,
 PAUSE = 2.0 # seconds between looks while other machines do the rest
 
 def workers_for(workers: int, points: int, device: str) -> int: # processes
-    "How many work at a stage; one more where a single point would be left over and the others wait for it."
+    "How many processes work at a stage; one more than `workers` if one point would be left over on a CPU."
     left_over = workers > 1 and points == workers + 1 and device == "cpu"
     return points if points <= workers or left_over else workers
 
+# %% ../../nbs/study/060_search.ipynb #ca84f1be
 def run_stage(work: StageWork, workers: int, bar) -> None:
-    "Bring a stage to its end, together with all other processes that work at it."
+    "Bring a stage to its end, together with all other processes that work at it; the bar counts steps."
     if not work.points: return
     preload = [work.task.__module__, "torch._dynamo", *work.task.preload]
     while True:
-        done, waiting = set(), []
+        done = set()
+        waiting = []
         for seed, points in by_seed(work.points).items():
             enqueue(work.folder, work.search_of(seed), points)
             search = open_search(work.folder, work.search_of(seed), grid_of(points), maximize=work.maximize)
@@ -228,12 +242,15 @@ def run_stage(work: StageWork, workers: int, bar) -> None:
         count = workers_for(workers, len(work.points), work.device)
         if not waiting: time.sleep(PAUSE)
         elif not workers: do_stage(work, tick=bar.update)
-        else: share_out([partial(do_stage_quietly, work, k, count) for k in range(count)], count, bar, preload)
+        else:
+            jobs = [partial(do_stage_quietly, work, k, count) for k in range(count)]
+            share_out(jobs, count, bar, preload)
 
 # %% ../../nbs/study/060_search.ipynb #f161b0da
 def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -> Bank:
-    "The measurements of all units on one part of the data."
-    bank, curve = {}, plan.design.curve
+    "(system, alpha, seed, metric) -> value and replicates: what all units measured on one part of the data."
+    curve = plan.design.curve
+    bank = {}
     for unit in units:
         tensors, _ = read_unit(unit_file(folder, unit))
         for key, value in tensors.items():
@@ -251,10 +268,14 @@ def read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -
     return bank
 
 # %% ../../nbs/study/060_search.ipynb #e6a663ff
-def result_rows(bank: Bank, plan: StudyPlan, about: Mapping, dataset: str,
-                higher: Mapping[str, bool]) -> pd.DataFrame:
+def result_rows(bank: Bank, plan: StudyPlan,
+                about: Mapping,           # of some unit: number of test items, signatures of the metrics
+                dataset: str,
+                higher: Mapping[str, bool], # metric -> higher is better
+               ) -> pd.DataFrame:
     "The results table: a row per (system, alpha, seed, metric), with an interval if there are replicates."
-    rows, untrained = [], (BASE, plan.design.curve.name, *plan.design.tricks)
+    untrained = (BASE, plan.design.curve.name, *plan.design.tricks)
+    rows = []
     for (system, alpha, seed, metric), x in sorted(bank.items()):
         ci = interval(x[0], x[1:], method="centered") if len(x) > 1 else None
         rows.append({"task": plan.task, "dataset": dataset, "system": system, "model": plan.settings["model"],
@@ -269,7 +290,7 @@ def result_rows(bank: Bank, plan: StudyPlan, about: Mapping, dataset: str,
 # %% ../../nbs/study/060_search.ipynb #470adeee
 @dataclass(frozen=True)
 class StudyResult:
-    "The training part of a study, as it lies in its folder."
+    "The training part of a study, as its folder holds it."
     folder: Path
     results: pd.DataFrame       # columns of files.RESULT_COLUMNS, on test items
     validation: pd.DataFrame    # the same on validation items
@@ -304,8 +325,8 @@ class StudyResult:
         return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("point")
 
 # %% ../../nbs/study/060_search.ipynb #4842921f
-def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by system; empty where not measured
-    "What a training step of each system cost, in the baseline's steps: the median over its runs."
+def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by system
+    "Time of a step of each system over the baseline's, medians over runs; empty if it was not measured."
     seconds = {}
     for unit in units:
         took = read_unit(unit_file(folder, unit))[1].get("step_seconds")
@@ -315,9 +336,10 @@ def step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by sy
     return {system: round(float(np.median(took)/base), 2) for system, took in seconds.items()
             if system != BASE}
 
+# %% ../../nbs/study/060_search.ipynb #fb7e99c1
 def mean_pulls(folder: Path, units: Sequence[Unit],
               ) -> dict[str, dict[str, float]]: # random control -> what `equal_pull` found, at alpha 1
-    "By what a random control's weight was multiplied to pull as the real system does: means over its runs."
+    "Factor on a random control's weight that gave it the pull of the real system, and its gradients; means."
     found = {}
     for unit in units:
         told = read_unit(unit_file(folder, unit))[1].get("pull")
@@ -325,6 +347,7 @@ def mean_pulls(folder: Path, units: Sequence[Unit],
     return {system: {k: float(np.mean([told[k] for told in runs])) for k in runs[0]}
             for system, runs in found.items()}
 
+# %% ../../nbs/study/060_search.ipynb #8f1528d6
 def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
              meta: Mapping) -> StudyResult:
     "Turn the result files into tables and write them; study.json comes last and marks the end."
@@ -338,7 +361,8 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
     higher = {k: v for k, v in higher.items() if k in {key[3] for key in test}}
     systems = [s for s in plan.systems if s != BASE]
     chosen = {s: best_alpha(validation, s, select, higher[select]) for s in [*systems, *controls]}
-    own, shares = {s: chosen[s] for s in systems}, task.shares()
+    own = {s: chosen[s] for s in systems}
+    shares = task.shares()
     ignorant = {s: chosen[s] for s in controls if is_random(s) or s.endswith("-shuffled")}
     draws = {s: [f"+{c}" for c in names if is_random(c)] for s, names in control_names(task).items()}
     tables = {"results": result_rows(test, plan, about, f"{dataset}/test", higher),
@@ -360,14 +384,14 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
 
 # %% ../../nbs/study/060_search.ipynb #81b01f8d
 def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[StudyPlan, dict[str, bool]]:
-    """The plan of these settings, and metric -> higher is better; raises InputError on anything unknown or
-    missing."""
+    "The plan of these settings, and metric -> higher is better; InputError on anything unknown or missing."
     plan = make_plan(settings, size)
     higher = study_tasks[plan.task](plan).check()
     select = plan.settings["select"]
     if select not in higher: raise unknown("metric to select by", select, higher)
     return plan, higher
 
+# %% ../../nbs/study/060_search.ipynb #8ded2957
 def claim(folder: Path, plan: StudyPlan) -> bool: # whether the study is finished
     "Take a folder for a study; raises InputError if it holds another."
     mine = json.loads(json.dumps({"settings": dict(plan.settings), "size": asdict(plan.size),
@@ -387,8 +411,9 @@ def over_all_weights(plan: StudyPlan, name: str) -> bool:
 
 def chosen_controls(task: StudyTask, higher: Mapping[str, bool]) -> Controls:
     "The trained controls, each at the weight chosen for the real system or at all of them."
-    plan, out = task.plan, {}
+    plan = task.plan
     select = plan.settings["select"]
+    out = {}
     for system, names in control_names(task).items():
         validation = read_bank(task.folder, plan, plan.units([system]), "validation")
         chosen = best_alpha(validation, system, select, higher[select])
@@ -409,10 +434,10 @@ def train_systems(folder: str | Path,          # of the training part, made if a
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: StudySize | None = None, # instead of the scale's
                  ) -> StudyResult:
-    """Train and measure all systems, go on where it was left, or read the result; raises InputError before it
-    begins."""
+    "Train and measure all systems, going on from what is there; raises InputError before any training."
     begun = time.perf_counter()
-    folder, device = Path(folder), device or "cpu"
+    folder = Path(folder)
+    device = device or "cpu"
     plan, higher = check_study(settings, size)
     if claim(folder, plan): return StudyResult.load(folder)
     release_memory()
@@ -430,8 +455,8 @@ def train_systems(folder: str | Path,          # of the training part, made if a
         controls = chosen_controls(task, higher)
         run_stage(work("controls", controls), workers, bar)
     meta = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas,
-            "seeds": plan.seeds,
-            "splits": split_record(task), "systems": {k: list(v) for k, v in plan.systems.items()},
+            "seeds": plan.seeds, "splits": split_record(task),
+            "systems": {k: list(v) for k, v in plan.systems.items()},
             "curve": list(plan.design.curve), "tricks": list(plan.design.tricks),
             "random_networks": plan.random_networks, "select": plan.settings["select"],
             "seconds": time.perf_counter() - begun, "device": device, "workers": workers}
