@@ -72,7 +72,7 @@ def blurred_color(
 # %% ../../nbs/study/030_colorizers.ipynb #831efd83
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    "One part of the data."
+    "The pictures of one part of the data."
     rgb: Tensor                       # (N, 3, H, W) in [0, 1]
     names: list                       # (N,) scene number, or photograph of the tile
     cluster: np.ndarray | None = None # (N,) photograph of each tile; None: independent pictures
@@ -87,7 +87,7 @@ class Pictures:
 
 # %% ../../nbs/study/030_colorizers.ipynb #5fa46f90
 def scene_pictures(plan: StudyPlan, parts: Sequence[str]) -> dict[str, Pictures]:
-    "The scenes of some parts."
+    "The scenes of these parts; truth and regions for those that are not trained on."
     make = partial(make_scenes, size=plan.size.side, seed=STUDY_WORLD + plan.settings["seed"])
     out = {}
     for part in parts:
@@ -103,7 +103,7 @@ def scene_pictures(plan: StudyPlan, parts: Sequence[str]) -> dict[str, Pictures]
 
 # %% ../../nbs/study/030_colorizers.ipynb #880e860f
 def divide_photos(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
-    "Photographs by part; raises InputError, with the numbers, where they are too few."
+    "Photographs by part; raises InputError if they are too few."
     needs = "2 to train on, 1 to choose alpha on, 2 to test on"
     few = InputError(f"{len(photos)} photographs are fewer than the split needs: {needs}; add photographs")
     if len({p.cluster for p in photos}) < 5: raise few
@@ -114,8 +114,9 @@ def divide_photos(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
 
 # %% ../../nbs/study/030_colorizers.ipynb #39503db0
 def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[str, Pictures]:
-    "Tiles of the user's photographs, cut once and kept in `folder`."
-    s, size = plan.settings, plan.size
+    "Tiles of the user's photographs, cut once and kept in `folder`; raises InputError on too few usable ones."
+    s = plan.settings
+    size = plan.size
     photos = divide_photos(folder_photos(s["data"], s["recursive"], s["regions"]), s["seed"])
     out = {}
     for part in parts:
@@ -143,15 +144,16 @@ def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[
 _ALWAYS = ("fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness")
 
 def judged_invariants(plan: StudyPlan) -> list[str]:
-    """The invariants that are measured: those of the plan, each with its second judge where it has one, and
-    edges, which knows no scenes."""
+    "The invariants to measure: those of the plan, each with its second judge if it has one, and edges."
     known = invariant_names()
     named = [n for i in plan.invariants for n in (i, f"{i}-judge") if n == i or n in known]
     return named if "edges" in named else [*named, "edges"]
 
+# %% ../../nbs/study/030_colorizers.ipynb #e6f41ec1
 def picture_metrics(plan: StudyPlan, device: str = "cpu") -> list[Metric]:
-    "The metrics every system of the plan is measured with; raises InputError on unknown ones."
-    here, encoder = {} if device == "cpu" else {"device": device}, plan.settings["encoder"]
+    "The metrics that measure every system of the plan; raises InputError on unknown ones."
+    here = {} if device == "cpu" else {"device": device}
+    encoder = plan.settings["encoder"]
     def options(name: str) -> dict: # of a metric: device, encoder, weights
         chosen = weights_of([name], plan.weights, encoder, shared=False)
         of_encoder = {"encoder": encoder} if encoder and takes_encoder(name) else {}
@@ -170,8 +172,7 @@ def picture_metrics(plan: StudyPlan, device: str = "cpu") -> list[Metric]:
 def outline_auc(rgb: Tensor,     # (N, 3, H, W) in [0, 1]
                 regions: Tensor, # (N, H, W) region of each pixel
                ) -> Tensor:      # (N,) float64; ½ where a picture has no outline
-    """How well the change of color tells the pixels beside another region from all others, as an AUC per
-    picture."""
+    "How well the change of color separates the pixels beside another region from all others: an AUC each."
     change = color_change(split_lab(rgb)[1]).flatten(1).double().numpy()
     padded = F.pad(regions[:, None].float(), (1, 1, 1, 1), mode="replicate")[:, 0]
     around = [padded[:, 1 + dy:padded.shape[1] - 1 + dy, 1 + dx:padded.shape[2] - 1 + dx]
@@ -181,8 +182,9 @@ def outline_auc(rgb: Tensor,     # (N, 3, H, W) in [0, 1]
     found = [auc(values[at], values[~at]) for values, at in zip(change.round(2), outline)]
     return torch.tensor(found, dtype=torch.float64).nan_to_num(0.5)
 
+# %% ../../nbs/study/030_colorizers.ipynb #926973fb
 def outlines_metric(regions: str) -> Metric: # who says where they are: exact, label-maps, felzenszwalb
-    "What holds the name, the direction and the signature of `outline_auc`."
+    "Name, direction and signature of `outline_auc`, in the form of a metric that computes nothing."
     return PairedMetric("outlines", None, None, True,
                         Signature.of(metric="outlines", regions=regions, change="di-zenzo"))
 
@@ -190,10 +192,11 @@ def outlines_metric(regions: str) -> Metric: # who says where they are: exact, l
 TRUTH_KEPT = 128.0 # MB of maps of the truth that a process keeps for the next system
 
 def truth_megabytes(metrics: Sequence[Metric], rgb: Tensor) -> float:
-    "How large all that metrics read in the truth is; the pictures themselves take nothing more."
+    "Megabytes of what metrics read in the truth, as float32."
     seen = {m.phi_key: m.phi(rgb[:1]) for m in metrics if m.compares}
     return len(rgb)*sum(4e-6*value.numel() for value in seen.values() if isinstance(value, Tensor))
 
+# %% ../../nbs/study/030_colorizers.ipynb #719033cc
 # from the world's own truth: allowed colors
 SCENE_ORACLE = PairedMetric("oracle", lambda rgb: rgb, lambda p, t: None, False,
                             Signature.of(metric="oracle", truth="allowed-colors"))
@@ -227,18 +230,18 @@ def measure_pictures(metrics: Sequence[Metric],
 PANELS = 6 # test pictures shown
 
 def map_of_value(value: Tensor) -> Tensor | None: # (n, ...) -> (n, h, w): class numbers (uint8) or float32
-    "What an invariant reads, as a map that can be shown; None for values that are no map."
+    "What an invariant reads, as a map to show; None if it is not a map."
     if value.ndim == 4: value = value.argmax(1).byte() if value.shape[1] > 1 else value[:, 0]
     if value.ndim != 3: return None
     return (value if value.dtype == torch.uint8 else value.float()).cpu()
 
+# %% ../../nbs/study/030_colorizers.ipynb #a568d02a
 def map_at_size(maps: Tensor,            # (n, h, w), as from `map_of_value`
                 size: Sequence[int],     # height and width of the pictures
                ) -> Tensor:              # (n, *size), of the same type
     "Maps at the size of the pictures they stand under: public networks answer on coarser grids."
     if tuple(maps.shape[-2:]) == tuple(size): return maps
-    return torch.nn.functional.interpolate(maps[:, None].float(), tuple(size),
-                                           mode="nearest")[:, 0].to(maps.dtype)
+    return F.interpolate(maps[:, None].float(), tuple(size), mode="nearest")[:, 0].to(maps.dtype)
 
 # %% ../../nbs/study/030_colorizers.ipynb #b91259d0
 @register_task
@@ -247,7 +250,7 @@ class Colorization(StudyTask):
     design = COLORIZATION
 
     @cached_property
-    def pictures(self) -> dict[str, Pictures]:
+    def pictures(self) -> dict[str, Pictures]: # by part
         if self.plan.settings["data"]: return photo_pictures(self.plan, self.folder/"cache", list(DATA_PARTS))
         return scene_pictures(self.plan, list(DATA_PARTS))
 
@@ -285,7 +288,8 @@ class Colorization(StudyTask):
 
     def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16
         "g of the truth for the training pictures, computed by one process; None beyond `limit` MB."
-        g, rgb = self.invariant(spec), self.pictures["train"].rgb
+        g = self.invariant(spec)
+        rgb = self.pictures["train"].rgb
         one = g.value(rgb[:1].to(self.device))
         if not isinstance(one, Tensor) or 2e-6 * one.numel() * len(rgb) > limit: return None
         about = {"invariant": str(g.signature), "pictures": tensors_sha256({"rgb": rgb})}
@@ -305,7 +309,8 @@ class Colorization(StudyTask):
         return AugmentedLoss({label_of(i): (self.invariant(i), alpha) for i in invariants}), at
 
     def data_record(self) -> dict[str, str]:
-        s, size = self.plan.settings, self.plan.size
+        s = self.plan.settings
+        size = self.plan.size
         return {"pictures": digest([s["data_identity"], s["seed"], size.side, size.train])}
 
     def predict(self, network: Colorizer, part: str, chroma: float) -> Tensor: # (N, 3, H, W)
@@ -318,8 +323,8 @@ class Colorization(StudyTask):
     def trick(self, name: str, part: str, pred: Tensor) -> Tensor: # (N, 3, H, W)
         L = split_lab(self.pictures[part].rgb)[0]
         if name == "blurred-color": return blurred_color(pred)
-        return join_lab(L, (0*self.mean_color if name == "gray" else self.mean_color).expand(len(L), 2,
-            *L.shape[2:]))
+        color = 0*self.mean_color if name == "gray" else self.mean_color
+        return join_lab(L, color.expand(len(L), 2, *L.shape[2:]))
 
     def measure(self, pred: Tensor, part: str, reps: int) -> MetricValues:
         seed = self.plan.settings["seed"]
@@ -327,8 +332,8 @@ class Colorization(StudyTask):
 
     def signatures(self) -> dict[str, str]:
         s = self.plan.settings
-        known = "exact" if not s["data"] else "label-maps" if s["regions"] else "felzenszwalb"
-        metrics = [*self.metrics, SCENE_ORACLE, outlines_metric(known)]
+        of_photos = "label-maps" if s["regions"] else "felzenszwalb"
+        metrics = [*self.metrics, SCENE_ORACLE, outlines_metric(of_photos if s["data"] else "exact")]
         return {name: str(m.signature) for m in metrics for name in (m.name, gap_of(m)) if name}
 
     def panels(self, rgb: Tensor, prefix: str) -> dict[str, Tensor]:

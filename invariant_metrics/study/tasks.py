@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['study_tasks', 'PULL_BATCHES', 'StudyTask', 'register_task', 'make_plan', 'train_network', 'pretrain_network', 'pull',
-           'equal_pull', 'train_fork', 'measure_predictions', 'measure_network', 'run_unit', 'measure_tricks',
+           'equal_pull', 'train_fork', 'measure_predictions', 'measure_network', 'measure_tricks', 'run_unit',
            'control_names', 'split_record', 'read_chosen']
 
 # %% ../../nbs/study/020_tasks.ipynb #751570e2
@@ -36,14 +36,16 @@ class StudyTask:
     pretraining = Optim()                 # how the common start of a seed is trained
     checkpoints = 10                      # written during a training
     more_controls: Sequence[str] = ()     # trained controls that are no invariants of the registry
-    preload: Sequence[str] = ()           # modules that its workers import in any case, and get ready-made
+    preload: Sequence[str] = ()           # modules that are imported once, before the workers are forked
 
     def __init__(self, plan: StudyPlan,
                  folder: str | Path | None = None, # of the training part; None for questions that need none
                  device: str = "cpu",
                  tick: Callable[[], None] = int,   # called once before every training step
                 ):
-        self.plan, self.device, self.tick = plan, device, tick
+        self.plan = plan
+        self.device = device
+        self.tick = tick
         self.folder = None if folder is None else Path(folder)
         self.frozen = {} # name of an invariant -> the invariant
 
@@ -52,7 +54,7 @@ class StudyTask:
         raise NotImplementedError
 
     def check_data(self) -> None:
-        "Raises InputError where the user's data cannot be trained on; cheaper than `check`."
+        "Raises InputError if the user's data cannot be trained on; cheaper than `check`."
 
     def shares(self) -> tuple[str, ...]:
         "The metrics that are shares of items or statements, and are compared by difference."
@@ -130,9 +132,10 @@ class StudyTask:
 study_tasks = Registry("task", group="invariant_metrics.tasks", room="invariant_metrics.study")
 
 def register_task(task: type[StudyTask]) -> type[StudyTask]:
-    "Enter a task under the name in its design; raises InputError when another has the name."
+    "Enter a task under the name in its design; raises InputError if another has the name."
     return study_tasks.add(task.design.task, task)
 
+# %% ../../nbs/study/020_tasks.ipynb #2443a904
 def make_plan(settings: Mapping,              # "task", and what differs from the defaults of its design
               size: StudySize | None = None,  # instead of the scale's
              ) -> StudyPlan:
@@ -146,7 +149,7 @@ def train_network(task: StudyTask, network: nn.Module,
                   folder: Path,        # of its checkpoints
                   optim: Optim, seed: int,
                  ) -> pd.DataFrame:    # the log; attrs["step seconds"], None if it went on from a checkpoint
-    "Train in place with checkpoints, going on from there if it has been begun."
+    "Train a network in place, from the last checkpoint if there is one; returns the log."
     about = {**loss.settings, **task.data_record(), "batch": task.plan.size.batch}
     fresh = not (folder/"checkpoint.safetensors").exists()
     begun = time.process_time()
@@ -157,8 +160,9 @@ def train_network(task: StudyTask, network: nn.Module,
     release_memory()
     return log
 
+# %% ../../nbs/study/020_tasks.ipynb #f343e9af
 def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
-    "The common start of all systems of a seed, trained with the plain loss or read where that is done."
+    "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
     network = task.network(seed)
     loss, batches = task.training((), 0.0, seed)
     folder = task.folder/"pretrained"/f"s{seed}"
@@ -171,12 +175,14 @@ PULL_BATCHES = 4 # the first ones of a fork, on which its pull is measured
 def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none for the task loss
          seed: int,                                                      # of the batches
         ) -> float:
-    """The length of the gradient of what invariants add to the loss, at weight 1, or of the task loss: the
-    mean over the first batches."""
-    network, ticking, task.tick = fork(network).eval(), task.tick, int # no step is taken
+    "Gradient length of what invariants add to the loss at weight 1, or of the task loss; mean over batches."
+    network = fork(network).eval()
+    ticking = task.tick
+    task.tick = int # does nothing, since no step is taken
     try:
         loss, batches = task.training(invariants, 1.0, seed)
-        parameters, lengths = [p for p in network.parameters() if p.requires_grad], []
+        parameters = [p for p in network.parameters() if p.requires_grad]
+        lengths = []
         for i in range(PULL_BATCHES):
             terms = weighted(loss(network, batches(i)))
             value = sum(w*t for name, (w, t) in terms.items()
@@ -186,26 +192,27 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
         return sum(lengths)/len(lengths)
     finally: task.tick = ticking
 
+# %% ../../nbs/study/020_tasks.ipynb #a9e92f06
 def equal_pull(
     task: StudyTask, network: nn.Module, unit: Unit, invariants: Sequence[str]
 ) -> dict[str, float]: # {} unless it is a random control
-    """The weight at which a random control pulls as its real system does at the unit's alpha, and the lengths
-    it was computed from."""
+    "The weight at which a random control pulls as hard as its real system, and the three gradient lengths."
     real = task.plan.copied.get(unit.system)
     if real is None: return {}
     sides = {"real": task.plan.systems[real], "random": invariants, "task": ()}
     found = {side: pull(task, network, names, unit.seed + 1000) for side, names in sides.items()}
-    return {"alpha": unit.alpha*found["real"]/found["random"]} | {f"{side}_gradient": length
-                                                                  for side, length in found.items()}
+    lengths = {f"{side}_gradient": length for side, length in found.items()}
+    return {"alpha": unit.alpha*found["real"]/found["random"]} | lengths
 
+# %% ../../nbs/study/020_tasks.ipynb #731dac54
 def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]:
-    """A system forked from the pretrained network of its seed, and its log; attrs["pull"] says how a random
-    control was weighted."""
+    "A system forked from the pretrained network of its seed, and its log with `equal_pull` in attrs."
     start = task.folder/"pretrained"/f"s{unit.seed}"/"checkpoint.safetensors"
     network = fork(load_weights(task.network(unit.seed), start))
     matched = equal_pull(task, network, unit, invariants)
     loss, batches = task.training(invariants, matched.get("alpha", unit.alpha), unit.seed + 1000)
-    folder, optim = unit_file(task.folder, unit).parent, Optim(lr=1e-3, warmup=10)
+    folder = unit_file(task.folder, unit).parent
+    optim = Optim(lr=1e-3, warmup=10)
     log = train_network(task, network, loss, batches, task.plan.size.steps, folder, optim, unit.seed)
     log.attrs["pull"] = matched
     return network, log
@@ -214,7 +221,7 @@ def train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[
 def measure_predictions(task: StudyTask, made: Mapping, # part -> predictions, the test part last
                         place: str,                     # point of the curve, or trick
                        ) -> dict[str, Tensor]:
-    "Every number of predictions on validation and test, by its name."
+    "The numbers of predictions: `<part>@<place>/<metric>`, and values per item under `items@<place>/`."
     tensors = {}
     for part, pred in made.items():
         found = task.measure(pred, part, task.plan.size.reps if part == "test" else 0)
@@ -222,12 +229,27 @@ def measure_predictions(task: StudyTask, made: Mapping, # part -> predictions, t
         tensors |= {f"{part}@{place}/{k}": torch.from_numpy(np.asarray(v)) for k, v in found.stats.items()}
     return tensors | {f"items@{place}/{k}": torch.from_numpy(v).float() for k, v in found.items.items()}
 
+# %% ../../nbs/study/020_tasks.ipynb #f8ba8486
 def measure_network(task: StudyTask, network: nn.Module, point: float) -> tuple[dict[str, Tensor], dict]:
     "A network measured on validation and test, at a point of the curve; and its predictions by part."
     made = {part: task.predict(network, part, point) for part in ("validation", "test")}
     return measure_predictions(task, made, f"{point:g}"), made
 
 # %% ../../nbs/study/020_tasks.ipynb #c1d1ebbc
+def measure_tricks(task: StudyTask, network: nn.Module, made: Mapping, # part -> what the baseline predicts
+                   first: bool,                                        # whether this is the first seed
+                  ) -> dict[str, Tensor]:
+    "The numbers of the baseline along its curve, and of the tricks."
+    curve = task.plan.design.curve
+    tensors = {}
+    for point in curve.points:
+        if point != curve.unchanged: tensors |= measure_network(task, network, point)[0]
+    for name, of_baseline in task.plan.design.tricks.items():
+        if not (of_baseline or first): continue
+        tensors |= measure_predictions(task, {"test": task.trick(name, "test", made["test"])}, name)
+    return tensors
+
+# %% ../../nbs/study/020_tasks.ipynb #27d4ade2
 def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
     "Train and measure one unit, or find it done; returns its result file."
     path = unit_file(task.folder, unit)
@@ -241,18 +263,6 @@ def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
     about["pull"] = log.attrs["pull"]
     return save_unit(path, tensors | kept, unit, len(made["test"]), log, task.signatures(), trained, **about)
 
-def measure_tricks(task: StudyTask, network: nn.Module, made: Mapping, # part -> what the baseline predicts
-                   first: bool,                                        # whether this is the first seed
-                  ) -> dict[str, Tensor]:
-    "The baseline along its curve, and what no network was trained for."
-    curve, tensors = task.plan.design.curve, {}
-    for point in curve.points:
-        if point != curve.unchanged: tensors |= measure_network(task, network, point)[0]
-    for name, of_baseline in task.plan.design.tricks.items():
-        if not (of_baseline or first): continue
-        tensors |= measure_predictions(task, {"test": task.trick(name, "test", made["test"])}, name)
-    return tensors
-
 # %% ../../nbs/study/020_tasks.ipynb #05c58486
 def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> its trained controls
     "The controls of the plan that can be trained here."
@@ -260,11 +270,13 @@ def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> it
     return {system: tuple(c for c in names if task.form(c)[0] in known or c in known)
             for system, names in task.plan.controls.items()}
 
+# %% ../../nbs/study/020_tasks.ipynb #b5209342
 def split_record(task: StudyTask) -> dict[str, list]: # part -> [first, count], or names of the user's items
     "Which items belong to which part, for the record."
     if task.plan.settings["data"]: return task.own_names()
     return {part: list(r) for part, r in item_ranges(task.plan.size).items()}
 
+# %% ../../nbs/study/020_tasks.ipynb #35b17d8f
 def read_chosen(folder: Path, chosen: Mapping[str, float]) -> dict[str, tuple[dict, dict]]: # by system
     "Arrays of the baseline and of each system at its chosen alpha, and what they are about; all of seed 0."
     units = [Unit(BASE, 0.0, 0), *(Unit(system, alpha, 0) for system, alpha in chosen.items())]
