@@ -51,7 +51,7 @@ def test_the_average_is_the_mean_at_first_and_then_slow(tower):
 
 def test_the_velocity_gives_back_picture_and_noise():
     x, noise, signal = torch.randn(3, 4, 16, 16), torch.randn(3, 4, 16, 16), torch.tensor([.999, .5, .001])
-    noisy, v = own.noised(x, noise, signal)
+    noisy, v = own.add_noise(x, noise, signal)
     a, b = (s.view(-1, 1, 1, 1).sqrt() for s in (signal, 1 - signal))
     torch.testing.assert_close(a*noisy - b*v, x, atol=1e-5, rtol=0)
     torch.testing.assert_close(b*noisy + a*v, noise, atol=1e-5, rtol=0)
@@ -85,9 +85,9 @@ def test_a_pipeline_is_read_again_and_pictures_do_not_depend_on_their_batch(made
     pipeline = own.read_pipeline(made)
     assert all(p.dtype == torch.float32 for part in (pipeline.vae, pipeline.unet, pipeline.text_encoder) for p in part.parameters())
     texts, seeds = ["a red car", "a green pine", "a teal ball"], [3, 4, 5]
-    whole, parts = (own.painted(pipeline, texts, seeds, steps=3, batch=b) for b in (3, 2))
+    whole, parts = (own.paint_texts(pipeline, texts, seeds, steps=3, batch=b) for b in (3, 2))
     torch.testing.assert_close(whole, parts, atol=1e-4, rtol=0)
-    assert (whole[0] - own.painted(pipeline, texts[:1], [4], steps=3)[0]).abs().max() > .01 # other noise, other picture
+    assert (whole[0] - own.paint_texts(pipeline, texts[:1], [4], steps=3)[0]).abs().max() > .01 # other noise, other picture
     index = json.loads((made/"model_index.json").read_text())
     assert index["tokenizer"][1] == "PreTrainedTokenizerFast" and index["safety_checker"] == [None, None]
     assert own.with_scheduler(pipeline, "dpm-solver").scheduler.config.prediction_type == "v_prediction"

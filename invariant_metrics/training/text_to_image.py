@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['SIZE', 'TRAINING_PICTURES', 'TRAINING_CAPTIONS', 'TEST_CAPTIONS', 'TIMES', 'CLAIMS', 'STUDIED_SCHEDULERS',
            'small_autoencoder', 'opponent', 'autoencoder_loss', 'scene_pixels', 'train_autoencoder', 'text_tower',
-           'tokens_of', 'LatentScenes', 'encoded', 'latent_scenes', 'painting_batches', 'small_scheduler', 'noised',
-           'time_weights', 'small_unet', 'Painter', 'painting_loss', 'train_painter', 'new_painter', 'few_words',
-           'pipeline_of', 'save_pipeline', 'read_pipeline', 'painted', 'pigment_color', 'found_things', 'claims_found',
-           'PictureReport', 'unseen_captions', 'picture_report', 'with_scheduler', 'sampling_table', 'learned',
-           'painter_card', 'make_text_to_image']
+           'tokens_of', 'encode_pictures', 'LatentScenes', 'latent_scenes', 'painting_batches', 'small_scheduler',
+           'add_noise', 'time_weights', 'small_unet', 'Painter', 'new_painter', 'painting_loss', 'train_painter',
+           'quiet_libraries', 'pipeline_of', 'save_pipeline', 'read_pipeline', 'paint_texts', 'pigment_color',
+           'found_things', 'claims_found', 'PictureReport', 'unseen_captions', 'picture_report', 'with_scheduler',
+           'sampling_table', 'read_checkpoints', 'painter_card', 'make_text_to_image']
 
 # %% ../../nbs/training/160_text_to_image.ipynb #ad839d7f
 import copy
@@ -50,35 +50,42 @@ def small_autoencoder(width: int = 32, channels: int = 4) -> nn.Module: # Autoen
     blocks = dict(num_encoder_blocks=(0, 2, 3), num_decoder_blocks=(3, 2, 1))
     return AutoencoderTiny(**widths, **blocks, latent_channels=channels, scaling_factor=1.).to(**_TALL)
 
-# %% ../../nbs/training/160_text_to_image.ipynb #a965f2a3
+# %% ../../nbs/training/160_text_to_image.ipynb #a57204b2
 _OPPONENT = torch.tensor([[.3, .6, .1], [1., -1., 0.], [-.5, -.5, 1.]])
 
-def opponent(error: Tensor) -> Tensor: # (N, 3, H, W) of red, green, blue
-    "Light, red against green, and blue against yellow."
+def opponent(error: Tensor, # (N, 3, H, W) red, green, blue
+            ) -> Tensor:    # (N, 3, H, W) light, red − green, blue − yellow
+    "Differences of RGB pictures in opponent channels."
     return torch.einsum("kc,nchw->nkhw", _OPPONENT.to(error), error)
 
+# %% ../../nbs/training/160_text_to_image.ipynb #a965f2a3
 def autoencoder_loss(model: nn.Module,
                      pixels: Tensor,    # (N, 3, 64, 64) uint8
-                    ) -> dict[str, Tensor | tuple[float, Tensor]]:
-    "What is lost between a picture and its decoded latents, and how far these are from white."
+                    ) -> dict[str, Tensor | tuple[float, Tensor]]: # pixels, edges and white, with weights
+    "The error of decoded latents, of pixels and of edges, and how far the latents are from white."
     x = (pixels.float() / 127.5 - 1).contiguous(**_TALL)
     latents = model.encode(x).latents.float()
     back = model.decode(latents + .1 * torch.randn_like(latents)).sample.float()
     error = opponent(back - x)
     edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
-    channels = latents.transpose(0, 1).flatten(1)
-    far = channels.mean(1).square().sum() + (channels.cov() - torch.eye(len(channels)).to(x)).square().sum()
-    return {"pixels": error.abs().mean(), "edges": (.5, edges), "white": (.01, far)}
+    channels = latents.transpose(0, 1).flatten(1) # (C, N·16·16)
+    mean = channels.mean(1)
+    excess = channels.cov() - torch.eye(len(channels)).to(x)
+    white = mean.square().sum() + excess.square().sum()
+    return {"pixels": error.abs().mean(), "edges": (.5, edges), "white": (.01, white)}
 
-# %% ../../nbs/training/160_text_to_image.ipynb #1297b3c0
-TRAINING_PICTURES, TRAINING_CAPTIONS, TEST_CAPTIONS = 160_000, 150_000, 888_000 # seeds of make_scenes
+# %% ../../nbs/training/160_text_to_image.ipynb #8cbdd527
+TRAINING_PICTURES = 160_000 # seeds of make_scenes; the autoencoder's pictures
+TRAINING_CAPTIONS = 150_000 # scenes of the painter
+TEST_CAPTIONS = 888_000     # scenes of no training
 
 def scene_pixels(n: int, seed: int) -> Tensor: # (n, 3, 64, 64) uint8
-    "The pictures of scenes 0 … n − 1."
+    "The pictures of scenes 0 … n − 1 of a seed."
     starts = progress(range(0, n, 500), desc="pictures", delay=2)
     parts = [make_scenes(min(500, n - k), SIZE, seed, start=k).rgb for k in starts]
     return torch.cat([(255 * rgb).round().byte() for rgb in parts])
 
+# %% ../../nbs/training/160_text_to_image.ipynb #de974c3c
 def train_autoencoder(steps: int = 1800,
                       seed: int = 0,
                       scenes: int = 12_000,  # training pictures
@@ -86,21 +93,22 @@ def train_autoencoder(steps: int = 1800,
                       width: int = 32,
                       folder: str | Path | None = None, # checkpoints, to go on after an interruption
                      ) -> tuple[nn.Module, pd.DataFrame]: # in evaluation mode, log
-    "Train an autoencoder for painted scenes."
+    "Train an autoencoder for painted scenes; resumes from the checkpoints in the folder."
     few_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = small_autoencoder(width)
-    pixels, items = scene_pixels(scenes, TRAINING_PICTURES + seed), batch_indices(scenes, batch, seed)
+    pixels = scene_pixels(scenes, TRAINING_PICTURES + seed)
+    items = batch_indices(scenes, batch, seed)
     optim = Optim(lr=2e-3, weight_decay=0., betas=(.9, .98), warmup=50, final=.02)
     log = fit(Turn(model, autoencoder_loss, optim), lambda i: pixels[items(i)], steps, folder=folder,
               seed=seed, precision="bf16", settings={"scenes": scenes, "batch": batch}, desc="autoencoder")
     return model.eval(), log
 
-# %% ../../nbs/training/160_text_to_image.ipynb #7f1da796
+# %% ../../nbs/training/160_text_to_image.ipynb #40894f07
 def text_tower(name: str = "embedded-clip", # or a folder with a CLIP
               ) -> tuple[nn.Module, object]: # transformers' CLIPTextModel, frozen, and its tokenizer
-    "The words' half of a CLIP; raises InputError if it is missing or damaged."
+    "The text half of a CLIP; raises InputError if its folder is missing or damaged."
     from transformers import AutoTokenizer, CLIPModel, CLIPTextModel
     place = resolve(name)
     clip = load_pretrained(CLIPModel, place, dtype=torch.float32)
@@ -111,77 +119,85 @@ def text_tower(name: str = "embedded-clip", # or a folder with a CLIP
         tokenizer = AutoTokenizer.from_pretrained(place.path, local_files_only=True)
     return tower.eval().requires_grad_(False), tokenizer
 
+# %% ../../nbs/training/160_text_to_image.ipynb #d3b757a8
 def tokens_of(texts: Sequence[str], tokenizer) -> Tensor: # (N, CONTEXT) uint8
-    "Texts as rows of tokens with start and end, zeros after it."
+    "Texts as rows of tokens: start, words, end, zeros; what is too long is cut."
     rows = tokenizer(list(texts), padding="max_length", max_length=CONTEXT, truncation=True)["input_ids"]
     return torch.tensor(rows, dtype=torch.uint8)
 
-# %% ../../nbs/training/160_text_to_image.ipynb #729f5b8f
+# %% ../../nbs/training/160_text_to_image.ipynb #eb616f74
+@torch.no_grad()
+def encode_pictures(autoencoder: nn.Module,
+                    rgb: Tensor, # (N, 3, 64, 64) in [0, 1]
+                   ) -> Tensor:  # (N, C, 16, 16) float16
+    "The latents of pictures, encoded in bfloat16."
+    with torch.autocast(rgb.device.type, torch.bfloat16):
+        parts = [autoencoder.encode((2*x - 1).contiguous(**_TALL)).latents for x in rgb.split(100)]
+    return torch.cat(parts).half().contiguous()
+
+# %% ../../nbs/training/160_text_to_image.ipynb #c4056273
 @dataclass(frozen=True)
 class LatentScenes:
-    "N scenes for training a painter."
+    "N scenes for training a painter: their latents, and the tokens of their ten captions."
     latents: Tensor # (N, C, 16, 16) float16
     texts: Tensor   # (N, 10, CONTEXT) uint8
 
     def __len__(self) -> int: return len(self.latents)
-
-@torch.no_grad()
-def encoded(autoencoder: nn.Module,
-            rgb: Tensor,     # (N, 3, 64, 64) in [0, 1]
-           ) -> Tensor:      # (N, C, 16, 16) float16
-    "Pictures as latents."
-    with torch.autocast(rgb.device.type, torch.bfloat16):
-        parts = [autoencoder.encode((2*x - 1).contiguous(**_TALL)).latents for x in rgb.split(100)]
-    return torch.cat(parts).half().contiguous()
 
 def latent_scenes(n: int, seed: int, autoencoder: nn.Module, tokenizer) -> LatentScenes:
     "Scenes 0 … n − 1 of a seed, ready for training; about 150 a second."
     latents, texts = [], []
     for k in progress(range(0, n, 500), desc="latents", delay=2):
         scenes = make_scenes(min(500, n - k), SIZE, seed, start=k)
-        said = [text for i in range(len(scenes)) for text in ten_captions(scenes, i)]
-        latents.append(encoded(autoencoder, scenes.rgb))
-        texts.append(tokens_of(said, tokenizer).view(len(scenes), -1, CONTEXT))
+        captions = [text for i in range(len(scenes)) for text in ten_captions(scenes, i)]
+        latents.append(encode_pictures(autoencoder, scenes.rgb))
+        texts.append(tokens_of(captions, tokenizer).view(len(scenes), -1, CONTEXT))
     return LatentScenes(torch.cat(latents), torch.cat(texts))
 
 # %% ../../nbs/training/160_text_to_image.ipynb #9809cada
-_OFTEN = torch.tensor([.34, .1, .1, .04, .02, *[.08] * 5])
+_CAPTION_SHARES = torch.tensor([.34, .1, .1, .04, .02, *[.08] * 5]) # how often each of the ten is chosen
 
 def painting_batches(data: LatentScenes,
                      batch: int,
                      seed: int,
-                     empty: Tensor,     # (CONTEXT,) the tokens of no text
-                     untold: float = .1, # share of captions left out
+                     empty: Tensor,      # (CONTEXT,) the tokens of the empty text
+                     untold: float = .1, # share of captions replaced by the empty text
                     ) -> Callable[[int], dict[str, Tensor]]:
-    "Batch number to latents, and one caption of each."
+    "A function from batch number to latents (batch, C, 16, 16) and one caption of each (batch, CONTEXT)."
     items = batch_indices(len(data), batch, seed)
     def make(i: int) -> dict[str, Tensor]:
-        rows, generator = items(i), torch_rng(seed, "text to image", i)
-        which = torch.multinomial(_OFTEN, len(rows), replacement=True, generator=generator)
+        rows = items(i)
+        generator = torch_rng(seed, "text to image", i)
+        which = torch.multinomial(_CAPTION_SHARES, len(rows), replacement=True, generator=generator)
         silent = torch.rand(len(rows), 1, generator=generator) < untold
         tokens = torch.where(silent, empty, data.texts[rows, which])
         return {"latents": data.latents[rows].float(), "tokens": tokens}
     return make
 
-# %% ../../nbs/training/160_text_to_image.ipynb #cb61d7ea
+# %% ../../nbs/training/160_text_to_image.ipynb #a38723e2
 TIMES = 1000
 
 def small_scheduler(): # diffusers' DDIMScheduler
-    "The way from noise to latents; its settings are stored with the weights."
+    "The schedule ᾱ of noise, and the steps from noise to latents; its settings are stored with the weights."
     from diffusers import DDIMScheduler
     return DDIMScheduler(TIMES, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction",
                          clip_sample=False, steps_offset=1, timestep_spacing="trailing")
 
-def noised(x: Tensor,      # (N, C, h, w)
-           noise: Tensor,  # (N, C, h, w)
-           signal: Tensor, # (N,) the share ᾱ of the variance that is signal
-          ) -> tuple[Tensor, Tensor]: # x_t and v
+# %% ../../nbs/training/160_text_to_image.ipynb #4f6a4426
+def add_noise(x: Tensor,      # (N, C, h, w)
+              noise: Tensor,  # (N, C, h, w)
+              signal: Tensor, # (N,) the share ᾱ of the variance that is signal
+             ) -> tuple[Tensor, Tensor]: # x_t and v, (N, C, h, w) each
     "Noisy latents and their velocity (Salimans and Ho 2022)."
-    a, b = signal.view(-1, 1, 1, 1).sqrt(), (1 - signal).view(-1, 1, 1, 1).sqrt()
+    a = signal.view(-1, 1, 1, 1).sqrt()
+    b = (1 - signal).view(-1, 1, 1, 1).sqrt()
     return a*x + b*noise, a*noise - b*x
 
-def time_weights(signal: Tensor, least: float = 5.) -> Tensor: # (N,) -> (N,)
-    "How much an error of the velocity counts at a time (Hang et al. 2023)."
+# %% ../../nbs/training/160_text_to_image.ipynb #b2993f8f
+def time_weights(signal: Tensor,    # (N,) ᾱ
+                 least: float = 5., # the ratio from which on errors count less
+                ) -> Tensor:        # (N,) in [0, 1)
+    "The weight of an error of the velocity at a time (Min-SNR, Hang et al. 2023)."
     ratio = signal / (1 - signal)
     return ratio.clamp(max=least) / (ratio + 1)
 
@@ -190,10 +206,11 @@ def small_unet(text_width: int = 128,
                widths: tuple[int, int] = (48, 96), # channels at 16 × 16 and at 8 × 8
                channels: int = 4,                  # of latents
               ) -> nn.Module:                      # diffusers' UNet2DConditionModel, random weights
-    "A U-Net that guesses velocities of latents, with words."
+    "A U-Net from noisy latents (N, C, 16, 16), times and text vectors to velocities (N, C, 16, 16)."
     from diffusers import UNet2DConditionModel
     from diffusers.models.attention_processor import AttnProcessor
-    down, up = ("DownBlock2D", "CrossAttnDownBlock2D"), ("CrossAttnUpBlock2D", "UpBlock2D")
+    down = ("DownBlock2D", "CrossAttnDownBlock2D")
+    up = ("CrossAttnUpBlock2D", "UpBlock2D")
     net = UNet2DConditionModel(sample_size=16, in_channels=channels, out_channels=channels,
                                layers_per_block=1, block_out_channels=widths,
                                down_block_types=down, up_block_types=up,
@@ -201,38 +218,52 @@ def small_unet(text_width: int = 128,
     net.set_attn_processor(AttnProcessor()) # on processors far faster backward than the fused one
     return net.to(**_TALL)
 
-# %% ../../nbs/training/160_text_to_image.ipynb #2939e738
+# %% ../../nbs/training/160_text_to_image.ipynb #84253c04
 class Painter(nn.Module):
-    "A U-Net, its moving average, and the frozen text tower that both listen to."
+    "A U-Net, its moving average, and the frozen text tower whose vectors both attend to."
     def __init__(self, unet: nn.Module, text: nn.Module, signal: Tensor): # signal (TIMES,): ᾱ of each time
         super().__init__()
-        self.unet, self.average = unet, copy.deepcopy(unet).requires_grad_(False)
+        self.unet = unet
+        self.average = copy.deepcopy(unet).requires_grad_(False)
         self.text = text
         self.register_buffer("signal", signal.clone())
         self.register_buffer("followed", torch.zeros(()))
 
     @torch.no_grad()
     def follow(self, longest: float = .999) -> None:
-        "Move the average toward the network."
+        "Move the average toward the network, by a step that shrinks to 1 − longest."
         self.followed += 1
         kept = min(longest, self.followed.item() / (self.followed.item() + 9))
         torch._foreach_lerp_([*self.average.parameters()], [*self.unet.parameters()], 1 - kept)
 
     @torch.no_grad()
     def words(self, tokens: Tensor) -> Tensor: # (N, CONTEXT) -> (N, CONTEXT, width)
-        "What the text tower says at each token."
+        "The text tower's vector at each token."
         return self.text(input_ids=tokens.long()).last_hidden_state
 
+def new_painter(tower: nn.Module,  # of `text_tower`
+                seed: int = 0,
+                widths: tuple[int, int] = (48, 96), # as in small_unet
+               ) -> Painter:
+    "A painter with random weights."
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        unet = small_unet(tower.config.hidden_size, widths)
+    return Painter(unet, tower, small_scheduler().alphas_cumprod)
+
+# %% ../../nbs/training/160_text_to_image.ipynb #8d1ddcaa
 def painting_loss(model: Painter, batch: Mapping[str, Tensor]) -> dict[str, Tensor | tuple[float, Tensor]]:
-    "The weighted error of the guessed velocity, at times spread evenly over the batch."
+    "The weighted squared error of the guessed velocity, and the plain one, which is only logged."
     model.follow()
-    x, n = batch["latents"], len(batch["latents"])
+    x = batch["latents"]
+    n = len(x)
     times = ((torch.randperm(n) + torch.rand(n)) / n * len(model.signal)).long().to(x.device)
     signal = model.signal[times]
-    noisy, v = noised(x, torch.randn_like(x), signal)
+    noisy, v = add_noise(x, torch.randn_like(x), signal)
     words = model.words(batch["tokens"])
     guess = model.unet(noisy.contiguous(**_TALL), times, encoder_hidden_states=words).sample
-    error, weights = (guess.float() - v).square().mean((1, 2, 3)), time_weights(signal)
+    error = (guess.float() - v).square().mean((1, 2, 3)) # (N,)
+    weights = time_weights(signal)
     return {"velocity": (weights * error).sum() / weights.sum(), "unweighted": (0, error.mean())}
 
 # %% ../../nbs/training/160_text_to_image.ipynb #2606bae0
@@ -242,11 +273,11 @@ def train_painter(autoencoder: nn.Module,
                   scenes: int = 20_000,   # training scenes
                   batch: int = 32,        # scenes in a step
                   widths: tuple[int, int] = (48, 96), # as in small_unet
-                  text: str = "embedded-clip", # whose text tower
-                  data: LatentScenes | None = None, # made before; None: made now
+                  text: str = "embedded-clip", # name or folder of the CLIP that gives the text tower
+                  data: LatentScenes | None = None, # None: made here
                   folder: str | Path | None = None, # checkpoints, to go on after an interruption
                  ) -> tuple[Painter, pd.DataFrame]: # in evaluation mode, log
-    "Train a network that paints latents of captions."
+    "Train a painter on scenes and their captions; resumes from the checkpoints in the folder."
     few_threads()
     tower, tokenizer = text_tower(text)
     painter = new_painter(tower, seed, widths)
@@ -257,52 +288,50 @@ def train_painter(autoencoder: nn.Module,
               save_every=100, settings={"scenes": scenes, "batch": batch}, desc="painter")
     return painter.eval(), log
 
-def new_painter(tower: nn.Module, seed: int = 0, widths: tuple[int, int] = (48, 96)) -> Painter:
-    "A painter with random weights."
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        unet = small_unet(tower.config.hidden_size, widths)
-    return Painter(unet, tower, small_scheduler().alphas_cumprod)
-
-# %% ../../nbs/training/160_text_to_image.ipynb #c28c0fc4
-_PARTS = ("vae", "text_encoder", "unet")
-
+# %% ../../nbs/training/160_text_to_image.ipynb #31c9f6a9
 @contextmanager
-def few_words() -> Iterator[None]:
-    "Inside the block diffusers and transformers say only what went wrong, and show no bars."
+def quiet_libraries() -> Iterator[None]:
+    "Within the block, diffusers and transformers log errors only and show no progress bars."
     import diffusers
     import transformers
     logs = [library.utils.logging for library in (diffusers, transformers)]
     levels = [log.get_verbosity() for log in logs]
-    for log in logs: log.set_verbosity_error(), log.disable_progress_bar()
+    for log in logs:
+        log.set_verbosity_error()
+        log.disable_progress_bar()
     try: yield
     finally:
-        for log, level in zip(logs, levels): log.set_verbosity(level), log.enable_progress_bar()
+        for log, level in zip(logs, levels):
+            log.set_verbosity(level)
+            log.enable_progress_bar()
 
+# %% ../../nbs/training/160_text_to_image.ipynb #6a7e7de9
 def pipeline_of(autoencoder: nn.Module, painter: Painter, tokenizer): # diffusers' StableDiffusionPipeline
-    "The parts put together, with the averaged weights."
+    "The trained parts as one pipeline, with the averaged weights of the U-Net."
     from diffusers import StableDiffusionPipeline
     parts = dict(vae=autoencoder, text_encoder=painter.text, tokenizer=tokenizer, unet=painter.average)
     none = dict(safety_checker=None, feature_extractor=None, requires_safety_checker=False)
-    with few_words(): pipeline = StableDiffusionPipeline(**parts, **none, scheduler=small_scheduler())
+    with quiet_libraries(): pipeline = StableDiffusionPipeline(**parts, **none, scheduler=small_scheduler())
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 # %% ../../nbs/training/160_text_to_image.ipynb #196db88f
+_PARTS = ("vae", "text_encoder", "unet") # those with weights
+
 def save_pipeline(folder: str | Path, pipeline) -> Path:
-    "Write a pipeline as a folder that diffusers opens, in 16 bits."
+    "Write a pipeline as a folder that diffusers opens, in 16 bits; returns the folder."
     half = copy.copy(pipeline)
     for name in _PARTS: setattr(half, name, copy.deepcopy(getattr(pipeline, name)).half())
-    with few_words(): half.save_pretrained(folder, safe_serialization=True)
-    index = Path(folder)/"model_index.json" # by the class's old name, which all versions of transformers know
+    with quiet_libraries(): half.save_pretrained(folder, safe_serialization=True)
+    index = Path(folder)/"model_index.json" # the tokenizer by its old class name, which all versions know
     index.write_text(index.read_text().replace("TokenizersBackend", "PreTrainedTokenizerFast"))
     return Path(folder)
 
-def read_pipeline(folder: str | Path): # in 32 bits
-    "A pipeline from its folder; raises InputError if that is damaged."
+def read_pipeline(folder: str | Path): # diffusers' StableDiffusionPipeline, in 32 bits
+    "A pipeline from its folder or its name; raises InputError if the folder is missing or damaged."
     from diffusers import StableDiffusionPipeline
     place = resolve(folder)
-    with loading(place, "pipeline"), few_words():
+    with loading(place, "pipeline"), quiet_libraries():
         pipeline = StableDiffusionPipeline.from_pretrained(place.path, local_files_only=True,
                                                            low_cpu_mem_usage=False)
         pipeline = pipeline.to(torch.float32)
@@ -311,14 +340,14 @@ def read_pipeline(folder: str | Path): # in 32 bits
 
 # %% ../../nbs/training/160_text_to_image.ipynb #ca0d6a46
 @torch.no_grad()
-def painted(pipeline,                # of `read_pipeline`
-            texts: Sequence[str],    # N
-            seeds: Sequence[int],    # N
-            steps: int = 20,         # from noise to latents
-            guidance: float = 3.,    # how much the words' difference is exaggerated; 1: not at all
-            batch: int = 50,
-           ) -> Tensor:              # (N, 3, 64, 64) in [0, 1]
-    "One picture for each text and seed; the same, up to rounding, in whatever batch."
+def paint_texts(pipeline,                # of `read_pipeline`
+                texts: Sequence[str],    # N
+                seeds: Sequence[int],    # N
+                steps: int = 20,         # from noise to latents
+                guidance: float = 3.,    # exaggerates the difference that words make; 1: does not
+                batch: int = 50,         # pictures at once
+               ) -> Tensor:              # (N, 3, 64, 64) in [0, 1]
+    "One picture for each text and seed; the same, up to rounding, for any size of batch."
     out = []
     for k in progress(range(0, len(texts), batch), desc="pictures", delay=2):
         noise = [torch.Generator().manual_seed(int(s)) for s in seeds[k:k + batch]]
@@ -327,23 +356,26 @@ def painted(pipeline,                # of `read_pipeline`
         out.append(made.images)
     return torch.cat(out)
 
-# %% ../../nbs/training/160_text_to_image.ipynb #38b7a832
+# %% ../../nbs/training/160_text_to_image.ipynb #10c9fb38
 _HAZE = .4 # least share of a color that the air leaves
 
-def pigment_color(lab: Tensor) -> str: # (3, n) pixels of one thing -> key of COLORS
-    "The color a painted thing was given, whatever the light and the air."
+def pigment_color(lab: Tensor) -> str: # (3, n) Lab of one thing's pixels -> key of COLORS
+    "The name of the pigment of a painted thing, whatever the light and the haze."
     ab = (lab[1:] * (L_REFERENCE + 16) / (lab[:1] + 16)).median(1).values
     table = color_table(ab)
     haze = ((table @ ab) / table.square().sum(1).clamp(min=1)).clamp(_HAZE, 1)
     return [*COLORS][int((ab - haze[:, None] * table).norm(dim=1).argmin())]
 
+# %% ../../nbs/training/160_text_to_image.ipynb #1806980d
 def found_things(rgb: Tensor,            # (N, 3, H, W) in [0, 1]
                  least: float = .005,    # share of the picture that a thing has at least
                  judge: str = "segmentation-judge",
-                ) -> list[list[SeenThing]]: # of each picture
-    "The things that a frozen segmenter finds in pictures, each with its color and its place."
-    network, lab, n = segmentation_invariant(judge), rgb_to_lab(rgb), rgb.shape[-1]
-    with torch.no_grad(): classes = torch.cat([network(x).argmax(1) for x in rgb.split(100)])
+                ) -> list[list[SeenThing]]: # one list for each picture
+    "The things that a frozen segmenter finds in pictures, with color and place (x from 0, left, to 1)."
+    network = segmentation_invariant(judge)
+    lab = rgb_to_lab(rgb)
+    n = rgb.shape[-1]
+    with torch.no_grad(): classes = torch.cat([network(x).argmax(1) for x in rgb.split(100)]) # (N, H, W)
     out = [[] for _ in rgb]
     kinds = [(i, c) for i in range(len(rgb)) for c in classes[i].unique().tolist() if CLASSES[c].thing]
     for i, kind in kinds:
@@ -358,28 +390,31 @@ def found_things(rgb: Tensor,            # (N, 3, H, W) in [0, 1]
 CLAIMS = ("noun", "color", "side")
 _THINGS = {c.name for c in CLASSES if c.thing}
 
-def _sides(things: Sequence[SeenThing]) -> frozenset: # as of named_relations
+def _sides(things: Sequence[SeenThing]) -> frozenset: # what holds, in the form of named_relations
     pairs = [(a, b) for a in things for b in things if a.x < b.x]
     left = {((a.noun, a.color), "left of", (b.noun, b.color)) for a, b in pairs}
     return frozenset(left | {(b, "right of", a) for a, _, b in left})
 
-def claims_found(text: str, things: Sequence[SeenThing]) -> dict[str, float]: # NaN where nothing is said
+def claims_found(text: str, things: Sequence[SeenThing]) -> dict[str, float]: # in [0, 1]; NaN: no claim
     "The shares of a caption's nouns, colors and sides that are among some things."
-    said, share = read_claims(text), lambda hits: float(np.mean([*hits])) if hits else float("nan")
-    nouns, pairs, sides = {t.noun for t in things}, {(t.noun, t.color) for t in things}, _sides(things)
-    wanted = [c for c in named_relations(text) if c[1] in ("left of", "right of")]
-    return {"noun": share([noun in nouns for noun in said.objects & _THINGS]),
-            "color": share([pair in pairs for pair in said.attributes if pair[0] in _THINGS]),
-            "side": share([relation_holds(claim, sides) for claim in wanted])}
+    claims = read_claims(text)
+    wanted_sides = [c for c in named_relations(text) if c[1] in ("left of", "right of")]
+    nouns = {t.noun for t in things}
+    pairs = {(t.noun, t.color) for t in things}
+    sides = _sides(things)
+    def share(hits: list[bool]) -> float: return float(np.mean(hits)) if hits else float("nan")
+    return {"noun": share([noun in nouns for noun in claims.objects & _THINGS]),
+            "color": share([pair in pairs for pair in claims.attributes if pair[0] in _THINGS]),
+            "side": share([relation_holds(claim, sides) for claim in wanted_sides])}
 
 # %% ../../nbs/training/160_text_to_image.ipynb #24308d62
 @dataclass(frozen=True, eq=False)
 class PictureReport:
-    "What a judge finds again of captions, one row for each caption and kind of picture."
+    "The shares of captions' claims that a judge finds, one row for each kind of picture and caption."
     rows: pd.DataFrame # pictures, caption, noun, color, side
 
     def table(self, level: float = .95) -> pd.DataFrame: # pictures, claim, value, low, high, n
-        "The mean share found, with Student's interval over captions."
+        "The mean share found, with Student's interval over the captions that make the claim."
         out = []
         long = self.rows.melt(["pictures", "caption"])
         for (pictures, claim), part in long.groupby(["pictures", "variable"], sort=False):
@@ -390,28 +425,30 @@ class PictureReport:
         return pd.DataFrame(out, columns=["pictures", "claim", "value", "low", "high", "n"])
 
     def way(self, floor: str = "other captions") -> dict[str, float]:
-        "How far from a floor to the ceiling the painted pictures have come, for each claim."
+        "How far painted pictures have come from a floor (0) to the ceiling (1), for each claim."
         mean = self.rows.groupby("pictures")[[*CLAIMS]].mean()
         low, high = mean.loc[floor], mean.loc["true scenes"]
         return ((mean.loc["painted"] - low) / (high - low)).to_dict()
 
-# %% ../../nbs/training/160_text_to_image.ipynb #f104c2bc
+# %% ../../nbs/training/160_text_to_image.ipynb #f27d4acf
 def unseen_captions(n: int = 500, seed: int = TEST_CAPTIONS) -> tuple[Scenes, list[str]]:
-    "Scenes of no training, with one caption each: in turn a list of things, and one that tells a side."
+    "Scenes of no training, with one caption each: in turn one that tells a side, and a list of things."
     scenes = make_scenes(n, SIZE, seed)
     texts = [ten_captions(scenes, i) for i in range(n)]
-    return scenes, [ten[0] if i % 2 else ten[5 + i // 2 % 5] for i, ten in enumerate(texts)]
+    chosen = [0 if i % 2 else 5 + i // 2 % 5 for i in range(n)] # 0 lists things, 5 to 9 tell sides
+    return scenes, [ten[k] for ten, k in zip(texts, chosen)]
 
+# %% ../../nbs/training/160_text_to_image.ipynb #f43b67b8
 def picture_report(pipeline,
                    n: int = 500,         # captions
                    seed: int = 0,        # of the noise
-                   **options,            # of `painted`
+                   **options,            # of `paint_texts`
                   ) -> PictureReport:
-    "What a judge finds again of unseen captions: in painted pictures, true ones, and unrelated ones."
+    "What a judge finds of unseen captions in painted pictures, in true ones, and at the two floors."
     scenes, texts = unseen_captions(n)
     seeds = [seed * 1_000_003 + i for i in range(n)]
-    made = found_things(painted(pipeline, texts, seeds, **options))
-    blank = found_things(painted(pipeline, [""] * n, seeds, **options | {"guidance": 1.}))
+    made = found_things(paint_texts(pipeline, texts, seeds, **options))
+    blank = found_things(paint_texts(pipeline, [""] * n, seeds, **options | {"guidance": 1.}))
     shuffled = made[1:] + made[:1]
     kinds = {"true scenes": found_things(scenes.rgb), "painted": made, "no text": blank,
              "other captions": shuffled}
@@ -419,50 +456,56 @@ def picture_report(pipeline,
             for kind, found in kinds.items() for text, things in zip(texts, found)]
     return PictureReport(pd.DataFrame(rows))
 
-# %% ../../nbs/training/160_text_to_image.ipynb #77af6ad1
+# %% ../../nbs/training/160_text_to_image.ipynb #9679da27
 STUDIED_SCHEDULERS = {"ddim": "DDIMScheduler", "dpm-solver": "DPMSolverMultistepScheduler"}
 
-def with_scheduler(pipeline, name: str): # the pipeline, going from noise to latents in another way
-    "A pipeline with another scheduler for the same network; raises InputError on unknown names."
+def with_scheduler(pipeline, name: str): # name: a key of STUDIED_SCHEDULERS
+    "A copy of the pipeline with another scheduler, for the same networks; InputError on unknown names."
     import diffusers
     if name not in STUDIED_SCHEDULERS: raise unknown("scheduler", name, STUDIED_SCHEDULERS)
     other = copy.copy(pipeline)
     other.scheduler = getattr(diffusers, STUDIED_SCHEDULERS[name]).from_config(pipeline.scheduler.config)
     return other
 
+# %% ../../nbs/training/160_text_to_image.ipynb #f741cc6c
 def sampling_table(pipeline,
                    ways: Sequence[tuple[str, int, float]], # (scheduler, steps, guidance) each
                    n: int = 100,                           # captions
                    seed: int = 0,
                   ) -> pd.DataFrame: # scheduler, steps, guidance, noun, color, side: mean shares found
-    "What a judge finds again of the same unseen captions, painted in several ways."
-    texts, seeds = unseen_captions(n)[1], [seed * 1_000_003 + i for i in range(n)]
+    "What a judge finds of the same unseen captions, painted in several ways."
+    _, texts = unseen_captions(n)
+    seeds = [seed * 1_000_003 + i for i in range(n)]
     rows = []
     for name, steps, guidance in ways:
-        made = found_things(painted(with_scheduler(pipeline, name), texts, seeds, steps, guidance))
+        pictures = paint_texts(with_scheduler(pipeline, name), texts, seeds, steps, guidance)
+        made = found_things(pictures)
         shares = pd.DataFrame([claims_found(text, things) for text, things in zip(texts, made)]).mean()
         rows.append({"scheduler": name, "steps": steps, "guidance": guidance, **shares})
     return pd.DataFrame(rows)
 
-# %% ../../nbs/training/160_text_to_image.ipynb #952c3591
-def learned(checkpoints: str | Path,      # folder of train_autoencoder's and train_painter's
-            widths: tuple[int, int] = (48, 96),
-            text: str = "embedded-clip",
-           ) -> tuple[nn.Module, Painter, int]: # autoencoder, painter, steps it took
-    "What checkpoints hold, whether or not training was finished; raises InputError if there are none."
+# %% ../../nbs/training/160_text_to_image.ipynb #62dadd6f
+def read_checkpoints(checkpoints: str | Path, # holds the folders autoencoder and painter of the two trainings
+                     widths: tuple[int, int] = (48, 96),
+                     text: str = "embedded-clip",
+                    ) -> tuple[nn.Module, Painter, int]: # autoencoder, painter, steps of the painter
+    "The networks in checkpoints, whether or not training was finished; raises InputError if there are none."
     home = Path(checkpoints)
     autoencoder = load_weights(small_autoencoder(), home/"autoencoder"/"checkpoint.safetensors").eval()
     last = home/"painter"/"checkpoint.safetensors"
-    painter = load_weights(new_painter(text_tower(text)[0], 0, widths), last)
-    return autoencoder, painter.eval(), read_state(last)[1]["step"]
+    tower, _ = text_tower(text)
+    painter = load_weights(new_painter(tower, 0, widths), last)
+    _, state = read_state(last)
+    return autoencoder, painter.eval(), state["step"]
 
+# %% ../../nbs/training/160_text_to_image.ipynb #605e91d7
 def painter_card(made: str | Path,
                  trained: int,     # steps it was trained for
                  seed: int = 0,
                  tests: int = 500, # captions
-                 **painting,       # options of `painted`
+                 **painting,       # options of `paint_texts`
                 ) -> Card:
-    "The card of a written pipeline, with what a judge finds again in its pictures."
+    "The card of a written pipeline, with the shares of captions that a judge finds in its pictures."
     pipeline = read_pipeline(made)
     n = sum(p.numel() for name in _PARTS for p in getattr(pipeline, name).parameters())
     report = picture_report(pipeline, tests, **painting)
@@ -477,20 +520,21 @@ def painter_card(made: str | Path,
 # %% ../../nbs/training/160_text_to_image.ipynb #e32baa5d
 def make_text_to_image(folder: str | Path | None = None,      # for card and weights; None: the package's
                        steps: int = 40_000, seed: int = 0,    # of the painter
-                       checkpoints: str | Path | None = None, # folder for going on after an interruption
-                       go_on: bool = True,                    # False: store what the checkpoints hold
+                       checkpoints: str | Path | None = None, # folder; an interrupted training resumes
+                       go_on: bool = True,                    # False: store what the checkpoints contain
                        tests: int = 500,                      # captions to measure on
                        pictures: Mapping | None = None,       # options of train_autoencoder
-                       painting: Mapping | None = None,       # options of painted, when it is measured
+                       painting: Mapping | None = None,       # options of paint_texts, for the card's scores
                        **options,                             # of train_painter
                       ) -> Card:
-    "Train the embedded painter and store it with its card."
+    "Train the embedded painter, store it with its card, and return the card."
     with tempfile.TemporaryDirectory() as trial:
-        home, (_, tokenizer) = Path(checkpoints or trial), text_tower()
+        home = Path(checkpoints or trial)
+        _, tokenizer = text_tower()
         if go_on:
             autoencoder, _ = train_autoencoder(seed=seed, folder=home/"autoencoder", **(pictures or {}))
             painter, _ = train_painter(autoencoder, steps, seed, folder=home/"painter", **options)
-        else: autoencoder, painter, steps = learned(home)
+        else: autoencoder, painter, steps = read_checkpoints(home)
         made = save_pipeline(Path(trial)/"pipeline", pipeline_of(autoencoder, painter, tokenizer))
         card = painter_card(made, steps, seed, tests, **(painting or {}))
         if not go_on: card = replace(card, data=f"{card.data}, stopped early")
