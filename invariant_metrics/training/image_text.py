@@ -6,8 +6,8 @@
 __all__ = ['CONTEXT', 'GRID', 'FOILS_EACH', 'FACTS', 'TRAINING_SCENES', 'TEST_SCENES', 'ten_captions', 'caption_words',
            'word_tokenizer', 'patch_pairs', 'thing_labels', 'CaptionedScenes', 'captioned_scenes', 'TextFacts',
            'picture_facts', 'patch_places', 'grid_waves', 'small_clip', 'TwoTowers', 'contrast_terms',
-           'image_text_loss', 'words_loss', 'image_text_batches', 'word_batches', 'fact_spread', 'train_image_text',
-           'ImageTextReport', 'right_ranks', 'image_text_report', 'save_clip', 'make_image_text']
+           'image_text_loss', 'image_text_batches', 'words_loss', 'word_batches', 'fact_spread', 'train_image_text',
+           'right_ranks', 'ImageTextReport', 'image_text_report', 'save_clip', 'make_image_text']
 
 # %% ../../nbs/training/110_image_text.ipynb #d657eb2e
 import re
@@ -38,45 +38,51 @@ from ..worlds.scenes import Scenes, make_scenes
 
 # %% ../../nbs/training/110_image_text.ipynb #fb64b64b
 def ten_captions(scenes: Scenes, i: int) -> list[str]:
-    "Ten true captions of scene i, some equal where little can be said; raises InputError on no such scene."
+    "Ten true captions of scene i, some of them equal; raises InputError if there is no scene i."
     plain = captions(scenes, i)
     try: return plain + relation_captions(scenes, i)
     except InputError: return plain + plain[:1] * 5
 
-# %% ../../nbs/training/110_image_text.ipynb #5b76fab5
+# %% ../../nbs/training/110_image_text.ipynb #c1f297fb
 _MORE_WORDS = "a photo depicts picture image of another one two three four five six"
-CONTEXT = 40 # tokens, start and end included
 
 def caption_words(n: int = 2000) -> list[str]: # in alphabetical order
-    "The words of this world's captions, as n scenes have them, and those before a caption in CLIPScore."
+    "The words in the captions of n scenes, those of CLIPScore's prefix, and some more."
     scenes = make_scenes(n, 8, seed=51_000)
-    said = " ".join(text for i in range(n) for text in ten_captions(scenes, i))
-    return sorted({*re.findall(r"\w+", said.lower()), *_MORE_WORDS.split()})
+    spoken = " ".join(text for i in range(n) for text in ten_captions(scenes, i))
+    return sorted({*re.findall(r"\w+", spoken.lower()), *_MORE_WORDS.split()})
+
+# %% ../../nbs/training/110_image_text.ipynb #8bb1b829
+CONTEXT = 40 # tokens, start and end included
 
 def word_tokenizer(words: Sequence[str]): # PreTrainedTokenizerFast
     "A tokenizer with one token for each word, between a start and an end; the end has the largest number."
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
     ids = {word: k for k, word in enumerate(["<pad>", "<unk>", "<s>", *words, "</s>"])}
-    made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    made.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(r"\W+"), " ")])
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    blanks = normalizers.Replace(Regex(r"\W+"), " ")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), blanks])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     ends = [(mark, ids[mark]) for mark in ("<s>", "</s>")]
-    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
-    named = dict(unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    return PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=CONTEXT, **named)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    marks = dict(unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=CONTEXT, **marks)
 
-# %% ../../nbs/training/110_image_text.ipynb #11ef0674
-_NUMBER = {pair: k for k, pair in enumerate(PAIRS)} # (class, color) -> number of the pair
+# %% ../../nbs/training/110_image_text.ipynb #6a28041a
 GRID = 8 # patches a side
 
 def patch_pairs(scenes: Scenes) -> Tensor: # (N, GRID²) uint8, index into PAIRS
     "The pair of class and color that covers most of each patch."
-    n, side = len(scenes), scenes.rgb.shape[-1] // GRID
+    n = len(scenes)
+    side = scenes.rgb.shape[-1] // GRID # pixels
     patches = pair_map(scenes).long().view(n, GRID, side, GRID, side).transpose(2, 3)
     patches = patches.reshape(n, GRID**2, side**2)
     covered = torch.zeros(n, GRID**2, len(PAIRS)).scatter_add_(2, patches, torch.ones(patches.shape))
     return covered.argmax(2).byte()
+
+# %% ../../nbs/training/110_image_text.ipynb #6aa31ad9
+_NUMBER = {pair: k for k, pair in enumerate(PAIRS)} # (class, color) -> number of the pair
 
 def thing_labels(scenes: Scenes, i: int) -> tuple[Tensor, Tensor]: # (GRID²,) and (len(PAIRS),), both uint8
     "The pair whose thing has its center in each patch (len(PAIRS): none), and how many things each pair has."
@@ -86,17 +92,21 @@ def thing_labels(scenes: Scenes, i: int) -> tuple[Tensor, Tensor]: # (GRID²,) a
     for e in (e for e in scene_entities(scenes, i) if e.thing):
         x0, y0, x1, y1 = scenes.regions.box[i, e.region].tolist()
         pair = _NUMBER[CLASS_ID[e.noun], [*COLORS].index(e.color)]
-        centers[min((y0 + y1) // step, GRID - 1) * GRID + min((x0 + x1) // step, GRID - 1)] = pair
+        row = min((y0 + y1) // step, GRID - 1)
+        column = min((x0 + x1) // step, GRID - 1)
+        centers[row * GRID + column] = pair
         counts[pair] += 1
     return centers, counts
 
-# %% ../../nbs/training/110_image_text.ipynb #1950707a
+# %% ../../nbs/training/110_image_text.ipynb #0e4a2017
+# kinds of foil that each of the ten captions may have
 _KINDS = (("noun", "color", "count"), ("noun", "count"), ("side", "noun", "color"), (), ("noun", "color"),
           *[("side", "noun", "color")] * 5)
-FOILS_EACH = 2
+FOILS_EACH = 2 # of one caption
 
 def _two_foils(text: str, kinds: Sequence[str], seen: list, draw: np.random.Generator) -> list[str]:
-    found = {kind: made for kind in kinds if (made := FOILS[kind](text, seen))}
+    found = {kind: FOILS[kind](text, seen) for kind in kinds}
+    found = {kind: foils for kind, foils in found.items() if foils}
     several = "count" in found and count_foils(text, seen, least=2)
     if several: found["count"] = several
     rare = {"side", "count"} if several else {"side"}
@@ -104,9 +114,10 @@ def _two_foils(text: str, kinds: Sequence[str], seen: list, draw: np.random.Gene
     picked = [found[kind][int(draw.integers(len(found[kind])))] for kind in order[:FOILS_EACH]]
     return picked + [""] * (FOILS_EACH - len(picked)) # "" for none
 
+# %% ../../nbs/training/110_image_text.ipynb #67d92d76
 @dataclass(frozen=True)
 class CaptionedScenes:
-    "N scenes for training a CLIP."
+    "N scenes for training a CLIP, with their captions, foils, and answers to the lessons."
     pixels: Tensor  # (N, 3, 64, 64) uint8
     texts: Tensor   # (N, 10, CONTEXT) uint8: tokens of the captions, zeros after the end
     foils: Tensor   # (N, 10, FOILS_EACH, CONTEXT) uint8: zeros where there is none
@@ -117,43 +128,50 @@ class CaptionedScenes:
 
     def __len__(self) -> int: return len(self.pixels)
 
-# %% ../../nbs/training/110_image_text.ipynb #c9562991
 def _tokens(texts: Sequence[str], tokenizer) -> Tensor: # (n, CONTEXT) uint8; "" has none at all
     rows = tokenizer(list(texts), padding="max_length", max_length=CONTEXT, truncation=True)["input_ids"]
     some = torch.tensor([bool(text) for text in texts], dtype=torch.uint8)
     return torch.tensor(rows, dtype=torch.uint8) * some[:, None]
 
 def _part(scenes: Scenes, numbers: dict[str, int], tokenizer, draw: np.random.Generator) -> CaptionedScenes:
-    n, texts, foils = len(scenes), [], []
+    n = len(scenes)
+    texts = []
+    foils = []
     for i in range(n):
-        seen, ten = seen_things(scenes, i), ten_captions(scenes, i)
+        seen = seen_things(scenes, i)
+        ten = ten_captions(scenes, i)
         kinds = [_KINDS[0] if text == ten[0] else k for text, k in zip(ten, _KINDS)]
         texts += ten
         foils += [foil for text, k in zip(ten, kinds) for foil in _two_foils(text, k, seen, draw)]
     number = torch.tensor([numbers.setdefault(text, len(numbers)) for text in texts]).view(n, -1)
     centers, counts = (torch.stack(rows) for rows in zip(*[thing_labels(scenes, i) for i in range(n)]))
-    return CaptionedScenes((255 * scenes.rgb).round().byte(), _tokens(texts, tokenizer).view(n, -1, CONTEXT),
-                           _tokens(foils, tokenizer).view(n, -1, FOILS_EACH, CONTEXT), number,
-                           patch_pairs(scenes), centers, counts)
+    pixels = (255 * scenes.rgb).round().byte()
+    texts = _tokens(texts, tokenizer).view(n, -1, CONTEXT)
+    foils = _tokens(foils, tokenizer).view(n, -1, FOILS_EACH, CONTEXT)
+    return CaptionedScenes(pixels, texts, foils, number, patch_pairs(scenes), centers, counts)
 
 def captioned_scenes(n: int, seed: int, tokenizer) -> CaptionedScenes:
     "Scenes 0 … n − 1 of a seed, ready for training; about 400 a second."
-    numbers, draw = {}, rng(seed, "captioned scenes")
+    numbers = {} # caption -> number
+    draw = rng(seed, "captioned scenes")
     starts = progress(range(0, n, 500), desc="scenes", delay=2)
     parts = [_part(make_scenes(min(500, n - k), 64, seed, start=k), numbers, tokenizer, draw) for k in starts]
-    return CaptionedScenes(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(CaptionedScenes)))
+    columns = [[getattr(part, f.name) for part in parts] for f in fields(CaptionedScenes)]
+    return CaptionedScenes(*map(torch.cat, columns))
 
 # %% ../../nbs/training/110_image_text.ipynb #b5fdff25
-_CLASSES, _NO_COLOR = len(CLASS_ID), len(COLORS)
+_CLASSES = len(CLASS_ID)
+_NO_COLOR = len(COLORS)
 FACTS = len(PAIRS) + 2 * _CLASSES # how many of each pair, how many of each class, and the side of each class
 
-def _sums(where: Tensor, values: Tensor, size: int = _CLASSES) -> Tensor: # (N, size)
+def _sums(where: Tensor, values: Tensor, size: int = _CLASSES) -> Tensor: # (N, T), (N, T) -> (N, size)
     return torch.zeros(len(where), size + 1).scatter_add_(1, where, values)[:, :size]
 
 class TextFacts:
-    "Reads counts and sides from rows of tokens."
+    "Reads counts and sides from rows of tokens; the facts are in the order of FACTS."
     def __init__(self, tokenizer):
-        ids, things = tokenizer.get_vocab(), [c for c in CLASSES if c.thing]
+        ids = tokenizer.get_vocab()
+        things = [c for c in CLASSES if c.thing]
         def table(values, other): # token -> value
             rows = torch.full((len(ids),), other)
             for word, value in values.items(): rows[ids.get(word, 0)] = value
@@ -165,27 +183,35 @@ class TextFacts:
         self.turns = table(dict(left=-1., right=1.), 0.)
         self.pairs = torch.full((_CLASSES + 1, _NO_COLOR + 1), len(PAIRS))
         for k, pair in enumerate(PAIRS): self.pairs[pair] = k
-        self.orange, self.orange_id = ids["orange"], CLASS_ID["orange"]
+        self.orange = ids["orange"] # a token; the word is a color and a class
+        self.orange_id = CLASS_ID["orange"]
         self.pairs[self.orange_id, _NO_COLOR] = _NUMBER[self.orange_id, [*COLORS].index("orange")]
 
     def __call__(self, tokens: Tensor) -> Tensor: # (N, T), zeros after the end -> (N, FACTS)
         "The facts that texts state; 0 where they say nothing."
         x = tokens.long()
-        before, earlier, after = F.pad(x, (1, 0))[:, :-1], F.pad(x, (2, 0))[:, :-2], F.pad(x, (0, 1))[:, 1:]
-        nouns, colors = self.nouns[x], self.colors[before]
+        before = F.pad(x, (1, 0))[:, :-1]  # the token before each, (N, T)
+        earlier = F.pad(x, (2, 0))[:, :-2] # the one before that
+        after = F.pad(x, (0, 1))[:, 1:]
+        nouns = self.nouns[x]
+        colors = self.colors[before]
         only_color = (x == self.orange) & (self.nouns[after] < _CLASSES) # an orange tree
         nouns = nouns.masked_fill(only_color, _CLASSES)
         there = nouns < _CLASSES
         number = torch.where(colors < _NO_COLOR, self.counts[earlier], self.counts[before]) * there
         colors = colors.masked_fill(nouns == self.orange_id, _NO_COLOR)
-        turn, place = self.turns[x], there.cumsum(1)
-        first, second = there & (place == 1), there & (place == 2)
+        turn = self.turns[x]
+        place = there.cumsum(1) # 1 at the first thing, 2 at the second
+        first = there & (place == 1)
+        second = there & (place == 2)
         starts = (turn != 0).float().argmax(1) < first.float().argmax(1) # "left of a tree there is a ball"
         sign = torch.where(starts, -turn.sum(1), turn.sum(1))[:, None]
         by_pair = _sums(self.pairs[nouns, colors], number, len(PAIRS))
-        return torch.cat([by_pair, _sums(nouns, number), _sums(nouns, first * sign - second * sign)], 1)
+        by_class = _sums(nouns, number)
+        sides = _sums(nouns, first * sign - second * sign)
+        return torch.cat([by_pair, by_class, sides], 1)
 
-# %% ../../nbs/training/110_image_text.ipynb #fd2e3eda
+# %% ../../nbs/training/110_image_text.ipynb #f1904fdd
 _CLASS_OF = torch.tensor([k for k, _ in PAIRS] + [_CLASSES])
 _COLUMN = ((torch.arange(GRID) - (GRID - 1) / 2) / (GRID / 2)).repeat(GRID) # −1 at the left, 1 at the right
 
@@ -195,10 +221,12 @@ def picture_facts(centers: Tensor, counts: Tensor) -> Tensor: # as from thing_la
     classes = _sums(_CLASS_OF[:-1].expand(counts.shape), counts)
     return torch.cat([counts, classes, _sums(_CLASS_OF[centers.long()], _COLUMN.expand(centers.shape))], 1)
 
+# %% ../../nbs/training/110_image_text.ipynb #e45ceb3d
 def patch_places(centers: Tensor) -> Tensor: # as from thing_labels -> (N, GRID², classes)
     "The horizontal place of each patch in the column of the class whose thing has its center there; else 0."
     rows = torch.zeros(*centers.shape, _CLASSES + 1)
-    where, value = _CLASS_OF[centers.long()][..., None], _COLUMN.expand(centers.shape)[..., None]
+    where = _CLASS_OF[centers.long()][..., None]
+    value = _COLUMN.expand(centers.shape)[..., None]
     return rows.scatter_(2, where, value)[..., :_CLASSES]
 
 # %% ../../nbs/training/110_image_text.ipynb #f4a51ef8
@@ -208,7 +236,8 @@ def grid_waves(width: int, size: float = .6) -> Tensor: # (GRID², width)
     angles = torch.arange(GRID)[:, None] * speeds
     waves = torch.cat([angles.sin(), angles.cos()], 1)
     waves = size * (waves - waves.mean(0))
-    column, row = waves[None].expand(GRID, -1, -1), waves[:, None].expand(-1, GRID, -1)
+    column = waves[None].expand(GRID, -1, -1)
+    row = waves[:, None].expand(-1, GRID, -1)
     return torch.cat([column, row], 2).reshape(GRID**2, -1)
 
 # %% ../../nbs/training/110_image_text.ipynb #bedc23b6
@@ -216,7 +245,7 @@ def small_clip(tokenizer,
                width: int = 128,                 # of both towers, and of the common space
                layers: tuple[int, int] = (5, 3), # for pictures, for texts
               ) -> nn.Module:                    # transformers' CLIPModel, random weights
-    "A CLIP of small sizes for pictures of 64 pixels and the words of this tokenizer."
+    "A small CLIP for pictures of 64 pixels and the words of this tokenizer."
     from transformers import CLIPConfig, CLIPModel
     same = dict(hidden_size=width, intermediate_size=4 * width, num_attention_heads=4, projection_dim=width,
                 hidden_act="gelu")
@@ -231,12 +260,13 @@ def small_clip(tokenizer,
 
 # %% ../../nbs/training/110_image_text.ipynb #d698c607
 class TwoTowers(nn.Module):
-    "A CLIP, and the linear layers of its lessons in looking."
+    "A CLIP, and the linear layers of its lessons."
     def __init__(self, clip: nn.Module):
         super().__init__()
-        width, pairs = clip.config.vision_config.hidden_size, len(PAIRS)
+        width = clip.config.vision_config.hidden_size
         self.clip = clip
-        self.areas, self.centers = nn.Linear(width, pairs), nn.Linear(width, pairs + 1)
+        self.areas = nn.Linear(width, len(PAIRS))
+        self.centers = nn.Linear(width, len(PAIRS) + 1)
         self.places = nn.Linear(width, _CLASSES)
         self.facts = nn.Linear(clip.config.projection_dim, FACTS)
         self.register_buffer("spreads", torch.ones(2, FACTS)) # of the facts of pictures, and of texts
@@ -245,7 +275,7 @@ class TwoTowers(nn.Module):
         self.register_buffer("std", std, persistent=False)
 
     def pictures(self, pixels: Tensor) -> tuple[Tensor, Tensor]: # (N, 3, 64, 64) uint8
-        "The vectors of pictures, of length 1, and their patches before the last layer."
+        "Vectors of pictures (N, width), of length 1, and patches (N, GRID², width) before the last layer."
         x = (pixels.float() / 255 - self.mean) / self.std
         out = self.clip.vision_model(pixel_values=x, output_hidden_states=True)
         vectors = F.normalize(self.clip.visual_projection(out.pooler_output).float(), dim=-1)
@@ -266,56 +296,58 @@ def contrast_terms(pictures: Tensor, # (B, d), of length 1
                    scale: Tensor,    # s
                   ) -> dict[str, Tensor]:
     "The two cross-entropies (Radford et al. 2021), and the mean loss of each foil against its caption."
-    cosines, own = scale * pictures @ texts.T, torch.arange(len(texts), device=texts.device)
+    own = torch.arange(len(texts), device=texts.device)
+    cosines = scale * pictures @ texts.T # (B, B)
     twice = (number[:, None] == number) & (own[:, None] != own)
     cosines = cosines.masked_fill(twice, -1e4)
-    whose = has.nonzero()[:, 0]
-    against = scale * (pictures[whose] * foils).sum(1)
+    whose = has.nonzero()[:, 0] # (M,) the picture of each foil
+    against = scale * (pictures[whose] * foils).sum(1) # (M,)
     beside = cosines.new_full(has.shape, -1e4).index_put(has.nonzero(as_tuple=True), against)
+    gaps = F.softplus(against - cosines.diagonal()[whose])
     return {"to texts": F.cross_entropy(torch.cat([cosines, beside], 1), own),
             "to pictures": F.cross_entropy(cosines.T, own),
-            "foils": F.softplus(against - cosines.diagonal()[whose]).mean() if len(whose) else against.sum()}
+            "foils": gaps.mean() if len(whose) else against.sum()}
 
-# %% ../../nbs/training/110_image_text.ipynb #4b2abe5d
+# %% ../../nbs/training/110_image_text.ipynb #8a4bcfa6
 _SIDES = len(PAIRS) + _CLASSES # facts from here on are sides
 _CONTRAST = {"to texts": .5, "to pictures": .5, "foils": 3.}
 _LESSONS = {"areas": 1., "centers": 3., "places": 10.}
 _LESSONS |= {"facts": 1.5, "sides": 1., "facts said": .7, "sides said": 1.}
 
-def _stated(model: TwoTowers, vectors: Tensor, batch: Mapping[str, Tensor], end: str = "") -> dict:
+def _fact_errors(model: TwoTowers, vectors: Tensor, batch: Mapping[str, Tensor],
+                 end: str = "", # "" for pictures, " said" for texts
+                ) -> dict[str, Tensor]:
     errors = model.facts(vectors).float() - batch["facts" + end]
     errors = (errors / model.spreads[1 if end else 0]).square()
     return {"facts" + end: errors[:, :_SIDES].mean(), "sides" + end: errors[:, _SIDES:].mean()}
 
 def image_text_loss(model: TwoTowers, batch: Mapping[str, Tensor]) -> dict[str, tuple[float, Tensor]]:
-    "The contrastive loss with foils, and the lessons."
+    "The contrastive terms with foils, and the lessons, each with its weight."
     pictures, patches = model.pictures(batch["pixels"])
     texts = model.texts(batch["tokens"])
-    n, scale = len(pictures), model.clip.logit_scale.exp().clamp(max=100)
+    n = len(pictures)
+    scale = model.clip.logit_scale.exp().clamp(max=100)
     with torch.autocast(pictures.device.type, enabled=False): # 16 bits would round a cosine to two places
         terms = contrast_terms(pictures, texts[:n], batch["number"], texts[n:], batch["has"], scale)
     for name, layer in (("areas", model.areas), ("centers", model.centers)):
         terms[name] = F.cross_entropy(layer(patches).flatten(0, 1).float(), batch[name].flatten().long())
     terms["places"] = F.mse_loss(model.places(patches).float(), patch_places(batch["centers"])) * GRID**2
-    terms |= _stated(model, pictures, batch) | _stated(model, texts, batch, " said")
+    terms |= _fact_errors(model, pictures, batch) | _fact_errors(model, texts, batch, " said")
     return {name: (weight, terms[name]) for name, weight in (_CONTRAST | _LESSONS).items()}
 
-def words_loss(model: TwoTowers, batch: Mapping[str, Tensor]) -> dict[str, tuple[float, Tensor]]:
-    "The lessons of texts alone."
-    terms = _stated(model, model.texts(batch["tokens"]), batch, " said")
-    return {name: (_LESSONS[name], term) for name, term in terms.items()}
-
 # %% ../../nbs/training/110_image_text.ipynb #25d7d2dd
-_OFTEN = torch.tensor([.32, .24, .07, .02, .03, *[.064] * 5])
+_CAPTION_SHARES = torch.tensor([.32, .24, .07, .02, .03, *[.064] * 5]) # how often each of the ten is chosen
 _PREFIX = "a photo depicts"
 
 def image_text_batches(data: CaptionedScenes, batch: int, seed: int, tokenizer) -> Callable[[int], dict]:
-    "Batch number to pictures, one caption of each, and two foils of it."
-    items, prefix = batch_indices(len(data), batch, seed), tokenizer.convert_tokens_to_ids(_PREFIX.split())
-    prefix, reader = torch.tensor([prefix], dtype=torch.uint8), TextFacts(tokenizer)
+    "A function from batch number to pictures, a caption of each, its foils, and the answers to the lessons."
+    items = batch_indices(len(data), batch, seed)
+    prefix = torch.tensor([tokenizer.convert_tokens_to_ids(_PREFIX.split())], dtype=torch.uint8)
+    reader = TextFacts(tokenizer)
     def make(i: int) -> dict[str, Tensor]:
-        rows, generator = items(i), torch_rng(seed, "image and text", i)
-        which = torch.multinomial(_OFTEN, len(rows), replacement=True, generator=generator)
+        rows = items(i)
+        generator = torch_rng(seed, "image and text", i)
+        which = torch.multinomial(_CAPTION_SHARES, len(rows), replacement=True, generator=generator)
         foils = data.foils[rows, which]
         has = foils.amax(-1) > 0
         tokens = torch.cat([data.texts[rows, which], foils[has]])
@@ -327,25 +359,35 @@ def image_text_batches(data: CaptionedScenes, batch: int, seed: int, tokenizer) 
         return {"tokens": tokens, "has": has, "number": data.number[rows, which], **parts, **facts}
     return make
 
-# %% ../../nbs/training/110_image_text.ipynb #bcfb61c2
-_OFTEN_FIRST = torch.tensor([.12, .08, .2, .02, .03, *[.11] * 5])
+# %% ../../nbs/training/110_image_text.ipynb #7346eb4f
+def words_loss(model: TwoTowers, batch: Mapping[str, Tensor]) -> dict[str, tuple[float, Tensor]]:
+    "The lessons of texts alone, each with its weight."
+    terms = _fact_errors(model, model.texts(batch["tokens"]), batch, " said")
+    return {name: (_LESSONS[name], term) for name, term in terms.items()}
+
+# %% ../../nbs/training/110_image_text.ipynb #18e8c72b
+_FIRST_SHARES = torch.tensor([.12, .08, .2, .02, .03, *[.11] * 5])
 
 def word_batches(data: CaptionedScenes, batch: int, seed: int, tokenizer) -> Callable[[int], dict]:
-    "Batch number to captions, and the facts that they state."
-    items, reader = batch_indices(len(data), batch, seed), TextFacts(tokenizer)
+    "A function from batch number to captions, and the facts that they state."
+    items = batch_indices(len(data), batch, seed)
+    reader = TextFacts(tokenizer)
     def make(i: int) -> dict[str, Tensor]:
-        rows, generator = items(i), torch_rng(seed, "words first", i)
-        which = torch.multinomial(_OFTEN_FIRST, len(rows), replacement=True, generator=generator)
+        rows = items(i)
+        generator = torch_rng(seed, "words first", i)
+        which = torch.multinomial(_FIRST_SHARES, len(rows), replacement=True, generator=generator)
         tokens = data.texts[rows, which]
         return {"tokens": tokens, "facts said": reader(tokens)}
     return make
 
+# %% ../../nbs/training/110_image_text.ipynb #ceb20474
 def fact_spread(batches: Callable[[int], dict], name: str, n: int = 30) -> Tensor: # (FACTS,)
     "The standard deviation of each fact, of pictures or of texts, over the first n batches; at least .02."
     return torch.cat([batches(i)[name] for i in range(n)]).std(0).clamp(min=.02)
 
 # %% ../../nbs/training/110_image_text.ipynb #363c4c0b
-TRAINING_SCENES, TEST_SCENES = 51_000, 777_000 # seeds of make_scenes
+TRAINING_SCENES = 51_000 # seeds of make_scenes
+TEST_SCENES = 777_000
 
 def train_image_text(steps: int = 5000,      # of the optimizer
                      seed: int = 0,
@@ -354,34 +396,45 @@ def train_image_text(steps: int = 5000,      # of the optimizer
                      batch: int = 128,       # pictures in a step
                      width: int = 128,       # as in small_clip
                      layers: tuple[int, int] = (5, 3),
-                     folder: str | Path | None = None, # checkpoints, to go on after an interruption
+                     folder: str | Path | None = None, # checkpoints; an interrupted training resumes
                      device: str = "cpu",
                     ) -> tuple[TwoTowers, object, pd.DataFrame]: # in evaluation mode, tokenizer, log
-    "Train a small CLIP on scenes and captions."
+    "Train a small CLIP on scenes and captions, the text tower first."
     few_threads()
     tokenizer = word_tokenizer(caption_words())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = TwoTowers(small_clip(tokenizer, width, layers)).to(device)
     data = captioned_scenes(scenes, TRAINING_SCENES + seed, tokenizer)
-    moves = Optim(lr=1.2e-3, weight_decay=.05, betas=(.9, .98), warmup=min(200, steps // 5 + 1), final=.02)
+    optim = Optim(lr=1.2e-3, weight_decay=.05, betas=(.9, .98), warmup=min(200, steps // 5 + 1), final=.02)
     same = dict(seed=seed, precision="bf16", settings={"scenes": scenes, "batch": batch})
     batches = word_batches(data, batch, seed, tokenizer)
     model.spreads[1] = fact_spread(batches, "facts said")
-    first = fit(Turn(model, words_loss, replace(moves, schedule="constant"), "words"), batches, words,
+    first = fit(Turn(model, words_loss, replace(optim, schedule="constant"), "words"), batches, words,
                 folder=folder and Path(folder)/"words", desc="words first", **same)
-    batches, turn = image_text_batches(data, batch, seed, tokenizer), Turn(model, image_text_loss, moves)
+    batches = image_text_batches(data, batch, seed, tokenizer)
     model.spreads.copy_(torch.stack([fact_spread(batches, name) for name in ("facts", "facts said")]))
+    turn = Turn(model, image_text_loss, optim)
     log = fit(turn, batches, steps, folder=folder, desc="image and text", **same)
     return model.eval(), tokenizer, pd.concat([first, log], ignore_index=True)
 
-# %% ../../nbs/training/110_image_text.ipynb #c473d935
+# %% ../../nbs/training/110_image_text.ipynb #59cdb757
+def right_ranks(cosines: Tensor,         # (N, N), a row for each question
+                names: Sequence[str],    # (N,): equal where the answers are equally right
+               ) -> list[int]:           # 1 is best
+    "The rank of the best right answer of each row; wrong answers of the same cosine come first."
+    number = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    own = torch.tensor([number[name] for name in names])
+    right = own[:, None] == own
+    best = cosines.masked_fill(~right, -2).amax(1, keepdim=True)
+    return (1 + ((cosines >= best) & ~right).sum(1)).tolist()
+
+# %% ../../nbs/training/110_image_text.ipynb #0b17d6d9
 @dataclass(frozen=True, eq=False)
 class ImageTextReport:
     "How well a model's pictures and captions find each other, item by item."
     ranks: pd.DataFrame # one row a scene: scene, caption, to_text, to_picture (ranks, 1 is best)
     foils: pd.DataFrame # one row a foil: scene, kind, caption, foil, margin (difference of cosines), blind
-
 
     def table(self) -> pd.DataFrame: # columns measure, value in [0, 1], n
         "Recall at 1 and 5 both ways, and foil accuracy by kind, with and without the picture."
@@ -396,41 +449,35 @@ class ImageTextReport:
         "The table as plain numbers with three places."
         return {name: round(float(value), 3) for name, value, _ in self.table().itertuples(index=False)}
 
-def right_ranks(cosines: Tensor,         # (N, N), rows ask
-                names: Sequence[str],    # (N,): equal where the answers are equally right
-               ) -> list[int]:           # 1 is best
-    "The rank of the best right answer of each row; wrong answers of the same cosine come first."
-    number = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    own = torch.tensor([number[name] for name in names])
-    right = own[:, None] == own
-    best = cosines.masked_fill(~right, -2).amax(1, keepdim=True)
-    return (1 + ((cosines >= best) & ~right).sum(1)).tolist()
-
 # %% ../../nbs/training/110_image_text.ipynb #f76c96fa
-def _foil_frame(model: ImageText, pictures: Tensor, rows: Sequence, **long) -> pd.DataFrame:
+def _foil_frame(model: ImageText, pictures: Tensor, rows: Sequence, **reading) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["scene", "kind", "caption", "foil"])
-    true, false = (model.texts(frame[column].tolist(), **long)[0] for column in ("caption", "foil"))
-    apart, mean = true - false, F.normalize(pictures.mean(0), dim=0)
+    true, _ = model.texts(frame["caption"].tolist(), **reading)
+    false, _ = model.texts(frame["foil"].tolist(), **reading)
+    apart = true - false # (foils, width)
+    mean = F.normalize(pictures.mean(0), dim=0)
     margin = (pictures[frame["scene"].tolist()] * apart).sum(1)
     return frame.assign(margin=margin.tolist(), blind=(apart @ mean).tolist())
 
-def image_text_report(model: ImageText, # or anything with `images(pictures)` and `texts(texts)` as it has
+def image_text_report(model: ImageText, # or anything with its methods `images` and `texts`
                       scenes: Scenes,
                       seed: int = 0,    # of the draw of foils
                       prefix: str = "", # before every caption, e.g. "A photo depicts "
                      ) -> ImageTextReport:
-    "Ranks of the first captions of some scenes, and foils of every kind; raises InputError on long captions."
+    "Ranks of the scenes' first captions, and margins of foils of every kind; InputError on long captions."
     names = [captions(scenes, i)[0] for i in range(len(scenes))]
-    pictures, texts = model.images(list(scenes.rgb)), model.texts(names, prefix=prefix)[0]
-    to_text, to_picture = right_ranks(pictures @ texts.T, names), right_ranks(texts @ pictures.T, names)
+    pictures = model.images(list(scenes.rgb))
+    texts, _ = model.texts(names, prefix=prefix)
+    to_text = right_ranks(pictures @ texts.T, names)
+    to_picture = right_ranks(texts @ pictures.T, names)
     ranks = pd.DataFrame({"caption": names, "to_text": to_text, "to_picture": to_picture})
     ranks.insert(0, "scene", range(len(ranks)))
     rows = [row for kind in FOIL_KINDS for row in foil_rows(scenes, kind, seed)]
     return ImageTextReport(ranks, _foil_frame(model, pictures, rows, prefix=prefix))
 
-# %% ../../nbs/training/110_image_text.ipynb #bb4c8af6
+# %% ../../nbs/training/110_image_text.ipynb #217b9108
 def save_clip(folder: str | Path, clip: nn.Module, tokenizer) -> Path:
-    "Write a CLIP as a folder that transformers and `image_text` open, its matrices in 16 bits."
+    "Write a CLIP as a folder that transformers and `image_text` open, matrices in 16 bits; returns it."
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     clip.config.save_pretrained(folder)
@@ -440,13 +487,14 @@ def save_clip(folder: str | Path, clip: nn.Module, tokenizer) -> Path:
     save_tensors(folder/"model.safetensors", state, {"format": "pt"})
     return folder
 
-def make_image_text(folder: str | Path | None = None,      # for card and weights; None for the package's own
+# %% ../../nbs/training/110_image_text.ipynb #06ee4885
+def make_image_text(folder: str | Path | None = None,      # for card and weights; None: the package's
                     steps: int = 5000, seed: int = 0,
-                    checkpoints: str | Path | None = None, # folder for going on after an interruption
+                    checkpoints: str | Path | None = None, # folder; an interrupted training resumes
                     tests: int = 500,                      # scenes to measure on
                     **options,                             # of train_image_text
                    ) -> Card:
-    "Train the embedded CLIP and store it with its card."
+    "Train the embedded CLIP, store it with its card, and return the card."
     model, tokenizer, _ = train_image_text(steps, seed, folder=checkpoints, **options)
     n = sum(p.numel() for p in model.clip.parameters())
     what = f"CLIP for scenes and their captions, {n/1e6:.2f}M weights, {model.clip.config.projection_dim}-d"
