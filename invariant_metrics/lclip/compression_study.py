@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CLIP_MEASURES', 'STUDENT_ROWS', 'TEACHER', 'BEGINNING', 'SR_CONTRASTS', 'CONTRASTS', 'COMPRESSION_SIZES',
            'TRAINING_WORLD', 'PART', 'STAGE_ONE', 'STAGE_TWO', 'Measured', 'COMPRESSION_TABLES', 'GradedCaptions',
-           'graded_captions', 'Bench', 'make_bench', 'ask', 'measure', 'scene_draws', 'StudentRow', 'study_lclip',
+           'graded_captions', 'Bench', 'make_bench', 'ask', 'scene_draws', 'measure', 'StudentRow', 'study_lclip',
            'CompressionSize', 'caption_of', 'CompressionWork', 'bench_of', 'teacher_of', 'make_part', 'training_pairs',
            'new_student', 'tower_file', 'train_tower', 'file_word', 'student_folder', 'row_folder', 'begin_student',
            'train_row', 'ask_teacher', 'count_parameters', 'pair_times', 'size_table', 'summary_rows', 'summary_table',
@@ -67,9 +67,10 @@ class GradedCaptions:
 def graded_captions(n: int,       # scenes that are painted
                     seed: int = 0,
                    ) -> GradedCaptions:
-    """A true caption of each scene and its broken copies; scenes with fewer than two proved copies are left
-    out."""
-    items, kept, rows = caption_items(n, seed), [], []
+    "A true caption of each scene and its broken copies; scenes with fewer than two of them are left out."
+    items = caption_items(n, seed)
+    kept = [] # positions of the scenes that stay
+    rows = []
     for i, case in enumerate(items.cases):
         texts = {0: case.reference}
         for level in (1, 2, 3):
@@ -103,24 +104,40 @@ def make_bench(scenes: int,   # for retrieval and foils
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #8359e2a0
 def ask(model: ImageText, bench: Bench) -> dict[str, np.ndarray]:
-    """Ranks both ways, leads of true captions over foils, scores of graded captions, with and without their
-    picture, and the vectors themselves."""
-    images, texts = model.images(bench.pictures), model.texts(bench.captions)[0]
-    similarity, names = images @ texts.T, bench.captions # equal captions are equally right
-    of_foils = images[list(bench.foils["scene"])]
-    true, false = (model.texts(list(bench.foils[name]))[0] for name in ("caption", "foil"))
-    shown = torch.from_numpy(bench.graded.pictures).movedim(-1, 1) / 255
-    seen, told = model.images(shown), model.texts(bench.graded.texts)[0]
-    graded = {"graded": (seen[bench.graded.scene]*told).sum(1),
-              "graded-blind": told @ F.normalize(seen.mean(0), dim=0)}
-    ranks = {"image-to-text": right_ranks(similarity, names),
-             "text-to-image": right_ranks(similarity.T, names)}
-    return {**{way: np.array(of_way) for way, of_way in ranks.items()},
-            **{name: scores.numpy() for name, scores in graded.items()},
-            "foils": (of_foils*(true - false)).sum(1).numpy(), "images": images.float().numpy(),
-            "texts": texts.float().numpy()}
+    """A model's answers to a bench: ranks `image-to-text` and `text-to-image` (N,); `foils`, the score of
+    each true caption minus that of its foil; `graded` and `graded-blind` (G,), scores with the picture and
+    without; the vectors `images` and `texts` (N, d)."""
+    images = model.images(bench.pictures)       # (N, d)
+    texts = model.texts(bench.captions)[0]      # (N, d)
+    similarity = images @ texts.T               # (N, N)
+    names = bench.captions                      # equal captions are equally right
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #8893d05c
+    of_foils = images[list(bench.foils["scene"])]        # (foils, d)
+    true = model.texts(list(bench.foils["caption"]))[0]  # (foils, d)
+    false = model.texts(list(bench.foils["foil"]))[0]    # (foils, d)
+
+    seen = model.images(torch.from_numpy(bench.graded.pictures).movedim(-1, 1) / 255)
+    graded = model.texts(bench.graded.texts)[0]          # (G, d)
+    scores = (seen[bench.graded.scene]*graded).sum(1)    # (G,)
+    blind = graded @ F.normalize(seen.mean(0), dim=0)    # (G,)
+    return {"image-to-text": np.array(right_ranks(similarity, names)),
+            "text-to-image": np.array(right_ranks(similarity.T, names)),
+            "graded": scores.numpy(), "graded-blind": blind.numpy(),
+            "foils": (of_foils*(true - false)).sum(1).numpy(),
+            "images": images.float().numpy(), "texts": texts.float().numpy()}
+
+# %% ../../nbs/lclip/40_compression_study.ipynb #3a6c485f
+def scene_draws(bench: Bench,
+                reps: int,   # bootstrap draws
+                seed: int = 0,
+               ) -> tuple[np.ndarray, np.ndarray]: # (1 + reps, scenes), (1 + reps, scenes of graded captions)
+    "How often each scene counts: once, and then as the bootstrap draws it."
+    def of(n: int, name: str) -> np.ndarray:
+        weights = bootstrap_weights(n, reps, rng(seed, "l-clip", name))
+        return np.concatenate([np.ones((1, n), int), weights])
+    return of(len(bench.captions), "scenes"), of(len(bench.graded.pictures), "graded")
+
+# %% ../../nbs/lclip/40_compression_study.ipynb #0d38b7c2
 CLIP_MEASURES = {"image-to-text@1": "share of pictures whose caption comes first",
                  "image-to-text@5": "share of pictures whose caption is among the first five",
                  "text-to-image@1": "share of captions whose picture comes first",
@@ -135,18 +152,21 @@ CLIP_MEASURES = {"image-to-text@1": "share of pictures whose caption comes first
                  "teacher-images": "cosine of student's and teacher's vector of a picture, mean",
                  "teacher-texts": "cosine of student's and teacher's vector of a caption, mean"}
 
+# %% ../../nbs/lclip/40_compression_study.ipynb #12a8f324
 def _means(values: np.ndarray,  # (n,), NaN where missing
            weights: np.ndarray, # (1 + R, n)
           ) -> np.ndarray:      # (1 + R,)
     there = np.isfinite(values)
     return weights[:, there] @ values[there] / weights[:, there].sum(1)
 
+# %% ../../nbs/lclip/40_compression_study.ipynb #24cc832d
 def _retrieval(answers: Mapping, scenes: np.ndarray) -> dict[str, np.ndarray]:
     ways = [(way, k) for way in ("image-to-text", "text-to-image") for k in (1, 5)]
     return {f"{way}@{k}": _means((answers[way] <= k).astype(float), scenes) for way, k in ways}
 
 def _foil_accuracies(answers: Mapping, bench: Bench, scenes: np.ndarray) -> dict[str, np.ndarray]:
-    scene, kinds = bench.foils["scene"].to_numpy(), bench.foils["kind"].to_numpy()
+    scene = bench.foils["scene"].to_numpy()
+    kinds = bench.foils["kind"].to_numpy()
     right = (answers["foils"] > 0).astype(float)
     each = {f"foils-{kind}": _means(right[kinds == kind], scenes[:, scene[kinds == kind]])
             for kind in FOIL_KINDS}
@@ -168,23 +188,13 @@ def measure(answers: Mapping[str, np.ndarray],    # of `ask`
     scenes, graded = draws
     close = {f"teacher-{side}": (answers[side]*teacher[side]).sum(1).astype(float)
              for side in ("images", "texts")}
-    found = _retrieval(answers, scenes) | _foil_accuracies(answers, bench, scenes) | _taus(answers["graded"],
-        bench.graded, graded)
-    found |= {f"{tau}-blind": each
-              for tau, each in _taus(answers["graded-blind"], bench.graded, graded).items()}
-    return found | {name: _means(cosines, scenes) for name, cosines in close.items()}
+    blind = _taus(answers["graded-blind"], bench.graded, graded)
+    return {**_retrieval(answers, scenes), **_foil_accuracies(answers, bench, scenes),
+            **_taus(answers["graded"], bench.graded, graded),
+            **{f"{tau}-blind": each for tau, each in blind.items()},
+            **{name: _means(cosines, scenes) for name, cosines in close.items()}}
 
-def scene_draws(bench: Bench,
-                reps: int,   # bootstrap draws
-                seed: int = 0,
-               ) -> tuple[np.ndarray, np.ndarray]: # (1 + reps, scenes), (1 + reps, scenes of graded captions)
-    "How often each scene counts: once, and then as the bootstrap draws it."
-    def of(n: int, name: str) -> np.ndarray:
-        drawn = bootstrap_weights(n, reps, rng(seed, "l-clip", name))
-        return np.concatenate([np.ones((1, n), int), drawn])
-    return of(len(bench.captions), "scenes"), of(len(bench.graded.pictures), "graded")
-
-# %% ../../nbs/lclip/40_compression_study.ipynb #2c7ef49c
+# %% ../../nbs/lclip/40_compression_study.ipynb #7a5f56e0
 @dataclass(frozen=True)
 class StudentRow:
     "One student of the study: what is compressed, and how its second stage goes."
@@ -203,14 +213,16 @@ STUDENT_ROWS = (StudentRow("WP&single", False, "single"),
             StudentRow("contrastive ×1", True, "contrastive", (("scale", 1.0),)),
             StudentRow("WP before stage 2", False, None),
             StudentRow("WP+MD before stage 2", True, None))
-TEACHER, BEGINNING = "teacher", "WP+MD before stage 2"
-# the regulator alone
+TEACHER = "teacher"
+BEGINNING = "WP+MD before stage 2"
+# rows that differ in the regulator alone
 SR_CONTRASTS = (("WP&SR", "WP&single"), ("L-CLIP", "WP+MD&single"), ("L-CLIP, SR ×10", "WP+MD&single"))
-# the first against the second
+# each row (first) is compared with another (second)
 CONTRASTS = (*SR_CONTRASTS, ("L-CLIP", "WP&SR"), ("WP&single", TEACHER), ("L-CLIP", TEACHER),
              *((row.name, "L-CLIP") for row in STUDENT_ROWS if row.loss == "contrastive"),
              *((row.name, BEGINNING) for row in STUDENT_ROWS if row.factorized and row.loss))
 
+# %% ../../nbs/lclip/40_compression_study.ipynb #c7096236
 def study_lclip(teacher: Teacher,
                 dim: int,                # of the teacher's vectors
                 factorized: bool = True, # the word table; False: the rows called WP
@@ -219,7 +231,7 @@ def study_lclip(teacher: Teacher,
     small = student_config("small", teacher, dim)
     return small if factorized else replace(small, factor=None)
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #54a66512
+# %% ../../nbs/lclip/40_compression_study.ipynb #930620cf
 @dataclass(frozen=True)
 class CompressionSize:
     "How much work the study is."
@@ -235,6 +247,8 @@ class CompressionSize:
 COMPRESSION_SIZES = per_scale(CompressionSize(1000, 60, 20, 32, 200, 100, reps=200, rounds=3),
                               CompressionSize(6000, 500, 120, 64, 500, 400),
                               CompressionSize(40_000, 4000, 1500, 128, 500, 1000))
+
+# %% ../../nbs/lclip/40_compression_study.ipynb #5dabee87
 TRAINING_WORLD = 30_000 # seed of the scenes students learn from, plus the seed of the study
 PART = 500              # scenes in a file
 
@@ -294,7 +308,8 @@ STAGE_TWO = Optim(lr=1e-3, weight_decay=1e-3)  # of every row
 def _read_part(path: Path) -> tuple[dict, list[str]]: # tensors by name, texts
     if not path.exists(): raise InputError(f"{path} is missing; run the same command again")
     with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["texts"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        return tensors, json.loads(file.metadata()["texts"])
 
 def training_pairs(work: CompressionWork) -> PairData:
     "All files of training scenes as one; raises InputError if one is missing."
@@ -315,7 +330,8 @@ def new_student(work: CompressionWork, factorized: bool, seed: int,
                ) -> tuple[LClip, tuple[str, ...]]: # the student, and names of its frozen parameters
     "A student as it begins, the same in all rows of a seed; what it copies from its teacher is frozen."
     teacher = teacher_of(work)
-    config = study_lclip(teacher, teacher_sizes([teacher])[teacher.name], factorized)
+    dim = teacher_sizes([teacher])[teacher.name]
+    config = study_lclip(teacher, dim, factorized)
     # the vision tower draws first, alike for both word tables
     with seeded(seed, "l-clip"):
         student = LClip(config)
@@ -330,7 +346,7 @@ def tower_file(work: CompressionWork,
     return work.folder/"towers"/f"{tower}-s{seed}"/"tower.safetensors"
 
 def train_tower(work: CompressionWork, tower: str, seed: int, tick: Callable[[], None] = int) -> None:
-    "Stage 1 of one tower, which all rows with such a tower begin from."
+    "Train one tower in stage 1 and write its file; all rows with such a tower start from it."
     path = tower_file(work, tower, seed)
     stage, _, table = tower.partition("-")
     if path.exists(): return
@@ -361,14 +377,14 @@ def begin_student(work: CompressionWork, row: StudentRow, seed: int,
                  ) -> tuple[LClip, tuple[str, ...]]: # the student, and names of its frozen parameters
     "A student with the towers of stage 1."
     student, copied = new_student(work, row.factorized, seed)
-    for name, tower in (("vision", student.vision), ("text", student.text)):
-        table = "" if name == "vision" else "-factorized" if row.factorized else "-full"
-        tower.load_state_dict(load_file(tower_file(work, name + table, seed)))
+    text_tower = "text-factorized" if row.factorized else "text-full"
+    student.vision.load_state_dict(load_file(tower_file(work, "vision", seed)))
+    student.text.load_state_dict(load_file(tower_file(work, text_tower, seed)))
     return student, copied
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #98e93cc5
 def train_row(work: CompressionWork, row: StudentRow, seed: int, tick: Callable[[], None] = int) -> None:
-    "Stage 2 of a row; writes the student's weights, which every command takes, and its answers."
+    "Train a row in stage 2, then write the student's weights, which every command takes, and its answers."
     folder = row_folder(work, row, seed)
     size = work.size
     if (folder/"answers.safetensors").exists(): return
@@ -465,7 +481,7 @@ def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and wh
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #8f864402
 def difference_verdict(row: Mapping) -> str: # of a difference with ci_low, ci_high, seed_low, seed_high
-    "'more' or 'less' where the interval leaves out zero and the seeds agree, else 'open'."
+    "'more' or 'less' if the interval excludes zero and all seeds have that sign, else 'open'."
     if row["ci_low"] > 0 and row["seed_low"] > 0: return "more"
     return "less" if row["ci_high"] < 0 and row["seed_high"] < 0 else "open"
 
@@ -539,7 +555,7 @@ def _result_row(key: tuple[str, int], name: str, stat: np.ndarray, work: Compres
             "signature": str(signature.extended(metric=name))}
 
 def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> CompressionStudy:
-    "Turn the answers into tables and write them; compression.json comes last and marks the end."
+    "Turn the answers into tables and write them; compression.json is last and marks the study as finished."
     bench = bench_of(work)
     answers = read_answers(work, seeds)
     size = work.size
@@ -561,7 +577,7 @@ def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> Co
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #147f6648
 def do_quietly(piece: Callable[[Callable], None], tick: Callable[[], None]) -> None: # in a process of its own
-    "One piece with one torch thread and nothing on standard error."
+    "Do one piece with one torch thread and nothing on standard error."
     sys.stderr = open(os.devnull, "w")
     torch.set_num_threads(1)
     piece(tick=tick)
@@ -612,18 +628,18 @@ def compression_study(folder: str | Path,                 # made if absent
                       workers: int = 2,                   # processes, one thread each; 0 works in this one
                       size: CompressionSize | None = None # instead of the scale's
                      ) -> CompressionStudy:
-    "Train, ask and compare all rows, or resume; raises InputError on an unknown scale or teacher."
+    "Train, ask and compare all rows, or go on with it; raises InputError on an unknown scale or teacher."
     if scale not in COMPRESSION_SIZES: raise unknown("scale", scale, COMPRESSION_SIZES)
     work = CompressionWork(Path(folder), str(teacher), size or COMPRESSION_SIZES[scale], seed, device)
     revision = teacher_of(work).tower.revision
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
-    mine = {"size": asdict(work.size), "measures": [*CLIP_MEASURES], "seeds": seeds, "seed": seed,
-            "teacher": revision, "device": device}
-    if _finished(work.folder, mine): return CompressionStudy.load(folder)
+    settings = {"size": asdict(work.size), "measures": [*CLIP_MEASURES], "seeds": seeds, "seed": seed,
+                "teacher": revision, "device": device}
+    if _finished(work.folder, settings): return CompressionStudy.load(folder)
     begun = time.perf_counter()
     steps, before = training_steps(work, seeds)
     with progress(desc="students", total=steps, initial=before, delay=0) as bar:
         for pieces in pieces_of(work, seeds): do_pieces(pieces, workers, bar)
     took = time.perf_counter() - begun
-    about = {"settings": mine, "seconds": took, "threads": torch.get_num_threads(), "workers": workers}
+    about = {"settings": settings, "seconds": took, "threads": torch.get_num_threads(), "workers": workers}
     return conclude_compression(work, seeds, about)
