@@ -41,7 +41,7 @@ from ..training.loop import LOOP_TERMS, Optim
 from ..training.meaning_kept import Variation, view_images
 from ..worlds.scenes import make_scenes
 
-# %% ../../nbs/lclip/00_distill.ipynb #5b13d00f
+# %% ../../nbs/lclip/00_distill.ipynb #1e37767c
 @dataclass(frozen=True, eq=False)
 class Teacher:
     "A CLIP to learn from."
@@ -65,10 +65,14 @@ def _vocabulary(place: Place) -> int:
 def open_teacher(weights="embedded-clip", # card, folder, or organization/model@commit
                  device: str = "cpu") -> Teacher:
     "A teacher from this machine; raises InputError naming what is missing or wrong."
-    tower, place = image_text(weights, device), resolve(weights)
-    size, last = _vocabulary(place), tower.tokens.ids(["a"])[0][-1]
-    return Teacher(str(weights), place, tower, size, None if last == size - 1 else last)
+    tower = image_text(weights, device)
+    place = resolve(weights)
+    size = _vocabulary(place)
+    last = tower.tokens.ids(["a"])[0][-1]
+    end = None if last == size - 1 else last
+    return Teacher(str(weights), place, tower, size, end)
 
+# %% ../../nbs/lclip/00_distill.ipynb #c1a6b9d5
 @torch.no_grad()
 def teacher_sizes(teachers: Sequence[Teacher]) -> dict[str, int]: # name -> numbers of its embeddings
     "How long each teacher's vectors are; raises InputError if one is named twice."
@@ -102,12 +106,20 @@ class TeacherTexts(Encoder):
     def encode(self, texts: Sequence[str], layer: str | None = None) -> Tensor: # (N, d)
         "One vector per text; texts of one length go through together."
         rows = self._tokens.rows(texts)
-        groups, found = {}, {}
+        groups = {} # length -> positions of its texts
+        found = {}
         for i, row in enumerate(rows): groups.setdefault(len(row), []).append(i)
         for at in groups.values(): found.update(zip(at, self._text([rows[i] for i in at])))
         return torch.stack([found[i] for i in range(len(rows))])
 
 # %% ../../nbs/lclip/00_distill.ipynb #3cf362da
+def _check_agreement(config: LClipConfig, agreed: Mapping, teacher: Teacher) -> None:
+    apart = [f"{name} {getattr(config, name)}, the teacher {agreed[name]}" for name in ("image", "dim", "end")
+             if getattr(config, name) != agreed[name]]
+    if config.vocabulary < teacher.vocabulary:
+        apart.append(f"vocabulary {config.vocabulary}, the teacher {teacher.vocabulary}")
+    if apart: raise InputError(f"the student does not fit its teacher {teacher.name}: {'; '.join(apart)}")
+
 STUDENTS = ("small", "paper")
 
 def student_config(kind: str | Path | LClipConfig, # of STUDENTS, a JSON file, or a configuration
@@ -115,7 +127,8 @@ def student_config(kind: str | Path | LClipConfig, # of STUDENTS, a JSON file, o
                    dim: int,                       # of the teacher's embeddings
                   ) -> LClipConfig:
     "Sizes of a student that reads and sees as its teacher does; raises InputError if they cannot agree."
-    size, context = teacher.tower.prepare.size, teacher.tower.tokens.limit
+    size = teacher.tower.prepare.size
+    context = teacher.tower.tokens.limit
     agreed = dict(image=size, vocabulary=teacher.vocabulary, context=context, dim=dim, end=teacher.end)
     towers = (TowerConfig(128, 4, 2, mix_identity=True),
               TowerConfig(128, 4, 2, qkv_bias=False, mix_identity=True))
@@ -132,14 +145,7 @@ def student_config(kind: str | Path | LClipConfig, # of STUDENTS, a JSON file, o
     _check_agreement(config, agreed, teacher)
     return config
 
-def _check_agreement(config: LClipConfig, agreed: Mapping, teacher: Teacher) -> None:
-    apart = [f"{name} {getattr(config, name)}, the teacher {agreed[name]}" for name in ("image", "dim", "end")
-             if getattr(config, name) != agreed[name]]
-    words = config.vocabulary, teacher.vocabulary
-    if words[0] < words[1]: apart.append(f"vocabulary {words[0]}, the teacher {words[1]}")
-    if apart: raise InputError(f"the student does not fit its teacher {teacher.name}: {'; '.join(apart)}")
-
-# %% ../../nbs/lclip/00_distill.ipynb #983aa822
+# %% ../../nbs/lclip/00_distill.ipynb #977f07eb
 def small_pixels(images: Images, prepare: Preprocess,
                  views: int = 1, variation: Variation = Variation(),
                  limit: int = 2**29,  # bytes; more is decoded batch by batch
@@ -151,21 +157,22 @@ def small_pixels(images: Images, prepare: Preprocess,
     def some(rows: Tensor, at: Tensor) -> Tensor:
         return torch.stack([one(view, i) for i, view in zip(rows.tolist(), at.tolist())])
     if views*len(images)*3*prepare.size**2 > limit: return some
-    held = torch.empty(views, len(images), 3, prepare.size, prepare.size, dtype=torch.uint8)
+    pixels = torch.empty(views, len(images), 3, prepare.size, prepare.size, dtype=torch.uint8)
     todo = [(view, i) for view in range(views) for i in range(len(images))]
     made = progress(map_ahead(lambda at: one(*at), todo), desc="pictures", total=len(todo), delay=2)
-    for (view, i), x in zip(todo, made): held[view, i] = x
-    return held
+    for (view, i), x in zip(todo, made): pixels[view, i] = x
+    return pixels
 
+# %% ../../nbs/lclip/00_distill.ipynb #7c2106a3
 @dataclass(eq=False)
 class Lessons:
-    "Pairs and the teachers that are asked about them, each picture and each text once."
+    "What teachers say of pictures and texts; each teacher is asked once about each."
     teachers: Sequence[Teacher]    # the first one's tokens and pictures are the student's
     context: int                   # tokens that the student reads
     long: str = "refuse"           # or "cut"
     variation: Variation = Variation()
     store: FeatureStore | None = None # default: the user's cache
-    cut: int = 0                   # captions that were too long
+    cut: int = 0                   # captions that were too long and are cut
 
     def __post_init__(self):
         ways = ("refuse", "cut")
@@ -185,17 +192,18 @@ class Lessons:
         self.cut = max(self.cut, *counts)
 
     def of_texts(self, texts: Sequence[str]) -> dict: # tokens, texts, teacher_texts
-        "What the text tower learns from; raises InputError on long texts where they are refused."
+        "What the text tower learns from; raises InputError on long texts if they are refused."
         self.check(texts)
         named = Texts([str(i + 1) for i in range(len(texts))], list(texts), "captions")
-        said = {name: self.store.features(named, TeacherTexts(tower)) for name, tower in self.towers.items()}
+        vectors = {name: self.store.features(named, TeacherTexts(tower))
+                   for name, tower in self.towers.items()}
         rows = next(iter(self.towers.values())).tokens.rows(texts)
         tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
         for i, row in enumerate(rows): tokens[i, :len(row)] = torch.tensor(row)
-        return dict(tokens=tokens, texts=list(texts), teacher_texts=said)
+        return dict(tokens=tokens, texts=list(texts), teacher_texts=vectors)
 
     def of_pictures(self, images: Images, views: int = 1) -> dict: # pixels, teacher_images, stats
-        "What the image tower learns from."
+        "What the image tower learns from: pixels, the vectors of each teacher, and the channels' statistics."
         folders = [view_images(images, view, self.variation) for view in range(views)]
         def seen(tower: ImageText) -> Tensor:
             return torch.stack([self.store.features(folder, TeacherPictures(tower)) for folder in folders])
@@ -204,23 +212,25 @@ class Lessons:
         pixels = small_pixels(images, prepare, views, self.variation)
         return dict(pixels=pixels, teacher_images=vectors, stats=prepare.stats)
 
-# %% ../../nbs/lclip/00_distill.ipynb #4725f7d0
+# %% ../../nbs/lclip/00_distill.ipynb #12b15e2a
 @dataclass(frozen=True)
 class DistillSize:
     "How much work a distillation is."
-    scenes: int                   # of the package's own, where no data are given
+    scenes: int                   # of the package's own, if no data are given
     steps: tuple[int, int, int]   # of the image tower, of the text tower, of pairs
     batch: int
 
 DISTILL_SIZES = per_scale(DistillSize(64, (6, 6, 4), 16), DistillSize(6000, (900, 400, 200), 64),
                           DistillSize(40_000, (6000, 6000, 2000), 128))
 STUDY_SEEDS = per_scale(2, 2, 5) # trainings of everything in the studies of this room
+
+# %% ../../nbs/lclip/00_distill.ipynb #4cd8eb55
 RECIPES = ("small", "paper")
 
 def stage_plans(recipe: str = "small",   # or "paper": batches of thousands, hundreds of epochs
                 scale: str = "default",  # of the small recipe
                 rows: Mapping[str, int] | None = None, # stage -> rows of its data, for epochs
-                steps: Mapping[str, int] | None = None, # stage -> steps, where another number is wanted
+                steps: Mapping[str, int] | None = None, # stage -> steps, if not those of the recipe
                 views: int | None = None, # of pictures, in the stage of pairs; None: as the recipe
                 world: int = 1,          # processes
                 contrastive_scale: float | str = "learn", # of the contrastive loss
@@ -229,9 +239,12 @@ def stage_plans(recipe: str = "small",   # or "paper": batches of thousands, hun
     "A plan for each stage; raises InputError on unknown words."
     if recipe not in RECIPES: raise unknown("recipe", recipe, RECIPES)
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
-    size, optims = DISTILL_SIZES[scale], {"vision": Optim(lr=4e-3), "pair": Optim(lr=1e-3, weight_decay=1e-3)}
-    rows, steps = rows or {}, steps or {}
-    if wrong := [stage for stage in steps if stage not in STAGES]: raise unknown("stage", wrong[0], STAGES)
+    size = DISTILL_SIZES[scale]
+    optims = {"vision": Optim(lr=4e-3), "pair": Optim(lr=1e-3, weight_decay=1e-3)}
+    rows = rows or {}
+    steps = steps or {}
+    for stage in steps:
+        if stage not in STAGES: raise unknown("stage", stage, STAGES)
     def plan(stage: str, n: int) -> StagePlan:
         if recipe == "paper": return PAPER_STAGES[stage].plan(rows.get(stage, 1), world)
         return StagePlan(n, size.batch, optims.get(stage, Optim()), precision="bf16")
@@ -241,7 +254,7 @@ def stage_plans(recipe: str = "small",   # or "paper": batches of thousands, hun
     return {stage: replace(plan, steps=steps.get(stage, plan.steps), **changes)
             for stage, plan in plans.items()}
 
-# %% ../../nbs/lclip/00_distill.ipynb #a2b3f265
+# %% ../../nbs/lclip/00_distill.ipynb #e6e745db
 def join_images(folders: Sequence[Images]) -> Images:
     "Several folders as one; names are numbered if there are several."
     if len(folders) == 1: return folders[0]
@@ -250,6 +263,7 @@ def join_images(folders: Sequence[Images]) -> Images:
     seen = {path: sha for folder in folders for path, sha in folder.seen.items()}
     return Images(names, items, few([folder.where for folder in folders]), seen=seen)
 
+# %% ../../nbs/lclip/00_distill.ipynb #c446afd1
 def lesson_plans(lessons: Lessons, pairs: Pairs,
                  texts: Pairs | None = None,    # further sentences for the text tower
                  pictures: Pairs | None = None, # further pictures for the image tower
@@ -288,7 +302,7 @@ def _check_used(pair: StagePlan, variation: Variation,
         why = no_pairs or idle.get(name)
         if given[name] and why: raise InputError(f"{name} would change nothing: {why}")
 
-# %% ../../nbs/lclip/00_distill.ipynb #995ab34b
+# %% ../../nbs/lclip/00_distill.ipynb #9c9b643e
 def _about(teachers: Sequence[Teacher]) -> list[dict]: # plain data, no folder of this machine
     def about(of: Teacher) -> dict:
         return {"weights": of.place.name, "revision": of.place.revision, "tokens": of.tower.tokens.mark}
@@ -301,11 +315,12 @@ def _losses(log: pd.DataFrame) -> dict: # term -> means over the first and the l
     terms = [term for term in means["first"].index if term not in LOOP_TERMS]
     return {term: [round(float(means[end][term]), 6) for end in ends] for term in terms}
 
-def _untaught(stages: Collection[str]) -> list[str]: # what is said of towers that stay as they were drawn
+def _untaught(stages: Collection[str]) -> list[str]: # a note for each tower that was not trained
     return [f"there are no {items}: the student's {tower} tower has learned nothing, and metrics refuse it"
             for stage, (tower, items) in TOWER_LESSONS.items() if stage not in stages]
 
-def _skipped(parts: Mapping[str, Mapping]) -> list[str]: # what is said of steps in float16 that overflowed
+# a note for each stage with steps in float16 that overflowed
+def _skipped(parts: Mapping[str, Mapping]) -> list[str]:
     why = "steps were skipped, since their gradients overflowed"
     return [f"stage {stage}: {part['skipped']} of {part['steps']} {why}"
             for stage, part in parts.items() if part["skipped"]]
@@ -315,6 +330,7 @@ def _left_out(sources: Sequence[Pairs | None]) -> dict[str, int]: # reason -> it
     for source in sources: counts.update(source.left_out if source is not None else {})
     return dict(counts)
 
+# %% ../../nbs/lclip/00_distill.ipynb #a08b8d46
 @dataclass(frozen=True, eq=False)
 class _Work: # what a run needs beside its folder
     teachers: Sequence[Teacher]
@@ -329,9 +345,11 @@ class _Work: # what a run needs beside its folder
     save_every: int
 
 def _train(out: Path, meta: dict, work: _Work) -> LClip: # resumable; raises KeyboardInterrupt as `fit` does
-    (rank, world), logs = processes(), []
+    rank, world = processes()
+    logs = []
     with fixed_seed(work.seed): student = LClip(work.config).to(work.device)
-    heads, first = teacher_heads(work.sizes, work.config.dim, work.seed), work.teachers[0]
+    heads = teacher_heads(work.sizes, work.config.dim, work.seed)
+    first = work.teachers[0]
     copied = ()
     if work.copy and first.tower.name == "clip":
         copied = copy_patches(student, get_encoder("clip", weights=first.name).net)
@@ -364,7 +382,7 @@ def distill(data="scenes",                          # "scenes", a folder of pict
             skip_bad: bool = False,                 # leave out pictures that are missing or damaged
             views: int | None = None,               # of pictures in the stage of pairs; None: as the recipe
             variation: Variation = Variation(),     # how views differ
-            copy: bool = True,                      # the teacher's patch layers, where sizes agree
+            copy: bool = True,                      # the teacher's patch layers, if sizes agree
             seed: int = 0,
             device: str | None = None,              # default cpu
             resume: bool = False,                   # insist on going on with a run
@@ -373,12 +391,14 @@ def distill(data="scenes",                          # "scenes", a folder of pict
             save_every: int = 100,                  # steps between checkpoints
             **changes                               # as `stage_plans` takes them: loss, reduction, batch, …
            ) -> Path: # the student's folder
-    "Distill a student in a run folder that goes on where it stopped; raises InputError on what cannot work."
+    "Distill a student into a run folder, or go on with a run; raises InputError on unusable input."
     check_device(device)
     few_threads()
     wanted = stage_plans(recipe, scale, views=views, **changes)["pair"]
     _check_used(wanted, variation)
-    (rank, world), device, out = processes(), device or "cpu", Path(out)
+    rank, world = processes()
+    device = device or "cpu"
+    out = Path(out)
     named = [teacher] if isinstance(teacher, (str, Path)) else teacher
     teachers = [open_teacher(name, device) for name in named]
     sizes = teacher_sizes(teachers)
@@ -423,7 +443,7 @@ def load_losses(folder: str | Path, # of a finished run
 # %% ../../nbs/lclip/00_distill.ipynb #45862f8b
 def make_lclip(folder: str | Path | None = None,      # where card and weights go; None for the package's own
                seed: int = 0,
-               checkpoints: str | Path | None = None, # run folder, to go on in after an interruption
+               checkpoints: str | Path | None = None, # run folder, in which an interrupted run goes on
                tests: int = 500,                      # scenes to measure on
                **options,                             # of `distill`
               ) -> Card:
