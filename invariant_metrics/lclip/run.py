@@ -21,7 +21,7 @@ from ..files import atomic_write, load_results
 from ..runs import RUN_SCALES, clean_refusal, open_run, parts_summary, peak_memory, read_run
 from ..runs import versions, write_run
 
-# %% ../../nbs/lclip/50_run.ipynb #773af938
+# %% ../../nbs/lclip/50_run.ipynb #241d0e2e
 LCLIP_PARTS = ("compression", "rewards")
 
 @dataclass(frozen=True)
@@ -34,14 +34,7 @@ class LClipRun:
         "One line for a person: parts and their times."
         return parts_summary(self.meta)
 
-def _check(parts: Sequence[str], seeds: int, workers: int) -> None:
-    for name in parts:
-        if name not in LCLIP_PARTS: raise unknown("part", name, LCLIP_PARTS)
-    if not parts: raise InputError("no part to run; choose compression, rewards or both")
-    check_range("seeds", seeds, least=1)
-    check_range("workers", workers, least=0)
-
-# %% ../../nbs/lclip/50_run.ipynb #ff07f35a
+# %% ../../nbs/lclip/50_run.ipynb #47e18052
 def distilled_judges(out: Path, # a run folder with the part "compression"
                      seeds: int,
                     ) -> dict:  # student, twin and systems, for `reward_study`
@@ -53,6 +46,14 @@ def distilled_judges(out: Path, # a run folder with the part "compression"
     return places | {"systems": tuple(name for name, arm in REWARD_ARMS.items()
                                       if arm.judge in ("teacher", *names))}
 
+# %% ../../nbs/lclip/50_run.ipynb #fc5ec416
+def _check(parts: Sequence[str], seeds: int, workers: int) -> None:
+    for name in parts:
+        if name not in LCLIP_PARTS: raise unknown("part", name, LCLIP_PARTS)
+    if not parts: raise InputError("no part to run; choose compression, rewards or both")
+    check_range("seeds", seeds, least=1)
+    check_range("workers", workers, least=0)
+
 def _do_part(part: str, out: Path, s: dict, judges: str | None, workers: int) -> None:
     options = dict(scale=s["scale"], seeds=s["seeds"], seed=s["seed"], device=s["device"], workers=workers)
     if part == "compression":
@@ -62,7 +63,7 @@ def _do_part(part: str, out: Path, s: dict, judges: str | None, workers: int) ->
         given = distilled_judges(out, s["seeds"]) if judges == "compression" else {}
         reward_study(out/part, teacher=s["teacher"], **options, **given)
 
-# run.json's content
+# returns the content of run.json
 def _do_parts(out: Path, s: dict, meta: dict, parts: Sequence[str], workers: int) -> dict:
     if "rewards" in parts and "judges" not in meta: # a part that has begun keeps its judges
         meta["judges"] = "compression" if "compression" in {*parts, *meta["parts"]} else "own"
@@ -91,7 +92,7 @@ def lclip_study(parts: Sequence[str] = LCLIP_PARTS, # of LCLIP_PARTS
                 seed: int = 0,                      # of scenes and draws
                 workers: int = 2,                   # processes, one thread each; 0 works in this one
                ) -> LClipRun:
-    "Compress a CLIP and train captioners on it, into a run folder; raises InputError on whatever is unknown."
+    "Compress a CLIP and train captioners on it, into a run folder; raises InputError on unknown options."
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
     _check(parts, seeds, workers)
@@ -110,8 +111,9 @@ PART_TABLES = {"compression": ("sizes", "summary", "differences"), "rewards": ("
 def save_csv(run: str | Path,    # a run folder
              folder: str | Path, # for the tables
             ) -> list[Path]:     # the files
-    "Write the tables of every finished part as CSV; raises InputError on a folder without a run."
-    meta, files = read_run(run), []
+    "Write the tables of every finished part as CSV; raises InputError if the folder holds no run."
+    meta = read_run(run)
+    files = []
     if meta is None:
         raise InputError(f"{run} is no run folder (no run.json); give the --out of `lclip study`")
     for part in meta["parts"]:
