@@ -76,7 +76,8 @@ def random_depth(weights: str | Path = "embedded", # ignored: this one knows not
                 ) -> Depth:
     "The control: the embedded architecture with seeded random weights, calibrated on 64 scenes."
     network = random_dense("depth", 1, make_scenes(64, 32).rgb, seed)
-    return Depth("depth-random", fuse_norms(network), Signature.of(invariant="depth-random", seed=seed), **options)
+    signature = Signature.of(invariant="depth-random", seed=seed)
+    return Depth("depth-random", fuse_norms(network), signature, **options)
 
 invariants.add("depth-random", without_weights(random_depth));
 
