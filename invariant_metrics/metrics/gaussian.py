@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'FORMAT', 'as_rows', 'row_blocks', 'check_finite_rows', 'add_product', 'mirror_lower', 'matrix_product',
-           'symmetric_values', 'symmetric_vectors', 'singular_values', 'Moments', 'part_labels', 'same_features',
-           'same_source', 'GaussianStats', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats', 'same_moments',
+           'symmetric_values', 'symmetric_vectors', 'singular_values', 'Moments', 'part_labels', 'GaussianStats',
+           'same_features', 'same_source', 'feature_chunks', 'stats_of', 'save_stats', 'load_stats', 'same_moments',
            'open_features']
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #933da59f
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
+from fastcore.basics import patch
 
 from ..core import (InputError, Signature, check_source, few, is_tensor, lazy_import,
                                     progress, rng)
@@ -44,24 +45,27 @@ def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
     if x.ndim != 2 or not x.shape[1]: raise InputError(f"features must be (N, d), not {tuple(x.shape)}")
     return x
 
-# of a common floating type, without a copy where that is possible
+# %% ../../nbs/metrics/020_gaussian.ipynb #3d2e16a3
+# as a floating type of 16 to 64 bits, without a copy if possible
 def _tensor(part: "Tensor | np.ndarray") -> "Tensor":
     if is_tensor(part): return part if part.is_floating_point() and part.element_size() > 1 else part.double()
     known = part.dtype in (np.float16, np.float32, np.float64)
     return torch.from_numpy(np.require(part if known else part.astype(np.float64), requirements=["C", "W"]))
 
 def row_blocks(x: "Tensor | np.ndarray", # (N, d)
-           size: int = 4096,         # rows at a time
-          ) -> "Iterator[Tensor]":     # (≤ size, d) each
+               size: int = 4096,         # rows of a block
+              ) -> "Iterator[Tensor]":   # (≤ size, d) each, of a floating type
     "Consecutive blocks of rows as tensors."
     for start in range(0, len(x), size): yield _tensor(x[start:start + size])
 
+# %% ../../nbs/metrics/020_gaussian.ipynb #8ee00a27
 def check_finite_rows(x: "Tensor | np.ndarray", # (B, d)
-                 start: int = 0,           # place of the first row in the stream
-                ) -> None:
-    "Raises InputError with the number and places of rows that are not finite."
+                      start: int = 0,           # position of the first row in the stream
+                     ) -> None:
+    "Raises InputError with the number and positions of rows that are not finite."
     if all(math.isfinite(part.sum()) for part in row_blocks(x)): return
-    bad = torch.cat([~torch.isfinite(part).all(1) for part in row_blocks(x)]).nonzero().flatten().tolist()
+    finite = torch.cat([torch.isfinite(part).all(1) for part in row_blocks(x)]) # (B,) bool
+    bad = (~finite).nonzero().flatten().tolist()
     if not bad: return
     shown = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
     raise InputError(f"features are not finite in {len(bad)} of {len(x)} rows: "
@@ -69,20 +73,23 @@ def check_finite_rows(x: "Tensor | np.ndarray", # (B, d)
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #f62e22f3
 def add_product(
-    scatter: "Tensor", # (d, d) float64; its lower triangle is updated, the upper is left as it comes
+    scatter: "Tensor", # (d, d) float64; its lower triangle is updated, the upper one is undefined
     rows: "Tensor",    # (k, d) float64, contiguous
 ) -> None:
-    "Add rowsᵀ·rows in place, at half the cost of a matrix product where there is a BLAS for it."
-    if scatter.device.type != "cpu": scatter.addmm_(rows.T, rows); return
+    "Add rowsᵀ·rows to the scatter in place; on a CPU at half the cost of a matrix product."
+    if scatter.device.type != "cpu":
+        scatter.addmm_(rows.T, rows)
+        return
     from scipy.linalg.blas import dsyrk
-    held = scatter.numpy().T # column-major, as BLAS wants it: nothing is copied
-    out = dsyrk(1.0, rows.numpy().T, beta=1.0, c=held, overwrite_c=1)
-    if not np.shares_memory(out, held): held[...] = out
+    columns = scatter.numpy().T # column-major, as BLAS wants it: nothing is copied
+    out = dsyrk(1.0, rows.numpy().T, beta=1.0, c=columns, overwrite_c=1)
+    if not np.shares_memory(out, columns): columns[...] = out
 
+# %% ../../nbs/metrics/020_gaussian.ipynb #03d4cf62
 def mirror_lower(matrix: "Tensor", # (d, d) with a valid lower triangle
-           tile: int = 256,
-          ) -> None:
-    "Copy the lower triangle onto the upper in place, tile by tile."
+                 tile: int = 256,    # rows and columns that are copied together
+                ) -> None:
+    "Copy the lower triangle to the upper one in place, tile by tile."
     for i in range(0, len(matrix), tile):
         j = i + tile
         square = matrix[i:j, i:j]
@@ -92,17 +99,18 @@ def mirror_lower(matrix: "Tensor", # (d, d) with a valid lower triangle
 # %% ../../nbs/metrics/020_gaussian.ipynb #807cbb40
 def matrix_product(a: "Tensor",                # (n, k)
                    b: "Tensor",                # (k, m) of the same dtype
-                   out: "Tensor | None" = None, # (n, m), to be overwritten
+                   out: "Tensor | None" = None, # (n, m), to be overwritten with the result
                   ) -> "Tensor":               # (n, m)
-    "a·b without gradients, by NumPy's BLAS where the matrices are on the CPU."
+    "a·b without gradients, by NumPy's BLAS if the matrices are on the CPU."
     if a.device.type != "cpu": return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
-    found = np.matmul(a.detach().numpy(), b.detach().numpy(), out=None if out is None else out.numpy())
-    return torch.from_numpy(found) if out is None else out
+    place = None if out is None else out.numpy()
+    product = np.matmul(a.detach().numpy(), b.detach().numpy(), out=place)
+    return torch.from_numpy(product) if out is None else out
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #22354a06
 def symmetric_values(matrix: "Tensor", # (n, n); the lower triangle counts
                     ) -> "Tensor":     # (n,)
-    "Eigenvalues from the smallest up, without gradients, by NumPy's LAPACK where the matrix is on the CPU."
+    "Eigenvalues from the smallest up, without gradients, by NumPy's LAPACK if the matrix is on the CPU."
     if matrix.device.type != "cpu": return torch.linalg.eigvalsh(matrix)
     return torch.from_numpy(np.linalg.eigvalsh(matrix.detach().numpy()))
 
@@ -121,52 +129,64 @@ def singular_values(matrix: "Tensor", # (n, m)
 # %% ../../nbs/metrics/020_gaussian.ipynb #2b9c8958
 class Moments:
     "Number, mean and scatter of the rows absorbed so far."
-    def __init__(self, n: int | None,  # rows; None where nobody knows (then the matrix is a covariance)
+    def __init__(self, n: int | None,    # rows; None if unknown (then the matrix is a covariance)
                  mean: "Tensor",         # (d,) float64
                  lower: "Tensor"):       # (d, d) float64; the scatter, valid in its lower triangle
-        self.n, self.mean, self.lower, self.whole = n, mean, lower, False
+        self.n = n
+        self.mean = mean
+        self.lower = lower
+        self.whole = False # whether the upper triangle is valid too
 
     @classmethod
     def empty(cls, width: int, device="cpu") -> "Moments":
-        "An accumulator that has seen nothing."
-        return cls(0, *(torch.zeros(shape, dtype=torch.float64, device=device)
-                        for shape in ((width,), (width, width))))
+        "An accumulator of no rows."
+        mean = torch.zeros(width, dtype=torch.float64, device=device)
+        scatter = torch.zeros(width, width, dtype=torch.float64, device=device)
+        return cls(0, mean, scatter)
 
     @property
     def scatter(self) -> "Tensor": # (d, d); not a copy
-        "The symmetric matrix."
-        if not self.whole: mirror_lower(self.lower); self.whole = True
+        "The scatter, symmetric."
+        if not self.whole: mirror_lower(self.lower)
+        self.whole = True
         return self.lower
 
-    def _joined(self, n: int, step: "Tensor") -> None: # n more rows, whose mean is a step away
-        self.mean += step*(n/(self.n + n)); self.n += n; self.whole = False
+    def _add_rows(self, n: int, step: "Tensor") -> None: # count n more rows, whose mean is a step away
+        self.mean += step*(n/(self.n + n))
+        self.n += n
+        self.whole = False
 
     def absorb(self, rows: "Tensor") -> None: # (k + 1, d) float64; the last row is spare, all are overwritten
         "Take in k rows with one product."
-        block, k = rows[:-1], len(rows) - 1
+        block = rows[:-1] # (k, d)
+        k = len(block)
         if not k: return
         mean = block.mean(0)
         block -= mean
-        torch.mul(step := mean - self.mean, (self.n*k/(self.n + k))**0.5, out=rows[-1])
-        add_product(self.lower, rows); self._joined(k, step)
+        step = mean - self.mean # δ
+        torch.mul(step, (self.n*k/(self.n + k))**0.5, out=rows[-1])
+        add_product(self.lower, rows)
+        self._add_rows(k, step)
 
     def merge(self, other: "Moments") -> None:
-        "Take in what another accumulator has seen."
+        "Take in the rows of another accumulator."
         if not other.n: return
         step = other.mean.to(self.mean) - self.mean
         row = step*(self.n*other.n/(self.n + other.n))**0.5
         self.lower += other.lower.to(self.lower)
-        self.lower.addr_(row, row); self._joined(other.n, step)
+        self.lower.addr_(row, row)
+        self._add_rows(other.n, step)
 
-    def copy(self) -> "Moments": return Moments(self.n, self.mean.clone(), self.lower.clone())
+    def copy(self) -> "Moments": # shares no memory
+        return Moments(self.n, self.mean.clone(), self.lower.clone())
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #1602ddf9
-def part_labels(start: int,     # place of the first row in the stream
+def part_labels(start: int,     # position of the first row in the stream
                 count: int,     # rows
                 parts: int,     # K
                 seed: int,
                ) -> np.ndarray: # (count,) in 0 … K−1
-    "The part of each row: a function of the seed and of the row's place in the stream alone."
+    "The part of each row, a function of the seed and of the row's position in the stream alone."
     generator = rng(seed, "parts")
     generator.bit_generator.advance(start) # one step for each number drawn before
     return (generator.random(count)*parts).astype(np.int64)
@@ -174,101 +194,172 @@ def part_labels(start: int,     # place of the first row in the stream
 # %% ../../nbs/metrics/020_gaussian.ipynb #0384f217
 BLOCK = 4096 # rows that one product takes in
 
-class _Stream:
+class GaussianStats:
+    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
     def __init__(self, parts: int = 0,                        # random sub-scatters to keep; 0 for none
                  seed: int = 0,                               # of the parts
                  signature: Signature | None = None,          # of the features
                  device: "str | torch.device | None" = None): # None: that of the first rows
         if parts < 0 or parts == 1: raise InputError(f"parts must be 0 or at least 2, not {parts}")
-        self.count, self.seed, self.signature, self.device = parts, seed, signature, device
-        self._held, self._total, self._buffer, self._filled = [], None, None, 0
+        self.count = parts # 0: no parts
+        self.seed = seed
+        self.signature = signature
+        self.device = device
+        self._moments: list[Moments] = [] # one, or one for each part; none before the first row
+        self._total = None                # the merge of the parts, after a reading
+        self._buffer = None               # (BLOCK + 1, d) rows that are not absorbed yet, and a spare one
+        self._filled = 0                  # rows in the buffer
 
     @property
     def n(self) -> int | None:
         "Rows seen; None for statistics from a file that does not say."
-        unknown = self._held and self._held[0].n is None
-        return None if unknown else sum(m.n for m in self._held) + self._filled
+        if self._moments and self._moments[0].n is None: return None
+        return sum(m.n for m in self._moments) + self._filled
 
     @property
     def width(self) -> int | None:
         "Features per row; None before the first row."
-        return len(self._held[0].mean) if self._held else None
+        return len(self._moments[0].mean) if self._moments else None
 
-    def _open(self, x) -> None:
-        if self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot take in more rows")
-        if x.shape[1] != (self.width or x.shape[1]):
-            raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
-        check_finite_rows(x, self.n)
-        # mps has no float64
-        if self.device is None:
-            self.device = x.device if is_tensor(x) and x.device.type != "mps" else "cpu"
-        if not self._held:
-            self._held = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
-        if self._buffer is None:
-            self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
+    def __len__(self) -> int: return self.n or 0
 
-    def update(self, x) -> "GaussianStats": # x: (B, d) tensor or array; returns itself
-        "Take in a batch; on another width or rows that are not finite, raise InputError and take in nothing."
-        self._open(x := as_rows(x))
-        while len(x):
-            part, x = x[:BLOCK - self._filled], x[BLOCK - self._filled:]
-            self._buffer[self._filled:self._filled + len(part)].copy_(_tensor(part))
-            self._filled += len(part)
-            if self._filled == BLOCK: self._flush()
-        return self
+    def __bool__(self) -> bool: return bool(self._moments)
 
-    def _flush(self) -> None:
-        start = (self.n or 0) - self._filled
-        count = self._filled
-        self._total = None if self._filled else self._total
-        self._filled = 0
-        labels = part_labels(start, count, self.count, self.seed) if self.count else np.zeros(count, int)
-        for k, moments in enumerate(self._held if count else ()):
-            chosen = np.append(np.flatnonzero(labels == k), count)
-            moments.absorb(self._buffer[torch.from_numpy(chosen)] if self.count else self._buffer[:count + 1])
+    def __repr__(self) -> str:
+        return (f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, "
+                f"signature={self.signature})")
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #1f64c661
+# check a batch, and make room for rows of its width
+@patch
+def _prepare(self: GaussianStats, x) -> None:
+    if self.n is None: raise InputError("statistics without n (a mu/sigma file) cannot take in more rows")
+    if x.shape[1] != (self.width or x.shape[1]):
+        raise InputError(f"features of different widths: {self.width} against {x.shape[1]}")
+    check_finite_rows(x, self.n)
+    if self.device is None: # mps has no float64
+        self.device = x.device if is_tensor(x) and x.device.type != "mps" else "cpu"
+    if not self._moments:
+        self._moments = [Moments.empty(x.shape[1], self.device) for _ in range(self.count or 1)]
+    if self._buffer is None:
+        self._buffer = torch.empty(BLOCK + 1, self.width, dtype=torch.float64, device=self.device)
+
+# absorb the rows of the buffer
+@patch
+def _flush(self: GaussianStats) -> None:
+    count = self._filled
+    if not count: return
+    start = self.n - count # position of the buffer in the stream
+    self._total = None
+    self._filled = 0
+    if not self.count:
+        self._moments[0].absorb(self._buffer[:count + 1])
+        return
+    labels = part_labels(start, count, self.count, self.seed)
+    for k, moments in enumerate(self._moments):
+        chosen = np.append(np.flatnonzero(labels == k), count) # and the spare row
+        moments.absorb(self._buffer[torch.from_numpy(chosen)])
+
+@patch
+def update(self: GaussianStats, x) -> GaussianStats: # x: (B, d) tensor or array; returns itself
+    "Take in a batch; on another width or rows that are not finite, raise InputError and take in nothing."
+    x = as_rows(x)
+    self._prepare(x)
+    while len(x):
+        room = BLOCK - self._filled
+        part = x[:room]
+        x = x[room:]
+        self._buffer[self._filled:self._filled + len(part)].copy_(_tensor(part))
+        self._filled += len(part)
+        if self._filled == BLOCK: self._flush()
+    return self
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #5f592ba8
-class _Readings(_Stream):
-    def _settled(self) -> Moments:
-        if not self._held: raise InputError("no features: nothing has been taken in yet")
-        self._flush(); self._buffer = None
-        if not self.count: return self._held[0]
-        if self._total is None:
-            self._total = self._held[0].copy()
-            for part in self._held[1:]: self._total.merge(part)
-        return self._total
+# the moments of all rows; those of the parts are merged
+@patch
+def _all_moments(self: GaussianStats) -> Moments:
+    if not self._moments: raise InputError("no features: nothing has been taken in yet")
+    self._flush()
+    self._buffer = None
+    if not self.count: return self._moments[0]
+    if self._total is None:
+        self._total = self._moments[0].copy()
+        for part in self._moments[1:]: self._total.merge(part)
+    return self._total
 
-    mean = property(lambda self: self._settled().mean.clone(), doc="(d,) float64.")
+@patch(as_prop=True)
+def mean(self: GaussianStats) -> "Tensor": # (d,) float64
+    "The mean; raises InputError before the first row."
+    return self._all_moments().mean.clone()
 
-    @property
-    def scatter(self) -> "Tensor": # (d, d) float64
-        "Sum of the products of centered rows; raises InputError where n is not known."
-        if self.n is None:
-            raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
-        return self._settled().scatter.clone()
+@patch(as_prop=True)
+def scatter(self: GaussianStats) -> "Tensor": # (d, d) float64
+    "Sum of the products of centered rows; raises InputError if n is not known."
+    if self.n is None:
+        raise InputError("statistics without n (a mu/sigma file) have a covariance but no scatter")
+    return self._all_moments().scatter.clone()
 
-    @property
-    def cov(self) -> "Tensor": # (d, d) float64
-        "The covariance, scatter/(n − 1); raises InputError below two rows and where squares overflow."
-        moments = self._settled()
-        if moments.n is not None and moments.n < 2:
-            raise InputError(f"a covariance needs two samples at least, found {moments.n}")
-        cov = moments.scatter/(1 if moments.n is None else moments.n - 1)
-        if not torch.isfinite(cov.diagonal()).all():
-            raise InputError("the covariance overflows float64; scale the features down")
-        return cov
+@patch(as_prop=True)
+def cov(self: GaussianStats) -> "Tensor": # (d, d) float64
+    "The covariance, scatter/(n − 1); raises InputError on fewer than two rows and if squares overflow."
+    moments = self._all_moments()
+    if moments.n is not None and moments.n < 2:
+        raise InputError(f"a covariance needs two samples at least, found {moments.n}")
+    cov = moments.scatter/(1 if moments.n is None else moments.n - 1)
+    if not torch.isfinite(cov.diagonal()).all():
+        raise InputError("the covariance overflows float64; scale the features down")
+    return cov
 
-    def constant(self) -> list[int]: # their places, from 0
-        "The features that do not vary, up to the rounding of their mean."
-        moments, eps = self._settled(), torch.finfo(torch.float64).eps
-        variance = moments.lower.diagonal()/(1 if moments.n is None else max(moments.n - 1, 1))
-        return (variance <= (16*eps*moments.mean).square()).nonzero().flatten().tolist()
+# %% ../../nbs/metrics/020_gaussian.ipynb #af5d3d21
+@patch
+def constant(self: GaussianStats) -> list[int]: # their positions, from 0
+    "The features that do not vary, up to the rounding of their mean."
+    moments = self._all_moments()
+    eps = torch.finfo(torch.float64).eps
+    variance = moments.lower.diagonal()/(1 if moments.n is None else max(moments.n - 1, 1)) # (d,)
+    return (variance <= (16*eps*moments.mean).square()).nonzero().flatten().tolist()
 
-    def notes(self) -> tuple[str, ...]:
-        "What a user of these statistics should know, one line each."
-        fixed = self.constant()
-        shown = ", ".join(map(str, fixed[:5])) + (", …" if len(fixed) > 5 else "")
-        return (f"{len(fixed)} of {self.width} features are constant: {shown}",) if fixed else ()
+@patch
+def notes(self: GaussianStats) -> tuple[str, ...]:
+    "What a user of these statistics should know, one line each."
+    fixed = self.constant()
+    if not fixed: return ()
+    shown = ", ".join(map(str, fixed[:5])) + (", …" if len(fixed) > 5 else "")
+    return (f"{len(fixed)} of {self.width} features are constant: {shown}",)
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #4e9c8fb3
+@patch(cls_method=True)
+def over(cls: GaussianStats, moments: list[Moments], # one, or one per part
+         like: "GaussianStats | None" = None,        # whose seed and signature to take
+        ) -> GaussianStats:                          # of the same memory
+    "Statistics over accumulators that exist."
+    parts = len(moments) if len(moments) > 1 else 0
+    settings = (like.seed, like.signature) if like else ()
+    new = cls(parts, *settings, device=moments[0].mean.device)
+    new._moments = moments
+    return new
+
+@patch
+def moments(self: GaussianStats) -> list[Moments]: # not copies
+    "The accumulators: one, or one per part."
+    self._flush()
+    return self._moments
+
+@patch(as_prop=True)
+def parts(self: GaussianStats) -> tuple[GaussianStats, ...]: # of the same memory
+    "The random parts, or () if none are kept."
+    return tuple(self.over([m], self) for m in self.moments()) if self.count else ()
+
+@patch
+def total(self: GaussianStats) -> GaussianStats: # of the same memory
+    "The same statistics without their parts."
+    return self.over([self._all_moments()], self)
+
+@patch
+def to(self: GaussianStats, device) -> GaussianStats: # shares memory if it is there already
+    "The same statistics on another device."
+    moved = [Moments(m.n, m.mean.to(device), m.lower.to(device)) for m in self.moments()]
+    return self.over(moved, self) if moved else type(self)(self.count, self.seed, self.signature, device)
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #52799d94
 def same_features(a: Signature | None, b: Signature | None) -> None:
@@ -280,110 +371,58 @@ def same_features(a: Signature | None, b: Signature | None) -> None:
         raise InputError("features do not belong together: "
                          + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
+# %% ../../nbs/metrics/020_gaussian.ipynb #ce584029
 def same_source(a: Signature | None, b: Signature | None) -> None:
-    "Raises InputError if two known signatures differ in more than n and version; an unknown one passes."
+    "Raises InputError if two known signatures differ in more than system, n and version; None passes."
     differ = a.differences(b, ("system", "n", "version")) if a and b else {}
     if differ:
         raise InputError("features cannot be compared: "
                          + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #e2cd5718
-class _Merging(_Readings):
-    def merge(self, other: "GaussianStats") -> "GaussianStats": # itself
-        "Take in what another has seen (Chan et al. 1983); raises InputError if they do not belong together."
-        if other.n is None or self.n is None:
-            raise InputError("statistics without n (a mu/sigma file) cannot be merged")
-        if not self._held: # nothing seen yet: become like the other
-            self.signature, self.device = self.signature or other.signature, self.device or other.device
-            if not self.count: self.count, self.seed = other.count, other.seed
-        same_features(self.signature, other.signature)
-        if not other._held: return self
-        if self.width not in (None, other.width):
-            raise InputError(f"features of different widths: {self.width} against {other.width}")
-        if self.count != other.count:
-            raise InputError(f"{self.count} parts do not merge with {other.count}; "
-                             "merge the .total() of both")
-        if not self._held:
-            self._held = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
-        for stats in (self, other): stats._flush()
-        for mine, theirs in zip(self._held, other._held):
-            mine.merge(theirs.copy() if other is self else theirs)
-        self._total = None
-        return self
+@patch
+def merge(self: GaussianStats, other: "GaussianStats") -> GaussianStats: # itself
+    "Take in the rows of another (Chan et al. 1983); raises InputError if they do not belong together."
+    if other.n is None or self.n is None:
+        raise InputError("statistics without n (a mu/sigma file) cannot be merged")
+    if not self._moments: # no rows yet: become like the other
+        self.signature = self.signature or other.signature
+        self.device = self.device or other.device
+        if not self.count:
+            self.count = other.count
+            self.seed = other.seed
+    same_features(self.signature, other.signature)
+    if not other._moments: return self
+    if self.width not in (None, other.width):
+        raise InputError(f"features of different widths: {self.width} against {other.width}")
+    if self.count != other.count:
+        raise InputError(f"{self.count} parts do not merge with {other.count}; "
+                         "merge the .total() of both")
+    if not self._moments:
+        self._moments = [Moments.empty(other.width, self.device) for _ in range(self.count or 1)]
+    self._flush()
+    other._flush()
+    for own, added in zip(self._moments, other._moments):
+        own.merge(added.copy() if other is self else added)
+    self._total = None
+    return self
 
-    @classmethod
-    # a new one; those given stay as they are
-    def merged(cls, many: "Iterable[GaussianStats]") -> "GaussianStats":
-        "The statistics of all streams together; raises InputError as `merge` does."
-        many, out = list(many), cls()
-        if len(many) == 1 and many[0]:
-            many[0]._flush()
-            return cls.over([m.copy() for m in many[0]._held], many[0])
-        for stats in many: out.merge(stats)
-        return out
-
-    @classmethod
-    def over(cls, held: list[Moments],            # one, or one per part
-             like: "GaussianStats | None" = None, # whose seed and signature to take
-            ) -> "GaussianStats":                 # of the same memory
-        "Statistics over accumulators that exist."
-        parts = len(held) if len(held) > 1 else 0
-        settings = (like.seed, like.signature) if like else ()
-        new = cls(parts, *settings, device=held[0].mean.device)
-        new._held = held
-        return new
-
-# %% ../../nbs/metrics/020_gaussian.ipynb #77c3a68c
-class _Views(_Merging):
-    @property
-    def parts(self) -> "tuple[GaussianStats, ...]": # of the same memory
-        "The random parts, or () where none are kept."
-        return tuple(self.over([m], self) for m in self.moments()) if self.count else ()
-
-    def moments(self) -> list[Moments]: # not copies
-        "The accumulators: one, or one per part."
-        self._flush()
-        return self._held
-
-    def total(self) -> "GaussianStats": # of the same memory
-        "The same statistics without their parts."
-        return self.over([self._settled()], self)
-
-    def to(self, device) -> "GaussianStats": # shares memory where it is there already
-        "The same statistics on another device."
-        moved = [Moments(m.n, m.mean.to(device), m.lower.to(device)) for m in self.moments()]
-        return self.over(moved, self) if moved else type(self)(self.count, self.seed, self.signature, device)
-
-# %% ../../nbs/metrics/020_gaussian.ipynb #b48649a4
-class GaussianStats(_Views):
-    "Number, mean and scatter of a stream of features, in float64, mergeable, with random parts on request."
-    @classmethod
-    def of(cls, source, encoder=None, layer: str | None = None, **options) -> "GaussianStats":
-        "The statistics of an array, batches, a file or a folder: see `stats_of`."
-        return stats_of(source, encoder, layer, **options)
-
-    def save(self, path: "str | Path") -> None:
-        "Write them to a file: see `save_stats`."
-        save_stats(self, path)
-
-    @classmethod
-    def load(cls, path: "str | Path", device=None) -> "GaussianStats":
-        "Read them from a file: see `load_stats`."
-        return load_stats(path, device)
-
-    def __len__(self) -> int: return self.n or 0
-
-    def __bool__(self) -> bool: return bool(self._held)
-
-    def __repr__(self) -> str:
-        return (f"GaussianStats(n={self.n}, width={self.width}, parts={self.count}, "
-                f"signature={self.signature})")
+@patch(cls_method=True)
+def merged(cls: GaussianStats, many: "Iterable[GaussianStats]") -> GaussianStats: # new; many stay as they are
+    "The statistics of all streams together; raises InputError as `merge` does."
+    many = list(many)
+    if len(many) == 1 and many[0]:
+        many[0]._flush()
+        return cls.over([m.copy() for m in many[0]._moments], many[0])
+    out = cls()
+    for stats in many: out.merge(stats)
+    return out
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #d79b53f9
 def feature_chunks(
     source, encoder=None, layer: str | None = None, *, batch: int = 64, store=None, desc: str = ""
-) -> tuple[Iterable, Signature | None]: # batches (B, d); the features' signature where it is known
-    "Batches of features from whatever holds them; raises InputError on a folder without an encoder."
+) -> tuple[Iterable, Signature | None]: # batches (B, d); the signature of the features, if known
+    "Batches of features from any source; raises InputError on a folder without an encoder."
     if encoder is not None:
         from invariant_metrics.encoders.base import get_encoder
         net = get_encoder(encoder)
@@ -393,23 +432,27 @@ def feature_chunks(
     if isinstance(source, (str, Path)):
         if Path(source).is_dir():
             raise InputError(f"{source} is a folder; say with which encoder= its features are taken")
-        found = load_features(source)
-        source, signature = found.rows, found.signature
+        features = load_features(source)
+        source = features.rows
+        signature = features.signature
     if not isinstance(source, Iterable):
         raise InputError(f"features must be an array or batches of them, not {type(source).__name__}")
+    blocks = None # how many, if known
     if is_tensor(source) or hasattr(source, "__array__"):
-        source = as_rows(source)
-        return progress(row_blocks(source), desc or "statistics", -(-len(source)//BLOCK), delay=2), signature
-    return progress(source, desc or "statistics", delay=2), signature
+        rows = as_rows(source)
+        source = row_blocks(rows)
+        blocks = -(-len(rows)//BLOCK)
+    return progress(source, desc or "statistics", blocks, delay=2), signature
 
+# %% ../../nbs/metrics/020_gaussian.ipynb #0601b914
 def stats_of(source, # array, iterable of batches, file of features; with an encoder: folder or text file
              encoder=None,                       # a name from the encoder registry, or an Encoder
              layer: str | None = None,           # one of its layers; None for its default
              *, parts: int = 0,                  # random sub-scatters to keep
              seed: int = 0,                      # of the parts
-             signature: Signature | None = None, # of the features; None: what the source says
+             signature: Signature | None = None, # of the features; None: that of the source
              device=None,                        # of the statistics; None: that of the first batch
-             **options                           # batch, store, desc: for an encoder's work
+             **options                           # batch, store, desc, as in `feature_chunks`
             ) -> GaussianStats:
     "The statistics of a source in one pass; raises InputError when there is nothing in it."
     chunks, found = feature_chunks(source, encoder, layer, **options)
@@ -418,6 +461,11 @@ def stats_of(source, # array, iterable of batches, file of features; with an enc
     if not stats.n: raise InputError("no features: the source is empty")
     return stats
 
+@patch(cls_method=True)
+def of(cls: GaussianStats, source, encoder=None, layer: str | None = None, **options) -> GaussianStats:
+    "The statistics of an array, batches, a file or a folder: see `stats_of`."
+    return stats_of(source, encoder, layer, **options)
+
 # %% ../../nbs/metrics/020_gaussian.ipynb #7992bb31
 FORMAT = "invariant_metrics.statistics/1"
 
@@ -425,7 +473,8 @@ def save_stats(stats: GaussianStats,
                path: "str | Path", # .npz for mu and sigma (no parts), any other ending for safetensors
               ) -> None:
     "Write statistics atomically; raises InputError when there is nothing to write."
-    path, moments = Path(path), stats._settled()
+    path = Path(path)
+    moments = stats._all_moments()
     if path.suffix == ".npz":
         more = {"n": np.int64(stats.n)} if stats.n else {}
         if stats.signature: more["signature"] = np.array(str(stats.signature))
@@ -438,6 +487,12 @@ def save_stats(stats: GaussianStats,
     meta = {"format": FORMAT, "seed": str(stats.seed), "signature": str(stats.signature or "")}
     save_tensors(path, tensors, {**meta, "sha256": tensors_sha256(tensors)})
 
+@patch
+def save(self: GaussianStats, path: "str | Path") -> None:
+    "Write the statistics to a file: see `save_stats`."
+    save_stats(self, path)
+
+# %% ../../nbs/metrics/020_gaussian.ipynb #33e0de25
 def _read_safetensors(path: Path) -> GaussianStats:
     from safetensors.torch import load_file
     try:
@@ -450,8 +505,9 @@ def _read_safetensors(path: Path) -> GaussianStats:
     if tensors_sha256(tensors) != meta.get("sha256"):
         raise InputError(f"{path} is damaged (its checksum does not match); make it again")
     counts = [None if n < 0 else n for n in tensors["n"].tolist()]
-    stats = GaussianStats.over([Moments(n, tensors[f"mean{k or ''}"], tensors[f"scatter{k or ''}"])
-                                for k, n in enumerate(counts)])
+    ends = [k or "" for k in range(len(counts))] # of the names of tensors
+    stats = GaussianStats.over([Moments(n, tensors[f"mean{end}"], tensors[f"scatter{end}"])
+                                for n, end in zip(counts, ends)])
     stats.seed = int(meta["seed"])
     stats.signature = Signature.parse(meta["signature"]) if meta["signature"] else None
     return stats
@@ -460,15 +516,15 @@ def _read_safetensors(path: Path) -> GaussianStats:
 def _read_npz(path: Path) -> GaussianStats:
     try:
         with np.load(path, allow_pickle=False) as file:
-            held = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
+            arrays = {k: file[k] for k in ("mu", "sigma", "n", "signature") if k in file}
     except (OSError, TypeError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is not a readable npz file of numbers "
                          f"({type(error).__name__}); make it again") from error
-    if not {"mu", "sigma"} <= set(held):
+    if not {"mu", "sigma"} <= set(arrays):
         raise InputError(f"{path} holds no mu and sigma; is it a file of features?")
-    n = _stored_count(path, held.get("n"))
-    stats = GaussianStats.over([_covariance(path, n, held["mu"], held["sigma"])])
-    stats.signature = Signature.parse(str(held["signature"])) if "signature" in held else None
+    n = _stored_count(path, arrays.get("n"))
+    stats = GaussianStats.over([_covariance(path, n, arrays["mu"], arrays["sigma"])])
+    stats.signature = Signature.parse(str(arrays["signature"])) if "signature" in arrays else None
     return stats
 
 def _stored_count(path: Path, n: np.ndarray | None) -> int | None: # None: the file does not say
@@ -477,7 +533,7 @@ def _stored_count(path: Path, n: np.ndarray | None) -> int | None: # None: the f
         return int(n.item())
     shown = repr(n.item()) if n.size == 1 else f"an array {n.shape}"
     raise InputError(f"{path}: n is {shown}; it counts the samples behind mu and sigma, 2 at least; "
-                     "leave it out where nobody knows")
+                     "leave it out if it is not known")
 
 def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) -> Moments:
     if mu.dtype.kind not in "fiu" or sigma.dtype.kind not in "fiu":
@@ -487,33 +543,43 @@ def _covariance(path: Path, n: int | None, mu: np.ndarray, sigma: np.ndarray) ->
                          "expected (d,) and (d, d)")
     if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
         raise InputError(f"{path}: mu or sigma is not finite")
-    mu, sigma = torch.from_numpy(mu.astype(np.float64)), torch.from_numpy(sigma.astype(np.float64))
+    mu = torch.from_numpy(mu.astype(np.float64))
+    sigma = torch.from_numpy(sigma.astype(np.float64))
     if (sigma - sigma.T).abs().max() > 1e-6*sigma.abs().max() or (sigma.diagonal() < 0).any():
         raise InputError(f"{path}: sigma is no covariance; it is not symmetric, or has negative variances")
-    # rounding of float32 stays below
+    # larger than the rounding of float32
     ridge = 1e-6*sigma.diagonal().sum().clamp(min=torch.finfo(torch.float64).tiny)
-    if torch.linalg.cholesky_ex((sigma + sigma.T)/2 + ridge*torch.eye(len(mu), dtype=torch.float64))[1]:
+    symmetric = (sigma + sigma.T)/2
+    if torch.linalg.cholesky_ex(symmetric + ridge*torch.eye(len(mu), dtype=torch.float64)).info:
         raise InputError(f"{path}: sigma is no covariance; it has eigenvalues far below 0")
     return Moments(n, mu, (sigma + sigma.T)*(0.5 if n is None else 0.5*(n - 1)))
 
 def load_stats(path: "str | Path",
                device=None, # None: CPU
               ) -> GaussianStats:
-    "Statistics from our file or a mu/sigma npz; raises InputError on a missing, damaged or foreign file."
+    "Statistics from a file of `save_stats` or a mu/sigma npz; raises InputError on other or damaged files."
     path = Path(path)
     if not path.is_file(): raise InputError(f"no statistics file at {path}")
     stats = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
     return stats.to(device) if device else stats
 
+@patch(cls_method=True)
+def load(cls: GaussianStats, path: "str | Path", device=None) -> GaussianStats:
+    "Read statistics from a file: see `load_stats`."
+    return load_stats(path, device)
+
 # %% ../../nbs/metrics/020_gaussian.ipynb #76519c14
 def same_moments(a: GaussianStats, b: GaussianStats) -> bool:
-    "Whether two statistics hold the same rows, to rounding, whatever their batches and parts were."
+    "Whether two statistics are of the same rows, up to rounding, whatever their batches and parts were."
     if a.n != b.n or a.width != b.width: return False
-    (p, q), eps = (z._settled() for z in (a, b)), torch.finfo(torch.float64).eps
-    spread = torch.maximum(p.scatter.diagonal(), q.scatter.diagonal().to(p.mean)).clamp(min=0).sqrt()
-    off = (p.mean - q.mean.to(p.mean)).abs()
-    if not (off <= 1e-9*spread + 16*eps*p.mean.abs()).all(): return False
-    return bool(((p.scatter - q.scatter.to(p.mean)).abs() <= 1e-9*torch.outer(spread, spread)).all())
+    p = a._all_moments()
+    q = b._all_moments()
+    eps = torch.finfo(torch.float64).eps
+    mean = q.mean.to(p.mean)       # (d,) on the device of p
+    scatter = q.scatter.to(p.mean) # (d, d)
+    spread = torch.maximum(p.scatter.diagonal(), scatter.diagonal()).clamp(min=0).sqrt() # (d,)
+    if not ((p.mean - mean).abs() <= 1e-9*spread + 16*eps*p.mean.abs()).all(): return False
+    return bool(((p.scatter - scatter).abs() <= 1e-9*torch.outer(spread, spread)).all())
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
 def _is_array(x) -> bool: return isinstance(x, np.ndarray) or is_tensor(x)
@@ -521,7 +587,7 @@ def _is_array(x) -> bool: return isinstance(x, np.ndarray) or is_tensor(x)
 def _names_file(source) -> bool: # of features or of statistics
     return isinstance(source, (str, Path)) and Path(source).suffix in FILES
 
-def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or what GaussianStats wrote
+def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or scatters of GaussianStats
     if not path.is_file(): raise InputError(f"no file {path}")
     if path.suffix == ".npy": return False
     try:
@@ -545,14 +611,14 @@ def _merge_shards(paths: Sequence[Path], where: str) -> GaussianStats:
 
 def open_features(source,              # file, list of files, array (N, d); or features or statistics already
                   where: str = "pred", # for messages
-                 ) -> Features | GaussianStats | None: # None: the source holds items, or is none
+                 ) -> Features | GaussianStats | None: # None: the source holds items, or is None
     "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."
     if isinstance(source, (Features, GaussianStats)): return source
     if _names_file(source) and _holds_stats(Path(source)): return GaussianStats.load(source)
     if isinstance(source, (list, tuple)) and len(source) and all(_names_file(s) for s in source):
         return _merge_shards([Path(s) for s in source], where)
     if isinstance(source, (list, tuple)) and source and all(_is_array(x) and x.ndim == 1 for x in source):
-        source = as_numbers(source, where) # a row each
+        source = as_numbers(source, where) # each is one row
     if _is_array(source) and source.ndim == 2:
         return Features(checked_features(source, where), None, None, where)
     return load_features(source) if _names_file(source) else None
