@@ -128,7 +128,7 @@ def halved_roots(p: Tensor,                   # (N, layers*d)
                  clusters: np.ndarray | None, # (N,) cluster of each text; None: every text by itself
                  seed: int,                   # of the halves
                 ) -> tuple[float, float]:
-    "Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1: exact halves)."
+    "Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1 if exact)."
     labels = np.arange(len(p)) if clusters is None else np.asarray(clusters)
     labels_t = labels if matched else np.arange(len(t))
     units = min(labels.max() + 1, len(t))

@@ -46,7 +46,7 @@ def weights_file(place: Place, # a file or a folder
 
 # %% ../../nbs/metrics/130_lpips.ipynb #ddbb3165
 def lpips_network(net: str,                   # "alex", "vgg" or "squeeze"
-                  weights: str | None = None, # card, file or folder of torchvision's network; None for the card
+                  weights: str | None = None, # card, file or folder of torchvision's network; None: card
                   untrained: bool = False,    # random network under the fitted heads: the control
                   seed: int = 0,              # of the random network
                  ) -> tuple[nn.Module, str]:  # module in eval mode, revision of its weights

@@ -32,12 +32,13 @@ def violation_parts(invariant: str | Invariant,   # a name, "package.module:obje
                     device: str = "cpu",
                     **options,                    # of the invariant, e.g. weights="embedded" or a folder
                    ) -> dict:                     # phi, phi_key, compare, signature
-    "The parts of a metric from an invariant of images or of texts; raises InputError as `get_invariant` does."
+    "The parts of a metric from an invariant of images or texts; raises InputError as `get_invariant` does."
     g = get_invariant(invariant, device=device, **options)
     parts = {k: v for k, v in g.signature.items if k != "version"}
     shared = dict(phi_key=f"invariant|{g.signature}",
                   signature=Signature.of(metric=name or f"violation-{g.name}", **parts))
-    if g.inputs == "images": return dict(phi=lambda rgb: g.value(rgb.to(device)), compare=g.distance, **shared)
+    if g.inputs == "images":
+        return dict(phi=lambda rgb: g.value(rgb.to(device)), compare=g.distance, **shared)
     def phi(pred, target, source=None):
         values = torch.as_tensor(g.violation(pred, target)).double().cpu()
         return TextViolations(values, g.notes(pred, target))
@@ -115,7 +116,7 @@ def _nearest_reference(vectors: Callable[[list], Tensor], # texts -> (N, d) of l
 
 def paraphrase_from_memory(metric: Metric,              # violation-paraphrase, with MiniLM
                            encoder: RememberingEncoder, # the same network
-                           special: bool = True,        # blank and overlong texts go through the metric itself
+                           special: bool = True,        # the metric itself handles blank and overlong texts
                           ) -> Metric:                  # the same name, signature and values
     "The violation of meaning with the sentence vectors of an encoder that reads each text once."
     def vectors(texts): return normalize(encoder.encode(texts, "last-mean"), dim=-1)
