@@ -21,20 +21,26 @@ from .text_readers import random_reader
 
 # %% ../../nbs/invariants/060_entities.ipynb #e4204743
 FORMS = ("position", "truth-positions", "bag", "names", "bag+names")
-TINY = 1e-6 # probabilities below count as this
+TINY = 1e-6 # added to probabilities before their logarithm
 
-def divergence(p: Tensor, t: Tensor) -> Tensor: # (..., C), (..., C) -> (...,)
-    "KL of `p` from `t`, 0 exactly where they are equal, and never negative."
+def divergence(p: Tensor,  # (..., C) distributions of the prediction
+               t: Tensor,  # (..., C) of the target
+              ) -> Tensor: # (...,), in nats
+    "Kullback-Leibler divergence KL(t ‖ p): 0 exactly where they are equal, and never negative."
     return (t * ((t + TINY).log() - (p + TINY).log())).sum(-1).clamp(min=0)
 
+# %% ../../nbs/invariants/060_entities.ipynb #34ab8c05
 def nameness(tags: Tensor, # (..., C) distributions
              outside: int, # number of the class O
             ) -> Tensor:   # (...,), in [0, 1]
-    "How surely a word is part of a name: odds squared, so that the doubt of many words does not add up to a name."
+    "How surely a word is part of a name; odds squared, so that many small doubts do not add up to a name."
     rest = tags[..., outside]
     return (1 - rest).square()/((1 - rest).square() + rest.square())
 
-def bag_distance(c: Tensor, t: Tensor) -> Tensor: # (N, V) counts, (N, V) -> (N,), in [0, 1)
+# %% ../../nbs/invariants/060_entities.ipynb #2e53c3b2
+def bag_distance(c: Tensor, # (N, V) counts of words in the prediction
+                 t: Tensor, # (N, V) in the target
+                ) -> Tensor: # (N,), in [0, 1)
     "The share of counted words that are on one side only."
     return (c - t).abs().sum(-1)/(c.sum(-1) + t.sum(-1) + 0.5)
 
@@ -46,6 +52,7 @@ def outside_of(labels: Sequence[str]) -> int:
                          f"these labels are {', '.join(labels[:6])}")
     return list(labels).index("O")
 
+# %% ../../nbs/invariants/060_entities.ipynb #a2741435
 class Entities(TextInvariant):
     "Names and their kinds, by a frozen tagger; persons, places and organizations."
     def __init__(self, name: str,
@@ -55,48 +62,52 @@ class Entities(TextInvariant):
                  form: str | None = None, # one of FORMS; None: position as a loss, bag+names between texts
                  card: dict | None = None):
         if form is not None and form not in FORMS: raise unknown("form of the entity loss", form, FORMS)
-        super().__init__(name, signature.extended(form=form or "position", between_texts=form or "bag+names"),
-                         reader, card)
+        as_loss = form or "position"
+        between = form or "bag+names"
+        super().__init__(name, signature.extended(form=as_loss, between_texts=between), reader, card)
         self.labels = tuple(labels)
         self.outside = outside_of(labels)
-        self.form = form or "position"
-        self.between = form or "bag+names"
+        self.form = as_loss
+        self.between = between
 
     def measuring(self) -> "Entities":
-        "The same with the form that compares texts."
+        "The same invariant with the form that compares texts."
         out = copy.copy(self)
         out.form = self.between
         return out
 
     def say(self, out: Tensor, mask: Tensor, probs: Tensor) -> Tensor:
-        "Tags (N, T, C) with zeros where there is no word; or their mean (N, C), or counts of names (N, V), or both in one row."
+        """By form: tags (N, T, C), zeros where there is no word; their mean (N, C); counts of names (N, V); or
+        the last two in one row."""
         tags = out.softmax(-1) * mask[..., None]
         if "position" in self.form: return tags
-        count = mask.sum(1, keepdim=True)
-        bag = torch.where(count > 0, tags.sum(1)/count.clamp(min=1),
-                          nn.functional.one_hot(torch.tensor(self.outside), out.shape[-1]).to(tags))
-        names = (nameness(tags, self.outside)*mask)[:, None] @ probs
-        return {"bag": bag, "names": names[:, 0], "bag+names": torch.cat([bag, names[:, 0]], 1)}[self.form]
+        names = (nameness(tags, self.outside)*mask)[:, None] @ probs # (N, 1, V)
+        if self.form == "names": return names[:, 0]
+        count = mask.sum(1, keepdim=True)                            # (N, 1)
+        no_name = nn.functional.one_hot(torch.tensor(self.outside), out.shape[-1]).to(tags)
+        bag = torch.where(count > 0, tags.sum(1)/count.clamp(min=1), no_name)
+        return bag if self.form == "bag" else torch.cat([bag, names[:, 0]], 1)
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)
         if prediction.shape != target.shape:
             raise InputError(f"{self.name}: {_mismatch(self.form, prediction, target)}")
-        p, t, kinds = prediction.float(), target.float(), len(self.labels)
+        p = prediction.float()
+        t = target.float()
+        kinds = len(self.labels)
         if "position" in self.form: return self._by_place(p, t)
         if self.form == "bag": return divergence(p, t)
         if self.form == "names": return bag_distance(p, t)
         return divergence(p[:, :kinds], t[:, :kinds]) + bag_distance(p[:, kinds:], t[:, kinds:])
 
     def _by_place(self, p: Tensor, t: Tensor) -> Tensor:
-        there = t.sum(-1) > 0.5
-        if not torch.equal(p.sum(-1) > 0.5, there):
+        words = t.sum(-1) > 0.5 # (N, T), where there is one
+        if not torch.equal(p.sum(-1) > 0.5, words):
             raise InputError(f"{self.name}: {_mismatch(self.form, p, t)}")
-        there = there.to(t)
-        weight = there if self.form == "position" else there*nameness(t, self.outside)
+        weight = words.to(t)
+        if self.form == "truth-positions": weight = weight*nameness(t, self.outside)
         return (divergence(p, t)*weight).sum(1)/weight.sum(1).clamp(min=0.5)
 
-# %% ../../nbs/invariants/060_entities.ipynb #cec4dd7e
-def _mismatch(form: str, p: Tensor, t: Tensor) -> str:
+def _mismatch(form: str, p: Tensor, t: Tensor) -> str: # what the error says
     if "position" in form:
         return (f"form={form} compares word by word, and these texts have different "
                 "lengths; use form='bag+names'")
@@ -104,10 +115,9 @@ def _mismatch(form: str, p: Tensor, t: Tensor) -> str:
 
 # %% ../../nbs/invariants/060_entities.ipynb #cf3f99e3
 def entities(
-    name: str,               # "entities"
-    # or a .safetensors file of the training command, a folder, a hub id, "bert-base-ner"
-    weights: str | Path = "embedded",
-    form: str | None = None, # one of FORMS
+    name: str,                        # "entities"
+    weights: str | Path = "embedded", # a file of the training command, a folder, a hub id, "bert-base-ner"
+    form: str | None = None,          # one of FORMS
 ) -> Entities:
     "The invariant of names; raises InputError if weights are missing or their labels say nothing."
     if is_own(weights):
@@ -116,12 +126,15 @@ def entities(
     reader, labels, signature = checkpoint_reader(weights, "TokenClassification")
     return Entities(name, reader, labels, signature.extended(invariant=name), form)
 
+invariants.add("entities", factory_for(entities, "entities", "texts"));
+
+# %% ../../nbs/invariants/060_entities.ipynb #1e7b4acd
 def random_entities(name: str,
                     weights: str | Path = "embedded", # ignored: this one knows nothing
-                    form: str | None = None, seed: int = 0) -> Entities:
+                    form: str | None = None,          # one of FORMS
+                    seed: int = 0) -> Entities:
     "The control: embedded words and architecture, random weights."
     reader, signature = random_reader(name, len(TAGS), False, seed)
     return Entities(name, reader, TAGS, signature, form)
 
-invariants.add("entities", factory_for(entities, "entities", "texts"))
 invariants.add("entities-random", without_weights(factory_for(random_entities, "entities-random", "texts")));

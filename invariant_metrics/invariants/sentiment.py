@@ -39,9 +39,8 @@ class Sentiment(TextInvariant):
 
 # %% ../../nbs/invariants/070_sentiment.ipynb #7d88d985
 def sentiment(
-    name: str, # "sentiment"
-    # or a .safetensors file of the training command, a folder, a hub id, "distilbert-sst2"
-    weights: str | Path = "embedded",
+    name: str,                        # "sentiment"
+    weights: str | Path = "embedded", # a file of the training command, a folder, a hub id, "distilbert-sst2"
 ) -> Sentiment:
     "The invariant of moods; raises InputError if weights are missing or their labels say nothing."
     if is_own(weights):
@@ -50,6 +49,9 @@ def sentiment(
     reader, labels, signature = checkpoint_reader(weights, "SequenceClassification")
     return Sentiment(name, reader, labels, signature.extended(invariant=name))
 
+invariants.add("sentiment", factory_for(sentiment, "sentiment", "texts"));
+
+# %% ../../nbs/invariants/070_sentiment.ipynb #8d44fcb2
 def random_sentiment(name: str,
                      weights: str | Path = "embedded", # ignored: this one knows nothing
                      seed: int = 0) -> Sentiment:
@@ -57,6 +59,5 @@ def random_sentiment(name: str,
     reader, signature = random_reader(name, len(MOODS), True, seed)
     return Sentiment(name, reader, MOODS, signature)
 
-invariants.add("sentiment", factory_for(sentiment, "sentiment", "texts"))
 invariants.add("sentiment-random",
                without_weights(factory_for(random_sentiment, "sentiment-random", "texts")));
