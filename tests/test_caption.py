@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.base import CLIP
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fitted, image_text, split_text
+from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fit_texts, image_text, split_text
 from invariant_metrics.encoders.weights import resolve
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.caption import PREFIX, harmonic_mean
@@ -180,7 +180,7 @@ def test_cut_keeps_the_end_token_and_says_how_many(family, folder, pictures):
 
 def test_split_averages_the_unit_vectors_of_runs_of_sentences_and_loses_nothing(folder):
     model = image_text(folder)
-    (pieces,), over = fitted([LONG], model.tokens, PREFIX, "split")
+    (pieces,), over = fit_texts([LONG], model.tokens, PREFIX, "split")
     assert over == 1 and len(pieces) > 1 and " ".join(p.removeprefix(PREFIX) for p in pieces) == LONG
     assert max(model.tokens.count(pieces)) <= model.tokens.limit and all(p.endswith("bed.") for p in pieces)
     mean = torch.stack([model.texts([p])[0][0] for p in pieces]).mean(0)

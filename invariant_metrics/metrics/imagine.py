@@ -22,7 +22,7 @@ from torch import Tensor
 from ..core import SEEDS, Between, InputError, Signature, few, unknown
 from ..data.texts import check_sides
 from ..encoders.cache import cached_rows
-from ..encoders.image_text import LONG, ImageText, fitted, image_text
+from ..encoders.image_text import LONG, ImageText, fit_texts, image_text
 from ..generators.base import DEFAULT_GENERATOR, LANGUAGE, Generator, check_language
 from ..generators.base import derived_seeds, drawn_pieces, foreign_texts, generators
 from ..generators.base import get_generator
@@ -194,7 +194,7 @@ def _long_notes(model: ImagineModel, texts: list[str], read: bool) -> list[str]:
     notes, long = [], "cut" if model.long == "split" else model.long # counted alike
     for who, tokens in readers.items():
         if tokens is None: continue
-        over = fitted(texts, tokens, long=long)[1] # raises InputError if long ones are refused
+        over = fit_texts(texts, tokens, long=long)[1] # raises InputError if long ones are refused
         told = f"{over} of {len(texts)} texts have more than the {who}'s {tokens.limit} tokens"
         if over: notes.append(f"{told} and {_DONE[model.long]}")
     return notes
