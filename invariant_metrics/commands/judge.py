@@ -15,45 +15,32 @@ from typing import Annotated, Optional
 import typer
 
 from ..core import InputError, unknown
-from .shell import (INPUT, INTERVALS, METRICS, OUTPUT, Confidence, Debug,
-                                              DefaultGroup)
-from .shell import (Device, Encoder, Format, Layer, Metrics, Options, Overwrite,
-                                              Quiet)
-from .shell import (Recursive, Regions, Reps, ResultTable, Scale, Seed, Source,
-                                              Target, Weights)
-from .shell import (Workers, app, choice, main, option, parse_lists, parse_names,
-                                              parse_options)
-from .shell import print_result, records
+from .shell import (
+    INPUT, INTERVALS, METRICS, OUTPUT, Confidence, Debug, DefaultGroup, Device, Encoder, Format, Layer,
+    Metrics, Options, Overwrite, Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed, Source, Target, Weights,
+    Workers, app, choice, main, option, parse_lists, parse_names, parse_options, print_result, records)
 from .score import metric_names
 
-# %% ../../nbs/commands/20_judge.ipynb #63e5d2c2
-def _check_figure(figure: Path | None) -> None:
-    if figure is None or figure.suffix in (".svg", ".png", ".pdf"): return
-    raise unknown("ending of a figure", figure.suffix or str(figure), (".svg", ".png", ".pdf"))
-
-def _one_or_all(given: list): # nothing, the only one, or all of them
-    return (given[0] if len(given) == 1 else given) or None
-
 # %% ../../nbs/commands/20_judge.ipynb #5a5b40fb
-def _probe_tables(said) -> list[ResultTable]: # said: of `summarize_probe`
-    from invariant_metrics.probe.tables import VIEW_NAMES
-    tables = []
-    what = {"violation": "kinds of violation that a metric notices, or prefers to what is right",
+_COUNTED = {"violation": "kinds of violation that a metric notices, or prefers to what is right",
             "less": "kinds that say less and nothing false: marked down, or preferred to what says all",
             "form": "kinds that say it worse: marked down, or preferred to what says it well"}
-    for (origin, view, kind), part in said.counts.groupby(["source", "view", "kind"], sort=False):
+
+def _probe_tables(summary) -> list[ResultTable]: # summary: of `summarize_probe`
+    from invariant_metrics.probe.tables import VIEW_NAMES
+    tables = []
+    for (origin, view, kind), part in summary.counts.groupby(["source", "view", "kind"], sort=False):
         rows = part[["metric", "notices", "prefers", "undecided", "of", "too_few"]].rename(
             columns={"too_few": "too few items"})
-        title = f"{origin}, {VIEW_NAMES[view]}: {what[kind]}"
-        tables.append(ResultTable(records(rows), title))
+        tables.append(ResultTable(records(rows), f"{origin}, {VIEW_NAMES[view]}: {_COUNTED[kind]}"))
     return tables
 
-def _probe_payload(said, found) -> dict:
+def _probe_payload(summary, found) -> dict: # found: of `run_probe`
     broken = found.ledger.loc[found.ledger["kind"] != "valid", ["source", "family", "kind"]].drop_duplicates()
     # families that leave an answer right are in the page
     auc = found.auc[found.auc["level"] == "all"].merge(broken)
-    return {"counts": records(said.counts), "auc": records(auc), "ledger": records(found.ledger),
-            "sentences": said.sentences, "signatures": found.signatures}
+    return {"counts": records(summary.counts), "auc": records(auc), "ledger": records(found.ledger),
+            "sentences": summary.sentences, "signatures": found.signatures}
 
 # %% ../../nbs/commands/20_judge.ipynb #853937b7
 probe = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
@@ -79,6 +66,9 @@ References = Annotated[list[Path], option(
 Base = Annotated[str, choice(
     "--base", ("auto", "references", "predictions"), "Which texts are edited: references (then another "
     "reference is a valid alternative) or predictions; auto: references if an item has several.", INPUT)]
+
+def _one_or_all(given: list): # None, the only one, or the list
+    return (given[0] if len(given) == 1 else given) or None
 
 @probe.command("metrics", epilog="Example: invariant-metrics probe captioning --target refs.json --pred "
                "sysA.json --pred sysB.json --metrics bleu,cider-d\n\n"
@@ -129,24 +119,24 @@ def probe_command(
     from invariant_metrics.probe.tables import summarize_probe
     from invariant_metrics.pages.study import write_report
     few_threads()
-    folder, found = run_probe(task, _one_or_all(target), pred, source=source,
-                              metrics=parse_lists(metrics) or None,
-                              families=parse_lists(families) or None, foils=foils, regions=regions,
-                              recursive=recursive,
-                              side=side, base=base, fluent=fluent, valid=valid, matched=matched, out=out,
-                              overwrite=overwrite, scale=scale, seed=seed, device=device,
-                              encoder=encoder, weights=weights or None, workers=workers)
-    page, said = write_report(folder), summarize_probe(found, task)
-    lines = [f"{what} {sentence}" for lines in said.sentences.values() for what, sentence in lines]
-    print_result(form, "probe", {"folder": folder, "page": page, **_probe_payload(said, found)},
-                 _probe_tables(said), [*lines, f"page: {page}"])
+    folder, found = run_probe(
+        task, _one_or_all(target), pred, source=source, metrics=parse_lists(metrics) or None,
+        families=parse_lists(families) or None, foils=foils, regions=regions, recursive=recursive, side=side,
+        base=base, fluent=fluent, valid=valid, matched=matched, out=out, overwrite=overwrite, scale=scale,
+        seed=seed, device=device, encoder=encoder, weights=weights or None, workers=workers)
+    page = write_report(folder)
+    summary = summarize_probe(found, task)
+    payload = {"folder": folder, "page": page, **_probe_payload(summary, found)}
+    lines = [f"{what} {sentence}" for part in summary.sentences.values() for what, sentence in part]
+    print_result(form, "probe", payload, _probe_tables(summary), [*lines, f"page: {page}"])
 
-# %% ../../nbs/commands/20_judge.ipynb #0b8f731c
+# %% ../../nbs/commands/20_judge.ipynb #1cb92b6b
 @probe.command("contested", epilog="Example: invariant-metrics probe contested --out contested --pairs 12")
 def probe_contested(
     out: Annotated[Path, option("--out", "A folder for pairs.csv and the pictures.", OUTPUT)],
     pairs: Annotated[int, option(
-        "--pairs", "Largest number of pairs.", OUTPUT, min=2, show_default=True)] = 200,
+        "--pairs", "Largest number of pairs, besides those with a known answer.", OUTPUT, min=2,
+        show_default=True)] = 200,
     of: Annotated[str, choice(
         "--of", ("colors", "captions"), "colors: a recoloring beside a violation of the same PSNR; captions: "
         "a caption beside the same caption without a color.", INPUT, "kind of pairs")] = "colors",
@@ -160,9 +150,10 @@ def probe_contested(
     table, command = contested_pairs(out, pairs, of, seed)
     counts = table.groupby(["first_system", "second_system"], sort=False).size().rename("pairs").reset_index()
     counts.columns = ["called right", "called wrong or less", "pairs"]
-    payload = {"table": out/"pairs.csv", "counts": records(counts), "command": command}
-    print_result(form, "contested", payload, [ResultTable(records(counts),
-        f"{len(table)} pairs in {out}, not yet answered by people")], ["the labeling page:", command])
+    rows = records(counts)
+    payload = {"table": out/"pairs.csv", "counts": rows, "command": command}
+    title = f"{len(table)} pairs in {out}, not yet answered by people"
+    print_result(form, "contested", payload, [ResultTable(rows, title)], ["the labeling page:", command])
 
 # %% ../../nbs/commands/20_judge.ipynb #5d45bfb0
 @probe.command("encoder", epilog="Example: invariant-metrics probe encoder embedded --scale quick\n\n"
@@ -191,7 +182,8 @@ def probe_encoder_command(
     from invariant_metrics.probe.encoders import probe_encoder
     found = probe_encoder(name, _one_or_all(target), weights=weights or None, layer=layer,
                           recursive=recursive, scale=scale, confidence=confidence, device=device, seed=seed)
-    responses, predictions = records(found.responses), records(found.predictions)
+    responses = records(found.responses)
+    predictions = records(found.predictions)
     tables = [ResultTable(responses, "responses, 1 being the way to another photograph; ratio: "
                           "position over hue", found.signature, confidence),
               ResultTable(predictions, "chance that misplaced color is found worse than another color, "
@@ -209,11 +201,7 @@ def print_label_page(form: str, made) -> None: # form: of FORMATS; made: a Label
     row = ResultTable([{"page": str(made.path), "key": str(made.key), "digest": made.digest, **made.counts}])
     print_result(form, "collect", payload, [row] if form != "table" else [], [str(made)])
 
-# rows for JSON, and as they are shown
-def _cards_table(task: str, readings: Path | None, title: str = "") -> tuple[list[dict], ResultTable]:
-    from invariant_metrics.people.edit_sheets import edit_cards
-    rows = records(edit_cards(task, readings))
-    return rows, ResultTable(rows, title or f"kinds of edits of {task}", hide=("what", "levels"))
+
 
 @probe.command("edits", epilog="Example: invariant-metrics probe edits captioning\n\n"
                "invariant-metrics probe edits captioning --target refs.json --sample 60 --out page.html\n\n"
@@ -248,13 +236,14 @@ def probe_edits(
     debug: Debug = False,
 ):
     "List kinds of edits with what people said of them; write a sheet for readers, or read their answers."
-    from invariant_metrics.people.edit_sheets import edit_readings, edit_sheet
+    from invariant_metrics.people.edit_sheets import edit_cards, edit_readings, edit_sheet
     names = parse_lists(families) or None
     if target and answers:
         raise InputError("--target makes a sheet and --answers reads one; give one of them")
     if target:
         if out is None or out.suffix != ".html":
-            raise InputError(f"--out is the sheet; name it {out.stem if out else 'page'}.html")
+            name = out.stem if out else "page"
+            raise InputError(f"--out is the sheet; name it {name}.html")
         made = edit_sheet(task, _one_or_all(target), out, source=source, families=names, sample=sample,
                           evaluators=evaluators, per_evaluator=per_evaluator, seed=seed)
         return print_label_page(form, made)
@@ -262,15 +251,16 @@ def probe_edits(
     notes = ()
     if answers:
         found, notes = edit_readings(_one_or_all(answers), page, out)
-        if (asked := found["task"].iloc[0]) != task:
-            raise InputError(f"these are readings of {asked}, not of {task}")
+        read = found["task"].iloc[0]
+        if read != task: raise InputError(f"these are readings of {read}, not of {task}")
         rows = records(found)
         title = f"{task}: shares of wrong labels and of bad English, with 95 % intervals over edits"
         table = ResultTable(rows, title, hide=("task", "signature"))
     else:
         if out is not None:
             raise InputError("--out goes with --target (a sheet) or --answers (a folder of readings)")
-        rows, table = _cards_table(task, readings)
+        rows = records(edit_cards(task, readings))
+        table = ResultTable(rows, f"kinds of edits of {task}", hide=("what", "levels"))
     print_result(form, "edits", {"families": rows, "notes": list(notes)}, [table], (),
                  notes if form != "json" else ())
 
@@ -282,49 +272,52 @@ agree = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
 app.add_typer(agree, name="agree")
 
 # %% ../../nbs/commands/20_judge.ipynb #6a6d95e5
-# Judgments or Choices
-def _judged(place: Path, kind: str | None, page: Path | None, aspect: str | None, columns: dict):
+def _load_judged(place: Path, kind: str | None, page: Path | None, aspect: str | None, columns: dict):
+    # Judgments or Choices, from a file of judgments or from answers of a labeling page
     from invariant_metrics.data.judgments import load_judgments
     from invariant_metrics.people.labels import is_answers, label_choices, label_judgments, read_labels
     if not is_answers(place):
         if page is not None:
             raise InputError(f"--page goes with answers of a labeling page, and {place} holds none")
-        return load_judgments(place, kind, **columns, **({"aspect": aspect} if aspect else {}))
+        if aspect: columns = {**columns, "aspect": aspect}
+        return load_judgments(place, kind, **columns)
     if kind or columns:
         raise InputError(f"{place} holds answers of a labeling page; "
                          "--kind and --reader have no effect on them")
-    found = read_labels(place, page)
-    typer.echo(str(found), err=True)
-    return label_choices(found) if found.task == "choice" else label_judgments(found, aspect)
+    labels = read_labels(place, page)
+    typer.echo(str(labels), err=True)
+    return label_choices(labels) if labels.task == "choice" else label_judgments(labels, aspect)
 
 # %% ../../nbs/commands/20_judge.ipynb #2b612491
-def _scores(words: list[str]): # names, a frame, or None
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz")
+
+def _scores_or_names(words: list[str]): # a frame of scores, names of metrics, or None
     names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
-    files = [n for n in names if Path(n).is_file()]
     if not names: return None
-    if lost := [n for n in names if Path(n).suffix in (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz")
-                and n not in files]:
-        raise InputError(f"no file {lost[0]}")
-    if files and len(files) < len(names):
-        raise InputError(f"--metrics: {files[0]} is a file and {next(n for n in names if n not in files)} a "
-                         "name; give files or names")
+    files = [n for n in names if Path(n).is_file()]
+    others = [n for n in names if n not in files]
+    if lost := [n for n in others if Path(n).suffix in _TABLES]: raise InputError(f"no file {lost[0]}")
+    if files and others:
+        raise InputError(f"--metrics: {files[0]} is a file and {others[0]} a name; give files or names")
+    if not files: return names
     import pandas as pd
     from invariant_metrics.data.judgment_tables import metric_table
-    return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True) if files else names
+    return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True)
 
 # %% ../../nbs/commands/20_judge.ipynb #aabf8bbf
 AGREEMENT_COLUMNS = ("metric", "unit", "value", "ci_low", "ci_high", "letters", "p", "chance", "turned")
 
 def _agreement_tables(found, pairs: bool, confidence: float) -> list[ResultTable]:
-    tables, whole = [], found.table.merge(found.ranks, how="left")
+    tables = []
+    whole = found.table.merge(found.ranks, how="left")
+    columns = [c for c in AGREEMENT_COLUMNS if c != "letters" or len(found.ranks)]
     for statistic, rows in whole.groupby("statistic", sort=False):
         first = rows.iloc[0]
         title = (f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, "
                  f"{first['n_items']} items")
         if first["n_systems"]: title += f", {first['n_systems']} systems"
-        shown = [c for c in AGREEMENT_COLUMNS if c != "letters" or len(found.ranks)]
-        tables.append(ResultTable(records(rows[shown].sort_values("value", ascending=False)), title,
-                                  str(found.signature), confidence))
+        best_first = rows[columns].sort_values("value", ascending=False)
+        tables.append(ResultTable(records(best_first), title, str(found.signature), confidence))
     if pairs and len(found.comparisons):
         tables.append(ResultTable(records(found.comparisons.drop(columns="generalize")),
                                   "differences between metrics", "", confidence))
@@ -336,10 +329,18 @@ def _whole_agreement(found, confidence: float) -> ResultTable: # all statistics 
     return ResultTable(records(found.table.merge(found.ranks, how="left")), confidence=confidence)
 
 def _agreement_lines(found, pairs: bool, confidence: float) -> list[str]:
+    signature = str(found.signature)
+    if not len(found.ranks): return [signature]
+    more = "" if pairs else "; --pairs shows them"
     letters = ("metrics that share a letter do not differ significantly, all others do (per statistic and "
-               "unit; "
-               f"p < {1 - confidence:.3g} by Holm over all pairs{'' if pairs else '; --pairs shows them'})")
-    return [*([letters] if len(found.ranks) else []), str(found.signature)]
+               f"unit; p < {1 - confidence:.3g} by Holm over all pairs{more})")
+    return [letters, signature]
+
+# %% ../../nbs/commands/20_judge.ipynb #cee7b604
+def _check_figure(figure: Path | None) -> None:
+    endings = (".svg", ".png", ".pdf")
+    if figure is not None and figure.suffix not in endings:
+        raise unknown("ending of a figure", figure.suffix or str(figure), endings)
 
 # %% ../../nbs/commands/20_judge.ipynb #ba750434
 @agree.command("people", epilog="Example: invariant-metrics agree judgments.csv --metrics scores.csv --unit "
@@ -406,25 +407,23 @@ def agree_people(
     from invariant_metrics.people.statistics import agreement_named
     few_threads()
     statistics = parse_lists(statistic)
-    # whether it has this unit depends on the judgments
-    for name in statistics:
-        agreement_named(name.replace("-", "_"))
-    found = measure(_judged(judgments, kind, page, aspect, columns), _scores(metrics), unit, statistics,
-                    generalize,
-                    ratings=ratings, pool=pool, lower=parse_lists(lower), higher=parse_lists(higher),
-                    intersect=intersect, reps=reps,
-                    confidence=confidence, seed=seed, device=device, weights=weights or None, encoder=encoder,
-                    layer=layer,
-                    metric_options=parse_options(option_))
+    # refused early if there is no such statistic; whether it has this unit depends on the judgments
+    for name in statistics: agreement_named(name.replace("-", "_"))
+    judged = _load_judged(judgments, kind, page, aspect, columns)
+    found = measure(judged, _scores_or_names(metrics), unit, statistics, generalize, ratings=ratings,
+                    pool=pool, lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect,
+                    reps=reps, confidence=confidence, seed=seed, device=device, weights=weights or None,
+                    encoder=encoder, layer=layer, metric_options=parse_options(option_))
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
     frames = {name: records(getattr(found, name))
               for name in ("table", "comparisons", "ranks", "ceiling", "ledger")}
-    tables = ([_whole_agreement(found, confidence)] if form == "csv"
-              else _agreement_tables(found, pairs, confidence))
-    print_result(form, "agree", {**frames, "signature": found.signature, "notes": list(found.notes)}, tables,
-                 _agreement_lines(found, pairs, confidence), found.notes if form != "json" else ())
+    payload = {**frames, "signature": found.signature, "notes": list(found.notes)}
+    if form == "csv": tables = [_whole_agreement(found, confidence)]
+    else: tables = _agreement_tables(found, pairs, confidence)
+    lines = _agreement_lines(found, pairs, confidence)
+    print_result(form, "agree", payload, tables, lines, found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #93e7bd49
 @agree.command("collect", epilog="Example: invariant-metrics agree collect pairs.csv --task choice --out "
@@ -524,15 +523,17 @@ def agree_labels(
 # %% ../../nbs/commands/20_judge.ipynb #7760de70
 def _protocol_tables(found, pairs: bool, confidence: float) -> list[ResultTable]:
     from invariant_metrics.people.protocols import PROTOCOLS
-    shown, n = found.published_form(), found.table[["n", "n_images"]].max()
-    if not shown["note"].any(): shown = shown.drop(columns="note")
+    rows = found.published_form()
+    if not rows["note"].any(): rows = rows.drop(columns="note")
+    n = found.table[["n", "n_images"]].max()
     title = (f"{found.name}: {PROTOCOLS[found.name].statistic} x 100 with {100*confidence:g} % "
              f"intervals over pictures; {n['n']} rows, {n['n_images']} images")
-    tables = [ResultTable(records(shown), title, found.signature, confidence)]
+    tables = [ResultTable(records(rows), title, found.signature, confidence)]
     if pairs and len(found.comparisons):
         tables.append(ResultTable(records(found.comparisons), "differences between metrics", "", confidence))
     return tables
 
+# %% ../../nbs/commands/20_judge.ipynb #816f192d
 @agree.command("protocol", epilog="Example: invariant-metrics agree protocol flickr8k-expert --path "
                "flickr8k/judgments.jsonl --metrics bleu-4,rouge-l,cider-d\n\n"
                "invariant-metrics agree protocol foil --path foilv1.0_test_2017.json --captions "
@@ -583,20 +584,17 @@ def agree_protocol(
     from invariant_metrics.people.protocols import protocol, protocol_named
     protocol_named(name)
     few_threads()
-    found = protocol(name, path, _scores(metrics), images=images, captions=captions, lower=parse_lists(lower),
-                     higher=parse_lists(higher),
-                     intersect=intersect, references=references, draws=draws, vote_ties=vote_ties, reps=reps,
-                     seed=seed,
+    found = protocol(name, path, _scores_or_names(metrics), images=images, captions=captions,
+                     lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect,
+                     references=references, draws=draws, vote_ties=vote_ties, reps=reps, seed=seed,
                      confidence=confidence, device=device, weights=weights or None, encoder=encoder,
-                     layer=layer,
-                     metric_options=parse_options(option_))
+                     layer=layer, metric_options=parse_options(option_))
     if out is not None: found.save(out)
     frames = {what: records(getattr(found, what)) for what in ("table", "comparisons")}
-    tables = ([ResultTable(frames["table"], confidence=confidence)] if form == "csv"
-              else _protocol_tables(found, pairs, confidence))
-    print_result(form, "protocol", {"protocol": found.name, **frames, "signature": found.signature,
-                                    "notes": list(found.notes)}, tables, [found.signature],
-                 found.notes if form != "json" else ())
+    payload = {"protocol": found.name, **frames, "signature": found.signature, "notes": list(found.notes)}
+    if form == "csv": tables = [ResultTable(frames["table"], confidence=confidence)]
+    else: tables = _protocol_tables(found, pairs, confidence)
+    print_result(form, "protocol", payload, tables, [found.signature], found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #a0832f73
 def _measurement_tables(found, confidence: float) -> list[ResultTable]:
@@ -606,8 +604,8 @@ def _measurement_tables(found, confidence: float) -> list[ResultTable]:
     title = (f"four questions, asked over systems, for new {n['generalize']}: {n['n_items']} items, "
              f"{n['n_systems']} systems")
     tables = [ResultTable(records(found.by_score()), title, found.signature, confidence)]
-    kinds = whole.loc[whole["question"] == "construct", [c
-        for c in MEASURED if c in ("score", "against", "value", "ci_low", "ci_high", "note")]]
+    columns = [c for c in MEASURED if c in ("score", "against", "value", "ci_low", "ci_high", "note")]
+    kinds = whole.loc[whole["question"] == "construct", columns]
     if len(kinds):
         tables.append(ResultTable(records(kinds), "one trait by two methods, against two traits: "
                                   "means and their differences", "", confidence))
@@ -617,6 +615,7 @@ def _measurement_tables(found, confidence: float) -> list[ResultTable]:
                                   "", confidence))
     return tables
 
+# %% ../../nbs/commands/20_judge.ipynb #25d6cd9a
 @agree.command("measurement", epilog="Example: invariant-metrics agree measurement rated.csv --aspect "
                "coherence,fluency --metrics scores.csv --again second.csv\n\n"
                "invariant-metrics agree measurement judgments.csv --metrics scores.csv --generalize both")
@@ -651,7 +650,7 @@ def agree_measurement(
         "--statistic", ("tau-b", "pearson", "spearman"), "Correlation of systems.", INTERVALS)] = "tau-b",
     generalize: Annotated[str, choice(
         "--generalize", ("items", "systems", "both"), "What intervals and tests are about: new items, new "
-        "systems, or both.", INTERVALS, "population to " "generalize to")] = "items",
+        "systems, or both.", INTERVALS, "population to generalize to")] = "items",
     reps: Reps = 1000,
     confidence: Confidence = 0.95,
     out: Annotated[Optional[Path], option("--out", "Also write all tables into this folder.", OUTPUT)] = None,
@@ -666,22 +665,27 @@ def agree_measurement(
     from invariant_metrics.core import few_threads
     from invariant_metrics.people.measurement import load_criteria, measurement
     few_threads()
-    found = measurement(load_criteria(judgments, parse_lists(aspect), kind, **columns), _scores(metrics),
-                        again, methods, statistic, generalize, lower=parse_lists(lower),
-                        higher=parse_lists(higher), intersect=intersect, reps=reps, seed=seed,
-                        confidence=confidence, device=device, weights=weights or None, encoder=encoder,
-                        layer=layer, metric_options=parse_options(option_))
+    criteria = load_criteria(judgments, parse_lists(aspect), kind, **columns)
+    found = measurement(criteria, _scores_or_names(metrics), again, methods, statistic, generalize,
+                        lower=parse_lists(lower), higher=parse_lists(higher), intersect=intersect, reps=reps,
+                        seed=seed, confidence=confidence, device=device, weights=weights or None,
+                        encoder=encoder, layer=layer, metric_options=parse_options(option_))
     if out is not None: found.save(out)
     frames = {what: records(getattr(found, what)) for what in ("table", "pairs")}
-    tables = ([ResultTable(frames["table"], confidence=confidence)] if form == "csv"
-              else _measurement_tables(found, confidence))
-    print_result(form, "measurement", {**frames, "signature": found.signature, "notes": list(found.notes)},
-                 tables, [found.signature], found.notes if form != "json" else ())
+    payload = {**frames, "signature": found.signature, "notes": list(found.notes)}
+    if form == "csv": tables = [ResultTable(frames["table"], confidence=confidence)]
+    else: tables = _measurement_tables(found, confidence)
+    notes = found.notes if form != "json" else ()
+    print_result(form, "measurement", payload, tables, [found.signature], notes)
 
 # %% ../../nbs/commands/20_judge.ipynb #f9f427b9
 def _plan_rows(plans) -> list[dict]:
-    def wished(p) -> dict: return {"wished": p.wished, "needed": p.n_needed} if p.wished else {}
-    return [{"statistic": p.statistic, "n": p.n, "detectable": p.mdd, **wished(p)} for p in plans]
+    rows = []
+    for plan in plans:
+        row = {"statistic": plan.statistic, "n": plan.n, "detectable": plan.mdd}
+        if plan.wished: row |= {"wished": plan.wished, "needed": plan.n_needed}
+        rows.append(row)
+    return rows
 
 # %% ../../nbs/commands/20_judge.ipynb #decb3bf6
 @app.command("power", epilog="Example: invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt "
@@ -741,9 +745,9 @@ def power_command(
     few_threads()
     settings = dict(wished=wish, power=chance, alpha=round(1 - confidence, 12), comparisons=comparisons)
     if values:
-        pilots = file_pilots(values[0], values[1] if len(values) > 1 else None, tuple(system) or (None, None),
-                             asked or None, not unpaired)
-        plans = plan_pilots(pilots, **settings)
+        second = values[1] if len(values) > 1 else None
+        names = tuple(system) or (None, None)
+        plans = plan_pilots(file_pilots(values[0], second, names, asked or None, not unpaired), **settings)
     else:
         sides = {str(p): p for p in pred} if len(pred) > 1 else pred[0]
         plans = plan_systems(sides, _one_or_all(target), asked, **settings, source=source,
@@ -753,10 +757,11 @@ def power_command(
         if len(plans) > 1:
             raise InputError(f"--figure shows one plan, and there are {len(plans)}; name one metric")
         with atomic_write(figure) as path: power_figure(plans[0]).savefig(path, dpi=150, facecolor="white")
+    payload = [plan.to_dict() for plan in plans]
+    table = ResultTable(_plan_rows(plans), confidence=confidence)
+    lines = [f"{p.statistic}: {p.sentence}" for p in plans]
     notes = [f"{p.statistic}: {note}" for p in plans for note in p.notes]
-    print_result(form, "power", [plan.to_dict() for plan in plans],
-                 [ResultTable(_plan_rows(plans), confidence=confidence)],
-                 [f"{p.statistic}: {p.sentence}" for p in plans], notes if form != "json" else ())
+    print_result(form, "power", payload, [table], lines, notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #4125f719
 @app.command("styles", epilog="Example: invariant-metrics styles generated/ --real photographs/ --labels "
@@ -793,23 +798,24 @@ def styles_command(
     from invariant_metrics.people.labels import is_answers, read_labels
     from invariant_metrics.people.styles import style_study, table_one
     few_threads()
-    said = read_labels(_one_or_all(labels), page) if is_answers(labels[0]) else labels[0]
-    found = style_study(folder, real, said, encoder=encoder, layers=parse_lists(layer) or None,
+    answers = read_labels(_one_or_all(labels), page) if is_answers(labels[0]) else labels[0]
+    found = style_study(folder, real, answers, encoder=encoder, layers=parse_lists(layer) or None,
                         weights=weights or None, kind=statistic, reps=reps, fixed_real=fixed_real,
                         new_styles=new_styles, device=device, seed=seed)
     hype = dict(zip(found.styles, map(float, found.hype)))
     people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]
     title = f"correlation with HYPE-Style ({ci} intervals; positive: the smaller distance is the more real)"
-    shown = [ResultTable(people, "share of answers that took a picture for real"),
-             ResultTable(records(table_one(found, ci).reset_index()), title, found.signature.short)]
-    tables = [ResultTable(records(found.table))] if form == "csv" else shown
-    print_result(form, "styles", {"table": records(found.table), "hype": hype,
-                                  "signature": str(found.signature)}, tables, [str(found.signature)],
-                 found.notes if form != "json" else ())
+    correlations = records(table_one(found, ci).reset_index())
+    tables = [ResultTable(people, "share of answers that took a picture for real"),
+              ResultTable(correlations, title, found.signature.short)]
+    if form == "csv": tables = [ResultTable(records(found.table))]
+    signature = str(found.signature)
+    payload = {"table": records(found.table), "hype": hype, "signature": signature}
+    print_result(form, "styles", payload, tables, [signature], found.notes if form != "json" else ())
 
 # %% ../../nbs/commands/20_judge.ipynb #992cb8c8
-# one for each axis: a row per family, a column per metric
 def _advice_tables(found, confidence: float) -> list[ResultTable]:
+    # one for each axis of quality: a row for each kind of error, a column for each metric
     tables = []
     for axis, part in found.table.groupby("axis", sort=False):
         rows = []
@@ -823,6 +829,7 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]:
         tables.append(ResultTable(rows, title, found.signature, confidence))
     return tables
 
+# %% ../../nbs/commands/20_judge.ipynb #2af89a44
 @app.command("advise", epilog="Example: invariant-metrics advise translation --metrics chrf,bleu --families "
              "entity-replaced,number-changed --scale quick\n\n"
              "invariant-metrics advise captioning --target refs.json --pred sysA.json --pred sysB.json "
@@ -887,8 +894,8 @@ def advise_command(
                    scale=scale, confidence=confidence, seed=seed, device=device, weights=weights or None,
                    probe=probe, out=out)
     rows = records(found.table.replace(np.inf, np.nan))
-    tables = ([ResultTable(rows, confidence=confidence)] if form == "csv"
-              else _advice_tables(found, confidence))
+    if form == "csv": tables = [ResultTable(rows, confidence=confidence)]
+    else: tables = _advice_tables(found, confidence)
     payload = {"table": rows, "best": found.best, "sentences": list(found.sentences),
                "notes": list(found.notes), "signature": found.signature}
     print_result(form, "advice", payload, tables, [*found.sentences, found.signature],
