@@ -36,7 +36,7 @@ def segment(text: str, kind: str = "") -> dict:
     return {"text": text, "kind": kind}
 
 def changed_words(before: str, after: str) -> list[dict]: # segments of `after`
-    "A sentence with the words marked that another one has not; ∅ where words are missing."
+    "A sentence with the words marked that another one does not have; ∅ where words are missing."
     a, b = before.split(), after.split()
     out = []
     for what, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
@@ -48,16 +48,16 @@ def changed_words(before: str, after: str) -> list[dict]: # segments of `after`
 def text_blocks(examples: Mapping[str, np.ndarray], # "task/name" -> (k,) strings
                 task: str,
                ) -> list[list[dict]]:               # blocks of rows: name, segments
-    "Two items that were kept, each with its violations, the changed words marked."
+    "The first two items, each with its violations, the changed words marked."
     found = {key.removeprefix(f"{task}/"): texts for key, texts in examples.items()
              if key.startswith(f"{task}/")}
-    said = {"source": "source", "reference": "reference", "valid": "another right answer"}
+    titles = {"source": "source", "reference": "reference", "valid": "another right answer"}
     blocks = []
     for k in range(min(2, min(map(len, found.values()), default=0))):
-        rows = [{"name": said[name], "segments": [segment(str(found[name][k]))], "right": True}
-                for name in said if name in found]
+        rows = [{"name": titles[name], "segments": [segment(str(found[name][k]))], "right": True}
+                for name in titles if name in found]
         rows += [{"name": name, "segments": changed_words(str(found["valid"][k]), str(texts[k])),
-                  "right": False} for name, texts in found.items() if name not in said and texts[k]]
+                  "right": False} for name, texts in found.items() if name not in titles and texts[k]]
         blocks.append(rows)
     return blocks
 
@@ -78,16 +78,18 @@ def _tagger(): return get_invariant("entities", form="position")
 
 def tagged_names(text: str) -> list[tuple[str, str]]: # (surface, class)
     "The names in a text as the entity invariant tags them."
-    g, out = _tagger(), []
+    g = _tagger()
     words = g.network.units(text)
     tags = [g.labels[k] for k in g.value([text])[0].argmax(-1).tolist()] if words else []
+    out = [] # words, class, whether it is a name
     for word, tag in zip(words, tags):
         if tag.startswith("I-") and out and out[-1][2]: out[-1][0].append(word)
         else: out.append(([word], tag[2:], tag != "O"))
-    return [(join_words(held), kind) for held, kind, name in out if name]
+    return [(join_words(parts), kind) for parts, kind, is_name in out if is_name]
 
+# %% ../../nbs/study/080_text_figures.ipynb #75fe47ad
 def name_reader(texts: Sequence[str]) -> tuple[Callable, str]: # text -> Names, and who reads
-    "The grammar for texts of our own world, the entity invariant for all others."
+    "The grammar if all words are of the package's world, otherwise the entity invariant."
     ours = set(world_words("en"))
     if all(w in ours for t in texts for w in split_words(t)): return entities_in, "the grammar of the world"
     return tagged_names, "the entity invariant, which can be wrong"
@@ -96,7 +98,7 @@ def name_reader(texts: Sequence[str]) -> tuple[Callable, str]: # text -> Names, 
 def graphs_beside(said: Mapping[str, str], # name -> caption, the truth first
                   label: str,              # as in `inline_svg`
                  ) -> list[dict]:          # svg, columns: a figure for each three
-    "Scene graphs of captions, each row beginning with the truth; ink that follows the page."
+    "Scene graphs of captions, at most three beside the truth in a figure; ink that follows the page."
     (truth, caption), *others = said.items()
     found = []
     for k in range(0, len(others), 3):
@@ -113,38 +115,41 @@ def graphs_beside(said: Mapping[str, str], # name -> caption, the truth first
 
 # %% ../../nbs/study/080_text_figures.ipynb #7a0e047d
 def _rows(example: Mapping, names: Callable) -> list[dict]: # name, segments, right
-    rows = ([{"name": "source", "segments": [segment(example["source"])], "right": True}] if example["source"]
-            else [])
-    rows += [{"name": "reference", "segments": marked_names(r, names(r)), "right": True}
-             for r in example["references"][:2]]
-    return rows + [{"name": s, "segments": marked_names(t, names(t)), "right": False}
-                   for s in fig.in_order(example["outputs"]) for t in [example["outputs"][s]]]
+    def row(name: str, text: str, right: bool) -> dict:
+        return {"name": name, "segments": marked_names(text, names(text)), "right": right}
+    rows = []
+    if example["source"]: rows.append({"name": "source", "segments": [segment(example["source"])], "right": True})
+    rows += [row("reference", text, True) for text in example["references"][:2]]
+    outputs = example["outputs"]
+    return rows + [row(system, outputs[system], False) for system in fig.in_order(outputs)]
 
 def translation_blocks(examples: Sequence[Mapping], # of a study: source, references, outputs
                       ) -> tuple[list[dict], str]:  # blocks; who read the names
-    "Four sentences with their names marked."
+    "The first four sentences with their names marked."
     names, who = name_reader([r for e in examples for r in e["references"]])
     return [{"rows": _rows(e, names), "picture": None, "graphs": []} for e in examples[:4]], who
 
+# %% ../../nbs/study/080_text_figures.ipynb #a5b51be5
 def caption_blocks(examples: Sequence[Mapping], pictures: np.ndarray, # (n, 3, h, w) uint8
                   ) -> list[dict]:
     "Captions beside three of their pictures, with the scene graphs of the reference and of all systems."
     blocks = []
     for k, e in enumerate(examples[:min(3, len(pictures))]):
-        said = {"reference": e["references"][0],
-                **{s: e["outputs"][s] for s in fig.in_order(e["outputs"]) if not fig.is_control(s)}}
-        blocks.append({"rows": _rows(e, lambda text: ()), "picture": plots.picture(pictures[k]
-            .transpose(1, 2, 0), "picture"), "graphs": graphs_beside(said, f"scene graphs of example {k + 1}")
-                       if len(said) > 1 else []})
+        captions = {"reference": e["references"][0]}
+        captions |= {s: e["outputs"][s] for s in fig.in_order(e["outputs"]) if not fig.is_control(s)}
+        graphs = graphs_beside(captions, f"scene graphs of example {k + 1}") if len(captions) > 1 else []
+        shown = plots.picture(pictures[k].transpose(1, 2, 0), "picture")
+        blocks.append({"rows": _rows(e, lambda text: ()), "picture": shown, "graphs": graphs})
     return blocks
 
 # %% ../../nbs/study/080_text_figures.ipynb #9054c508
 DOSES_ONLY = ("several-facts", "false-facts") # with one edit they repeat another family
 
 def single_edits(auc: pd.DataFrame) -> pd.DataFrame:
-    "The rows of the families that are told apart with one edit."
+    "The rows of the families that differ from all others with one edit."
     return auc[~auc["family"].isin(DOSES_ONLY)]
 
+# %% ../../nbs/study/080_text_figures.ipynb #21deab7a
 _UNIT = {"translation": "sentence", "captioning": "caption"}
 _VIEW = {"paired": "same wording, one edit apart: how often the edited {0} scores worse",
          "item": "another right {0} against the edited reference: how often the edited one scores worse",
@@ -163,11 +168,13 @@ def text_tables(auc: pd.DataFrame, task: str, ledger: pd.DataFrame) -> list[dict
     found = [table(kind, view) for kind in _APART for view in _VIEW]
     return [one for one in found if one is not None]
 
+# %% ../../nbs/study/080_text_figures.ipynb #55a71150
 def with_doses(dose: pd.DataFrame) -> pd.DataFrame:
     "The families that were tried with more than one edit."
     known = dose[np.isfinite(dose["score"]) & (dose["level"] > 1)]
     return dose[dose["family"].isin(set(known["family"])) & np.isfinite(dose["score"])]
 
+# %% ../../nbs/study/080_text_figures.ipynb #6ad96a3e
 def text_probe_context(probe) -> dict: # of a ProbeResult
     "Tables, examples and figures of a probe of texts."
     task = next(t for t in TEXT_TASKS if t in set(probe.auc["source"]))
@@ -181,9 +188,8 @@ def text_probe_context(probe) -> dict: # of a ProbeResult
             "dose": charts.dose_figures(dose, task, "edits", falling=False),
             "ledgers": charts.ledger_tables(probe.ledger, "×",
                                             "items that were used, of those tried, edited once, twice and "
-                                            "three times; the rest "
-                                         "have nothing of the kind to break, only one right answer, or an "
-                                         "edit without a proof")}
+                                            "three times; the rest have nothing of the kind to break, only "
+                                            "one right answer, or an edit without a proof")}
 
 # %% ../../nbs/study/080_text_figures.ipynb #48ee3057
 TEXT_FIRST = ("fbd", "fbd-4", "bertscore", "bleu", "bleu-4", "meteor", "meteor-nltk", "meteor-1.5", "chrf",
@@ -191,20 +197,22 @@ TEXT_FIRST = ("fbd", "fbd-4", "bertscore", "bleu", "bleu-4", "meteor", "meteor-n
 EXACT_NAMES = tuple(name for exact in EXACT_MEASURES.values() for name in exact)
 
 def result_tables(results: pd.DataFrame, chosen: Mapping[str, float], task: str) -> list[dict]:
-    "What the systems reach: in metrics, and exactly where the truth is known."
+    "The tables of the systems: metrics, and exact measures if the truth is known."
     exact = results["metric"].isin(EXACT_NAMES)
     parts = ((results[~exact], "metrics"), (results[exact], "exact measures"))
     return [fig.results_table_rows(rows, chosen, TEXT_FIRST, EXACT_NAMES, f"Test {_UNIT[task]}s, {what}")
             for rows, what in parts if len(rows)]
 
+# %% ../../nbs/study/080_text_figures.ipynb #bc8a7e31
 def undefined_line(improvements: pd.DataFrame, reading: str) -> str: # "" where all are defined
     "How many improvements of a reading do not exist, and why."
     rows = improvements[improvements["reading"] == reading]
     n = int((~np.isfinite(rows["improvement"].astype(float))).sum())
-    why = ("no point of the curve has that length, or its value is 0" if reading == f"beyond {LENGTH}"
-           else "the baseline's value is 0")
+    why = "the baseline's value is 0"
+    if reading == f"beyond {LENGTH}": why = "no point of the curve has that length, or its value is 0"
     return f"Undefined and not drawn: {n} of {len(rows)} ({why})." if n else ""
 
+# %% ../../nbs/study/080_text_figures.ipynb #cc5df12a
 def text_outputs(training, task: str) -> tuple[list[dict], str]: # blocks; who read the names
     "What the systems wrote for some test items."
     examples = training.meta.get("examples") or []
@@ -212,10 +220,13 @@ def text_outputs(training, task: str) -> tuple[list[dict], str]: # blocks; who r
     pictures = training.panels.get("image/rgb", ())
     return (caption_blocks(examples, pictures), "") if examples and len(pictures) else ([], "")
 
+# %% ../../nbs/study/080_text_figures.ipynb #c4973eb8
 def text_training_parts(training, task: str) -> dict: # of a StudyResult
     "What only a page of texts shows of a training: what was written, exact measures, and what is undefined."
-    rows, results = training.improvements, training.results
+    rows = training.improvements
+    systems = training.results[training.results["system"] != LENGTH]
     blocks, who = text_outputs(training, task)
-    return {"undefined": undefined_line(rows, "best"), "undefined_beyond": undefined_line(rows,
-        f"beyond {LENGTH}"), "tables": result_tables(results[results["system"] != LENGTH],
-        training.meta.get("chosen", {}), task), "task": task, "blocks": blocks, "who": who}
+    return {"undefined": undefined_line(rows, "best"),
+            "undefined_beyond": undefined_line(rows, f"beyond {LENGTH}"),
+            "tables": result_tables(systems, training.meta.get("chosen", {}), task), "task": task,
+            "blocks": blocks, "who": who}

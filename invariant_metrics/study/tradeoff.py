@@ -18,29 +18,34 @@ from ..plots import small_figure
 from .improvement import BASE, NULLS, UNTRAINED
 
 # %% ../../nbs/study/090_tradeoff.ipynb #31dfd67c
-# task metric, violation or fact
-TRADEOFFS = {"colorization": (("psnr", "violation-segmentation"), ("psnr", "violation-segmentation-judge"),
-                              ("psnr", "violation-depth")), "translation": (("bleu", "kept-entities"),
-    ("bleu", "violation-entities"), ("bleu", "kept-sentiment")),
-             "captioning": (("cider-d", "true-relations"), ("cider-d", "violation-scene-graph"),
-                            ("cider-d", "true-objects"))}
+TRADEOFFS = { # task -> pairs of a task metric, and a violation or an exact fact
+    "colorization": (("psnr", "violation-segmentation"), ("psnr", "violation-segmentation-judge"),
+                     ("psnr", "violation-depth")),
+    "translation": (("bleu", "kept-entities"), ("bleu", "violation-entities"), ("bleu", "kept-sentiment")),
+    "captioning": (("cider-d", "true-relations"), ("cider-d", "violation-scene-graph"),
+                   ("cider-d", "true-objects"))}
 
 # %% ../../nbs/study/090_tradeoff.ipynb #c6eac575
+def _reach(points: pd.DataFrame) -> list[pd.Series]: # lengths of the bars below and above
+    return [points["value"] - points["low"], points["high"] - points["value"]]
+
 def _path(axes, part: pd.DataFrame, metrics: tuple[str, str], **look) -> None: # part: index (alpha, metric)
+    "Points of one system with bars, in the order of alpha; the largest alpha stands at the last one."
     x, y = (part.xs(m, level="metric").sort_index() for m in metrics)
     y = y.reindex(x.index)
-    reach = [[v["value"] - v["low"], v["high"] - v["value"]] for v in (x, y)]
-    axes.errorbar(x["value"], y["value"], xerr=reach[0], yerr=reach[1], elinewidth=0.7, capsize=0, **look)
+    axes.errorbar(x["value"], y["value"], xerr=_reach(x), yerr=_reach(y), elinewidth=0.7, capsize=0, **look)
     if len(x) > 1:
-        axes.annotate(f"{x.index[-1]:g}", (x["value"].iloc[-1], y["value"].iloc[-1]), xytext=(3, 3),
-                      textcoords="offset points", fontsize=7, color=INK)
+        end = (x["value"].iloc[-1], y["value"].iloc[-1])
+        axes.annotate(f"{x.index[-1]:g}", end, xytext=(3, 3), textcoords="offset points", fontsize=7, color=INK)
 
-# the range of one axis: all systems, the trick as far as it fits
 def _window(cells: pd.DataFrame, metric: str) -> tuple[float, float]:
-    held = cells.xs(metric, level="metric")
-    held = held[~held.index.get_level_values("system").isin([*NULLS, *UNTRAINED])]
-    low, high = held["low"].min(), held["high"].max()
-    return low - 0.05*(high - low), high + 0.05*(high - low)
+    "The range of one axis: all trained systems with their bars, and a margin."
+    rows = cells.xs(metric, level="metric")
+    rows = rows[~rows.index.get_level_values("system").isin([*NULLS, *UNTRAINED])]
+    low = rows["low"].min()
+    high = rows["high"].max()
+    margin = 0.05*(high - low)
+    return low - margin, high + margin
 
 # %% ../../nbs/study/090_tradeoff.ipynb #34e31234
 @matplotlib.rc_context(STYLE)
@@ -48,8 +53,7 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
                     task_metric: str,       # to the right: psnr, bleu, cider-d, …
                     violation: str,         # upward: the violation of an invariant, or an exact fact
                    ) -> dict:               # title, svg
-    """Task metric against violation over alpha, a path per system from the baseline, the trick's curve
-    dashed; raises InputError on unknown metrics."""
+    "A path over alpha per system, from the baseline; the trick dashed. Raises InputError on unknown metrics."
     pair = (task_metric, violation)
     for m in pair:
         if m not in set(results["metric"]):
@@ -62,7 +66,8 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
         x, y = (cells.xs((trick, m), level=("system", "metric"))["value"].sort_index() for m in pair)
         axes.plot(x, y.reindex(x.index), color=INK, ls="--", marker=".", lw=1, zorder=1)
     for k, system in enumerate([s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]):
-        part, color = cells.xs(system), "#8a919c" if is_control(system) else HUES[k % len(HUES)]
+        part = cells.xs(system)
+        color = "#8a919c" if is_control(system) else HUES[k % len(HUES)]
         start = [base.xs(m, level="metric")["value"].iloc[0] for m in pair]
         first = part.sort_index().index[0][0]
         axes.plot(*zip(start, [part.loc[(first, m), "value"] for m in pair]), color=color, lw=1, zorder=2)
@@ -77,12 +82,14 @@ def tradeoff_figure(results: pd.DataFrame,  # of a study
 
 # %% ../../nbs/study/090_tradeoff.ipynb #c2ceb5a7
 def tradeoff_figures(results: pd.DataFrame) -> list[dict]: # title, svg
-    "The trade-offs that the task of these results is looked at for."
-    there, task = set(results["metric"]), results["task"].iloc[0]
+    "The figures of the pairs in `TRADEOFFS` for the task of these results, as far as both were measured."
+    there = set(results["metric"])
+    task = results["task"].iloc[0]
     return [tradeoff_figure(results, *pair) for pair in TRADEOFFS.get(task, ()) if set(pair) <= there]
 
+# %% ../../nbs/study/090_tradeoff.ipynb #1d89607a
 def tradeoff_legend(results: pd.DataFrame) -> list[dict]: # name, svg
-    "The keys of these figures."
+    "What the lines and markers of these figures mean, a key per system."
     systems = in_order(results["system"])
     own = [s for s in systems if s not in (BASE, *NULLS, *UNTRAINED)]
     looks = {"baseline": {"color": INK, "marker": "D", "ls": "none"}}
