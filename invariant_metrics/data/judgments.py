@@ -295,6 +295,7 @@ def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
     outputs = pd.DataFrame(outputs, columns=["item", "system", "output", "source"])
     return pd.DataFrame(scores, columns=["item", "system", "score", "document"]), outputs
 
+# %% ../../nbs/data/070_judgments.ipynb #ff576f9e
 @judgment_format("mqm", {"targets", "mqm"}, {"system", "seg_id", "rater", "category", "severity"},
                  cite="Freitag et al. 2021")
 def read_mqm(
@@ -342,6 +343,7 @@ def read_da_segments(path: Path) -> Judgments:
                      frame(outputs, "output", "references", "source"), published,
                      "adequacy, standardized by rater", notes)
 
+# %% ../../nbs/data/070_judgments.ipynb #a7ab63b5
 @judgment_format("wmt-da-sys", {"system", "human_da"}, cite="Bojar et al. 2017")
 def read_da_systems(
     path: Path,
@@ -363,6 +365,13 @@ def read_da_systems(
                      _SYSTEMS)
 
 # %% ../../nbs/data/070_judgments.ipynb #23fe655b
+def _joined(text) -> str: return text if isinstance(text, str) else " ".join(text)
+
+def _twice(outputs: pd.DataFrame) -> tuple[str, ...]: # a note on systems that wrote the same
+    by = {s: tuple(sorted(zip(part["item"], part["output"]))) for s, part in outputs.groupby("system")}
+    same = [f"{a} and {b}" for k, a in enumerate(by) for b in [*by][k + 1:] if by[a] == by[b]]
+    return (f"the same outputs under two names: {few(same)}; they count as two systems",) if same else ()
+
 @judgment_format("realsumm", {"doc_id", "system", "summary", "scores"}, cite="Bhandari et al. 2020")
 def read_realsumm(path: Path,
                   human: str = "litepyramid_recall", # the score that people gave
@@ -388,13 +397,6 @@ def read_realsumm(path: Path,
     published, lacking = _published(metrics, len(outputs))
     notes = (*lacking, *_twice(written), *(_alone(path, "documents") if documents is None else ()))
     return Judgments("realsumm", frame(scores, "score"), True, written, published, f"{human}, 0–1", notes)
-
-def _joined(text) -> str: return text if isinstance(text, str) else " ".join(text)
-
-def _twice(outputs: pd.DataFrame) -> tuple[str, ...]: # a note on systems that wrote the same
-    by = {s: tuple(sorted(zip(part["item"], part["output"]))) for s, part in outputs.groupby("system")}
-    same = [f"{a} and {b}" for k, a in enumerate(by) for b in [*by][k + 1:] if by[a] == by[b]]
-    return (f"the same outputs under two names: {few(same)}; they count as two systems",) if same else ()
 
 # %% ../../nbs/data/070_judgments.ipynb #3e87bb20
 _ASPECTS = ("coherence", "consistency", "fluency", "relevance")
@@ -581,6 +583,7 @@ def judgment_files(place: str | Path,
                          "give the file, or its format")
     return kinds[0], [p for _, p in known]
 
+# %% ../../nbs/data/070_judgments.ipynb #451d1de8
 def load_judgments(place,                   # a file, or a folder with one; also Judgments, which are returned
                    kind: str | None = None, # a format by name; None: told from the file
                    **options # of the reader, e.g. aspect="fluency"; of a table, names of columns: score="DA"
