@@ -220,7 +220,7 @@ def ssim_metric(device: str = "cpu", channels: str = "rgb") -> dict:
                 signature=Signature.of(metric="ssim", window="gauss-11-1.5", border="inside",
                                        channels=channels))
 
-ssim.metric = ssim_metric # whoever is given the function finds the metric of it
+ssim.metric = ssim_metric # so that the function leads to its metric
 
 # %% ../../nbs/metrics/120_image.ipynb #52df1736
 SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333) # weights, from the finest scale to the coarsest
