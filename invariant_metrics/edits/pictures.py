@@ -41,7 +41,7 @@ def _noise(items: Items, generator: np.random.Generator) -> Tensor:
 def _soft(x: Tensor, sigma: float) -> Tensor: # (3, H, W) blurred
     return torch.from_numpy(gaussian_filter(x.numpy(), (0, sigma, sigma), mode="mirror"))
 
-# %% ../../nbs/edits/10_pictures.ipynb #9d411ee8
+# %% ../../nbs/edits/10_pictures.ipynb #8b03a7d8
 @perturbation("noise", task="images", kind="violation",
               severity="normal noise with a standard deviation of .3", steps=5)
 def noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -49,6 +49,7 @@ def noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
     grain = _noise(items, generator)
     return lambda s: (items.rgb + 0.3 * s.view(-1, 1, 1, 1) ** 1.5 * grain).clamp(0, 1), _all(items)
 
+# %% ../../nbs/edits/10_pictures.ipynb #d60aada3
 @perturbation("blur", task="images", kind="violation",
               severity="Gaussian blur, sigma a sixteenth of the width", steps=5)
 def blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -57,6 +58,7 @@ def blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor
     dose = lambda s: _map(items, s, lambda x, one: _soft(x, one * width / 16))
     return dose, items.rgb.flatten(1).std(1) > 0.02
 
+# %% ../../nbs/edits/10_pictures.ipynb #92b5f0cf
 @perturbation("compression", task="images", kind="violation", severity="JPEG of quality 3", steps=5)
 def compression(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "JPEG, at qualities 40, 25, 15, 8 and 3; always applies."
@@ -68,6 +70,7 @@ def compression(items: Items, generator: np.random.Generator) -> tuple[Callable,
         return torch.from_numpy(np.array(Image.open(held))).permute(2, 0, 1).float() / 255
     return lambda s: _map(items, s, squeezed), _all(items)
 
+# %% ../../nbs/edits/10_pictures.ipynb #3199e7dd
 @perturbation("resize", task="images", kind="violation", severity="an eighth of the resolution", steps=5)
 def resize(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Made smaller by 1.4 to 8 times, and large again by cubic interpolation; applies where there is detail."
@@ -77,7 +80,7 @@ def resize(items: Items, generator: np.random.Generator) -> tuple[Callable, Tens
         return F.interpolate(less, size=x.shape[-2:], mode="bicubic", align_corners=False)[0]
     return lambda s: _map(items, s, small), items.rgb.flatten(1).std(1) > 0.02
 
-# %% ../../nbs/edits/10_pictures.ipynb #c4c65318
+# %% ../../nbs/edits/10_pictures.ipynb #9b935f86
 @perturbation("salt-and-pepper", task="images", kind="violation",
               severity="a fifth of the pixels black or white", steps=5)
 def salt_and_pepper(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -87,6 +90,7 @@ def salt_and_pepper(items: Items, generator: np.random.Generator) -> tuple[Calla
     what = torch.from_numpy(generator.integers(0, 2, (n, 1, *size))).float()
     return lambda s: torch.where(when < 0.2 * s.view(-1, 1, 1, 1) ** 2, what, items.rgb), _all(items)
 
+# %% ../../nbs/edits/10_pictures.ipynb #f175acdc
 def _grid(items: Items) -> Tensor: # (1, H, W, 2) x and y in [-1, 1]
     height, width = items.rgb.shape[-2:]
     y, x = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
@@ -106,6 +110,7 @@ def swirl(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
         return torch.where((angle.abs() > 0)[:, None], moved, items.rgb)
     return dose, items.rgb.flatten(1).std(1) > 0.02
 
+# %% ../../nbs/edits/10_pictures.ipynb #bc1458e4
 @perturbation("contamination", task="images", kind="violation",
               severity="another picture shines through by 60 %", steps=5)
 def contamination(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -117,7 +122,7 @@ def contamination(items: Items, generator: np.random.Generator) -> tuple[Callabl
     return lambda s: items.rgb + 0.6 * s.view(-1, 1, 1, 1) * (other
         - items.rgb), torch.from_numpy(cluster[partner] != cluster)
 
-# %% ../../nbs/edits/10_pictures.ipynb #a66d4ad9
+# %% ../../nbs/edits/10_pictures.ipynb #1bf385c4
 # (N, 1, H, W) bool: a square around (y, x) with this part of the width
 def _square(items: Items, y: Tensor, x: Tensor, side: float) -> Tensor:
     height, width = items.rgb.shape[-2:]
@@ -135,6 +140,7 @@ def windows(items: Items, generator: np.random.Generator) -> Tensor: # (N, 1, H,
     "A random square in each picture, half as wide as the picture."
     return _square(items, *_middle(items, generator), 0.5)
 
+# %% ../../nbs/edits/10_pictures.ipynb #b3f7bc0a
 def _detail(items: Items, mask: Tensor) -> Tensor: # (N,) where there is something to lose inside the mask
     inside = mask.expand_as(items.rgb)
     count = inside.flatten(1).sum(1).clamp(min=1)
@@ -151,7 +157,7 @@ def occlusion(items: Items, generator: np.random.Generator) -> tuple[Callable, T
                                  torch.tensor(0.5), items.rgb)
     return dose, _detail(items, nested[-1])
 
-# %% ../../nbs/edits/10_pictures.ipynb #db3f927d
+# %% ../../nbs/edits/10_pictures.ipynb #91538fed
 @perturbation("local-noise", task="images", kind="violation",
               severity="normal noise of .4 in a quarter of the picture", steps=5)
 def local_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -160,6 +166,7 @@ def local_noise(items: Items, generator: np.random.Generator) -> tuple[Callable,
     return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain,
                                  items.rgb).clamp(0, 1), _all(items)
 
+# %% ../../nbs/edits/10_pictures.ipynb #46bbe3bf
 # (3, H, W) averaged along a line of so many pixels
 def _streaked(x: Tensor, length: int, angle: float) -> Tensor:
     reach = np.linspace(-(length - 1) / 2, (length - 1) / 2, length)
@@ -182,7 +189,7 @@ def local_motion_blur(items: Items, generator: np.random.Generator) -> tuple[Cal
                                  items.rgb)
     return dose, _detail(items, mask)
 
-# %% ../../nbs/edits/10_pictures.ipynb #93b3d16a
+# %% ../../nbs/edits/10_pictures.ipynb #8b95ca33
 # (3, H, W); some of the 16 tiles of the window change places
 def _shuffled(x: Tensor, mask: Tensor, part: float, key: np.ndarray) -> Tensor:
     rows, columns = mask[0].any(1).nonzero()[:, 0], mask[0].any(0).nonzero()[:, 0]
@@ -204,7 +211,7 @@ def patch_shuffle(items: Items, generator: np.random.Generator) -> tuple[Callabl
         return torch.stack([_shuffled(x, m, float(s), k) if s > 0 else x for x, m, s, k in pairs])
     return dose, _detail(items, mask)
 
-# %% ../../nbs/edits/10_pictures.ipynb #619d1029
+# %% ../../nbs/edits/10_pictures.ipynb #7ae1deea
 def sky_mask(items: Items) -> tuple[Tensor, Tensor]: # (N, 1, H, W) bool; (N,) where there is one
     "The sky of scenes; of photographs the largest region at the upper edge."
     if items.scenes is not None: mask = items.scenes.segmentation == CLASS_ID["sky"]
@@ -216,6 +223,7 @@ def sky_mask(items: Items) -> tuple[Tensor, Tensor]: # (N, 1, H, W) bool; (N,) w
     share = mask.float().mean((1, 2))
     return mask[:, None], (share > 0.04) & (share < 0.7)
 
+# %% ../../nbs/edits/10_pictures.ipynb #ccb44938
 @perturbation("sky-stain", task="images", kind="violation",
               severity="smooth foreign color of .5, in the sky only", steps=5)
 def sky_stain(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -227,6 +235,7 @@ def sky_stain(items: Items, generator: np.random.Generator) -> tuple[Callable, T
     return lambda s: torch.where(mask, (items.rgb + s.view(-1, 1, 1, 1) * field).clamp(0, 1),
                                  items.rgb), applies
 
+# %% ../../nbs/edits/10_pictures.ipynb #ba5a4d1f
 @perturbation("sky-noise", task="images", kind="violation", severity="normal noise of .3 in the sky only",
               steps=5)
 def sky_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -236,7 +245,7 @@ def sky_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, T
     return lambda s: torch.where(mask, (items.rgb + 0.3 * s.view(-1, 1, 1, 1) * grain).clamp(0, 1),
                                  items.rgb), applies
 
-# %% ../../nbs/edits/10_pictures.ipynb #79231288
+# %% ../../nbs/edits/10_pictures.ipynb #aeeb91fa
 @perturbation("shift", task="images", kind="valid", severity="moved by 6 % of the width", steps=5)
 def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """Moved by 1 to 6 % in a random direction, whole pixels, reflected at the edge; applies where there is
@@ -251,6 +260,7 @@ def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
     return lambda s: torch.stack([one(i, float(x))
                                   for i, x in enumerate(s)]), items.rgb.flatten(1).std(1) > 0.02
 
+# %% ../../nbs/edits/10_pictures.ipynb #9daaf1a1
 @perturbation("exposure", task="images", kind="valid",
               severity="gain, contrast and white balance within a third of a stop", steps=5)
 def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -267,7 +277,7 @@ def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
             + s * (balance - 1)).clamp(max=1.1)
     return lambda s: dose(s).clamp(0, 1), _all(items)
 
-# %% ../../nbs/edits/10_pictures.ipynb #66b6e404
+# %% ../../nbs/edits/10_pictures.ipynb #a1569885
 @perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 60 degrees of hue, "
               "among the photograph's own colors", steps=5)
 def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -278,11 +288,13 @@ def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Cal
     dose, applies = recoloring(items, generator)
     return lambda s: put_color(items.L, items.ab, dose(s)), applies
 
+# %% ../../nbs/edits/10_pictures.ipynb #7bab1f20
 @perturbation("mirror", task="images", kind="valid", severity="left and right exchanged", steps=1)
 def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Flipped, whatever the strength; always applies."
     return lambda s: torch.where((s > 0).view(-1, 1, 1, 1), items.rgb.flip(-1), items.rgb), _all(items)
 
+# %% ../../nbs/edits/10_pictures.ipynb #97fa05f7
 COMMON_VALID = ("shift", "exposure", "recolored")
 
 @perturbation("any-valid", task="images", kind="valid",
