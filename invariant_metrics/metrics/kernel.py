@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STRIP', 'row_lengths', 'unit_rows', 'RBF', 'Polynomial', 'pair_blocks', 'kernel_tiles', 'kernel_forms', 'SubsetDraws',
-           'PairSums', 'pair_labels', 'pair_sums']
+           'pair_labels', 'PairSums', 'pair_sums']
 
 # %% ../../nbs/metrics/060_kernel.ipynb #eeb827a1
 from collections.abc import Iterator, Sequence
@@ -22,30 +22,32 @@ def _which(rows: Tensor) -> str: # (K,) indices -> "3, 8, 11, …"
     return ", ".join(str(int(i)) for i in rows[:5]) + (", …" if len(rows) > 5 else "")
 
 def row_lengths(x: Tensor,                # (N, d) features of any float dtype
-            where: str = "features",  # for messages
-           ) -> Tensor:               # (N,) float64
+                where: str = "features",  # for messages
+               ) -> Tensor:               # (N,) float64
     "Euclidean length of each row; raises InputError on rows that are not finite, saying how many and which."
     if x.ndim != 2: raise InputError(f"{where} must be (N, d), not {tuple(x.shape)}")
-    found = [torch.linalg.vector_norm(part.detach(), dim=1, dtype=torch.float64) for part in x.split(512)]
-    found = torch.cat(found) if found else torch.zeros(0, dtype=torch.float64, device=x.device)
-    bad = (~torch.isfinite(found)).nonzero().flatten()
+    parts = [torch.linalg.vector_norm(part.detach(), dim=1, dtype=torch.float64) for part in x.split(512)]
+    lengths = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=x.device)
+    bad = (~torch.isfinite(lengths)).nonzero().flatten()
     if len(bad):
         raise InputError(f"{where}: {len(bad)} of {len(x)} rows are not finite: "
                          f"{_which(bad)}; leave those items out")
-    return found
+    return lengths
 
+# %% ../../nbs/metrics/060_kernel.ipynb #798a732e
 def unit_rows(x: Tensor,                # (N, d)
-         where: str = "features",  # for messages
-        ) -> Tensor:               # (N, d) float64
+              where: str = "features",  # for messages
+             ) -> Tensor:               # (N, d) float64
     "Rows scaled to length 1 in float64; raises InputError on rows of zeros or rows that are not finite."
-    return x.detach() * (1/_nonzero(row_lengths(x, where), where))[:, None]
+    lengths = _nonzero(row_lengths(x, where), where)
+    return x.detach() * (1/lengths)[:, None]
 
-def _nonzero(found: Tensor, where: str) -> Tensor:
-    bad = (found == 0).nonzero().flatten()
+def _nonzero(lengths: Tensor, where: str) -> Tensor: # the same (N,); raises InputError on zeros
+    bad = (lengths == 0).nonzero().flatten()
     if len(bad):
-        raise InputError(f"{where}: {len(bad)} of {len(found)} feature vectors are zero and have no "
+        raise InputError(f"{where}: {len(bad)} of {len(lengths)} feature vectors are zero and have no "
                          f"direction: {_which(bad)}")
-    return found
+    return lengths
 
 # %% ../../nbs/metrics/060_kernel.ipynb #c6247b33
 @dataclass(frozen=True)
@@ -58,19 +60,22 @@ class RBF:
     def __post_init__(self):
         if not self.sigma > 0: raise InputError(f"sigma must be above 0, not {self.sigma}")
 
-    # (N,) -> factor per row, squared length after it
-    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]:
+    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: # (N,), (N,)
+        "From lengths (N,) and width of rows: the factor to scale each row by, its squared length after that."
         if self.normalize:
             return 1/(self.sigma*_nonzero(length, where)), torch.full_like(length, self.sigma**-2)
         return torch.full_like(length, 1/self.sigma), (length/self.sigma).square()
 
-    # (I, J) inner products, (I,), (J,) squared lengths; in place
-    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor: # (I, J)
+        "The kernel in place of inner products (I, J), from the squared lengths (I,) and (J,)."
         return inner.sub_(left[:, None]/2).sub_(right/2).clamp_(max=0).expm1_()
 
-    def diagonal(self, square: Tensor) -> Tensor: return torch.zeros_like(square)
+    def diagonal(self, square: Tensor) -> Tensor: # (N,)
+        "The kernel of each row with itself, from squared lengths (N,)."
+        return torch.zeros_like(square)
 
     def parts(self) -> dict:
+        "The settings, for a signature."
         return dict(kernel="rbf", sigma=float(self.sigma), normalized="yes" if self.normalize else "no")
 
 # %% ../../nbs/metrics/060_kernel.ipynb #7fa2b83a
@@ -81,7 +86,7 @@ class Polynomial:
     gamma: float | None = None   # None: 1/d, d the width of the features
     coef: float = 1.0
     normalize: bool = False      # scale features to length 1 first
-    fast: bool = False           # inner products of centered features in float32, see below
+    fast: bool = False           # inner products of centered features in float32
     dtype = torch.float64        # of the tiles
 
     def __post_init__(self):
@@ -90,44 +95,54 @@ class Polynomial:
         if self.gamma is not None and not self.gamma > 0:
             raise InputError(f"gamma must be above 0, not {self.gamma}")
 
-    def factor(self, width: int) -> float: return 1/width if self.gamma is None else self.gamma
+    def factor(self, width: int) -> float:
+        "γ for features of this width."
+        return 1/width if self.gamma is None else self.gamma
 
-    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: # as for RBF
+    def prepare(self, length: Tensor, width: int, where: str) -> tuple[Tensor, Tensor]: # (N,), (N,)
+        "As `RBF.prepare`."
         root = self.factor(width)**0.5
         if self.normalize: return root/_nonzero(length, where), torch.full_like(length, root**2)
         return torch.full_like(length, root), (root*length).square()
 
-    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    def tile_(self, inner: Tensor, left: Tensor, right: Tensor) -> Tensor: # (I, J)
+        "As `RBF.tile_`; the lengths are not needed."
         return inner.add_(self.coef).pow_(self.degree)
 
-    def diagonal(self, square: Tensor) -> Tensor: return (square + self.coef)**self.degree
+    def diagonal(self, square: Tensor) -> Tensor: # (N,)
+        "As `RBF.diagonal`."
+        return (square + self.coef)**self.degree
 
     def parts(self) -> dict:
+        "The settings, for a signature."
         return dict(kernel=f"poly{self.degree}", gamma="1/d" if self.gamma is None else float(self.gamma),
                     coef=float(self.coef), normalized="yes" if self.normalize else "no")
 
 # %% ../../nbs/metrics/060_kernel.ipynb #44549274
 def pair_blocks(n: int, m: int,           # rows of x, rows of y
-           tile: int,                # at most so many rows in a block
-           together: bool = False,   # the same rows of both sets in one block (n = m)
-          ) -> list[tuple[tuple[int, ...], slice]]: # the sets it holds, 0 for x and 1 for y, and their rows
+                tile: int,                # at most so many rows in a block
+                together: bool = False,   # the same rows of both sets in one block (n = m)
+               ) -> list[tuple[tuple[int, ...], slice]]: # of each block: its sets (0: x, 1: y) and its rows
     "The rows of two sets cut into blocks."
-    cut = lambda size, step: [slice(i, min(i + step, size)) for i in range(0, size, step)]
+    def cut(size, step): return [slice(i, min(i + step, size)) for i in range(0, size, step)]
     if together: return [((0, 1), rows) for rows in cut(n, max(tile//2, 1))]
     return [((0,), rows) for rows in cut(n, tile)] + [((1,), rows) for rows in cut(m, tile)]
 
-def _views(buffer: Tensor, rows: Tensor, other: Tensor) -> Tensor:
+# %% ../../nbs/metrics/060_kernel.ipynb #dec1b6c5
+def _tile_of(buffer: Tensor, rows: Tensor, other: Tensor) -> Tensor: # (len(rows), len(other)), no copy
     return buffer[:len(rows)*len(other)].view(len(rows), len(other))
 
-# functions: a block's rows; the kernel of two blocks
+# two functions: one reads the rows of a block, one computes the kernel of two blocks.
+# scaled: what `prepare` returned for each set; most: rows in the largest block
 def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: int):
     buffer = torch.empty(most*most, dtype=kernel.dtype, device=sets[0].device)
     def load(cut):
-        parts = [(sets[s][cut[1]].detach()*scaled[s][0][cut[1], None]).to(kernel.dtype) for s in cut[0]]
+        members, rows = cut
+        parts = [(sets[s][rows].detach()*scaled[s][0][rows, None]).to(kernel.dtype) for s in members]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
-    square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
+    square = [torch.cat([scaled[s][1][rows] for s in members]) for members, rows in cuts]
     def multiply(i, j, rows, other):
-        inner = matrix_product(rows, other.T, _views(buffer, rows, other))
+        inner = matrix_product(rows, other.T, _tile_of(buffer, rows, other))
         return kernel.tile_(inner, square[i], square[j])
     return load, multiply
 
@@ -135,19 +150,24 @@ def _products(sets: Sequence[Tensor], kernel, cuts: list, scaled: list, most: in
 STRIP = 64 # rows of a tile that go through all steps while they are in the processor's cache
 
 def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as `_products`
-    gamma, total = kernel.factor(sets[0].shape[1]), sum(len(z) for z in sets)
-    center = (sum(part.sum(0).double() for z in sets for part in z.detach().split(512))/total).float()
-    exact = center.double() # nearly the mean; what matters is that it is one and the same everywhere
-    along = [torch.cat([part.double() @ exact for part in z.detach().split(512)]) for z in sets]
-    offset = [z.sub_(exact @ exact/2).mul_(gamma) for z in along]
-    offset = [torch.cat([offset[s][rows] for s in held]) for held, rows in cuts]
-    small, large = torch.empty(most*most), torch.empty(most*most, dtype=torch.float64)
+    gamma = kernel.factor(sets[0].shape[1])
+    count = sum(len(z) for z in sets)
+    total = sum(part.sum(0).double() for z in sets for part in z.detach().split(512)) # (d,)
+    center = (total/count).float() # c
+    exact = center.double() # rounded to float32; what matters is that c is the same everywhere
+    along = [torch.cat([part.double() @ exact for part in z.detach().split(512)]) for z in sets] # x·c
+    brackets = [z.sub_(exact @ exact/2).mul_(gamma) for z in along]
+    offset = [torch.cat([brackets[s][rows] for s in members]) for members, rows in cuts] # of each block
+    small = torch.empty(most*most)
+    large = torch.empty(most*most, dtype=torch.float64)
     def load(cut):
-        parts = [(sets[s][cut[1]].detach() - (exact if sets[s].dtype == torch.float64 else center)).float()
-                 for s in cut[0]]
+        members, rows = cut
+        parts = [(sets[s][rows].detach() - (exact if sets[s].dtype == torch.float64 else center)).float()
+                 for s in members]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
     def multiply(i, j, rows, other):
-        inner, out = _views(small, rows, other), _views(large, rows, other)
+        inner = _tile_of(small, rows, other)
+        out = _tile_of(large, rows, other)
         matrix_product(rows, other.T, inner)
         own = (offset[i] + kernel.coef)[:, None]
         for s in range(0, len(rows), STRIP):
@@ -157,21 +177,22 @@ def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as 
         return out
     return load, multiply
 
+# %% ../../nbs/metrics/060_kernel.ipynb #54590e27
 @torch.no_grad()
 def kernel_tiles(
     sets: Sequence[Tensor],                             # x (N, d) and y (M, d); or x alone
     kernel,                                             # RBF or Polynomial
-    cuts: list,                                         # from `blocks`
+    cuts: list,                                         # from `pair_blocks`
     names: Sequence[str] = ("first set", "second set"), # for messages
-) -> Iterator[tuple[int, int, Tensor]]: # which two blocks, i <= j, and their tile, good until the next one
-    "Every tile on and above the diagonal, float64, on the features' device; raises InputError on bad rows."
+) -> Iterator[tuple[int, int, Tensor]]: # two blocks, i <= j, and their tile, valid until the next one
+    "Every tile on and above the diagonal, float64, on the device of the features; InputError on bad rows."
     scaled = [kernel.prepare(row_lengths(z, name), z.shape[1], name) for z, name in zip(sets, names)]
-    # lengths after scaling, for the diagonal
-    square = [torch.cat([scaled[s][1][rows] for s in held]) for held, rows in cuts]
+    # squared lengths after scaling, for the diagonal
+    square = [torch.cat([scaled[s][1][rows] for s in members]) for members, rows in cuts]
     most = max(map(len, square))
     fast = getattr(kernel, "fast", False) and not kernel.normalize and sets[0].device.type == "cpu"
-    load, multiply = (_fast_products(sets, kernel, cuts, most) if fast
-                      else _products(sets, kernel, cuts, scaled, most))
+    if fast: load, multiply = _fast_products(sets, kernel, cuts, most)
+    else: load, multiply = _products(sets, kernel, cuts, scaled, most)
     with progress(total=len(cuts)*(len(cuts) + 1)//2, desc="pairs", leave=False, delay=2) as bar:
         for i, left in enumerate(cuts):
             rows = load(left)
@@ -183,48 +204,60 @@ def kernel_tiles(
                 bar.update()
 
 # %% ../../nbs/metrics/060_kernel.ipynb #8f15a832
-def _paired(left: Tensor, right: Tensor) -> Tensor: return (left*right).sum(1) # (R,)
+def _row_products(left: Tensor, right: Tensor) -> Tensor: return (left*right).sum(1) # (R,)
 
-# both sets are x, and only the weights differ
+# `kernel_forms` if both sets are x, and only the weights differ
 def _one_set(x: Tensor, u: Tensor, v: Tensor, kernel, tile: int) -> Tensor:
     total = u[0] + v[0]
     if len(u) > 1 and torch.equal(u + v, total.expand_as(u)):
         uu, ss, us, own, all_own = _one_set(x, u, total[None], kernel, tile)
         return torch.stack([uu, ss - 2*us + uu, us - uu, own, all_own - own])
-    out, cuts = torch.zeros(5, len(u), dtype=torch.float64, device=x.device), pair_blocks(len(x), 0, tile)
+    out = torch.zeros(5, len(u), dtype=torch.float64, device=x.device)
+    cuts = pair_blocks(len(x), 0, tile)
     for i, j, k in kernel_tiles((x,), kernel, cuts):
-        (_, a), (_, b) = cuts[i], cuts[j]
-        ku, kv, ub, vb, twice = u[:, a] @ k, v[:, a] @ k, u[:, b], v[:, b], 1 if i == j else 2
-        out[0] += twice*_paired(ku, ub)
-        out[1] += twice*_paired(kv, vb)
-        out[2] += _paired(ku, vb) + (0 if i == j else _paired(kv, ub))
-        if i == j: out[3] += ub @ k.diagonal(); out[4] += vb @ k.diagonal()
+        rows = cuts[i][1]
+        columns = cuts[j][1]
+        times = 1 if i == j else 2 # a tile above the diagonal stands for its mirror image as well
+        uk = u[:, rows] @ k # (R, J)
+        vk = v[:, rows] @ k
+        out[0] += times*_row_products(uk, u[:, columns])
+        out[1] += times*_row_products(vk, v[:, columns])
+        across = _row_products(uk, v[:, columns])
+        if i == j:
+            out[3] += u[:, columns] @ k.diagonal()
+            out[4] += v[:, columns] @ k.diagonal()
+        else: across += _row_products(vk, u[:, columns])
+        out[2] += across
     same = (u == v).all(1) # equal sets give equal sums, to the last bit
     return torch.cat([torch.where(same, out[0], out[:3]), torch.where(same, out[3], out[3:])])
 
 def kernel_forms(x: Tensor,       # (N, d) features
                  y: Tensor,       # (M, d); the same object as x for a pooled sample
-                 u,               # (R, N) multiplicities, or anything whose [:, slice] is such a tensor
-                 v,               # (R, M)
+                 u,               # (R, N) multiplicities, or `SubsetDraws`
+                 v,               # (R, M) the same for y
                  kernel,          # RBF or Polynomial
                  tile: int = 1024 # rows of a block
                 ) -> Tensor: # (5, R): Σ u u k(x, x'), Σ v v k(y, y'), Σ u v k(x, y), Σ u k(x, x), Σ v k(y, y)
     "Sums over all pairs, and over the items with themselves, for each pair of rows of weights, in one walk."
     if y is x: return _one_set(x, u, v, kernel, tile)
-    cuts, sides = pair_blocks(len(x), len(y), tile), (u, v)
+    cuts = pair_blocks(len(x), len(y), tile)
+    sides = (u, v)
     out = torch.zeros(5, len(u), dtype=torch.float64, device=x.device)
     for i, j, k in kernel_tiles((x, y), kernel, cuts):
-        ((a,), rows), ((b,), columns) = cuts[i], cuts[j]
+        (a,), rows = cuts[i] # a, b: 0 for x and u, 1 for y and v
+        (b,), columns = cuts[j]
         if i == j: out[3 + a] += sides[a][:, rows] @ k.diagonal()
+        place = a if a == b else 2
         times = 2 if a == b and i != j else 1
-        out[a if a == b else 2] += times*_paired(matrix_product(sides[a][:, rows], k), sides[b][:, columns])
+        weighted = matrix_product(sides[a][:, rows], k) # (R, J)
+        out[place] += times*_row_products(weighted, sides[b][:, columns])
     return out
 
 # %% ../../nbs/metrics/060_kernel.ipynb #136a37c5
 class SubsetDraws:
-    "Draws of items as rows of multiplicities; only columns that are asked for are written in float64."
-    def __init__(self, index: Tensor, # (R, S) which items each draw holds
-                 n: int,              # items there are
+    "Random subsets of items as rows of multiplicities, of which a block at a time becomes float64."
+    def __init__(self, index: Tensor, # (R, S) the items in each subset
+                 n: int,              # number of items
                 ):
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < n:
             raise InputError(f"draws must be numbers of items from 0 to {n - 1}")
@@ -239,9 +272,17 @@ class SubsetDraws:
     def sum(self, dim: int) -> Tensor: return self.counts.sum(dim).double()
 
 # %% ../../nbs/metrics/060_kernel.ipynb #b0d5bb32
+def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
+    "Labels of all items; equal labels mean dependent items. Raises InputError if numbers do not fit."
+    if matched and n != m: raise InputError(f"matched sets have equally many items, not {n} and {m}")
+    own = torch.arange(n) if clusters is None else torch.from_numpy(cluster_labels(clusters, n))
+    other = own if matched else n + torch.arange(m)
+    return own.to(device), other.to(device)
+
+# %% ../../nbs/metrics/060_kernel.ipynb #57a1e117
 @dataclass(frozen=True)
 class PairSums:
-    "What a walk over the kept pairs leaves behind, item by item."
+    "Sums of the kernel over kept pairs, item by item, and over the pairs that are left out."
     x: Tensor        # (N, 2) sum of k over the kept partners of x_i in x, and in y
     y: Tensor        # (M, 2) the same for y_j
     count_x: Tensor  # (N, 2) how many partners these are
@@ -251,12 +292,6 @@ class PairSums:
     # (2, 2) sums of k² over the kept pairs, for matched items Σh² in the first place; None: not collected
     squares: Tensor | None
 
-def pair_labels(n: int, m: int, matched: bool, clusters, device) -> tuple[Tensor, Tensor]: # (N,), (M,)
-    "Labels: items with equal ones may depend on each other; raises InputError if their number does not fit."
-    if matched and n != m: raise InputError(f"matched sets have equally many items, not {n} and {m}")
-    own = torch.arange(n) if clusters is None else torch.from_numpy(cluster_labels(clusters, n))
-    return own.to(device), (own if matched else n + torch.arange(m)).to(device)
-
 # %% ../../nbs/metrics/060_kernel.ipynb #1e2bec64
 # (N,) labels -> (N, 2) partners with other labels in each set
 def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor:
@@ -264,11 +299,11 @@ def _counts(own: Tensor, labels: Sequence[Tensor]) -> Tensor:
     return torch.stack([len(z) - torch.bincount(z, minlength=size)[own] for z in labels], 1).double()
 
 def _squares(k: Tensor, matched: bool) -> Tensor: # (A, I, B, J) tile -> (A, B), or (1, 1) for h
-    if matched: h = k[0, :, 0] - k[0, :, 1]; h.sub_(k[1, :, 0]).add_(k[1, :, 1]); k = h
+    if matched: k = (k[0, :, 0] - k[0, :, 1]).sub_(k[1, :, 0]).add_(k[1, :, 1]) # h
     return torch.dot(k.reshape(-1), k.reshape(-1)).view(1, 1)
 
-# add a tile's sums, and those of its mirror image
-def _spread(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None:
+# add the sums of a tile (A, B) between the sets a and b, and those of its mirror image, to a total (2, 2)
+def _add_tile(total: Tensor, part: Tensor, a: tuple, b: tuple, diagonal: bool) -> None:
     for p, s in enumerate(a):
         for q, t in enumerate(b):
             total[s, t] += part[p, q]
@@ -280,33 +315,36 @@ def pair_sums(x: Tensor,                     # (N, d) features
               kernel,                        # RBF or Polynomial
               *, matched: bool = False,      # item i of x belongs to item i of y
               clusters=None,                 # (N,) labels of the items of x
-              squares: bool = True,          # collect those too, where there are no clusters
+              squares: bool = True,          # add up squares too, if there are no clusters
               tile: int = 1024,              # rows of a block
              ) -> PairSums:
-    "Sums of the kernel over each item's partners, pairs that may depend on each other left out, in one walk."
+    "Sums of the kernel over the partners of each item, without pairs of dependent items, in one walk."
     squares = squares and clusters is None
-    labels, together = pair_labels(len(x), len(y), matched, clusters, x.device), matched and squares
+    together = matched and squares
+    labels = pair_labels(len(x), len(y), matched, clusters, x.device)
     cuts = pair_blocks(len(x), len(y), tile, together)
-    tags = [torch.cat([labels[s][rows] for s in held]) for held, rows in cuts]
+    tags = [torch.cat([labels[s][rows] for s in members]) for members, rows in cuts] # labels of each block
     ends = [(int(t.min()), int(t.max())) for t in tags]
     sums = [torch.zeros(len(z), 2, dtype=torch.float64, device=x.device) for z in (x, y)]
     left, square, own = (torch.zeros(2, 2, dtype=torch.float64, device=x.device) for _ in range(3))
     for i, j, k in kernel_tiles((x, y), kernel, cuts):
-        (a, rows), (b, columns) = cuts[i], cuts[j]
+        a, rows = cuts[i]
+        b, columns = cuts[j]
         shape = (len(a), -1, len(b), columns.stop - columns.start)
-        if ends[i][0] <= ends[j][1] and ends[j][0] <= ends[i][1]:
+        if ends[i][0] <= ends[j][1] and ends[j][0] <= ends[i][1]: # labels in common are possible
             same = tags[i][:, None] == tags[j]
-            _spread(left, (k*same).view(shape).sum((1, 3)), a, b, i == j)
+            _add_tile(left, (k*same).view(shape).sum((1, 3)), a, b, i == j)
             if i == j: own[list(a), list(a)] += k.diagonal().view(len(a), -1).sum(1)
             k.masked_fill_(same, 0)
         k = k.view(shape)
-        across, down = k.sum(3), k.sum(1)
+        across = k.sum(3) # (A, I, B) over columns
+        down = k.sum(1)   # (A, B, J) over rows
         for p, s in enumerate(a):
             for q, t in enumerate(b):
                 sums[s][rows, t] += across[p, :, q]
                 if i != j: sums[t][columns, s] += down[p, q]
         if squares:
-            into = ((0,), (0,)) if together else (a, b)
-            _spread(square, _squares(k, together), *into, i == j)
-    return PairSums(*sums, *(_counts(z, labels) for z in labels), left, own.diagonal().clone(),
-                    square if squares else None)
+            of_sets = ((0,), (0,)) if together else (a, b)
+            _add_tile(square, _squares(k, together), *of_sets, i == j)
+    counts = [_counts(z, labels) for z in labels]
+    return PairSums(*sums, *counts, left, own.diagonal().clone(), square if squares else None)
