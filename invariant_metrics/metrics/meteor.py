@@ -38,18 +38,18 @@ class _Senses(tuple):
     def lemmas(self) -> tuple: return self
 
 class NltkParts:
-    "A stemmer and a WordNet in the shape nltk's METEOR asks for, every word looked up once."
+    "A stemmer and a WordNet with the methods that nltk's METEOR calls; every word is looked up once."
     def __init__(self, wn: WordNet):
         from nltk.stem.porter import PorterStemmer
         self.stem = lru_cache(1 << 16)(PorterStemmer().stem)
-        def senses(word: str) -> list[_Senses]: # all senses as one: METEOR joins them
+        def senses(word: str) -> list[_Senses]: # all senses in one: METEOR joins them anyway
             words = {word for synset in wn.synsets(word) for word in wn.lemmas(synset)}
             return [_Senses(map(_Name, sorted(words)))]
         self.synsets = lru_cache(1 << 16)(senses)
 
 @lru_cache(4)
 def nltk_parts(wn: WordNet) -> NltkParts:
-    "One set of parts per WordNet, so that words stay looked up between calls."
+    "The same parts for each WordNet, so that words are not looked up again in the next call."
     return NltkParts(wn)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #c5724609
@@ -57,7 +57,9 @@ def meteor_nltk(hypotheses: Sequence[str],            # (N,)
                 references: Sequence[Sequence[str]],  # (N,) one or more of each
                 tokenizer: str | Callable = "ptb",
                 wordnet: WordNet | str | Path | None = None, # as `data.wordnet.wordnet` takes it
-                alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5,
+                alpha: float = 0.9,                   # weight of recall in the mean
+                beta: float = 3.0,                    # exponent of the penalty
+                gamma: float = 0.5,                   # the largest penalty
                ) -> np.ndarray:                       # (N,) in [0, 1]
     """nltk's METEOR of each item against its best reference (Lavie and Agarwal 2007); raises InputError on
     sides that do not match."""
@@ -77,7 +79,7 @@ def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None,
                        alpha: Annotated[float, Between(0, 1)] = 0.9,
                        beta: Annotated[float, Between(0, 100)] = 3.0,
                        gamma: Annotated[float, Between(0, 1)] = 0.5, device: str = "cpu") -> dict:
-    "Mean over items of nltk's METEOR; `wordnet`: None for the package's own, a file, a folder, or nltk."
+    "Mean over items of nltk's METEOR; `wordnet` is a file, a folder, nltk, or None for the package's own."
     import nltk
     tokenizer_of(tokenizer)
     wn = open_wordnet(wordnet)
@@ -88,31 +90,37 @@ def meteor_nltk_metric(tokenizer: str = "ptb", wordnet: str | None = None,
     return dict(phi=phi, phi_key=str(signature), compare=lambda rows: rows, signature=signature)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #74c92d37
-STAGES = (1.0, 0.6, 0.8, 0.6)                 # weights of form, stem, synonym, paraphrase
-ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75 # English, task "rank"
+STAGES = (1.0, 0.6, 0.8, 0.6) # weights of form, stem, synonym, paraphrase
+# English, task "rank"
+ALPHA = 0.85 # weight of recall in the mean
+BETA = 0.2   # exponent of the penalty
+GAMMA = 0.6  # the largest penalty
+DELTA = 0.75 # weight of content words
 
 def meteor_rows(stats: np.ndarray, # (N, 23) counts as METEOR 1.5 prints them
                ) -> np.ndarray:    # (N, 6)
-    """The sums that enter METEOR 1.5's formula: weighted matches and length of the hypothesis, the same of
-    the reference, chunks, matched words. Rows add up over items."""
+    """The sums in METEOR 1.5's formula: weighted matches and length of the hypothesis, the same of the
+    reference, chunks, matched words. Rows add up over items."""
     stats = np.asarray(stats, float)
-    hyp, ref, hyp_function, ref_function = stats[:, :4].T
-    content_h, content_r, function_h, function_r = stats[:, 4:20].reshape(-1, 4, 4).transpose(2, 0, 1)
+    hyp, ref, hyp_function, ref_function = stats[:, :4].T # (N,) each
+    by_stage = stats[:, 4:20].reshape(-1, 4, 4)           # (N, stages, 4)
+    content_h, content_r, function_h, function_r = by_stage.transpose(2, 0, 1) # (N, stages) each
     chunks = stats[:, 20]
     all_of_hyp = (content_h + function_h).sum(1) == hyp
     all_of_ref = (content_r + function_r).sum(1) == ref
     same = all_of_hyp & all_of_ref & (chunks == 1)
-    weigh = lambda content, function: DELTA*content + (1 - DELTA)*function
+    def weigh(content, function): return DELTA*content + (1 - DELTA)*function
     return np.stack([weigh(content_h, function_h) @ STAGES, weigh(hyp - hyp_function, hyp_function),
                      weigh(content_r, function_r) @ STAGES, weigh(ref - ref_function, ref_function),
                      np.where(same, 0, chunks), stats[:, 21:].mean(1)], 1)
 
+# %% ../../nbs/metrics/170_meteor.ipynb #9319780c
 def _share(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor") -> "np.ndarray | Tensor":
     return part/array_library(whole).where(whole > 0, whole, 1)
 
 def meteor_of_sums(sums: "np.ndarray | Tensor",   # (R, 6) float64 sums of rows, weighted or not
                   ) -> "np.ndarray | Tensor":     # (R,) in [0, 1]
-    "METEOR 1.5 of one item or of a corpus (Denkowski and Lavie 2014); 0 where nothing matches."
+    "METEOR 1.5 of one item or of a corpus (Denkowski and Lavie 2014); 0 if nothing matches."
     lib = array_library(sums)
     found_h, length_h, found_r, length_r, chunks, words = sums.T
     p = _share(found_h, length_h)
@@ -130,8 +138,8 @@ def meteor_jar(jar: str | Path | None = None, # the file or its folder; None: as
               ) -> Path:
     "The path of METEOR 1.5; InputError, with ways to get it, if it, its paraphrases or Java are missing."
     spec = importlib.util.find_spec("pycocoevalcap")
-    package = (Path(spec.submodule_search_locations[0])/"meteor" if spec and spec.submodule_search_locations
-               else None)
+    folders = spec and spec.submodule_search_locations
+    package = Path(folders[0])/"meteor" if folders else None
     place = jar or os.environ.get("INVARIANT_METRICS_METEOR") or package
     if place is None or shutil.which("java") is None:
         raise InputError(f"METEOR 1.5 {WAYS}; {'the jar' if place is None else 'java'} is not here")
@@ -148,9 +156,9 @@ def _checksums(jar: Path, _changed: int) -> dict[str, str]:
 
 # %% ../../nbs/metrics/170_meteor.ipynb #5f7b8bc2
 def score_line(hypothesis: str, references: Sequence[str]) -> str:
-    "One item in METEOR 1.5's protocol."
-    return " ||| ".join(["SCORE",
-                         *(re.sub(r"[ \t\r\n]+|\|\|\|", " ", text) for text in (*references, hypothesis))])
+    "One item in METEOR 1.5's protocol; line breaks and `|||` in texts become blanks."
+    texts = [re.sub(r"[ \t\r\n]+|\|\|\|", " ", text) for text in (*references, hypothesis)]
+    return " ||| ".join(["SCORE", *texts])
 
 # %% ../../nbs/metrics/170_meteor.ipynb #d7ab14e2
 def run_meteor(lines: Sequence[str],  # of `score_line`
@@ -179,13 +187,13 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
                  jar: str | Path | None = None,        # as in `meteor_jar`
                  timeout: float | None = None,         # seconds; None: 300 and 0.2 for each item
                 ) -> np.ndarray:                       # (N, 23) counts against the best reference
-    """METEOR 1.5's counts of each item; raises InputError if Java or the jar are missing, and when the
-    program fails."""
+    """METEOR 1.5's counts of each item; raises InputError if Java or the jar are missing, or if the program
+    fails."""
     hypotheses, references = check_sides(hypotheses, references)
     place = meteor_jar(jar)
     words = tokenizer_of(tokenizer)[0]
-    ready = lambda text: " ".join(words(text))
-    lines = [score_line(ready(hyp), [ready(ref) for ref in refs])
+    def tokenized(text): return " ".join(words(text))
+    lines = [score_line(tokenized(hyp), [tokenized(ref) for ref in refs])
              for hyp, refs in zip(hypotheses, references)]
     answers = run_meteor(lines, place, 300 + 0.2*len(lines) if timeout is None else timeout)
     try: return np.array([[float(x) for x in answer.split()] for answer in answers]).reshape(len(lines), 23)
