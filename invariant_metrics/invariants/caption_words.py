@@ -22,14 +22,25 @@ def word_list(name: str) -> frozenset[str]:
     lists = word_groups("closed-classes", "class", "word") | word_groups("caption-words", "list", "word")
     return frozenset(lists[name])
 
-DET, POSS, PRON, NUM, ADP = map(word_list, ("determiner", "possessive", "pronoun", "number", "preposition"))
-AUX, CONJ, SCONJ, REL = map(word_list, ("auxiliary", "conjunction", "subordinator", "relative"))
-ADV, COLOR, BE = map(word_list, ("adverb", "color", "be"))
+DET = word_list("determiner")
+POSS = word_list("possessive")
+PRON = word_list("pronoun")
+NUM = word_list("number")
+ADP = word_list("preposition")
+AUX = word_list("auxiliary")
+CONJ = word_list("conjunction")
+SCONJ = word_list("subordinator")
+REL = word_list("relative")
+ADV = word_list("adverb")
+COLOR = word_list("color")
+BE = word_list("be")
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #ab16667c
 DOES = word_list("does") # words that are nouns too, but say in captions what someone does
-GERUND_NOUNS, GERUND_MODIFIERS, STILL, PERSONS = map(word_list,
-                                                     ("gerund noun", "gerund modifier", "still", "person"))
+GERUND_NOUNS = word_list("gerund noun")
+GERUND_MODIFIERS = word_list("gerund modifier")
+STILL = word_list("still")
+PERSONS = word_list("person")
 PAST = {form: base for kind, form, base in word_table("caption-forms", "kind", "form", "base")
         if kind == "past"}
 
@@ -39,34 +50,39 @@ KEEP = word_list("keep")
 @lru_cache(1 << 15)
 def noun_lemma(word: str) -> str: # lower case
     "The singular of a noun; words that WordNet does not know lose a plural s."
-    if word in KEEP or (word in GERUND_NOUNS and not word.endswith("s")): return word
-    known, other = _bases(word, "n")
-    if other and (not known or word.endswith("s") or (0, word) in wordnet()._exceptions): return other[0]
-    if known or len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")): return word
+    if word in KEEP: return word
+    if word in GERUND_NOUNS and not word.endswith("s"): return word
+    known, bases = _bases(word, "n")
+    irregular = (0, word) in wordnet()._exceptions
+    if bases and (not known or word.endswith("s") or irregular): return bases[0]
+    if known or len(word) < 4: return word
+    if not word.endswith("s") or word.endswith(("ss", "us", "is")): return word
     return word[:-3] + "y" if word.endswith("ies") else word[:-1]
 
+def _bases(word: str, pos: str) -> tuple[bool, list[str]]: # whether it is a base form itself, and its others
+    found = base_forms(wordnet(), word, pos)
+    return word in found, [base for base in found if base != word and len(base) > 1]
+
+# %% ../../nbs/invariants/090_caption_words.ipynb #c6ca3a0e
 @lru_cache(1 << 15)
 def verb_lemma(word: str) -> str: # lower case
     "The infinitive of a verb form; an unknown word stays as it is."
     if word in PAST: return PAST[word]
     if word in BE: return "be"
-    known, other = _bases(word, "v")
-    if word.endswith("nging") and word[:-3] in other: return word[:-3] # swing, not swinge
-    if other and (not known or word.endswith(("ing", "ed", "s")) or (1, word) in wordnet()._exceptions):
-        return other[0]
+    known, bases = _bases(word, "v")
+    if word.endswith("nging") and word[:-3] in bases: return word[:-3] # swing, not swinge
+    irregular = (1, word) in wordnet()._exceptions
+    if bases and (not known or word.endswith(("ing", "ed", "s")) or irregular): return bases[0]
     return word
-
-# whether the word itself is one, and what it can come from
-def _bases(word: str, pos: str) -> tuple[bool, list[str]]:
-    found = base_forms(wordnet(), word, pos)
-    return word in found, [base for base in found if base != word and len(base) > 1]
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #633e8224
 @lru_cache(1 << 15)
 def kind_of(noun: str) -> str: # singular, lower case
-    "What a noun names, from its two first senses in WordNet: `alive` for people and animals, `worn` for clothing, or nothing."
-    wn, (alive, worn) = wordnet(), _tops()
+    """What a noun names, from its first two senses in WordNet: "alive" for people and animals, "worn" for
+    clothing, or ""."""
     if noun in PERSONS: return "alive"
+    alive, worn = _tops()
+    wn = wordnet()
     for sense in sense_numbers(wn, noun.replace(" ", "_"), "n")[:2]:
         above = wn.above(sense)
         if not alive.isdisjoint(above): return "alive"
@@ -74,35 +90,48 @@ def kind_of(noun: str) -> str: # singular, lower case
     return kind_of(noun.split(" ")[-1]) if " " in noun else ""
 
 @lru_cache(1)
-def _tops() -> tuple[frozenset[int], frozenset[int]]:
+def _tops() -> tuple[frozenset[int], frozenset[int]]: # synsets above what is alive, and above what is worn
     number = lambda *names: frozenset(synset_number(wordnet(), name) for name in names)
-    return number("person.n.01", "animal.n.01"), number("clothing.n.01", "eyeglass.n.01", "spectacles.n.01")
+    alive = number("person.n.01", "animal.n.01")
+    worn = number("clothing.n.01", "eyeglass.n.01", "spectacles.n.01")
+    return alive, worn
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #2231e8ed
 @lru_cache(1 << 15)
 def word_tags(word: str) -> str: # lower case
-    "What a word can be, the likeliest first: letters of the tags below, for open classes from WordNet's senses and the ending."
+    """What a word can be, the likeliest first: letters of the table below, for open classes from WordNet's
+    senses and from the ending."""
     if word in COLOR: return "AN"
     wn = wordnet()
     senses = {p: len(sense_numbers(wn, word, p)) for p in "nvar"}
-    noun, verb = bool(base_forms(wn, word, "n")), bool(base_forms(wn, word, "v"))
+    noun = bool(base_forms(wn, word, "n"))
+    verb = bool(base_forms(wn, word, "v"))
     if word.endswith("ing") and len(word) > 4 and any(base != word for base in base_forms(wn, word, "v")):
         return "NG" if word in GERUND_NOUNS else "G"
     if word in _DONE: return "E"
-    if verb and (word.endswith("ed") and len(word) > 3 or ((1, word) in wn._exceptions and not senses["v"])):
-        return "V" if word in PAST else "EN" if noun and not word.endswith("ed") else "E"
+    irregular = (1, word) in wn._exceptions and not senses["v"]
+    if verb and (irregular or word.endswith("ed") and len(word) > 3):
+        if word in PAST: return "V"
+        return "EN" if noun and not word.endswith("ed") else "E"
     if "-" in word and not (noun or verb or senses["a"]): return _compound_tags(word)
-    if not (noun or verb or senses["a"] or senses["r"]):
-        return "R" if word.endswith("ly") else "E" if word.endswith("ed") and len(word) > 4 else "N"
-    plural, folk = noun and not senses["n"], word.endswith(("ese", "ican", "adian", "ish")) and senses["a"]
-    tags = ("A" if not plural and (senses["a"] > senses["n"] or word in _PLACED or folk) else "") + ("N"
-        if noun else "") + ("V" if verb else "")
-    tags += "A" if senses["a"] and "A" not in tags and not plural else ""
-    return tags + ("R" if senses["r"] and (not tags or word.endswith("ly")) else "") or "R"
+    if not (noun or verb or senses["a"] or senses["r"]): return _unknown_tags(word)
+    plural = noun and not senses["n"]
+    people = word.endswith(("ese", "ican", "adian", "ish")) and senses["a"] # japanese, american, canadian
+    adjective_first = not plural and (senses["a"] > senses["n"] or word in _PLACED or people)
+    tags = "A" if adjective_first else ""
+    if noun: tags += "N"
+    if verb: tags += "V"
+    if senses["a"] and not adjective_first and not plural: tags += "A"
+    if senses["r"] and (not tags or word.endswith("ly")): tags += "R"
+    return tags or "R"
 
 _DONE, _PLACED, _SHADES, _AFTER = map(word_list, ("done", "placed", "shade", "after"))
 
-def _compound_tags(word: str) -> str: # of a word with hyphens that no dictionary has
+def _unknown_tags(word: str) -> str: # of a word that WordNet does not know
+    if word.endswith("ly"): return "R"
+    return "E" if word.endswith("ed") and len(word) > 4 else "N"
+
+def _compound_tags(word: str) -> str: # of a word with hyphens that WordNet does not know
     last = word_tags(word.rsplit("-", 1)[1] or "x")
     return "A" if last[0] in "AEG" else "N"
 
@@ -112,37 +141,44 @@ PHRASES = {phrase: tag for name, tag in PHRASE_TAGS.items()
            for phrase in word_groups("closed-classes", "class", "word")[name]}
 _WORD = re.compile(r"'s\b|[^\W_]+(?:-[^\W_]+)*|[^\w\s\"“”]")
 
+def words_of(text: str) -> tuple[list[str], list[str]]: # words as written; their tags if of a phrase, else ""
+    "The words of a sentence, with `in front of`, `a couple of` and their like in one piece."
+    words = _WORD.findall(text.replace("’", "'"))
+    low = [word.lower() for word in words]
+    out, tags = [], []
+    i = 0
+    while i < len(words):
+        size, tag = _phrase_at(low, i)
+        out.append(" ".join(words[i:i + size]))
+        tags.append(tag)
+        i += size
+    return out, tags
+
+def _phrase_at(low: Sequence[str], i: int) -> tuple[int, str]: # words of the longest phrase here, and its tag
+    after_article = i > 0 and low[i - 1] in DET # the inside of a house
+    for phrase, tag in _phrases().get(low[i], ()):
+        if tuple(low[i:i + len(phrase)]) == phrase and not (after_article and tag == "I"):
+            return len(phrase), tag
+    return 1, ""
+
 @lru_cache(1)
-# first word -> phrases of several words, the longest first
-def _phrases() -> dict[str, list[tuple[tuple[str, ...], str]]]:
+def _phrases() -> dict[str, list[tuple[tuple[str, ...], str]]]: # first word -> phrases, the longest first
     table = {}
     for phrase, tag in PHRASES.items():
         table.setdefault(phrase.split()[0], []).append((tuple(phrase.split()), tag))
     return {first: sorted(rows, key=lambda row: -len(row[0])) for first, rows in table.items()}
 
-# words as written, and the tag of those of several words, else ""
-def words_of(text: str) -> tuple[list[str], list[str]]:
-    "The words of a sentence, with `in front of`, `a couple of` and their like in one piece."
-    words, low = (found := _WORD.findall(text.replace("’", "'"))), [w.lower() for w in found]
-    out, tags, i = [], [], 0
-    while i < len(words):
-        rows, noun = _phrases().get(low[i], ()), i > 0 and low[i - 1] in DET # the inside of a house
-        size, tag = next(((len(p), t) for p, t in rows
-                          if tuple(low[i:i + len(p)]) == p and not (noun and t == "I")), (1, ""))
-        out.append(" ".join(words[i:i + size])); tags.append(tag)
-        i += size
-    return out, tags
-
 # %% ../../nbs/invariants/090_caption_words.ipynb #a72b5c96
 _GROUPS = {"R": ADV - word_list("preposition of an adverb"), "I": ADP, "S": SCONJ, "M": NUM, "W": PRON,
            "P": POSS, "D": DET, "X": AUX | {"'s"}, "C": CONJ, ",": {","}, "L": {"who", "which"}}
-_CLOSED = {word: tag for tag, words in _GROUPS.items()
-           for word in words} | dict.fromkeys(ADP & ADV, "I") | {"as": "S", "there": "R", "not": "R"}
-_CLOSED |= PHRASES
+_CLOSED = {word: tag for tag, words in _GROUPS.items() for word in words}
+_CLOSED |= dict.fromkeys(ADP & ADV, "I") | {"as": "S", "there": "R", "not": "R"} | PHRASES
 _NEEDY, _THINGS, _MADE_OF = map(word_list, ("needy", "modified thing", "made of"))
 
-def _closed(word: str) -> str:
-    return _CLOSED.get(word) or ("M" if word[0].isdigit() else "" if word[0].isalpha() else ".")
+def _closed(word: str) -> str: # the tag of a closed word, a number or a mark; "" of an open word
+    if word in _CLOSED: return _CLOSED[word]
+    if word[0].isdigit(): return "M"
+    return "" if word[0].isalpha() else "."
 
 def _nounlike(word: str) -> bool: # could go on a noun phrase after a modifier
     return (_closed(word) or word_tags(word)[0]) in "AN"
@@ -150,9 +186,14 @@ def _nounlike(word: str) -> bool: # could go on a noun phrase after a modifier
 def _opens(word: str) -> bool: # could begin a noun phrase
     return (_closed(word) or word_tags(word)[0]) in tuple("DPMWANE")
 
-# of a word of a closed class in its place
-def _closed_tag(low: Sequence[str], i: int, tag: str, tags: Sequence[str]) -> str:
-    word, before, after = low[i], tags[-1] if tags else "^", low[i + 1] if i + 1 < len(low) else "."
+def _closed_tag(low: Sequence[str],  # words of the sentence
+                i: int,              # number of a word of a closed class
+                tag: str,            # its usual tag
+                tags: Sequence[str], # of the words before it
+               ) -> str:             # its tag in this place
+    word = low[i]
+    before = tags[-1] if tags else "^"
+    after = _next(low, i)
     if word == "'": return "Q" if before == "N" and _nounlike(after) else "."
     if word == "'s": return "Q" if before == "N" and _nounlike(after) else "X"
     if word == "there": return "K" if after in BE else "R"
@@ -172,14 +213,17 @@ def _infinitive(word: str) -> bool: # what follows `to` as a verb
             and (word in DOES or "N" not in word_tags(word)))
 
 def _have_tag(word: str, before: str, after: str) -> str:
-    helps = (after in ("been", "not")
-             or (not _closed(after) and word_tags(after)[0] in ("V" if word.startswith("d") else "E")))
-    return ("X" if helps else "G" if word.endswith("ing") else "V" if before != "T" or word in ("have", "do")
-            else "N")
+    helped = "V" if word.startswith("d") else "E" # *does run*, *has run*
+    if after in ("been", "not") or not _closed(after) and word_tags(after)[0] in helped: return "X"
+    if word.endswith("ing"): return "G"
+    return "V" if before != "T" or word in ("have", "do") else "N"
+
+def _next(low: Sequence[str], i: int) -> str: # the word after a word; a full stop at the end
+    return low[i + 1] if i + 1 < len(low) else "."
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #7e804d75
-def _ing_tag(word: str, low: Sequence[str], i: int, before: str) -> str:
-    after = low[i + 1] if i + 1 < len(low) else "."
+def _ing_tag(word: str, low: Sequence[str], i: int, before: str) -> str: # `before`: the tag before it
+    after = _next(low, i)
     if word in GERUND_NOUNS:
         return "G" if before == "X" or before == "N" and _closed(after) in ("D", "P") else "N"
     if not _closed(after) and noun_lemma(after) in _THINGS and word in GERUND_MODIFIERS and before != "X":
@@ -190,81 +234,93 @@ def _ing_tag(word: str, low: Sequence[str], i: int, before: str) -> str:
     if before in "IC,^" and word in GERUND_MODIFIERS and _nounlike(after) and before != "C": return "N"
     return "G"
 
-def _done_tag(word: str, opts: str, low: Sequence[str], i: int, before: str) -> str:
-    after = low[i + 1] if i + 1 < len(low) else "."
+def _done_tag(word: str, can_be: str, low: Sequence[str], i: int, before: str) -> str:
+    after = _next(low, i)
     follows = (_closed(after) or word_tags(after)[0]) in "ANE"
-    if before in "DPAMQ" and (follows or before in "DPA" and "N" not in opts): return "A"
-    if before in "DPAMI" and "N" in opts: return "N"
+    if before in "DPAMQ" and (follows or before in "DPA" and "N" not in can_be): return "A"
+    if before in "DPAMI" and "N" in can_be: return "N"
     if follows and (before in "I^,C" or _made_of(word, low, i, before)): return "A"
     return "E"
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #2345e6d4
 def _made_of(word: str, low: Sequence[str], i: int, before: str) -> bool: # a snow covered hill
-    return (before == "N" and (word in _MADE_OF or i > 1 and low[i - 2] in DET
-                               and kind_of(noun_lemma(low[i - 1])) != "alive"))
+    if before != "N": return False
+    lifeless = i > 1 and low[i - 2] in DET and kind_of(noun_lemma(low[i - 1])) != "alive"
+    return word in _MADE_OF or lifeless
 
 def _does(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> bool:
-    "Whether a word that is a noun too says here what the noun before it does: it agrees in number, and the clause has no verb yet."
+    """Whether a word that is a noun too says here what the noun before it does: it agrees in number, and the
+    clause has no verb yet."""
     lemma = verb_lemma(word)
-    after = low[i + 1] if i + 1 < len(low) else "."
-    before = low[i - 1 - (tags[-1] == "R")]
-    third, plural = word.endswith("s") and lemma != word, _plural(before)
+    after = _next(low, i)
+    noun = low[i - 1 - (tags[-1] == "R")] # before it, or before an adverb
+    third = word.endswith("s") and lemma != word # person singular
     clause = "".join(tags)
-    clause = clause[max(clause.rfind(mark) for mark in ("LSC.," if "V" in clause or "X" in clause else "LS."))
-                    + 1:]
+    dividers = "LSC.," if "V" in clause or "X" in clause else "LS."
+    clause = clause[max(clause.rfind(mark) for mark in dividers) + 1:]
     if "V" in clause or "X" in clause: return False
     if word in ("hit", "cut", "put", "set") and _closed(after) in ("D", "P"): return True
-    if "I" in clause and "N" in clause[:clause.index("I")]: # a noun with a preposition stands before
-        first = low[len(tags) - len(clause) + clause[:clause.index("I")].rindex("N")]
-        if third == _plural(first): return third != plural and "of" in low[:i] and lemma in DOES
+    before_preposition = clause.partition("I")[0]
+    if "I" in clause and "N" in before_preposition: # a noun with a preposition stands before
+        first = low[len(tags) - len(clause) + before_preposition.rindex("N")]
+        if third == _plural(first): return third != _plural(noun) and "of" in low[:i] and lemma in DOES
         return lemma in DOES and _closed(after) not in ("", ".", ",")
-    if third == plural: return False
-    return (lemma in DOES or _closed(after) in ("D", "P") or third and _closed(after) in ("I", "R", "T")
-            and kind_of(noun_lemma(before)) == "alive")
+    if third == _plural(noun): return False
+    if lemma in DOES or _closed(after) in ("D", "P"): return True
+    return third and _closed(after) in ("I", "R", "T") and kind_of(noun_lemma(noun)) == "alive"
 
 def _plural(word: str) -> bool:
     return noun_lemma(word) != word or word in ("people", "police", "sheep", "cattle")
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #d14dd606
-# of a word of an open class in its place
-def _open_tag(word: str, low: Sequence[str], i: int, tags: Sequence[str]) -> str:
-    opts, before, after = word_tags(word), tags[-1] if tags else "^", low[i + 1] if i + 1 < len(low) else "."
-    if before == "R" and opts in ("G", "E") and tags[-2:-1] and tags[-2] in "DPA,": before = tags[-2]
-    if "G" in opts: return _ing_tag(word, low, i, before)
-    if "E" in opts: return _done_tag(word, opts, low, i, before)
-    if before == "T" and "V" in opts: return "V"
-    if before == "R" and len(tags) > 1: before = tags[-2] if tags[-2] in "XNL" else before
-    if "V" in opts and before not in "DPAMQI" and _is_verb(word, opts, low, i, tags, before): return "V"
-    if "A" in opts and after in COLOR and word in _SHADES: return "A"
-    if "A" in opts and ("N" not in opts or opts[0] == "A" or word in COLOR):
-        if _nounlike(after) or "N" not in opts: return "A"
-        third = next((w for w in low[i + 2:] if _closed(w) != "R"), ".") if after in CONJ else "."
-        two = before != "I" and not _closed(third) and "A" in word_tags(third)
-        return ("A" if two or before == "X" or (before in "NVG" and word in _AFTER)
-                or (before == "C" and "A" in tags[-2:-1]) else "N")
-    return "N" if "N" in opts else "A" if before in "DPAM" and _nounlike(after) else opts[0]
+def _open_tag(word: str,           # of an open class
+              low: Sequence[str],  # words of the sentence
+              i: int,              # its number
+              tags: Sequence[str], # of the words before it
+             ) -> str:             # its tag in this place
+    can_be = word_tags(word)
+    before = tags[-1] if tags else "^"
+    after = _next(low, i)
+    if before == "R" and can_be in ("G", "E") and tags[-2:-1] and tags[-2] in "DPA,": before = tags[-2]
+    if "G" in can_be: return _ing_tag(word, low, i, before)
+    if "E" in can_be: return _done_tag(word, can_be, low, i, before)
+    if before == "T" and "V" in can_be: return "V"
+    if before == "R" and len(tags) > 1 and tags[-2] in "XNL": before = tags[-2]
+    if "V" in can_be and before not in "DPAMQI" and _is_verb(word, can_be, low, i, tags, before): return "V"
+    if "A" in can_be and after in COLOR and word in _SHADES: return "A"
+    if "A" in can_be and ("N" not in can_be or can_be[0] == "A" or word in COLOR):
+        if _nounlike(after) or "N" not in can_be: return "A"
+        return "A" if _stands_alone(word, low, i, tags, before) else "N"
+    if "N" in can_be: return "N"
+    return "A" if before in "DPAM" and _nounlike(after) else can_be[0]
 
-def _is_verb(word: str, opts: str, low: Sequence[str], i: int, tags: Sequence[str], before: str) -> bool:
-    if "N" not in opts:
-        return not (opts[0] == "A"
-                    and (before in "X^C," or _nounlike(low[i + 1] if i + 1 < len(low) else ".")))
+def _stands_alone(word: str, low: Sequence[str], i: int, tags: Sequence[str], before: str) -> bool:
+    "Whether an adjective that could be a noun is one though no noun follows it: *red and white*, *is red*."
+    third = next((w for w in low[i + 2:] if _closed(w) != "R"), ".") if _next(low, i) in CONJ else "."
+    if before != "I" and not _closed(third) and "A" in word_tags(third): return True
+    if before == "X" or before in "NVG" and word in _AFTER: return True
+    return before == "C" and "A" in tags[-2:-1]
+
+def _is_verb(word: str, can_be: str, low: Sequence[str], i: int, tags: Sequence[str], before: str) -> bool:
+    if "N" not in can_be: return not (can_be[0] == "A" and (before in "X^C," or _nounlike(_next(low, i))))
     if before == "X": return low[i - 1] not in BE and low[i - 1] not in ("has", "have", "had")
-    if before in "WL": return verb_lemma(word) in DOES or "N" not in opts
+    if before in "WL": return verb_lemma(word) in DOES
     if before == "C":
-        return (verb_lemma(word) in DOES
-                and any(t == "V" and w.endswith("s") == word.endswith("s") for w, t in zip(low, tags)))
+        same_form = any(t == "V" and w.endswith("s") == word.endswith("s") for w, t in zip(low, tags))
+        return verb_lemma(word) in DOES and same_form
     return before == "N" and _does(word, low, i, tags)
 
 # %% ../../nbs/invariants/090_caption_words.ipynb #f8aaa1b6
 def tag_words(low: Sequence[str],    # words in lower case
               given: Sequence[str],  # tags that are known already, else ""
-             ) -> str:               # a letter each
-    "D determiner, P possessive, M number, A adjective, N noun, W pronoun, V verb, G -ing, E participle, X auxiliary, I preposition, T to, …"
+             ) -> str:               # a letter for each word
+    "What each word is in its place: a letter of the table above for each, read from left to right."
     tags = []
     for i, word in enumerate(low):
         closed = given[i] or _closed(word)
-        tags.append(given[i]
-                    or (_closed_tag(low, i, closed, tags) if closed else _open_tag(word, low, i, tags)))
+        if given[i]: tags.append(given[i])
+        elif closed: tags.append(_closed_tag(low, i, closed, tags))
+        else: tags.append(_open_tag(word, low, i, tags))
         # a snow covered hill
         if tags[-1] == "A" and word_tags(word)[0] == "E" and i and tags[-2] == "N":
             tags[-2] = "A"
