@@ -47,19 +47,21 @@ class Preprocess:
         return (self.resized(rgb) - mean)/std
 
     def resized(self, rgb: Tensor) -> Tensor:
-        "Only the resize and crop, values kept in [0, 1]."
+        "The images after resize and crop alone, values in [0, 1]."
         if self.size is None or rgb.shape[-2:] == (self.size, self.size): return rgb
         h, w = rgb.shape[-2:]
         scale = self.size/min(h, w)
         side = (self.size, self.size) if self.fit == "squash" else (round(h*scale), round(w*scale))
-        out = F.interpolate(rgb, side, mode=self.interpolation, antialias=True, align_corners=False).clamp(0,
-            1)
-        top, left = (out.shape[-2] - self.size)//2, (out.shape[-1] - self.size)//2
+        out = F.interpolate(rgb, side, mode=self.interpolation, antialias=True, align_corners=False)
+        out = out.clamp(0, 1) # bicubic overshoots
+        top = (out.shape[-2] - self.size)//2
+        left = (out.shape[-1] - self.size)//2
         return out[..., top:top + self.size, left:left + self.size]
 
     def __str__(self) -> str:
         norm = {IMAGENET: "imagenet", CLIP: "clip", PLAIN: "plain"}.get(self.stats, "own")
-        return f"{f'{self.size}-{self.fit}-{self.interpolation}' if self.size else 'as-is'}-{norm}"
+        resize = f"{self.size}-{self.fit}-{self.interpolation}" if self.size else "as-is"
+        return f"{resize}-{norm}"
 
 # %% ../../nbs/encoders/000_base.ipynb #98f8e39b
 class Encoder(nn.Module):
@@ -80,17 +82,17 @@ class Encoder(nn.Module):
         self.size_limit = size_limit
 
     def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, d)
-        "What one layer says about each image."
+        "Rows of one layer for preprocessed images."
         raise NotImplementedError
 
     def maps(self, x: Tensor) -> list[Tensor]: # network input -> (N, C, h, w) each
-        "Feature maps from fine to coarse; raises InputError if an encoder has none."
+        "Feature maps from fine to coarse; raises InputError if the encoder has none."
         raise InputError(f"encoder {self.name} has no feature maps")
 
     def encode(self, rgb: Tensor,           # (N, 3, H, W) in [0, 1]
                layer: str | None = None,    # a name from `layers`; None for the last
               ) -> Tensor:                  # (N, d)
-        "One vector per image from a named layer; raises InputError on other input or an unknown layer."
+        "One vector per image from a named layer; raises InputError on unknown layers and other input."
         layer = self.layers[-1] if layer is None else layer
         if layer not in self.layers: raise unknown(f"layer of {self.name}", layer, self.layers)
         return self.embed(self.prepare(rgb), layer)
@@ -102,11 +104,11 @@ class Encoder(nn.Module):
     def forward(self, rgb: Tensor) -> Tensor: return self.encode(rgb)
 
     def freeze(self) -> "Encoder":
-        "Evaluation mode and no gradients for the weights, from now on."
+        "Set evaluation mode and turn off gradients of the weights, for good; returns itself."
         return self.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> "Encoder":
-        "Stays in evaluation mode, also inside a model that is being trained."
+        "Stay in evaluation mode, also inside a model that is being trained; returns itself."
         return super().train(False)
 
     def describe(self, layer: str | None = None) -> dict[str, str]:
@@ -123,15 +125,18 @@ class MeanColor(Encoder):
     def __init__(self):
         super().__init__("mean-color", "none", ("quarters", "image"), Preprocess())
         self.freeze()
+
     def maps(self, x: Tensor) -> list[Tensor]:
         return [F.adaptive_avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)]
-    def embed(self, x: Tensor, layer: str) -> Tensor: return self.maps(x)[self.layers.index(layer)].flatten(1)
+
+    def embed(self, x: Tensor, layer: str) -> Tensor:
+        return self.maps(x)[self.layers.index(layer)].flatten(1)
 
 # %% ../../nbs/encoders/000_base.ipynb #13df0587
 encoders = Registry("encoder", group="invariant_metrics.encoders")
 
 def later(path: str) -> Callable[..., Encoder]: # "package.module:factory"
-    "A factory that imports the real one when it is called, or when it is asked for as `real`."
+    "A factory that imports the real one when it is called; its attribute `real` imports it without calling."
     def make(**options) -> Encoder: return import_object(path)(**options)
     make.real = lambda: import_object(path)
     return make
@@ -142,9 +147,10 @@ _homes = dict(embedded="image", dinov2="public", clip="public", open_clip="publi
 for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
 
-def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty where it takes no weights
-    """The names by which someone may choose the weights of an encoder: its own, and the card it is on where
-    no other is named."""
+# %% ../../nbs/encoders/000_base.ipynb #83b3e05d
+def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty if it takes no weights
+    """The names under which the weights of an encoder can be chosen: its own, and the card it uses by
+    default; raises InputError if the name is not that of an encoder."""
     if not isinstance(name, str): return ()
     entry = encoders[name]
     factory = entry.real() if hasattr(entry, "real") else entry
@@ -152,18 +158,18 @@ def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty wher
         raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
     weights = inspect.signature(factory).parameters.get("weights")
     if weights is None: return ()
-    return name, *([weights.default] if isinstance(weights.default, str) else [])
+    return (name, weights.default) if isinstance(weights.default, str) else (name,)
 
 # %% ../../nbs/encoders/000_base.ipynb #2b6fa509
 def get_encoder(
     name: "str | Encoder" = "embedded",         # a registered name, "package.module:factory", or an encoder
-    weights: str | None = None, # card, folder, or organization/model@commit; None for the family's usual ones
+    weights: str | None = None,                 # card, folder, organization/model@commit; None: the usual
     device: "str | torch.device | None" = None, # None: CPU
     untrained: bool = False,                    # same architecture, seeded random weights: the control
     **options,                                  # of the family, e.g. seed or size
 ) -> Encoder:
-    """A frozen encoder; raises InputError with the closest names, or with the command that fetches missing
-    weights."""
+    """A frozen encoder; raises InputError on an unknown name (with the closest ones), on unknown options, on
+    what is no encoder, and on missing weights (with the command that fetches them)."""
     if isinstance(name, Encoder): return name.to(device) if device else name
     check_type("weights", weights, str | Path | None)
     given = {k: v for k, v in dict(weights=weights, untrained=untrained or None).items() if v is not None}
@@ -180,13 +186,13 @@ def get_encoder(
 
 # %% ../../nbs/encoders/000_base.ipynb #9c729fee
 class GivenFeatures(Encoder):
-    "In the place of an encoder whose features are there already."
-    def __init__(self, signature: Signature | None): # of the files; None where they do not say
+    "Stands for the encoder of features that are given; `embed` raises InputError."
+    def __init__(self, signature: Signature | None): # of the files; None if they have none
         known = dict(signature.items) if signature else {}
         super().__init__(known.get("encoder", "unstated"), known.get("weights", "unstated"),
                          (known.get("layer", "unstated"),), Preprocess())
-        self.known = ({k: known[k] for k in ("encoder", "weights", "layer", "input") if k in known}
-                      or {"encoder": "unstated"})
+        pieces = ("encoder", "weights", "layer", "input")
+        self.known = {k: known[k] for k in pieces if k in known} or {"encoder": "unstated"}
 
     def describe(self, layer: str | None = None) -> dict[str, str]: return dict(self.known)
 
@@ -198,17 +204,18 @@ PRECISIONS = ("bfloat16", "float16")
 
 class FasterEncoder(Encoder):
     """An encoder in another precision or layout, or compiled; the name of its weights says so, since its
-    numbers are others."""
+    numbers differ. Raises InputError if none of the three is chosen, and on encoders with an `encode` of
+    their own."""
     def __init__(
         self,
         encoder: Encoder,             # of images; stays as it is
-        autocast: str | None = None,  # "bfloat16" or "float16" where torch thinks it safe
+        autocast: str | None = None,  # "bfloat16" or "float16", for the operations that torch allows
         channels_last: bool = False,  # the layout in which convolutions are fast on a GPU
         compiled: bool = False,       # torch.compile
     ):
         if autocast not in (None, *PRECISIONS): raise unknown("precision", autocast, PRECISIONS)
-        ways = [name for name, on in ((autocast, autocast), ("channels-last", channels_last),
-                                      ("compiled", compiled)) if on]
+        choices = ((autocast, autocast), ("channels-last", channels_last), ("compiled", compiled))
+        ways = [name for name, on in choices if on]
         if not ways:
             raise InputError("a faster encoder needs autocast, channels_last or compiled; none was asked for")
         if encoder.inputs != "images" or type(encoder).encode is not Encoder.encode:
@@ -216,14 +223,15 @@ class FasterEncoder(Encoder):
                              "rows, which stays as it is")
         revision = "-".join([encoder.revision, *ways])
         super().__init__(encoder.name, revision, encoder.layers, encoder.prepare, encoder.size_limit)
-        self.autocast, self.channels_last = autocast, channels_last
-        self.inner = (copy.deepcopy(encoder).to(memory_format=torch.channels_last) if channels_last
-                      else encoder)
+        self.autocast = autocast
+        self.channels_last = channels_last
+        self.inner = encoder
+        if channels_last: self.inner = copy.deepcopy(encoder).to(memory_format=torch.channels_last)
         self._run = torch.compile(self.inner.embed) if compiled else self.inner.embed
         self.freeze()
 
     def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, d) float32
         if self.channels_last: x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, getattr(torch, self.autocast or "bfloat16"),
-                            enabled=self.autocast is not None):
+        precision = getattr(torch, self.autocast or "bfloat16")
+        with torch.autocast(x.device.type, precision, enabled=self.autocast is not None):
             return self._run(x, layer).float()
