@@ -34,18 +34,19 @@ _OLD_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max",
 
 @dataclass(frozen=True)
 class SentenceRecipe:
-    "From a transformer's token vectors to one vector of the sentence."
-    poolings: tuple[str, ...] = ("mean",) # side by side where there are several
-    unit: bool = False                    # brought to length 1
+    "How a transformer's token vectors become one vector of the sentence."
+    poolings: tuple[str, ...] = ("mean",) # side by side if there are several
+    unit: bool = False                    # normalized to length 1
     length: int | None = None             # tokens at most, special ones included; None: all that fit
     lower: bool = False                   # texts in lower case first
     prompt: str = ""                      # written before every text
 
     def __str__(self) -> str:
-        told = {"unit": self.unit, "lower": self.lower, f"prompt-{digest(self.prompt)[:6]}": self.prompt}
-        return "-".join(["+".join(self.poolings), *(word for word, on in told.items() if on)])
+        words = {"unit": self.unit, "lower": self.lower, f"prompt-{digest(self.prompt)[:6]}": self.prompt}
+        return "-".join(["+".join(self.poolings), *(word for word, on in words.items() if on)])
 
-def _json(path: Path, otherwise): # what a file says; `otherwise` where it is absent
+# %% ../../nbs/encoders/110_sentences.ipynb #aa29653b
+def _json(path: Path, otherwise): # what a file holds; `otherwise` if it is absent
     if not path.is_file(): return otherwise
     where = f"{path.parent.name}/{path.name}"
     found = parse_json(path.read_text(encoding="utf-8"), where)
@@ -61,7 +62,7 @@ def _poolings(config: dict, name: str) -> tuple[str, ...]:
     return chosen
 
 def sentence_recipe(path: Path) -> SentenceRecipe:
-    "How a folder makes sentences of tokens; raises InputError on broken files and unknown steps."
+    "The recipe that a folder's files describe; raises InputError on broken files and unknown steps."
     modules = _json(path/"modules.json", [])
     steps = {str(step.get("type", "")).rpartition(".")[2]: str(step.get("path", "")) for step in modules}
     strange = [kind for kind in steps if kind not in ("Transformer", "Pooling", "Normalize")]
@@ -92,7 +93,8 @@ class SentenceEncoder(TextEncoder):
     "A transformer with the pooling of its folder; texts alone, no pairs."
     def __init__(self, revision: str, net, tokens: Tokens, recipe: SentenceRecipe):
         super().__init__("sentence", revision, net, tokens)
-        self.layers, self.recipe = ("sentence",), recipe
+        self.layers = ("sentence",)
+        self.recipe = recipe
         self.width = self.width*len(recipe.poolings)
 
     def embed(self, x: dict[str, Tensor], layer: str) -> Tensor: # padded batch -> (N, d)
@@ -102,17 +104,17 @@ class SentenceEncoder(TextEncoder):
         return F.normalize(vectors, dim=1) if self.recipe.unit else vectors
 
     def written(self, texts: Sequence[str]) -> list[str]:
-        "The texts as the tokenizer gets them: with the prompt, and in lower case where the folder says so."
+        "The texts as the tokenizer gets them: with the prompt, and in lower case if the recipe says so."
         if self.recipe == replace(self.recipe, prompt="", lower=False): return list(texts)
         whole = [self.recipe.prompt + text for text in texts]
         return [text.lower() for text in whole] if self.recipe.lower else whole
 
     def encode(self, texts: Sequence[str], layer: str | None = None) -> Tensor: # (N, d) float32
-        "One vector per text; raises InputError on what is no text, and on another layer."
+        "One vector per text; raises InputError on items that are no texts, and on another layer."
         return super().encode(self.written(texts), layer)
 
     def too_long(self, texts: Sequence[str]) -> int:
-        "How many texts have more tokens than are read; none has more than bytes, so few need a look."
+        "How many texts have more tokens than are read; only texts with more bytes than that are tokenized."
         suspects = [text for text in self.written(texts) if len(text.encode()) + 4 > self.prepare.length]
         return len(self.prepare.too_long(suspects)) if suspects else 0
 
@@ -125,10 +127,11 @@ def sentence_folder(weights: str | Path,     # card, folder, or organization/mod
                     untrained: bool = False, # random weights in the same architecture
                     seed: int = 0,           # of the random weights
                    ) -> SentenceEncoder:
-    "A folder's sentence encoder; raises InputError naming the command that brings it, or what is wrong."
+    "A folder's sentence encoder; raises InputError naming the command that fetches it, or what is wrong."
     place = text_place(weights)
     if not place.path.is_dir(): raise InputError(f"{place.name}: a sentence encoder is a folder, no file")
-    config, recipe = text_config(place), sentence_recipe(place.path)
+    config = text_config(place)
+    recipe = sentence_recipe(place.path)
     tokens = text_tokens(place, config, None, False)
     if recipe.length: tokens = replace(tokens, length=min(tokens.length, recipe.length))
     net, revision = text_network(place, config, untrained, seed)
@@ -138,7 +141,7 @@ def sentence_folder(weights: str | Path,     # card, folder, or organization/mod
 # %% ../../nbs/encoders/110_sentences.ipynb #e90a7acd
 @dataclass(frozen=True)
 class Pieces:
-    "Texts to numbers of word pieces, without special ones."
+    "From texts to the numbers of their word pieces, without special ones."
     tokenizer: object
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
@@ -147,7 +150,7 @@ class Pieces:
     def __str__(self) -> str: return f"{self.tokenizer.get_vocab_size()}-pieces"
 
 class PieceMeans(Encoder):
-    "Means of word pieces: texts to vectors without a network."
+    "Means of word pieces: vectors of texts without a network."
     inputs = "texts"
 
     def __init__(self, words: WordTable, revision: str):
@@ -157,7 +160,7 @@ class PieceMeans(Encoder):
 
     @torch.no_grad()
     def encode(self, texts: Sequence[str], layer: str | None = None) -> Tensor: # (N, r) float32
-        "One vector per text; zeros where a text has no piece."
+        "One vector per text; zeros if a text has no piece."
         if layer not in (None, "mean"): raise unknown("layer of embedded", layer, self.layers)
         rows = self.prepare(texts)
         start = np.cumsum([0, *map(len, rows)])
@@ -174,13 +177,13 @@ def piece_means() -> PieceMeans:
 class TfidfSentences:
     "Weighted words of one corpus; `encode` gives sparse rows of length 1."
     vectorizer: object  # scikit-learn's, fitted
-    settings: str       # what was chosen, or "default"
+    settings: str       # those that differ from the default, or "default"
     corpus: str         # digest of the sentences it was fitted on
     name: str = "tfidf"
     inputs: str = "texts"
 
     def encode(self, texts: Sequence[str]): # scipy.sparse.csr_matrix (N, V) float32
-        "One sparse row per text; empty where the corpus has none of its words."
+        "One sparse row per text; empty if the corpus has none of its words."
         return self.vectorizer.transform(texts).astype(np.float32)
 
     def describe(self, layer: str | None = None) -> dict[str, str]:
@@ -198,25 +201,27 @@ def tfidf_sentences(corpus: Sequence[str], # sentences that the weights come fro
     if not corpus: raise InputError("tfidf needs the sentences of a corpus; none is given")
     try: vectorizer = TfidfVectorizer(dtype=np.float32, **settings).fit(corpus)
     except (TypeError, ValueError) as error: raise InputError(f"tfidf: {error}") from error
-    told = ",".join(f"{key}={value}" for key, value in sorted(settings.items())) or "default"
-    return TfidfSentences(vectorizer, told, digest(corpus)[:12])
+    changed = ",".join(f"{key}={value}" for key, value in sorted(settings.items())) or "default"
+    return TfidfSentences(vectorizer, changed, digest(corpus)[:12])
 
 # %% ../../nbs/encoders/110_sentences.ipynb #fa16e074
 OWN_SENTENCES = ("tfidf", "embedded")
 
 def check_sentence_model(model, weights=None) -> None:
-    "Raises InputError on a model that `sentence_encoder` would not take, without loading a network."
+    "Raise InputError on a model that `sentence_encoder` cannot open, without loading a network."
     if isinstance(model, Encoder) or model in OWN_SENTENCES: return
-    name, known = str(weights or model), all_cards()
+    name = str(weights or model)
+    known = all_cards()
     if "/" not in name and name.partition("@")[0] not in known and not Path(name).exists():
         raise unknown("sentence encoder", name, (*OWN_SENTENCES, *known), "invariant-metrics weights list")
     place = text_place(name)
     text_config(place)
     sentence_recipe(place.path)
 
+# %% ../../nbs/encoders/110_sentences.ipynb #af8d2d12
 def sentence_encoder(model="embedded",      # "tfidf", card, folder, organization/model@commit, encoder
                      weights=None,          # where the model lies, if its name does not say so
-                     corpus: Sequence[str] = (), # sentences that are searched; only tfidf asks
+                     corpus: Sequence[str] = (), # sentences that are searched; only tfidf needs them
                      device: str | None = None,  # None: CPU
                      **settings,            # of tfidf, or untrained and seed
                     ) -> Encoder | TfidfSentences:
@@ -230,5 +235,5 @@ def sentence_encoder(model="embedded",      # "tfidf", card, folder, organizatio
     strange = [name for name in settings if own or name not in ("untrained", "seed")]
     if strange: raise unknown(f"setting of {model}", strange[0], () if own else ("untrained", "seed"))
     check_sentence_model(model, weights)
-    made = piece_means() if own else sentence_folder(weights or model, **settings)
-    return get_encoder(made, device=device or "cpu")
+    encoder = piece_means() if own else sentence_folder(weights or model, **settings)
+    return get_encoder(encoder, device=device or "cpu")

@@ -24,7 +24,7 @@ from torch import Tensor
 from ..core import (Between, InputError, Registry, check_device, check_type, checked_options,
                                     few, rng, unknown)
 from ..data.wordnet import wordnet
-from ..encoders.image_text import LONG, TextTokens, fitted
+from ..encoders.image_text import LONG, TextTokens, fit_texts
 from ..files import word_table
 from ..worlds.scenes import make_scenes
 
@@ -90,7 +90,7 @@ def drawn_pieces(
     "What a generator is asked to draw; raises InputError on long texts where they are refused."
     if long not in LONG: raise unknown("way with long texts", long, LONG)
     if generator.tokens is None: return [[text] for text in texts], 0
-    return fitted(texts, generator.tokens, long=long)
+    return fit_texts(texts, generator.tokens, long=long)
 
 # %% ../../nbs/generators/00_base.ipynb #562babce
 FOREIGN = .5 # least share of known words in an English text

@@ -25,7 +25,7 @@ from ..data.items import Images, map_ahead
 from ..data.pairs import Pairs, load_pairs
 from ..data.texts import Texts
 from ..encoders.base import Encoder, Preprocess, get_encoder
-from ..encoders.image_text import ImageText, fitted, image_text
+from ..encoders.image_text import ImageText, fit_texts, image_text
 from ..encoders.lclip import TOWER_LESSONS, config_fields, read_config, read_lclip, save_lclip
 from ..encoders.store import FeatureStore
 from ..encoders.weights import Card, Place, resolve, save_embedded_folder
@@ -188,7 +188,7 @@ class Lessons:
         "Counts the texts that are too long; raises InputError if they are refused."
         remedy = "shorten them, or cut them with long='cut' (--cut-long)"
         towers = self.towers.values()
-        counts = [fitted(texts, tower.tokens, long=self.long, remedy=remedy)[1] for tower in towers]
+        counts = [fit_texts(texts, tower.tokens, long=self.long, remedy=remedy)[1] for tower in towers]
         self.cut = max(self.cut, *counts)
 
     def of_texts(self, texts: Sequence[str]) -> dict: # tokens, texts, teacher_texts
