@@ -12,15 +12,15 @@ from typing import Annotated, Optional
 
 import typer
 
-from .shell import (INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug,
-                                              Device, Format, Overwrite)
-from .shell import (Quiet, Reps, ResultTable, Scale, Seed, Workers, app, choice,
-                                              option)
-from .shell import parse_options, print_result, records
+from .shell import (
+    INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Confidence, Debug, Device, Format, Overwrite, Quiet, Reps,
+    ResultTable, Scale, Seed, Workers, app, choice, option, parse_options, print_result, records)
 from ..core import InputError
 
 # %% ../../nbs/commands/50_imagine.ipynb #04b3bd09
-imagine = typer.Typer(no_args_is_help=True, help="Texts judged by the pictures they call up.")
+imagine = typer.Typer(no_args_is_help=True, help="Texts judged by the pictures they call up.",
+                      epilog='Example: invariant-metrics imagine draw "a red ball is left of a boat" '
+                      '--out pictures/')
 app.add_typer(imagine, name="imagine")
 
 LONG_TEXTS = ("refuse", "cut", "split")
@@ -50,7 +50,7 @@ def _lines_of(file: Path) -> list[str]:
                  '--out pictures/\n\n' "invariant-metrics imagine draw --texts hyp.txt --generator diffusion "
                  "--option steps=5 --seeds 1 --out drawn/")
 def imagine_draw_command(
-    said: Annotated[Optional[list[str]], typer.Argument(
+    quoted: Annotated[Optional[list[str]], typer.Argument(
         metavar="[TEXT]...", help="Texts in quotes.", show_default=False)] = None,
     texts: Annotated[Optional[Path], option(
         "--texts", "A file with one text on each line, instead of texts in quotes or besides them.",
@@ -76,12 +76,14 @@ def imagine_draw_command(
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.draw import imagine_draw
     few_threads()
-    every = [*(said or ()), *(_lines_of(texts) if texts else ())]
+    every = list(quoted or ())
+    if texts: every += _lines_of(texts)
     if not every: raise InputError("no text to draw; give texts in quotes, or --texts FILE")
     frame = imagine_draw(every, generator, generator_weights, seeds, out=out, option=parse_options(option_),
                          long=long, language=language, device=device, seed=seed, overwrite=overwrite)
-    payload = {"folder": out, "sheet": out/"sheet.png", "pictures": records(frame)}
-    print_result(form, "draw", payload, [ResultTable(records(frame))], [f"sheet: {out/'sheet.png'}"])
+    sheet = out/"sheet.png"
+    payload = {"folder": out, "sheet": sheet, "pictures": records(frame)}
+    print_result(form, "draw", payload, [ResultTable(records(frame))], [f"sheet: {sheet}"])
 
 # %% ../../nbs/commands/50_imagine.ipynb #194efe08
 @imagine.command("table", epilog="Example: invariant-metrics imagine table flickr8k/judgments.jsonl "
@@ -127,22 +129,23 @@ def imagine_table_command(
     from invariant_metrics.imagine.real_texts import judged_pairs
     from invariant_metrics.imagine.tables import imagine_table
     few_threads()
-    found = judged_pairs(load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {})), items,
-                         seed)
-    weights = {"judge": judge} | ({"generator": generator_weights} if generator_weights else {})
+    said = load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {}))
+    found = judged_pairs(said, items, seed)
+    weights = {"judge": judge}
+    if generator_weights: weights["generator"] = generator_weights
     table = imagine_table(list(found["output"]), list(found["references"]), found["score"].to_numpy(),
                           ",".join(metrics), generator=generator, generator_options=parse_options(option_),
                           weights=weights, seeds=seeds, seed=seed, long=long, language=language,
                           device=device, statistic=statistic.replace("-", "_"), reps=reps,
                           confidence=confidence, group=list(found["group"]))
     printed = table.printed().rename_axis("metric").reset_index()
-    rows = ResultTable(records(printed), f"{table.statistic}, times 100, {table.n} texts, "
-                       f"{table.seeds} seeds: mean ± deviation over seeds")
-    payload = {"table": records(table.frame), "signatures": dict(table.signatures or {}),
-               "notes": list(table.notes)}
-    print_result(form, "table", payload, [rows if form == "table"
-                                          else ResultTable(records(table.frame), confidence=confidence)], [],
-                 table.notes)
+    title = (f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over "
+             "seeds")
+    rows = records(table.frame)
+    if form == "table": result = ResultTable(records(printed), title)
+    else: result = ResultTable(rows, confidence=confidence)
+    payload = {"table": rows, "signatures": dict(table.signatures or {}), "notes": list(table.notes)}
+    print_result(form, "table", payload, [result], [], table.notes)
 
 # %% ../../nbs/commands/50_imagine.ipynb #2621b8a9
 @imagine.command("study", epilog="Example: invariant-metrics imagine study --out runs/imagine-study\n\n"
@@ -176,7 +179,8 @@ def imagine_study_command(
     run = imagine_study(out=out, generator=generator, generator_weights=generator_weights, judge=judge,
                         scale=scale, resume=resume, overwrite=overwrite, device=device, seed=seed,
                         workers=workers)
-    page, answers = write_imagine_page(run.folder), imagine_answers(read_imagine(run.folder)[1])
+    page = write_imagine_page(run.folder)
+    answers = imagine_answers(read_imagine(run.folder)[1])
     if csv is not None: save_study_csv(run.folder, csv)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     lines = [f"{line['what']} {line['sentence']}" for line in answers]

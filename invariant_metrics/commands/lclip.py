@@ -14,14 +14,14 @@ from typing import Annotated, Optional
 
 import typer
 
-from .shell import INPUT, METRICS, OUTPUT, RUNNING, Debug, Device, Format, Overwrite
-from .shell import (Quiet, ResultTable, Scale, Seed, SkipBad, Workers, app, choice,
-                                              option)
-from .shell import parse_lists, parse_names, print_result, records
+from .shell import (
+    INPUT, METRICS, OUTPUT, RUNNING, Debug, Device, Format, Overwrite, Quiet, ResultTable, Scale, Seed,
+    SkipBad, Workers, app, choice, option, parse_lists, parse_names, print_result, records)
 from ..core import InputError
 
 # %% ../../nbs/commands/40_lclip.ipynb #d1c69322
-lclip = typer.Typer(no_args_is_help=True, help="A lighter CLIP for judging and training captioners.")
+lclip = typer.Typer(no_args_is_help=True, help="A lighter CLIP for judging and training captioners.",
+                    epilog="Example: invariant-metrics lclip distill --out runs/lclip")
 app.add_typer(lclip, name="lclip")
 
 # %% ../../nbs/commands/40_lclip.ipynb #0f36f226
@@ -43,20 +43,23 @@ PairCaptions = Annotated[Optional[Path], option(
     "--captions", "Captions of the pictures: COCO, dataset_*.json, Flickr, .jsonl, .csv, .tsv.", INPUT)]
 
 
-# %% ../../nbs/commands/40_lclip.ipynb #h3lc0001
-def _contrastive_scale(text: str) -> float | str: # raises InputError on other words than a number or learn
+# %% ../../nbs/commands/40_lclip.ipynb #b75295a3
+def _contrastive_scale(text: str) -> float | str: # raises InputError on any word but a number or learn
     if text == "learn": return text
     try: return float(text)
     except ValueError as error:
         raise InputError(f"--contrastive-scale is learn or a number, not {text!r}") from error
 
-def _stage_rows(meta: dict) -> list[dict]: # a row for each term of each stage
-    def row(stage: str, part: dict, term: str, ends: list) -> dict:
-        return {"stage": stage, "rows": part["rows"], "steps": part["steps"], "loss": term,
-                "first": ends[0], "last": ends[1]}
-    return [row(stage, part, *found) for stage, part in meta["parts"].items()
-            for found in part["losses"].items()]
+# %% ../../nbs/commands/40_lclip.ipynb #9c957e14
+def _stage_rows(meta: dict) -> list[dict]: # a row for each term of each stage; meta: of the run
+    rows = []
+    for stage, part in meta["parts"].items():
+        for term, (first, last) in part["losses"].items():
+            rows.append({"stage": stage, "rows": part["rows"], "steps": part["steps"], "loss": term,
+                         "first": first, "last": last})
+    return rows
 
+# %% ../../nbs/commands/40_lclip.ipynb #h3lc0001
 @lclip.command("distill", epilog="Example: invariant-metrics lclip distill --out runs/lclip\n\n"
                "invariant-metrics lclip distill photos/ --captions captions.json --teacher teacher/ "
                "--scale quick")
@@ -128,37 +131,38 @@ def lclip_distill(
     from invariant_metrics.lclip.distill import distill
     from invariant_metrics.runs import read_run
     from invariant_metrics.training.meaning_kept import Variation
-    named = {"vision": vision_steps, "text": text_steps, "pair": pair_steps}
-    chosen = None if precision == "auto" else precision
-    sizes = {"batch": rows, "accumulate": accumulate, "precision": chosen}
+    lengths = {"vision": vision_steps, "text": text_steps, "pair": pair_steps}
+    steps = {stage: n for stage, n in lengths.items() if n is not None}
+    sizes = {"batch": rows, "accumulate": accumulate, "precision": None if precision == "auto" else precision}
     changes = {name: value for name, value in sizes.items() if value is not None}
     out = out or Path("runs")/"lclip"
     place = distill(
         data, out, parse_lists(teacher), captions=captions, texts=more_texts, pictures=more_pictures,
-        student=student, recipe="paper" if paper else "small", scale=scale,
-        steps={stage: n for stage, n in named.items() if n is not None},
-        first=first or None, prefix=prefix, long="cut" if cut else "refuse", skip_bad=skip_bad,
-        views=views, variation=Variation(without=tuple(parse_lists(without))), copy=not no_copy,
+        student=student, recipe="paper" if paper else "small", scale=scale, steps=steps, first=first or None,
+        prefix=prefix, long="cut" if cut else "refuse", skip_bad=skip_bad, views=views,
+        variation=Variation(without=tuple(parse_lists(without))), copy=not no_copy,
         seed=seed, device=device, resume=resume, overwrite=overwrite,
         loss=loss, reduction=reduction, contrastive_scale=_contrastive_scale(contrast),
         freeze_text=not train_text, freeze_copied=not train_copied, **changes)
     meta = read_run(out)
     table = ResultTable(_stage_rows(meta), "losses, means of the first and the last tenth of the steps")
-    lines = [*(f"left out: {n} pictures {reason}" for reason, n in meta["left_out"].items()),
-             *([f"cut: {meta['cut']} captions over the context"] if meta["cut"] else []), f"student: {place}"]
-    payload = {"folder": out, "student": place, "stages": _stage_rows(meta)}
-    payload |= {name: meta[name] for name in ("left_out", "cut")} | {"notes": meta.get("notes", [])}
+    lines = [f"left out: {n} pictures {reason}" for reason, n in meta["left_out"].items()]
+    if meta["cut"]: lines.append(f"cut: {meta['cut']} captions over the context")
+    lines.append(f"student: {place}")
+    payload = {"folder": out, "student": place, "stages": _stage_rows(meta), "left_out": meta["left_out"],
+               "cut": meta["cut"], "notes": meta.get("notes", [])}
     print_result(form, "distill", payload, [table], lines, payload["notes"])
 
-# %% ../../nbs/commands/40_lclip.ipynb #e05dcb39
-CLIP_SCALES = ("raw", "normalized")
-CAPTIONER_RECIPES = ("quick", "default", "full", "paper", "paper-new", "code")
-
+# %% ../../nbs/commands/40_lclip.ipynb #aff87e4e
 def _alarm_line(alarm: dict) -> str: # of `supervise`
     rang = f"rang first at step {alarm['first step']}" if alarm["rang"] else "did not ring"
     ends = (f"{alarm['last']:.1%} of pairs of words are repeated at the end, "
             f"{alarm['usual']:.1%} in the references")
     return f"The alarm for repetition {rang}: {ends}."
+
+# %% ../../nbs/commands/40_lclip.ipynb #e05dcb39
+CLIP_SCALES = ("raw", "normalized")
+CAPTIONER_RECIPES = ("quick", "default", "full", "paper", "paper-new", "code")
 
 @lclip.command("supervise", epilog="Example: invariant-metrics lclip supervise --judge "
                "student/ --clip-weight 0.5 --recipe quick")
@@ -240,7 +244,8 @@ def lclip_study_command(
     from invariant_metrics.pages.lclip import study_answers, write_lclip_page
     run = lclip_study(parse_names(parts), out=out, teacher=teacher, seeds=seeds, scale=scale, resume=resume,
                       overwrite=overwrite, device=device, seed=seed, workers=workers)
-    page, answers = write_lclip_page(run.folder), study_answers(run.folder)
+    page = write_lclip_page(run.folder)
+    answers = study_answers(run.folder)
     if csv is not None: save_csv(run.folder, csv)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     lines = [f"{line['what']} {line['sentence']}" for line in answers]
@@ -256,16 +261,21 @@ def lclip_export(
     out: Annotated[Path, option("--out", "Folder to write.", OUTPUT, show_default=True)] = Path("onnx"),
     int8: Annotated[bool, option(
         "--int8", "Weights of 8 bits: a quarter of the size, and different scores.", OUTPUT)] = False,
-        overwrite: Overwrite = False, form: Format = "table", quiet: Quiet = False, debug: Debug = False):
+    overwrite: Overwrite = False,
+    form: Format = "table",
+    quiet: Quiet = False,
+    debug: Debug = False,
+):
     "Export a student's towers to ONNX, with all that a score needs without PyTorch."
     from invariant_metrics.core import few_threads
     from invariant_metrics.lclip.export import export_lclip, read_settings
     few_threads()
     export_lclip(student, out, int8, overwrite)
-    settings, script = read_settings(out), out/"score.py"
+    settings = read_settings(out)
+    script = out/"score.py"
     files = [{"file": path.name, "megabytes": path.stat().st_size/1e6} for path in sorted(out.glob("*.onnx"))]
-    payload = {"folder": out, "files": files, **{name: settings[name] for name in ("numbers", "difference")},
-               "script": script}
+    payload = {"folder": out, "files": files, "numbers": settings["numbers"],
+               "difference": settings["difference"], "script": script}
     lines = [f"largest difference from the student in single precision: {settings['difference']:.0e}",
              f"try it: python {shlex.quote(str(script))} PAIRS.tsv"]
     print_result(form, "export", payload, [ResultTable(files, f"{out}, {settings['numbers']}")], lines)
