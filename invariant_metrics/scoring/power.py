@@ -27,7 +27,7 @@ from .sides import StatsPair
 
 # %% ../../nbs/scoring/30_power.ipynb #3799906d
 def check_plan(power: float, alpha: float, comparisons: int) -> float: # the level of one test
-    "Bonferroni's level; raises InputError on numbers that make no plan."
+    "Bonferroni's level alpha/comparisons; raises InputError on numbers that make no plan."
     if not 0 < alpha < 1:
         raise InputError("alpha is the share of false alarms, "
                          f"between 0 and 1 such as 0.05, and is not {alpha}")
@@ -37,6 +37,7 @@ def check_plan(power: float, alpha: float, comparisons: int) -> float: # the lev
         raise InputError(f"power is a share between alpha and 1 such as 0.8, and is not {power}")
     return alpha/comparisons
 
+# %% ../../nbs/scoring/30_power.ipynb #dc368602
 def detectable_errors(power: float,
                       alpha: float, # two-sided level of one test
                       df=None       # Student's degrees of freedom, a number or an array; None: the normal law
@@ -56,6 +57,7 @@ class Stabilizer(NamedTuple):
     null: float = 0.0                 # what is tested against
     top: float = np.inf               # the largest effect
 
+# %% ../../nbs/scoring/30_power.ipynb #e0243c44
 @dataclass(frozen=True)
 class Pilot:
     "What a plan needs of one measurement."
@@ -82,7 +84,7 @@ def detectable_at(pilot: Pilot,
                   power: float = 0.8,
                   alpha: float = 0.05,  # two-sided level of one test
                  ) -> np.ndarray:       # of the shape of n
-    "The smallest effect that would be found with this power; infinite where no effect would be."
+    "The smallest effect that would be found with this power; infinite if no effect would be."
     n = np.asarray(n, float)
     if pilot.null is not None: return _from_equality(pilot, power, alpha)/n
     df = None if pilot.df is None else (pilot.df + 1)*n/pilot.n - 1
@@ -91,11 +93,11 @@ def detectable_at(pilot: Pilot,
     with np.errstate(invalid="ignore"): found = scale.back(scale.to(scale.null) + move) - scale.null
     return np.where(np.isfinite(found), found, np.inf)
 
+# %% ../../nbs/scoring/30_power.ipynb #159e5456
 MOST = 10**12 # items of a plan
 
 def items_needed(pilot: Pilot, wished: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """The least number of items that would show the wished effect; raises InputError on effects that there
-    cannot be."""
+    "The least number of items that would show the wished effect; raises InputError on impossible effects."
     if not wished > 0: raise InputError(f"the wished effect is a size, greater than 0, and is not {wished}")
     if wished >= pilot.scale.top:
         raise InputError(f"{pilot.statistic}: there is no effect of {wished:g}, "
@@ -103,20 +105,23 @@ def items_needed(pilot: Pilot, wished: float, power: float = 0.8, alpha: float =
     if detectable_at(pilot, MOST, power, alpha) > wished:
         raise InputError(f"{pilot.statistic}: an effect of {wished:g} would take more than {MOST:,} "
                          "items; wish for a larger one")
-    low, high = 3, 4
+    low = 3
+    high = 4
     while detectable_at(pilot, high, power, alpha) > wished: low, high = high, 2*high
-    while high - low > 1:
+    while high - low > 1: # `high` is enough, `low` is not
         middle = (low + high)//2
-        low, high = (low, middle) if detectable_at(pilot, middle, power, alpha) <= wished else (middle, high)
+        if detectable_at(pilot, middle, power, alpha) <= wished: high = middle
+        else: low = middle
     return high
 
 # %% ../../nbs/scoring/30_power.ipynb #58308ab9
 InfluencePart = tuple[np.ndarray, Sequence | None] # influences (N,), cluster labels (N,) or None
 
-# variance of the mean; its df; its relative variance
-def _part(x: np.ndarray, clusters: Sequence | None) -> tuple[float, float, float]:
-    if clusters is not None and (count := len(set(np.asarray(clusters).tolist()))) < 4:
-        raise InputError(f"a plan needs a pilot of four clusters at least, not {count}")
+def _part(x: np.ndarray, clusters: Sequence | None,
+         ) -> tuple[float, float, float]: # variance of the mean; its degrees of freedom; its relative variance
+    if clusters is not None:
+        count = len(set(np.asarray(clusters).tolist()))
+        if count < 4: raise InputError(f"a plan needs a pilot of four clusters at least, not {count}")
     se, df = standard_error(Estimate(0.0, pred=torch.as_tensor(x, dtype=torch.float64)), clusters=clusters)
     away = np.asarray(x, float) - np.mean(x)
     if df is not None: return se**2, df, 2/max(df, 1)
@@ -131,7 +136,7 @@ def influence_pilot(statistic: str,
                     small: bool = True,             # plan with Student's law
                     **more,                         # further fields of the pilot
                    ) -> Pilot:
-    "A pilot from the influences of a statistic; raises InputError below four items and where nothing varies."
+    "A pilot from the influences of a statistic; raises InputError below four items and if nothing varies."
     if min(len(x) for x, _ in parts) < 4:
         raise InputError(f"{statistic}: a plan needs a pilot of four items at least, "
                          f"not {min(len(x) for x, _ in parts)}")
@@ -161,18 +166,20 @@ def _labels(clusters: Sequence | None, n: int, noun: str) -> str: # what the ite
     return f"{noun} in {int(cluster_labels(clusters, n).max()) + 1:,} clusters"
 
 def mean_pilot(a,                                 # (N,) values per item of the first system
-               b=None, # (N,) of the second on the same items, (M,) on others; None: one mean against 0
+               b=None,                            # (N,) of the second on the same items, (M,) on others
                *, statistic: str = "the mean",
                paired: bool = True,
                clusters: Sequence | None = None,  # (N,) labels of items that are not independent
                clusters_b: Sequence | None = None # (M,) of an unpaired second system
               ) -> Pilot:
-    "A pilot of a mean or of a difference of two; raises InputError on values that do not fit together."
-    a, noun = _values(statistic, a), _labels(clusters, len(a), "items")
+    "A pilot of a difference of two means, or of one mean against 0; InputError if values do not fit together."
+    a = _values(statistic, a)
+    noun = _labels(clusters, len(a), "items")
     if b is None:
         return influence_pilot(statistic, a.mean(), [(a, clusters)], len(a), f"a mean {statistic} of {{}}",
                                noun=noun)
-    b, effect = _values(statistic, b), f"a difference in {statistic} of {{}}"
+    b = _values(statistic, b)
+    effect = f"a difference in {statistic} of {{}}"
     if paired and len(a) != len(b):
         raise InputError(f"{statistic}: paired systems have the same items, not {len(a)} and {len(b)}; "
                          "paired=False compares different ones")
@@ -183,13 +190,15 @@ def mean_pilot(a,                                 # (N,) values per item of the 
                            min(len(a), len(b)), effect, paired=False, noun="items of each system")
 
 # %% ../../nbs/scoring/30_power.ipynb #f6dd8d09
-# detectable distance × n; the test is one-sided
 def _from_equality(pilot: Pilot, power: float, alpha: float) -> float:
-    ordered, allowed = np.sort(pilot.null)[::-1], int(alpha*(len(pilot.null) + 1))
+    "The detectable distance × n; the test is one-sided."
+    ordered = np.sort(pilot.null)[::-1]
+    allowed = int(alpha*(len(pilot.null) + 1)) # relabelings that may lie above the critical value
     if not allowed:
         raise InputError(f"{pilot.statistic}: a level of {alpha:g} needs {int(np.ceil(1/alpha))} "
                          f"relabelings, and there are {len(ordered)}")
-    q, z = ordered[allowed - 1], normal.ppf(power)
+    q = ordered[allowed - 1]
+    z = normal.ppf(power)
     half = q + z**2*pilot.rate/2
     root = max(half**2 - q**2 + z**2*float((ordered**2).mean()), 0.0)**0.5
     return float(half + np.sign(z)*root)
@@ -197,20 +206,20 @@ def _from_equality(pilot: Pilot, power: float, alpha: float) -> float:
 def equality_pilot(
     metric: Metric,                   # a distance between sets
     rows: Rows,
-    *, known: Estimate | None = None, # `estimate_rows` of these rows, where it is there already
+    *, known: Estimate | None = None, # `estimate_rows` of these rows, if it is computed already
     clusters: Sequence | None = None, # (N,) labels, for matched sets
     reps: int = 999,                  # random relabelings
     seed: int = 0,
 ) -> Pilot:
-    """A pilot of the permutation test that two sets have one distribution; raises InputError if there is
-    none."""
+    "A pilot of the permutation test that two sets have one distribution; InputError without such a test."
     if not metric.is_distance:
         raise InputError(f"{metric.name} is no distance between sets, it has no test against 0")
     n, m = len(rows), len(rows.target)
     if min(n, m) < 4:
         raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {min(n, m)}")
     known = known or metric.estimate_rows(rows, seed, clusters)
-    pool, own = torch.cat([rows.pred, rows.target]), np.r_[np.ones(n), np.zeros(m)][None]
+    pool = torch.cat([rows.pred, rows.target])
+    own = np.r_[np.ones(n), np.zeros(m)][None] # (1, n + m): which rows are predictions
     pooled = Rows(pool, pool, matched=False)
     mixed = shuffle_sides(rows, reps, cluster_labels(clusters, n), rng(seed, "power"))
     drawn = np.concatenate([metric.replicates(pooled, (part, 1 - part))
@@ -219,10 +228,11 @@ def equality_pilot(
     noun = "items" if n == m else f"items ({m/n:.3g} times as many in the reference)"
     influence = standard_error(known, rows.matched, clusters)[0] if known.pred is not None else None
     if influence is None: raise InputError(f"{metric.name} has no influences to plan with")
+    rate = n*influence**2/max(observed, np.finfo(float).tiny)
     return Pilot(metric.name, observed - drawn.mean(), n, 0.0, f"a {metric.name} of {{}} from the reference",
-                 noun=noun, null=n*(drawn - drawn.mean()), rate=n*influence**2/max(observed,
-        np.finfo(float).tiny), notes=("influences vanish where the sets are equal; "
-                                      "planned with the permutation test's own law",))
+                 noun=noun, null=n*(drawn - drawn.mean()), rate=rate,
+                 notes=("influences vanish where the sets are equal; "
+                        "planned with the permutation test's own law",))
 
 # %% ../../nbs/scoring/30_power.ipynb #fd6312a6
 def estimate_pilot(statistic: str,
@@ -235,35 +245,40 @@ def estimate_pilot(statistic: str,
     "A pilot from stored influences; raises InputError if an estimate has none."
     if any(e is not None and e.pred is None for e in (a, b)):
         raise InputError(f"{statistic}: there are no influences to plan with")
-    best = [e.value if e.corrected is None else e.corrected for e in (a, b) if e is not None]
-    sides = [[None if x is None else x.double().cpu().numpy() for x in (e.pred, e.target)] for e in (a, b)
-             if e is not None]
+    given = [a] if b is None else [a, b]
+    best = [e.value if e.corrected is None else e.corrected for e in given]
+    sides = [[None if x is None else x.double().cpu().numpy() for x in (e.pred, e.target)] for e in given]
     if len(sides) == 2 and same_items and len(sides[0][0]) != len(sides[1][0]):
         raise InputError(f"{statistic}: a paired comparison needs the same items, "
                          f"not {len(sides[0][0])} and {len(sides[1][0])}")
-    preds = [side[0] for side in sides] if len(sides) == 1 or not same_items else [sides[0][0] - sides[1][0]]
-    target = sides[0][1] if len(sides) == 1 or sides[0][1] is None else sides[0][1] - sides[1][1]
-    if target is not None and matched and len(preds) == 1: preds, target = [preds[0] + target], None
-    parts = [(x, clusters if k == 0 else None) for k, x in enumerate(preds)] + ([] if target is None
-        else [(target, None)])
-    n, noun = min(map(len, preds)), "items" if len(preds) == 1 else "items of each system"
+    preds = [side[0] for side in sides] # influences of the predictions, one array per part
+    target = sides[0][1]                # of the reference
+    if len(sides) == 2 and same_items: preds = [sides[0][0] - sides[1][0]]
+    if len(sides) == 2 and target is not None: target = target - sides[1][1]
+    if target is not None and matched and len(preds) == 1:
+        preds = [preds[0] + target]
+        target = None
+    parts = [(x, clusters if k == 0 else None) for k, x in enumerate(preds)]
+    if target is not None: parts.append((target, None))
+    value = best[0] - best[1] if len(best) == 2 else best[0]
+    noun = _labels(clusters, len(preds[0]), "items" if len(preds) == 1 else "items of each system")
     effect = f"a difference in {statistic} of {{}}" if len(sides) == 2 else f"a {statistic} of {{}}"
-    return influence_pilot(statistic, best[0] - (best[1] if len(best) == 2 else 0), parts, n, effect,
-                           noun=_labels(clusters, len(preds[0]), noun), paired=None if len(sides) == 1
-                           else same_items, notes=_near_zero(statistic, (a, b), matched, clusters))
+    return influence_pilot(statistic, value, parts, min(map(len, preds)), effect, noun=noun,
+                           paired=None if len(sides) == 1 else same_items,
+                           notes=_near_zero(statistic, (a, b), matched, clusters))
 
 def _near_zero(
     statistic: str, estimates: Sequence[Estimate | None], matched: bool, clusters
 ) -> tuple[str, ...]:
-    "A note where a distance may be 0, so that its influences say too little."
+    "A note if a distance may be 0, so that its influences say too little."
     found = [(e.corrected, standard_error(e, matched, clusters)[0]) for e in estimates
              if e is not None and e.corrected is not None and e.target is not None]
     if not any(value <= 1.96*se for value, se in found): return ()
     return (f"a {statistic} here may be 0, where influences vanish and the plan promises too much",)
 
 # %% ../../nbs/scoring/30_power.ipynb #970b64a3
-# without influences
 def _resampled_pilot(metric: Metric, a: Rows, b: Rows, clusters, seed: int, reps: int = 400) -> Pilot:
+    "A pilot of a metric without influences."
     if len(a) < 4:
         raise InputError(f"{metric.name}: a plan needs a pilot of four items at least, not {len(a)}")
     draws = bootstrap_counts(a, reps, seed, clusters)
@@ -275,13 +290,14 @@ def _resampled_pilot(metric: Metric, a: Rows, b: Rows, clusters, seed: int, reps
                  paired=True, sd_error=(2*reps)**-0.5, noun=_labels(clusters, len(a), "items"),
                  notes=(f"spread from {reps} bootstrap replicates; the metric has no influences",))
 
-# of two systems that left statistics only
 def _stored_pilot(metric: Metric, a: StatsPair, b: StatsPair) -> Pilot:
+    "A pilot of two systems that left statistics only."
     pair = [metric.from_stats(r.pred, r.target) for r in (a, b)]
     if any(e.se is None for e in pair):
         raise InputError(f"{metric.name}: statistics without random parts have no spread; "
                          "keep some (parts=8) when making them")
-    n, var = min(a.pred.n, b.pred.n), sum(e.se**2 for e in pair)
+    n = min(a.pred.n, b.pred.n)
+    var = sum(e.se**2 for e in pair)
     df = var**2/sum(e.se**4/(e.df or np.inf) for e in pair) if any(e.df for e in pair) else None
     best = [e.value if e.corrected is None else e.corrected for e in pair]
     return Pilot(metric.name, best[0] - best[1], n, (n*var)**0.5, f"a difference in {metric.name} of {{}}",
@@ -293,10 +309,10 @@ def metric_pilot(metric: Metric,
                  a: Rows,                          # of `extract` or `Scores.rows`
                  b: Rows | None = None,            # of another system; None: one system, a distance against 0
                  *, same_items: bool = True,
-                 known: Sequence[Estimate] = (),   # `estimate_rows` of them, where they are there already
+                 known: Sequence[Estimate] = (),   # `estimate_rows` of them, if they are computed already
                  clusters: Sequence | None = None, # (N,) labels
                  seed: int = 0) -> Pilot:
-    "A pilot for one metric on one or two systems; raises InputError, with the reason, where there is none."
+    "A pilot for one metric on one or two systems; raises InputError, with the reason, if there is none."
     return replace(_metric_pilot(metric, a, b, same_items, known, clusters, seed), signature=metric.signature)
 
 def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool,
@@ -323,14 +339,14 @@ def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool,
 # %% ../../nbs/scoring/30_power.ipynb #da44a7c5
 @dataclass(frozen=True)
 class Power:
-    "A plan."
+    "What a pilot can show, and what a wished effect needs."
     statistic: str
     n: int                      # items of the pilot
     sd: float                   # per item
     paired: bool | None         # None: one system
     mdd: float                  # minimum detectable difference at n
     wished: float | None
-    n_needed: int | None        # for the wished difference
+    n_needed: int | None        # items for the wished difference
     curve: pd.DataFrame         # n, mdd
     sentence: str
     notes: tuple[str, ...]
@@ -346,11 +362,13 @@ class Power:
         return {**plain, "notes": list(self.notes), "signature": str(self.signature),
                 "curve": self.curve.to_dict("records")}
 
+# %% ../../nbs/scoring/30_power.ipynb #223cf3d7
 def round_digits(x: float) -> str:
-    "Two significant digits, without an exponent where it is readable."
-    return (f"{x:.1e}" if x and not 1e-4 <= abs(x) < 1e7
-            else np.format_float_positional(float(f"{x:.2g}"), trim="-"))
+    "Two significant digits, without an exponent if that is readable."
+    if x and not 1e-4 <= abs(x) < 1e7: return f"{x:.1e}"
+    return np.format_float_positional(float(f"{x:.2g}"), trim="-")
 
+# %% ../../nbs/scoring/30_power.ipynb #207c806d
 def _about(n: int) -> str: # rounded up to two digits
     step = 10**max(len(str(n)) - 2, 0)
     return f"{-(-n//step)*step:,}"
@@ -359,18 +377,17 @@ def _often(power: float) -> str:
     if abs(10*power - round(10*power)) < 1e-9: return f"{round(10*power)} times out of 10"
     return f"{100*power:g} times out of 100"
 
-# %% ../../nbs/scoring/30_power.ipynb #207c806d
 def _sentence(pilot: Pilot, mdd: float, wished: float | None, needed: int | None, power: float,
               comparisons: int) -> str:
     among = f" (among {comparisons} comparisons)" if comparisons > 1 else ""
     seen = "be told from 0" if pilot.null is not None else "be noticed"
     if np.isfinite(mdd):
-        said = (f"With these {pilot.n:,} {pilot.noun} {pilot.effect.format(round_digits(mdd))} or more would "
-                f"{seen} {_often(power)}{among}")
-    else: said = f"With these {pilot.n:,} {pilot.noun} nothing would {seen} {_often(power)}{among}"
-    if wished is None: return f"{said}."
-    if needed <= pilot.n: return f"{said}; for {wished:g} about {_about(needed)} would do."
-    return f"{said}; to notice {wished:g} you need about {_about(needed)}."
+        shown = (f"With these {pilot.n:,} {pilot.noun} {pilot.effect.format(round_digits(mdd))} or more would "
+                 f"{seen} {_often(power)}{among}")
+    else: shown = f"With these {pilot.n:,} {pilot.noun} nothing would {seen} {_often(power)}{among}"
+    if wished is None: return f"{shown}."
+    if needed <= pilot.n: return f"{shown}; for {wished:g} about {_about(needed)} would do."
+    return f"{shown}; to notice {wished:g} you need about {_about(needed)}."
 
 def _notes(pilot: Pilot, needed: int | None) -> tuple[str, ...]:
     if pilot.sd_error < 0.05: return pilot.notes
@@ -381,8 +398,10 @@ def _notes(pilot: Pilot, needed: int | None) -> tuple[str, ...]:
             f"{spread}: between {_about(int(low) + 1)} and {_about(int(high) + 1)} may be needed")
 
 def _curve(pilot: Pilot, needed: int | None, power: float, alpha: float) -> pd.DataFrame:
-    ends = max(4, min(pilot.n, needed or pilot.n)//8), 4*max(pilot.n, needed or pilot.n)
-    n = np.unique(np.r_[np.geomspace(*ends, 60).round(), pilot.n, needed or pilot.n].astype(int))
+    wanted = needed or pilot.n
+    first = max(4, min(pilot.n, wanted)//8)
+    last = 4*max(pilot.n, wanted)
+    n = np.unique(np.r_[np.geomspace(first, last, 60).round(), pilot.n, wanted].astype(int))
     return pd.DataFrame({"n": n, "mdd": detectable_at(pilot, n, power, alpha)})
 
 # %% ../../nbs/scoring/30_power.ipynb #99fbbc97
@@ -390,9 +409,10 @@ def _plan(pilot: Pilot, wished: float | None, chance: float, alpha: float, compa
     level = check_plan(chance, alpha, comparisons)
     needed = None if wished is None else items_needed(pilot, wished, chance, level)
     mdd = float(detectable_at(pilot, pilot.n, chance, level))
-    how = "permutation" if pilot.null is not None else "normal" if pilot.df is None else "noncentral-t"
-    signature = (pilot.signature or Signature.of()).extended(plan=pilot.statistic, n=pilot.n,
-        paired=pilot.paired, test=how, alpha=alpha, power=chance,
+    how = "normal" if pilot.df is None else "noncentral-t"
+    if pilot.null is not None: how = "permutation"
+    signature = (pilot.signature or Signature.of()).extended(
+        plan=pilot.statistic, n=pilot.n, paired=pilot.paired, test=how, alpha=alpha, power=chance,
         comparisons=comparisons if comparisons > 1 else None, wished=wished)
     return Power(pilot.statistic, pilot.n, pilot.sd, pilot.paired, mdd, wished, needed,
                  _curve(pilot, needed, chance, level),
@@ -400,14 +420,13 @@ def _plan(pilot: Pilot, wished: float | None, chance: float, alpha: float, compa
 
 def power(
     pilot: Pilot,                   # from `mean_pilot`, `metric_pilot`, … or a function of `scoring.pilots`
-    *, wished: float | None = None, # the difference one would like to notice
+    *, wished: float | None = None, # the difference that should be noticed
     power: float = 0.8,             # how often
     alpha: float = 0.05,            # share of false alarms, two-sided
     # tests made together; each is done at alpha/comparisons (Bonferroni, Holm's first step)
     comparisons: int = 1,
 ) -> Power:
-    """Minimum detectable difference at the pilot's n, and n for the wished one; raises InputError on what
-    cannot be planned."""
+    "The plan of a pilot; raises InputError on effects and levels that cannot be planned."
     return _plan(pilot, wished, power, alpha, comparisons)
 
 # %% ../../nbs/scoring/30_power.ipynb #6a54fb0e
@@ -415,8 +434,7 @@ def system_pilot(scores: Scores,           # from `score` on a dict of systems, 
                  metric: Metric,           # one of `scores.metrics`
                  systems: Sequence[str],   # one name, or two to compare
                 ) -> Pilot:
-    """The pilot of one metric on systems that were scored together; raises InputError, with the reason, if
-    there is none."""
+    "The pilot of one metric on systems that were scored together; raises InputError if there is none."
     names = [scores.names[s] for s in systems]
     known = [e for e in (scores.known[s].get(metric.name) for s in systems) if e is not None]
     rows = [scores.rows[s][metric.name].rows for s in systems]
@@ -432,13 +450,12 @@ def detectable(scores: Scores,          # from `score` on a dict of systems
                comparisons: int = 1,    # tests made together
                wished: float | None = None,
               ) -> list[dict]:          # metric, n, detectable, needed, sentence, notes: a row per metric
-    """What differences of two systems these items would have shown, at the confidence of the scores'
-    intervals."""
+    "Which differences of two systems these items could show, at the confidence of the scores' intervals."
+    alpha = 1 - scores.settings["confidence"]
     rows = []
     for m in scores.metrics:
         try:
-            plan = _plan(system_pilot(scores, m, (a, b)), wished, power, 1 - scores.settings["confidence"],
-                         comparisons)
+            plan = _plan(system_pilot(scores, m, (a, b)), wished, power, alpha, comparisons)
         except InputError as error:
             rows.append(dict(metric=m.name, n=None, detectable=None, needed=None, sentence=f"{error}.",
                              notes=()))

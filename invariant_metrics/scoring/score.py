@@ -55,8 +55,8 @@ def same_content(pred: Side, target: Side) -> bool:
 def reference_digest(side: Side) -> str:
     "A short name of what a side holds, for signatures: scores against two references cannot be compared."
     if isinstance(side, (Images, Texts)): return digest(sorted(side.fingerprints()))[:12]
-    return tensors_sha256({"rows": side.rows} if isinstance(side, Features)
-                          else {"mean": side.mean, "cov": side.cov})[:12]
+    if isinstance(side, Features): return tensors_sha256({"rows": side.rows})[:12]
+    return tensors_sha256({"mean": side.mean, "cov": side.cov})[:12]
 
 # %% ../../nbs/scoring/20_score.ipynb #e4115625
 def _frame_row(score: Score) -> dict:
@@ -111,7 +111,7 @@ class Scores(dict):
 
     def difference(self, metric: Metric | str, a: str, b: str,
                   ) -> Score | None: # a − b; None if it cannot be tested
-        "The paired difference of two systems; on the reference alone where their items are not the same."
+        "The paired difference of two systems; paired only in the reference if their items are not the same."
         metric = next(m for m in self.metrics if m is metric or m.name == metric)
         rows = [self.rows[s][metric.name].rows for s in (a, b)]
         same = self.names[a] is not None and self.names[a] == self.names[b]
@@ -122,8 +122,7 @@ class Scores(dict):
                                  **self.settings)
 
     def paired(self, a: str, b: str) -> SystemScores: # metric name -> difference, a − b
-        """All paired differences of two systems; raises InputError, with the reason, if one cannot be
-        computed."""
+        "All paired differences of two systems; raises InputError if one cannot be computed."
         out = SystemScores({m.name: self.difference(m, a, b) for m in self.metrics})
         lost = [name for name, gap in out.items() if gap is None]
         if lost:
@@ -145,7 +144,7 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
         raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be had from "
                          "statistics, which hold no samples")
     if not settings["reps"]: known = Estimate(known.value, notes=("no interval: none was asked for",))
-    n, m = len(pair.pred), len(pair.target) # 0 where nobody knows
+    n, m = len(pair.pred), len(pair.target) # 0 if it is not known
     score = estimate_score(metric, known, n, m, confidence=settings["confidence"])
     counts = {"n": n or "unknown", "n_target": None if n == m else m or "unknown"}
     return replace(score, signature=score.signature.extended(**counts))
@@ -159,13 +158,13 @@ def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutation
     return replace(score, p_value=permutation_test(metric, noted.rows, reps=permutations,
                                                    seed=settings["seed"], clusters=settings["clusters"]))
 
-def _known(metric: Metric, noted: NotedRows, settings: Mapping) -> Estimate | None:
+def _known(metric: Metric, noted: NotedRows, settings: Mapping,
+          ) -> Estimate | None: # value and influences, if the interval is made of them
     rows = noted.rows
     if isinstance(rows, StatsPair): return metric.from_stats(rows.pred, rows.target)
-    wanted = (settings["method"] in ("auto", "influence", "bootstrap") and settings["reps"]
-              and metric.has_influences)
-    return (metric.estimate_rows(rows, settings["seed"], settings["clusters"]) if wanted and len(rows) > 1
-            else None)
+    of_influences = settings["method"] in ("auto", "influence", "bootstrap") and metric.has_influences
+    if not (of_influences and settings["reps"] and len(rows) > 1): return None
+    return metric.estimate_rows(rows, settings["seed"], settings["clusters"])
 
 def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | None,
                 permutations: int, settings: Mapping) -> Score:
@@ -173,9 +172,9 @@ def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | 
         n = len(noted.rows.pred)
         return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *noted.notes))
     score = _score(metric, noted, known, permutations, settings)
-    notes = (*((_SAME.replace("the distance is 0; ", ""),) if same and metric.compares else ()), *noted.notes,
-             *score.notes)
-    return replace(score, notes=tuple(dict.fromkeys(notes)))
+    mistake = [_SAME.replace("the distance is 0; ", "")] if same and metric.compares else []
+    notes = dict.fromkeys([*mistake, *noted.notes, *score.notes])
+    return replace(score, notes=tuple(notes))
 
 def score_comparison(
     found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping
@@ -184,7 +183,8 @@ def score_comparison(
     rows = comparison_rows(found, extraction)
     truth = found.target and reference_digest(found.target)
     source = found.source and reference_digest(found.source)
-    scores, known = {}, {}
+    scores = {} # system -> metric name -> Score
+    known = {}  # system -> metric name -> Estimate, or None
     for s, side in progress(found.systems.items(), desc="comparing", disable=len(found.systems) == 1):
         same = found.target is not None and same_content(side, found.target)
         known[s] = {m.name: None if isinstance(m, ItemMetric) or same
@@ -199,14 +199,14 @@ def score_comparison(
     return Scores(scores, found.metrics, rows, known, names, settings)
 
 # %% ../../nbs/scoring/20_score.ipynb #01c00819
-# replicates or permutations: with more, a digit of an interval's end would be bought with days
+# replicates or permutations at most: more would take days for one more digit of an interval
 MOST_DRAWS = 10**6
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    "How scores are computed, where the usual way is not wanted."
+    "How scores are computed; raises InputError on values that make no sense."
     metric_options: Mapping | None = None # for the metrics that take them, e.g. {"tokenizer": "intl"}
-    ci: bool | str | None = True # False for values alone; "influence", "bootstrap", "jackknife"
+    ci: bool | str | None = True          # False for values alone; "influence", "bootstrap", "jackknife"
     reps: int = 1000                      # bootstrap replicates, if the bootstrap is used; 0 for values alone
     permutations: int = 0                 # of a test that the two sets have one distribution
     paired: bool = False                  # two systems: the interval of their difference, first − second
@@ -214,7 +214,7 @@ class ScoreOptions:
     clusters: Sequence | None = None
     query: object = None    # text file or list, line by line, for metrics of (query, text) pairs
     skip_bad: bool = False  # leave out images that do not decode, and say how many
-    recursive: bool = False # also the folders beneath a folder
+    recursive: bool = False # also the folders within a folder
     intersect: bool = False # if sides do not have the same names: score what all of them have, and say so
     cache: bool = True      # keep features of files for the next time
     batch: int = 64         # items at a time, at most
@@ -238,11 +238,12 @@ class ScoreOptions:
                                  "it has no place among metric_options")
 
     @property
-    def method(self) -> str | None: # as `score_rows` takes it
+    def method(self) -> str | None:
+        "The interval as `score_rows` takes it; None for no interval."
         return {True: "auto", False: None, None: None}.get(self.ci, self.ci)
 
     def including(self, **more) -> "ScoreOptions":
-        "With other values for some fields; raises InputError on a name that is none."
+        "A copy with other values for some fields; raises InputError on an unknown name."
         names = [f.name for f in fields(self)]
         for name in more:
             if name not in names: raise unknown("option of score", name, names)
@@ -262,7 +263,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
           options: ScoreOptions = ScoreOptions(),
           **more # fields of ScoreOptions by name, e.g. ci=False, clusters=labels
          ): # `SystemScores`, metric name -> Score; for a dict of systems `Scores`, system -> the same
-    "Scores with intervals; raises InputError, in one line, on whatever does not fit together."
+    "Scores with intervals; raises InputError, in one line, on inputs that do not fit together."
     check_level(confidence)
     check_type("seed", seed, int)
     check_type("layer", layer, str | None)
@@ -300,7 +301,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
 # %% ../../nbs/scoring/20_score.ipynb #c98d07a7
 def _best_guess(score: Score) -> float: return score.value if score.corrected is None else score.corrected
 
-def _ranked(metric: Metric, board: Scores) -> list[str]:
+def _in_order(metric: Metric, board: Scores) -> list[str]:
     if metric.higher_is_better is None: return list(board)
     return sorted(board, key=lambda s: _best_guess(board[s][metric.name]), reverse=metric.higher_is_better)
 
@@ -318,16 +319,16 @@ def _ends(score: Score | None, name: str) -> dict:
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
            ) -> "pd.DataFrame":    # one row per metric and system
-    """Systems in order with paired differences from the best; raises InputError if systems were not scored
-    together."""
+    "Systems in order, with paired differences from the best; InputError if they were not scored together."
     import pandas as pd
     if not isinstance(scores, Scores):
         raise InputError("ranking needs systems scored together: score({'a': ..., 'b': ...}, target)")
     out = []
     for m in scores.metrics:
-        order = _ranked(m, scores)
+        order = _in_order(m, scores)
         for rank, name in enumerate(order, 1):
-            s, gap = scores[name][m.name], scores.difference(m, name, order[0]) if rank > 1 else None
+            s = scores[name][m.name]
+            gap = scores.difference(m, name, order[0]) if rank > 1 else None
             out.append(dict(metric=m.name, rank=None if m.higher_is_better is None else rank, system=name,
                             value=s.value, corrected=s.corrected, **_ends(s, "ci"),
                             difference=_best_guess(gap) if gap else None, **_ends(gap, "difference"),
