@@ -30,10 +30,10 @@ from .inference import estimate_score, score_rows
 _TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 
 def gather_states(
-    x: Tensor,  # (n, …) of this process; torchmetrics gives an empty vector where there is nothing
+    x: Tensor,  # (n, …) of this process; an empty vector if it has seen nothing
     group=None, # of processes; None for all
 ) -> list[Tensor]: # one per process
-    "The tensors of all processes; those that are empty take shape and type from the others."
+    "The tensors of all processes; empty ones take shape and type from the others."
     mine = torch.tensor([x.numel(), _TYPES.index(x.dtype), *x.shape[1:]] + [-1]*(5 - x.ndim), device=x.device)
     all_of_them = [torch.zeros_like(mine) for _ in range(torch.distributed.get_world_size(group))]
     torch.distributed.all_gather(all_of_them, mine, group)
@@ -44,12 +44,14 @@ def gather_states(
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #b0119dca
 def new_pack(width: int, count: int, device="cpu") -> Tensor: # flat, float64
-    "Accumulators that have seen nothing, as one flat tensor."
+    "Empty accumulators as one flat tensor: width and count, then n, mean and scatter of each."
     pack = torch.zeros(2 + count*(1 + width + width**2), dtype=torch.float64, device=device)
-    pack[0], pack[1] = width, count
+    pack[0] = width
+    pack[1] = count
     return pack
 
-def unpack_stats(packs: Tensor) -> Iterator[GaussianStats]: # views of the same memory, but for n
+# %% ../../nbs/scoring/50_torch_metric.ipynb #c0c640df
+def unpack_stats(packs: Tensor) -> Iterator[GaussianStats]: # means and scatters are views of the same memory
     "The statistics in flat tensors that lie end to end."
     while len(packs):
         width, count = int(packs[0]), int(packs[1])
@@ -59,8 +61,9 @@ def unpack_stats(packs: Tensor) -> Iterator[GaussianStats]: # views of the same 
                                   for m in each])
         packs = packs[2 + count*size:]
 
+# %% ../../nbs/scoring/50_torch_metric.ipynb #e3648196
 def note_counts(pack: Tensor, stats: GaussianStats) -> None:
-    "Write the n of each accumulator of `stats`, which views `pack`, into it."
+    "Write the n of each accumulator of `stats` into `pack`, which `stats` views."
     counts = torch.tensor([m.n for m in stats.moments()], dtype=torch.float64, device=pack.device)
     pack[2::1 + stats.width + stats.width**2][:len(counts)] = counts
 
@@ -69,16 +72,18 @@ def text_pack(pred: Sequence[str],
               target=None,                          # a text or several for each prediction
               source: Sequence[str] | None = None,  # what each prediction was made from
              ) -> Tensor:                           # (bytes,) uint8
-    """A batch of texts as one flat tensor; raises InputError on what is no text and on sides of different
-    lengths."""
-    pred, target = (load_texts(pred, alone=True).items, None) if target is None else check_sides(pred, target)
+    "A batch of texts as one flat tensor; raises InputError on other things and on sides of different lengths."
+    if target is None: pred = load_texts(pred, alone=True).items
+    else: pred, target = check_sides(pred, target)
     body = json.dumps([pred, target, None if source is None else list(source)]).encode()
     return torch.frombuffer(bytearray(len(body).to_bytes(8, "big") + body), dtype=torch.uint8)
 
 def texts_of(packs: Tensor # (bytes,) uint8, end to end
             ) -> tuple[list, list, list]: # predictions, references, sources
     "The texts in flat tensors that lie end to end."
-    data, start, out = packs.cpu().numpy().tobytes(), 0, ([], [], [])
+    data = packs.cpu().numpy().tobytes()
+    out = ([], [], [])
+    start = 0
     while start < len(data):
         stop = start + 8 + int.from_bytes(data[start:start + 8], "big")
         for all_of_them, side in zip(out, json.loads(data[start + 8:stop])): all_of_them.extend(side or [])
@@ -91,22 +96,26 @@ _OF_TORCHMETRICS = ("compute_on_cpu", "dist_sync_on_step", "process_group", "dis
 
 class TorchMetric(torchmetrics.Metric):
     "Any `Metric` with the update, compute, reset and merge of torchmetrics, and `score()` for the interval."
-    full_state_update, is_differentiable = False, False
+    full_state_update = False
+    is_differentiable = False
 
     def __init__(self, metric,                   # whatever `get_metric` takes
                  options: Mapping | None = None, # for it; or by name, below
                  *, streamed: bool = False,      # keep moments instead of rows: bounded memory
-                 parts: int = 0, # random parts of the moments, from which a streamed score has its interval
+                 parts: int = 0,                 # random parts of the moments, for a streamed interval
                  seed: int = 0,                  # of the parts
-                 **more): # further options of the metric, or arguments of torchmetrics.Metric
+                 **more):                        # further options, or arguments of torchmetrics.Metric
         super().__init__(**{"dist_sync_fn": gather_states,
                             **{k: more.pop(k) for k in _OF_TORCHMETRICS if k in more}})
         options = {**(options or {}), **more}
         if isinstance(metric, Metric) and options:
             raise InputError(f"{metric.name} is built already; give {', '.join(options)} where it is "
                              "built, or its name here")
-        self.metric, self.source = get_metric(metric, **options), (metric, options)
-        self.streamed, self.parts, self.seed = streamed, parts, seed
+        self.metric = get_metric(metric, **options)
+        self.source = (metric, options)
+        self.streamed = streamed
+        self.parts = parts
+        self.seed = seed
         if streamed and self.metric.from_stats is None:
             raise InputError(f"{self.metric.name} needs more than mean and covariance; "
                              "leave out streamed=True")
@@ -126,8 +135,8 @@ class TorchMetric(torchmetrics.Metric):
 
     # a list also after synchronizing, when torchmetrics has joined it
     def _state(self, name: str) -> list[Tensor]:
-        held = getattr(self, name)
-        return [held] if isinstance(held, Tensor) else held
+        state = getattr(self, name)
+        return [state] if isinstance(state, Tensor) else state
 
     def _has_seen(self) -> bool: return any(x.numel() for name in self._defaults for x in self._state(name))
 
@@ -141,9 +150,9 @@ class TorchMetric(torchmetrics.Metric):
         rows = extract([self.metric], pred, target, source, batch=max(len(pred), 1))[self.metric.name]
         for side, part in enumerate((rows.pred, rows.target)):
             if part is None: continue
-            held = getattr(self, self._rows[side])
-            held.append(part.to(self.device))
-            if self.streamed and sum(map(len, held)) >= BLOCK: self._fold(side)
+            waiting = getattr(self, self._rows[side])
+            waiting.append(part.to(self.device))
+            if self.streamed and sum(map(len, waiting)) >= BLOCK: self._fold(side)
 
     def compute(self) -> Tensor:
         "The value over everything seen; NaN before the first update."
@@ -198,24 +207,7 @@ def _blank(home: str | type) -> TorchMetric:
     home = _class_of(home) if isinstance(home, str) else home
     return home.__new__(home)
 
-
-# %% ../../nbs/scoring/50_torch_metric.ipynb #86656311
-@patch
-def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's pack
-    "Everything of one side in one pack."
-    rows, packs = [x for x in self._state(self._rows[side]) if len(x)], self._state(self._packs[side])
-    seen = [stats for pack in packs for stats in unpack_stats(pack)]
-    if not rows and not seen: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
-    pack = (packs[0] if len(seen) == 1
-            else new_pack(rows[0].shape[1] if rows else seen[0].width, self.parts or 1, self.device))
-    stats = next(unpack_stats(pack))
-    stats.seed = self.seed
-    for other in seen if len(seen) > 1 else (): stats.merge(other)
-    for x in rows: stats.update(x)
-    note_counts(pack, stats)
-    setattr(self, self._rows[side], []); setattr(self, self._packs[side], [pack])
-    return stats
-
+# %% ../../nbs/scoring/50_torch_metric.ipynb #2e31d547
 @patch
 def rows(self: TorchMetric) -> Rows:
     "The rows seen so far, from all processes once synchronized; raises InputError if they were not kept."
@@ -224,23 +216,40 @@ def rows(self: TorchMetric) -> Rows:
         texts = texts_of(torch.cat(self._state(self._texts[0]) or [torch.zeros(0, dtype=torch.uint8)]))
         if not texts[0]: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
         return extract([self.metric], *(side or None for side in texts))[self.metric.name]
-    pred, target = (torch.cat(x).cpu() if sum(map(len, x := self._state(name))) else None
-                    for name in self._rows)
+    states = [self._state(name) for name in self._rows]
+    pred, target = (torch.cat(state).cpu() if sum(map(len, state)) else None for state in states)
     if pred is None: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
     return Rows(pred, target, matched=target is None or len(pred) == len(target))
 
+# %% ../../nbs/scoring/50_torch_metric.ipynb #86656311
+@patch
+def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's pack
+    "Fold everything of one side into one pack."
+    rows = [x for x in self._state(self._rows[side]) if len(x)]
+    packs = self._state(self._packs[side])
+    seen = [stats for pack in packs for stats in unpack_stats(pack)]
+    if not rows and not seen: raise InputError(f"{self.metric.name}: nothing to compute; call update first")
+    width = rows[0].shape[1] if rows else seen[0].width
+    pack = packs[0] if len(seen) == 1 else new_pack(width, self.parts or 1, self.device)
+    stats = next(unpack_stats(pack))
+    stats.seed = self.seed
+    if len(seen) > 1: # of several processes, into a new pack
+        for other in seen: stats.merge(other)
+    for x in rows: stats.update(x)
+    note_counts(pack, stats)
+    setattr(self, self._rows[side], [])
+    setattr(self, self._packs[side], [pack])
+    return stats
+
 @patch
 def stats(self: TorchMetric) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
-    """What the streamed states hold, from all processes once synchronized; raises InputError before the first
-    update."""
+    "The moments that were streamed, from all processes once synchronized; InputError before the first update."
     return self._fold(0), self._fold(1)
-
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #3666b992
 @patch
 def merge_state(self: TorchMetric, incoming_state) -> None:
-    """Take in the state of another, as torchmetrics does; raises InputError if that is another metric or has
-    other options."""
+    "Add the state of another object; raises InputError if it is another metric or has other options."
     other = incoming_state.metric_state if isinstance(incoming_state, torchmetrics.Metric) else incoming_state
     if isinstance(other, dict) and set(other) != set(self._defaults):
         what = (incoming_state if isinstance(incoming_state, torchmetrics.Metric)
@@ -253,10 +262,10 @@ def merge_state(self: TorchMetric, incoming_state) -> None:
     for name in self._packs: setattr(self, name, [x.clone() for x in self._state(name)])
     if self._packs and all(map(self._state, self._rows)): self.stats()
 
-
 # %% ../../nbs/scoring/50_torch_metric.ipynb #203190a9
 @contextmanager
 def _everywhere(metric: TorchMetric):
+    "Inside the block the states are those of all processes."
     here = not metric._is_synced
     if here: metric.sync(dist_sync_fn=metric.dist_sync_fn, should_sync=metric._to_sync)
     try: yield
@@ -265,7 +274,7 @@ def _everywhere(metric: TorchMetric):
 
 @patch
 def score(self: TorchMetric, *, confidence: float = 0.95, **options,
-         ) -> Score: # options of `score_rows`, where rows are kept
+         ) -> Score: # options of `score_rows`, if rows are kept
     "The value with its interval, over all processes; raises InputError before the first update."
     with _everywhere(self):
         if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
@@ -273,4 +282,3 @@ def score(self: TorchMetric, *, confidence: float = 0.95, **options,
         pred, target = self.stats()
         return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n,
                               confidence=confidence)
-

@@ -25,62 +25,66 @@ def relative_improvement(base: np.ndarray,        # the baseline's values, any s
                          new: np.ndarray,         # the system's, of the same shape
                          higher_is_better: bool,
                         ) -> np.ndarray:          # 0.1 is ten percent better
-    """Change relative to the baseline, positive where it is for the better; raises InputError if the
-    baseline is exactly 0."""
-    base, new = np.asarray(base, float), np.asarray(new, float)
+    "Change relative to the baseline, positive if it is for the better; raises InputError if a baseline is 0."
+    base = np.asarray(base, float)
+    new = np.asarray(new, float)
     if (base == 0).any(): raise InputError("the baseline's value is 0: a relative improvement does not exist")
     return (new - base if higher_is_better else base - new) / np.abs(base)
 
 # %% ../../nbs/study/000_improvement.ipynb #469e529b
-# (S, 1 + R); variance over pictures; variance over seeds
-def _spreads(stat: np.ndarray) -> tuple[np.ndarray, float, float]:
+def _spreads(stat: np.ndarray, # (S, 1 + R)
+            ) -> tuple[np.ndarray, float, float]: # the same; variance over pictures; variance over seeds
     stat = np.atleast_2d(np.asarray(stat, float))
     if stat.shape[1] < 3 or not np.isfinite(stat).all():
         raise InputError("an interval needs two replicates at least, all of them finite")
     low, high = np.quantile(stat[:, 1:].mean(0), [0.1587, 0.8413])
-    return stat, ((high - low)/2)**2, stat[:, 0].var(ddof=1)/len(stat) if len(stat) > 1 else 0.0
+    between = stat[:, 0].var(ddof=1)/len(stat) if len(stat) > 1 else 0.0
+    return stat, ((high - low)/2)**2, between
 
 def _half(pictures: float, between: float, seeds: int, level: float) -> float: # half-width
-    return math.sqrt(normal.ppf((1 + level)/2)**2*pictures
-                     + student.ppf((1 + level)/2, max(seeds - 1, 1))**2*between)
+    z = normal.ppf((1 + level)/2)
+    t = student.ppf((1 + level)/2, max(seeds - 1, 1))
+    return math.sqrt(z**2*pictures + t**2*between)
 
 def mean_over_seeds(
     stat: np.ndarray, # (S, 1 + R): a row per seed; column 0 the value, then replicates over pictures
     level: float = 0.95,
 ) -> tuple[float, Interval]:
-    """Mean over seeds, its interval over pictures (bootstrap) and seeds (t; Zou and Donner 2008); raises
-    InputError without replicates."""
+    "Mean over seeds, and its interval over pictures and seeds; raises InputError without replicates."
     stat, pictures, between = _spreads(stat)
-    value, half = float(stat[:, 0].mean()), _half(pictures, between, len(stat), level)
-    return (value,
-            Interval(value - half, value + half, level, f"bootstrap-{stat.shape[1] - 1}+t-{len(stat)}-seeds"))
+    value = float(stat[:, 0].mean())
+    half = _half(pictures, between, len(stat), level)
+    method = f"bootstrap-{stat.shape[1] - 1}+t-{len(stat)}-seeds"
+    return value, Interval(value - half, value + half, level, method)
 
 # %% ../../nbs/study/000_improvement.ipynb #c046b23c
 def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvement
                    ) -> float:        # in (0, 1]; NaN for one seed
-    "Two-sided p-value that the mean over seeds and pictures is 0, which inverts the interval of `pooled`."
+    "Two-sided p-value that the mean is 0, over seeds and pictures; inverts the interval of `mean_over_seeds`."
     from scipy.optimize import brentq
     stat, pictures, between = _spreads(stat)
     value = abs(float(stat[:, 0].mean()))
     if len(stat) < 2: return math.nan
     if value == 0 or pictures + between == 0: return 1.0 if value == 0 else math.ulp(0.0)
-    excess = lambda logp: _half_tail(pictures, between, len(stat), math.exp(logp)) - value
+    def excess(logp: float) -> float: # of the half-width at level 1 − p over the value
+        return _half_tail(pictures, between, len(stat), math.exp(logp)) - value
     least = math.log(1e-300)
-    return math.exp(least if excess(least) < 0 else 0.0 if excess(-1e-12) > 0
-                    else brentq(excess, least, -1e-12))
+    if excess(least) < 0: return math.exp(least)
+    if excess(-1e-12) > 0: return 1.0
+    return math.exp(brentq(excess, least, -1e-12))
 
-# half-width at level 1 − p, exact for tiny p
 def _half_tail(pictures: float, between: float, seeds: int, p: float) -> float:
+    "Half-width at level 1 − p, exact for tiny p."
     return math.hypot(normal.isf(p/2)*math.sqrt(pictures),
                       student.isf(p/2, max(seeds - 1, 1))*math.sqrt(between))
 
+# %% ../../nbs/study/000_improvement.ipynb #cf5b1093
 def trained_pair_test(
     a: np.ndarray, # (S, 1 + R) of one recipe: a row per seed, value and replicates over items
     b: np.ndarray, # (S, 1 + R) of another, with the same item weights; row s shares its seed with row s of a
     level: float = 0.95,
 ) -> tuple[float, Interval]: # p, interval of the difference a − b
-    """Do two trained recipes differ, seeds and items both random? Raises InputError where they were not
-    measured alike."""
+    "Whether two trained recipes differ, seeds and items both random; InputError on different shapes."
     a, b = (np.atleast_2d(np.asarray(x, float)) for x in (a, b))
     if a.shape != b.shape:
         raise InputError(f"a trained pair has the same seeds and replicates, not {a.shape} and {b.shape}")
@@ -88,7 +92,9 @@ def trained_pair_test(
 
 # %% ../../nbs/study/000_improvement.ipynb #2a4e5ba4
 Bank = Mapping[tuple[str, float, int, str], np.ndarray] # (system, alpha, seed, metric) -> (1 + R,)
-BASE, SATURATION, LENGTH = "baseline", "saturation", "length"
+BASE = "baseline"
+SATURATION = "saturation"
+LENGTH = "length"
 
 def stacked(bank: Bank, system: str, alpha: float, metric: str) -> np.ndarray: # (S, 1 + R), seeds in order
     "The measurements of one setting over its seeds; raises InputError if there are none."
@@ -100,13 +106,13 @@ def alphas_of(bank: Bank, system: str) -> list[float]:
     "The weights a system was trained with, ascending."
     return sorted({k[1] for k in bank if k[0] == system})
 
+# %% ../../nbs/study/000_improvement.ipynb #d23a7eee
 def best_alpha(validation: Bank,
                system: str,
                metric: str,
                higher_is_better: bool,
               ) -> float:
-    """The weight with the best mean over seeds on validation, the smaller of equals; 0 for what was not
-    measured there, because it has no weight."""
+    "The weight with the best mean over seeds on validation, the smaller of equals; 0 for a system without one."
     sign = -1 if higher_is_better else 1
     def mean(alpha: float) -> float: return sign*stacked(validation, system, alpha, metric)[:, 0].mean()
     return min(alphas_of(validation, system), key=lambda alpha: (mean(alpha), alpha), default=0.0)
@@ -138,8 +144,7 @@ def equal_null(
     place: np.ndarray, # (S, 1 + R) where the system is
     reach: float,      # how far the nearest point may be
 ) -> np.ndarray: # (S, 1 + R)
-    """The value the baseline reaches at the point of its curve where the system is; NaN where the curve does
-    not get there."""
+    "The metric of the baseline at the point of its curve nearest to the system; NaN if none is in reach."
     # (S, 50·(K − 1) + 1, 1 + R): fifty pieces between two points
     gap = np.abs(_fine(place_curve, 50) - place[:, None])
     nearest = gap.argmin(1)[:, None]
@@ -164,98 +169,108 @@ UNTRAINED = { # systems that no network was trained for -> what they are
     "commonest-text": "the most frequent training text, for every item",
     "repeated": "the baseline's text, said twice"}
 
+# %% ../../nbs/study/000_improvement.ipynb #2d2d2268
 def gain_over(base: np.ndarray, new: np.ndarray, # (S, 1 + R)
               higher: bool, share: bool,         # whether more is better; whether the metric is a share
              ) -> np.ndarray:                    # (S, 1 + R)
-    "How much better than the baseline: relative, or as a difference where the metric is a share of items."
+    "How much better than the baseline: relative, or the difference if the metric is a share of items."
     return (new - base)*(1 if higher else -1) if share else relative_improvement(base, new, higher)
 
-def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray,
-         higher: bool, share: bool = False) -> dict:
-    missing = ("nothing-to-compare-with" if np.isnan(base).any() else "the-baseline-is-0"
-               if (base == 0).any() and not share else "")
-    # of a user's rare-event metric, say
-    if missing:
-        value, ci, p = np.nan, Interval(np.nan, np.nan, 0.95, f"none:{missing}"), np.nan
-    else:
-        gain = gain_over(base, new, higher, share)
-        (value, ci), p = mean_over_seeds(gain), trained_pair_p(gain)
-    return {"reading": reading, "system": system, "metric": metric, "alpha": alpha, "improvement": value,
-            "ci_low": ci.low, "ci_high": ci.high, "unit": "points" if share else "relative",
-            "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
-            "higher_is_better": higher, "method": ci.method, "p": p}
-
+# %% ../../nbs/study/000_improvement.ipynb #3be06f14
 def null_of(test: Bank, reading: str, system: str, alpha: float, metric: str, higher: bool,
            ) -> np.ndarray: # (S, 1 + R)
     "What a trick alone gives where it is matched with a system, for one metric and one reading of `AGAINST`."
     trick, (low, high), (matched, *_), reach = AGAINST[reading]
     points = [k for k in alphas_of(test, trick) if low <= k <= high]
-    curve = lambda name: np.stack([stacked(test, trick, k, name) for k in points], 1)
+    def curve(name: str) -> np.ndarray: # (S, K, 1 + R)
+        return np.stack([stacked(test, trick, k, name) for k in points], 1)
     place = stacked(test, system, alpha, matched)
     if reach is not None: return equal_null(curve(matched), curve(metric), place, reach)
     return saturation_null(curve(matched), curve(metric), place, stacked(test, BASE, 0.0, metric), higher)
 
 # %% ../../nbs/study/000_improvement.ipynb #c3f88f2b
 def _holm_of_tests(p: pd.Series) -> pd.Series: # of the same index
-    "Holm's adjusted p-values of the tests there are; NaN, where there is no test, stays and does not count."
+    "Holm's adjusted p-values; NaN means no test, stays NaN and does not count."
     tests = p.dropna()
     return pd.Series(holm(tests) if len(tests) else [], tests.index, float).reindex(p.index)
 
 # %% ../../nbs/study/000_improvement.ipynb #0a18b4bf
+def _row(reading: str, system: str, metric: str, alpha: float, base: np.ndarray, new: np.ndarray,
+         higher: bool, share: bool = False) -> dict:
+    missing = ""
+    if np.isnan(base).any(): missing = "nothing-to-compare-with"
+    elif (base == 0).any() and not share: missing = "the-baseline-is-0" # as with a metric of rare events
+    if missing:
+        value, ci, p = np.nan, Interval(np.nan, np.nan, 0.95, f"none:{missing}"), np.nan
+    else:
+        gain = gain_over(base, new, higher, share)
+        value, ci = mean_over_seeds(gain)
+        p = trained_pair_p(gain)
+    return {"reading": reading, "system": system, "metric": metric, "alpha": alpha, "improvement": value,
+            "ci_low": ci.low, "ci_high": ci.high, "unit": "points" if share else "relative",
+            "base": base[:, 0].mean(), "value": new[:, 0].mean(), "seeds": len(new),
+            "higher_is_better": higher, "method": ci.method, "p": p}
+
 def improvement_table(
     test: Bank,
     validation: Bank,
     directions: Mapping[str, bool], # metric -> higher is better; metrics not named here have no row
     select: str = "fd",             # chooses alpha in the reading `selected`
     shares: Sequence[str] = (),     # metrics that are shares: compared by difference, in points
-    # reading, system, metric, alpha, improvement, ci_low, ci_high, unit, base, value, …, p, p_holm
-) -> pd.DataFrame:
-    "Improvements over the baseline in all readings; raises InputError when `select` has no direction."
+) -> pd.DataFrame: # reading, system, metric, alpha, improvement, ci_low, ci_high, unit, base, …, p, p_holm
+    "Improvements over the baseline in all readings; raises InputError if `select` has no direction."
     if select not in directions: raise unknown("metric with a better direction", select, directions)
-    systems, rows = [s for s in dict.fromkeys(k[0] for k in test) if s != BASE], []
+    systems = [s for s in dict.fromkeys(k[0] for k in test) if s != BASE]
     measured = {k[3] for k in test}
     readings = [r for r, (trick, _, matched, _) in AGAINST.items()
                 if trick in systems and matched[0] in measured]
+    rows = []
     for system in systems:
         chosen = best_alpha(validation, system, select, directions[select])
         for metric, higher in directions.items():
+            share = metric in shares
             own = best_alpha(validation, system, metric, higher)
-            base, new = stacked(test, BASE, 0.0, metric), stacked(test, system, chosen, metric)
-            rows += [_row("selected", system, metric, chosen, base, new, higher, metric in shares),
-                     _row("best", system, metric, own, base, stacked(test, system, own, metric), higher,
-                          metric in shares)]
+            base = stacked(test, BASE, 0.0, metric)
+            new = stacked(test, system, chosen, metric)
+            at_own = stacked(test, system, own, metric)
+            rows.append(_row("selected", system, metric, chosen, base, new, higher, share))
+            rows.append(_row("best", system, metric, own, base, at_own, higher, share))
             for reading in readings:
                 if system in NULLS or system in UNTRAINED or metric in AGAINST[reading][2]: continue
                 null = null_of(test, reading, system, chosen, metric, higher)
-                rows.append(_row(reading, system, metric, chosen, null, new, higher, metric in shares))
+                rows.append(_row(reading, system, metric, chosen, null, new, higher, share))
     table = pd.DataFrame(rows)
     return table.assign(p_holm=table.groupby(["reading", "system"])["p"].transform(_holm_of_tests))
 
 # %% ../../nbs/study/000_improvement.ipynb #88ec83d2
-SAFE, BEYOND, NOT_SAFE = "safe", "beyond every trick", "not safe"
-
 def trick_gains(
     test: Bank, validation: Bank, metric: str, higher: bool, share: bool = False
 ) -> dict[str, np.ndarray]: # trick -> (S, 1 + R)
-    """How much each cheap trick improves a metric; a curve at the point that is best on validation, which its
-    name says."""
-    there, base = {k[0] for k in test}, stacked(test, BASE, 0.0, metric)
+    "How much each cheap trick improves a metric; a curve at its best point on validation, which its key names."
+    there = {k[0] for k in test}
+    base = stacked(test, BASE, 0.0, metric)
     points = {trick: best_alpha(validation, trick, metric, higher) for trick in (*UNTRAINED, *NULLS)
               if trick in there}
-    name = lambda trick, k: f"{trick} at {k:g}" if trick in NULLS else trick
+    def name(trick: str, k: float) -> str: return f"{trick} at {k:g}" if trick in NULLS else trick
     return {name(trick, k): gain_over(base, stacked(test, trick, k, metric), higher, share)
             for trick, k in points.items()}
 
-# a row
+# %% ../../nbs/study/000_improvement.ipynb #60968ece
+SAFE = "safe"
+BEYOND = "beyond every trick"
+NOT_SAFE = "not safe"
+
 def _safety(system: str, metric: str, own: np.ndarray, tricks: Mapping[str, np.ndarray],
-            controls: Sequence[np.ndarray]) -> dict:
+            controls: Sequence[np.ndarray]) -> dict: # of SAFE_COLUMNS
     value, ci = mean_over_seeds(own)
     found = {trick: mean_over_seeds(gain) for trick, gain in tricks.items()}
     best = max(found, key=lambda trick: found[trick][0])
     margins = [mean_over_seeds(own - gain) for gain in [*tricks.values(), *controls]]
     least = min(margins, key=lambda m: m[1].low)
-    calm, ahead = all(i.high <= 0 for _, i in found.values()), ci.low > 0 and least[1].low > 0
-    return {"metric": metric, "system": system, "verdict": SAFE if calm else BEYOND if ahead else NOT_SAFE,
+    verdict = NOT_SAFE
+    if ci.low > 0 and least[1].low > 0: verdict = BEYOND
+    if all(interval.high <= 0 for _, interval in found.values()): verdict = SAFE
+    return {"metric": metric, "system": system, "verdict": verdict,
             "improvement": value, "ci_low": ci.low, "ci_high": ci.high, "trick": best,
             "trick_improvement": found[best][0],
             "trick_low": found[best][1].low, "trick_high": found[best][1].high,
@@ -269,12 +284,12 @@ def safe_columns(test: Bank, validation: Bank,
                  chosen: Mapping[str, float],       # trained system -> its weight
                  shares: Sequence[str] = (),        # metrics that are shares, compared by difference
                  controls: Mapping[str, float] = {} # systems trained without knowledge -> their weight
-                ) -> pd.DataFrame: # of SAFE_COLUMNS; no row where a baseline is 0 or there is no trick
-    """For each metric and trained system: whether a cheap trick improves the metric, and whether the system
-    improves it more."""
+                ) -> pd.DataFrame: # of SAFE_COLUMNS; no row if a baseline is 0 or there is no trick
+    "For each metric and trained system: does a trick improve the metric, and does the system improve it more?"
     rows = []
     for metric, higher in directions.items():
-        base, share = stacked(test, BASE, 0.0, metric), metric in shares
+        base = stacked(test, BASE, 0.0, metric)
+        share = metric in shares
         if (base == 0).any() and not share: continue
         tricks = trick_gains(test, validation, metric, higher, share)
         if not tricks: continue
@@ -293,11 +308,11 @@ def safe_sentences(table: pd.DataFrame) -> list[str]: # of `safe_columns`; one a
     if not calm and not ahead:
         return ["No safe column: before every metric a cheap trick does as well as every "
                 "trained system, or may."]
-    said = ([f"Safe columns, which no cheap trick improves: {', '.join(calm)}."] if calm
-            else ["No column is safe from every cheap trick."])
+    of_safe = "No column is safe from every cheap trick."
+    if calm: of_safe = f"Safe columns, which no cheap trick improves: {', '.join(calm)}."
+    if not ahead: return [of_safe]
     further = "; ".join(f"{m} for {', '.join(systems)}" for m, systems in ahead.items())
-    return said + ([f"Improved more than by any cheap trick or network without knowledge: {further}."]
-                   if ahead else [])
+    return [of_safe, f"Improved more than by any cheap trick or network without knowledge: {further}."]
 
 # %% ../../nbs/study/000_improvement.ipynb #488c3a03
 CHANCE_COLUMNS = ("reading", "system", "metric", "improvement", "draws", "q05", "q50", "q95", "p")
@@ -311,7 +326,8 @@ def chance_table(test: Bank, validation: Bank, directions: Mapping[str, bool],
     rows = []
     def gain(system: str, metric: str, chooser: str) -> float:
         alpha = best_alpha(validation, system, chooser, directions[chooser])
-        base, new = stacked(test, BASE, 0.0, metric), stacked(test, system, alpha, metric)
+        base = stacked(test, BASE, 0.0, metric)
+        new = stacked(test, system, alpha, metric)
         return float(gain_over(base, new, directions[metric], metric in shares)[:, 0].mean())
     possible = [m for m in directions if m in shares or (stacked(test, BASE, 0.0, m) != 0).all()]
     for system, controls in draws.items():
@@ -328,14 +344,18 @@ def chance_table(test: Bank, validation: Bank, directions: Mapping[str, bool],
     return pd.DataFrame(rows, columns=list(CHANCE_COLUMNS))
 
 # %% ../../nbs/study/000_improvement.ipynb #c418d46f
-PLACES = {"interior": "inside the grid", "lower edge": "the smallest of the grid: "
-          "smaller ones were not tried", "upper edge": "the largest of the grid: larger ones were not tried",
+PLACES = {"interior": "inside the grid",
+          "lower edge": "the smallest of the grid: smaller ones were not tried",
+          "upper edge": "the largest of the grid: larger ones were not tried",
           "none": "no optimum: the baseline is better than every weight of the grid"}
 
 def alpha_place(validation: Bank, system: str, metric: str, higher: bool) -> str: # a key of PLACES
     "Where the weight that a metric chooses lies in the grid of its system."
-    weights, chosen = alphas_of(validation, system), best_alpha(validation, system, metric, higher)
-    base, best = (stacked(validation, *at, metric)[:, 0].mean() for at in ((BASE, 0.0), (system, chosen)))
-    if (best <= base) if higher else (best >= base): return "none"
+    weights = alphas_of(validation, system)
+    chosen = best_alpha(validation, system, metric, higher)
+    base = stacked(validation, BASE, 0.0, metric)[:, 0].mean()
+    best = stacked(validation, system, chosen, metric)[:, 0].mean()
+    is_no_better = best <= base if higher else best >= base
+    if is_no_better: return "none"
     if chosen == weights[0]: return "lower edge"
     return "upper edge" if chosen == weights[-1] else "interior"

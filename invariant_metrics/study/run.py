@@ -24,11 +24,10 @@ from ..runs import (RUN_SCALES, clean_refusal, data_identity, open_run, parts_su
 from ..runs import read_run, versions, write_run
 from .tasks import make_plan, study_tasks
 
-# %% ../../nbs/study/100_run.ipynb #3e4b23ce
+# %% ../../nbs/study/100_run.ipynb #c299813d
 STUDY_PARTS = ("probe", "training")
 GRID_NAMES = ("default", "full")
 
-# %% ../../nbs/study/100_run.ipynb #c299813d
 def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> None:
     "Raises InputError, with the closest known name, on an unknown task, part, scale or grid."
     for kind, given, known in [("task", [task], study_tasks.names()), ("part", parts, STUDY_PARTS),
@@ -49,8 +48,7 @@ class StudyRun:
         return f"{self.meta['settings']['task']}: {parts_summary(self.meta)}"
 
     def controls(self) -> dict: # {} without a training part; safe, safe_columns, optimum, pulls, chance
-        """What cheap tricks and random networks say about the training part: sentences, and rows of its
-        tables."""
+        "What cheap tricks and random networks say about the training part, for JSON."
         if "training" not in self.meta["parts"]: return {}
         from invariant_metrics.study.search import StudyResult
         found = StudyResult.load(self.folder/"training")
@@ -71,16 +69,16 @@ def _networks(s: dict) -> dict: # weights and encoder of the probe's metrics
     weights = {"weights": make_plan(s).weights}
     return weights | ({"encoder": s["encoder"]} if s["task"] == "colorization" else {})
 
-def _check_weights(s: dict, task, parts: Sequence[str]) -> None: # names that nothing in these parts goes by
+def _check_weights(s: dict, task, parts: Sequence[str]) -> None: # refuses weights for a name that nothing has
     from invariant_metrics.metrics.base import weight_names
     from invariant_metrics.probe.images import VARIANTS
     takers = task.weight_takers() if "training" in parts else {}
     probed = [VARIANTS.get(m, (m,))[0] for m in _probe_metrics(s)] if "probe" in parts else []
     encoder = s["encoder"] if s["task"] == "colorization" else None
-    replace(task.plan.weights,
-            settled=False).assign({**takers, **{m: weight_names(m, encoder) for m in probed}}, shared=False)
+    takers = {**takers, **{m: weight_names(m, encoder) for m in probed}}
+    replace(task.plan.weights, settled=False).assign(takers, shared=False)
 
-def _check_names(s: dict, parts: Sequence[str]) -> None: # what is wrong by itself, whatever the data
+def _check_names(s: dict, parts: Sequence[str]) -> None: # everything that does not depend on the data
     task = study_tasks[s["task"]](make_plan(s))
     _check_weights(s, task, parts)
     make_all([partial(task.invariant, spec) for spec in s["invariants"]])
@@ -127,15 +125,15 @@ def _training_part(folder: Path, s: dict, device, workers: int) -> None:
     train_systems(folder, s, device=device, workers=workers)
 
 # %% ../../nbs/study/100_run.ipynb #618c3203
-# run.json's content
 def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None,
-               workers: int) -> dict:
+               workers: int) -> dict: # what run.json says now
+    run_part = {"probe": _probe_part, "training": _training_part}
     for part in STUDY_PARTS:
         if part not in parts or part in meta["parts"]: continue
         announce(f"{settings['task']}, {part}: running in {out}")
         start = time.perf_counter()
         with peak_memory() as seen:
-            {"probe": _probe_part, "training": _training_part}[part](out/part, settings, device, workers)
+            run_part[part](out/part, settings, device, workers)
         meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
         peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
         meta |= {"status": "finished" if set(parts) <= set(meta["parts"]) else "running",
@@ -174,8 +172,7 @@ def study(
     seed: int = 0,
     workers: int = 2,                      # processes, one thread each
 ) -> StudyRun:
-    """Run the parts of a study into a run folder, or return the same run if it is finished; raises InputError
-    as the table above says."""
+    "Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong choices."
     check_choices(task, parts, scale, grid)
     check_device(device or "cpu")
     design = study_tasks[task].design
@@ -195,8 +192,8 @@ def study(
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed,
                     device=device or "cpu", version=package_version(),
                     systems=systems and list(systems), weights=chosen, encoder=encoder)
-    held = None if overwrite else read_run(out)
-    if not (held and held["digest"] == digest(settings) and set(parts) <= set(held["parts"])):
+    before = None if overwrite else read_run(out)
+    if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)
     with clean_refusal(out):
         meta = open_run(out, settings, resume, overwrite)
