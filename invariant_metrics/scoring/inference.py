@@ -33,8 +33,7 @@ def bootstrap_counts(
     clusters: Sequence | None = None,  # (N,) labels; items of one cluster are drawn together
     weights: np.ndarray | None = None, # (N,) base weights, e.g. to let each photograph count alike
 ): # (reps, N), or a pair for sets that are not matched
-    """Bootstrap multiplicities for these rows; the same seed and size give the same draws for every metric
-    and system."""
+    "Bootstrap multiplicities for these rows; the same for every metric and system of this seed and size."
     base = 1.0 if weights is None else np.asarray(weights, float)
     counts = bootstrap_weights(len(rows), reps, rng(seed, "bootstrap"), clusters) * base
     if rows.target is None or rows.matched: return counts
@@ -62,22 +61,21 @@ def bootstrap_replicates(metric: ItemMetric,
 def _cluster_count(clusters: Sequence | None) -> int | None:
     return None if clusters is None else int(cluster_labels(clusters, len(clusters)).max()) + 1
 
-# with how much was seen
 def _signature(metric: Metric, n: int, n_target: int | None, clusters: Sequence | None, **more) -> Signature:
+    "The metric's signature, with the numbers of items and clusters."
     return metric.signature.extended(n=n, n_target=None if n_target == n else n_target,
                                      clusters=_cluster_count(clusters), **more)
 
 def estimate_score(metric: Metric,
                    estimate: Estimate,
                    n: int,                             # predictions
-                   n_target: int | None = None,        # targets, where there is another number of them
+                   n_target: int | None = None,        # targets, if their number is another
                    *, matched: bool = False,
                    clusters: Sequence | None = None,   # (N,) labels
                    confidence: float = 0.95,
                    **more,                             # further parts of the signature
                   ) -> Score:
-    """An estimate as a score: value, corrected value, and the interval around it where the estimate has a
-    standard error."""
+    "An estimate as a score: value, corrected value, and an interval if the estimate has a standard error."
     se, df = standard_error(estimate, matched, clusters)
     center = estimate.value if estimate.corrected is None else estimate.corrected
     ci = None if se is None else normal_interval(center, se, confidence, estimate.method, df)
@@ -89,8 +87,8 @@ def estimate_score(metric: Metric,
                  tuple(estimate.notes))
 
 # %% ../../nbs/scoring/10_inference.ipynb #e4b422a6
-# (n,) group of each item
-def _groups(n: int, count: int, labels: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:
+def _groups(n: int, count: int, labels: np.ndarray | None,
+            generator: np.random.Generator) -> np.ndarray: # (n,) group of each item
     units = n if labels is None else int(labels.max()) + 1
     group = generator.permutation(np.arange(units) % min(count, units))
     return group if labels is None else group[labels]
@@ -101,13 +99,11 @@ def _left_out(group: np.ndarray) -> np.ndarray: # (G, n)
 def jackknife(
     metric: Metric,
     rows: Rows,
-    # left out one at a time; as many as there are items or clusters, where those are fewer
-    *, groups: int = 50,
+    *, groups: int = 50,              # left out one at a time; at most as many as items or clusters
     seed: int = 0,                    # of the grouping
     clusters: Sequence | None = None, # (N,) labels; a cluster stays in one group
 ) -> Estimate:
-    """Value, jackknife bias correction and standard error over groups of items; raises InputError below two
-    items or clusters."""
+    "Value, bias correction and standard error from leaving out groups; InputError below two items or clusters."
     labels = cluster_labels(clusters, len(rows))
     value = metric.statistic(rows)
     sides = [_left_out(_groups(len(rows), groups, labels, rng(seed, "jackknife")))]
@@ -115,10 +111,14 @@ def jackknife(
         sides.append(_left_out(_groups(len(rows.target), groups, None, rng(seed, "jackknife", "target"))))
     if min(len(side) for side in sides) < 2:
         raise InputError(f"{metric.name}: a jackknife needs two items or clusters at least")
-    variance, bias = 0.0, 0.0
-    for k, keep in enumerate(sides):
-        other = None if len(sides) == 1 else np.ones((len(keep), sides[1 - k].shape[1]))
-        found = metric.replicates(rows, keep if other is None else (keep, other) if k == 0 else (other, keep))
+    variance = 0.0
+    bias = 0.0
+    for k, keep in enumerate(sides): # (G, n) 0 for the items left out
+        weights = keep
+        if len(sides) == 2:
+            whole = np.ones((len(keep), sides[1 - k].shape[1])) # the other set keeps all its items
+            weights = (keep, whole) if k == 0 else (whole, keep)
+        found = metric.replicates(rows, weights)
         variance += (len(keep) - 1)/len(keep)*((found - found.mean())**2).sum()
         bias += (len(keep) - 1)*(found.mean() - value)
     return Estimate(value, float(value - bias), se=float(variance**0.5), df=min(map(len, sides)) - 1,
@@ -127,8 +127,8 @@ def jackknife(
 # %% ../../nbs/scoring/10_inference.ipynb #c3c48f1e
 _AT_ONCE = 2**16 # units left out at once
 
-# (C, k) sums and (C,) items of each item or cluster
-def _unit_sums(rows: Rows, labels: np.ndarray | None) -> "tuple[np.ndarray | Tensor, np.ndarray]":
+def _unit_sums(rows: Rows, labels: np.ndarray | None, # of C items or clusters: (C, k) sums, (C,) items
+              ) -> "tuple[np.ndarray | Tensor, np.ndarray]":
     summands = rows.pred if rows.pred.ndim == 2 else rows.pred[:, None]
     if labels is None: return summands, np.ones(len(summands))
     sums = np.zeros((int(labels.max()) + 1, summands.shape[1]))
@@ -139,65 +139,67 @@ def leave_one_out(metric: ItemMetric,
                   rows: Rows,
                   clusters: Sequence | None = None # (N,) labels; whole clusters are left out
                  ) -> np.ndarray: # (C,) C − 1 times the value less the value without the item or cluster
-    "What each item, or each cluster, moves the value."
+    "By how much each item, or each cluster, moves the value."
     sums, count = _unit_sums(rows, cluster_labels(clusters, len(rows)))
     if len(sums) == 1: return np.zeros(1)
-    whole, n, left = sums.sum(0), count.sum(), []
+    whole = sums.sum(0)
+    n = count.sum()
+    left = [] # values without each unit
     for start in range(0, len(sums), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         rest = whole - sums[some]
-        left.append(np.asarray(metric.pool(rest)) if metric.pool
-                    else np.asarray(rest[:, 0])/(n - count[some]))
+        if metric.pool: left.append(np.asarray(metric.pool(rest)))
+        else: left.append(np.asarray(rest[:, 0])/(n - count[some]))
     return (len(sums) - 1)*(metric.statistic(rows) - np.concatenate(left))
 
 # %% ../../nbs/scoring/10_inference.ipynb #fda87987
-FEWEST = 8 # items or clusters that tell something, below which a metric of items gets no interval
-
-def value_range(metric: Metric) -> tuple[float, float]: # −∞ and ∞ where the card names no bound
+def value_range(metric: Metric) -> tuple[float, float]: # −∞ and ∞ if the card names no bound
     "The bounds that a metric's card names; of several ranges, the widest."
     return declared_range(metric.card)
 
-# of the metric's range; of the range of a difference, where there are two
+# %% ../../nbs/scoring/10_inference.ipynb #3d5e6744
+FEWEST = 8 # items or clusters with information, below which a metric of items gets no interval
+
 def _inside(ci: Interval, metric: Metric, sides: Sequence[Rows]) -> Interval:
+    "The part of an interval inside the metric's range, or inside the range of a difference of two sides."
     low, high = value_range(metric)
     seen = np.concatenate([np.asarray(metric.values(rows.pred)) for rows in sides])
-    low, high = (low if seen.min() >= low else -np.inf), (high if seen.max() <= high else np.inf)
+    if not seen.min() >= low: low = -np.inf # the card is wrong about these values
+    if not seen.max() <= high: high = np.inf
     if len(sides) == 2: low, high = low - high, high - low
     return replace(ci, low=max(ci.low, low), high=min(ci.high, high))
 
-# units, without those that share one value where they are more than half
-def _telling(moved: np.ndarray) -> int:
-    # where more than half have one value, it is that one
+def _count_varied(moved: np.ndarray) -> int:
+    "Items or clusters; without those that share one value, if these are more than half."
     middle = np.partition(moved, len(moved)//2)[len(moved)//2]
     common = int((np.abs(moved - middle) <= 1e-12).sum())
     return len(moved) - common if 2*common > len(moved) else len(moved)
 
-# why there is none
 def _no_interval(metric: ItemMetric, sides: Sequence[Rows], moved: np.ndarray, noun: str) -> str | None:
-    units, telling = len(moved), _telling(moved)
+    "Why there is no interval; None if there is one."
+    units = len(moved)
+    varied = _count_varied(moved)
     if units == 1: return f"no interval: there is one {noun[:-1]}"
     if units < FEWEST: return f"no interval: {units} {noun} are too few, {FEWEST} are the least"
-    if telling == 0: return f"no interval: nothing varies between the {units} {noun}"
-    if telling < FEWEST:
-        return (f"no interval: it would rest on {telling} of {units} {noun}, "
+    if varied == 0: return f"no interval: nothing varies between the {units} {noun}"
+    if varied < FEWEST:
+        return (f"no interval: it would rest on {varied} of {units} {noun}, "
                 f"the others have one value; {FEWEST} are the least")
-    return (next(filter(None, (metric.unsettled(rows.pred.sum(0)) for rows in sides)), None)
-            if metric.unsettled else None)
+    if metric.unsettled is None: return None
+    return next(filter(None, (metric.unsettled(rows.pred.sum(0)) for rows in sides)), None)
 
-# %% ../../nbs/scoring/10_inference.ipynb #3d5e6744
 def item_interval(metric: ItemMetric,
                   sides: Sequence[Rows],             # of one system, or of two whose difference is asked for
                   clusters: Sequence | None = None,  # (N,) labels
                   confidence: float = 0.95,
-                 ) -> tuple[Interval | None, str | None]: # the interval; where there is none, why
-    """Student's interval of a mean or a function of sums, or of its difference between two systems of the
-    same items."""
+                 ) -> tuple[Interval | None, str | None]: # the interval; None and the reason if there is none
+    "Student's interval of a mean or a function of sums, or of a difference of two systems on the same items."
     parts = [leave_one_out(metric, rows, clusters) if len(rows) > 1 else np.zeros(1) for rows in sides]
     value = metric.statistic(sides[0]) - (metric.statistic(sides[1]) if len(sides) == 2 else 0.0)
     size = max(float(np.abs(part).max()) for part in parts)
     moved = parts[0] - (parts[1] if len(sides) == 2 else 0.0)
-    if why := _no_interval(metric, sides, moved/(size or 1.0), "items" if clusters is None else "clusters"):
-        return None, why
+    why = _no_interval(metric, sides, moved/(size or 1.0), "items" if clusters is None else "clusters")
+    if why: return None, why
     ci = student_interval(value, moved, confidence, skewed=len(sides) == 1 and metric.pool is None)
     return _inside(ci, metric, sides), None
 
@@ -231,9 +233,11 @@ def _percentile_interval(metric: ItemMetric, sides: Sequence[Rows], reps: int, s
     value = np.subtract.reduce([metric.statistic(rows, weights) for rows in sides])
     draws = np.subtract.reduce([bootstrap_replicates(metric, rows, reps, seed, clusters, weights)
                                 for rows in sides])
+    ci = _inside(interval(value, draws, confidence), metric, sides)
     units, noun = (len(sides[0]), "items") if clusters is None else (_cluster_count(clusters), "clusters")
-    note = f"a percentile interval of {units} {noun} is too short; leave out the method for one that is not"
-    return _inside(interval(value, draws, confidence), metric, sides), (note,) if units < FEW_DRAWN else ()
+    if units >= FEW_DRAWN: return ci, ()
+    return ci, (f"a percentile interval of {units} {noun} is too short; "
+                "leave out the method for one that is not",)
 
 def _jackknife_interval(metric: ItemMetric, rows: Rows, seed: int, clusters, confidence: float) -> Interval:
     found = jackknife(metric, rows, seed=seed, clusters=clusters)
@@ -242,12 +246,13 @@ def _jackknife_interval(metric: ItemMetric, rows: Rows, seed: int, clusters, con
 
 def item_score(metric: ItemMetric,
                sides: Sequence[Rows],             # of one system, or of two whose difference is asked for
-               how: str | None,                   # as `interval_method` says it
+               how: str | None,                   # from `interval_method`
                reps: int = 1000, seed: int = 0, clusters: Sequence | None = None, confidence: float = 0.95,
                weights: np.ndarray | None = None, # (N,) base weights
-              ) -> Score:                         # notes say why, where there is no interval
+              ) -> Score:                         # its notes say why there is no interval
     "A mean or a function of sums, or its difference between two systems, with values per item and interval."
-    rows, paired = sides[0], len(sides) == 2
+    rows = sides[0]
+    paired = len(sides) == 2
     value = metric.statistic(rows, weights) - (metric.statistic(sides[1], weights) if paired else 0.0)
     per_item = np.subtract.reduce([np.asarray(metric.values(r.pred)) for r in sides])
     signature = _signature(metric, len(rows), None, clusters, **({"difference": "paired"} if paired else {}))
@@ -271,8 +276,8 @@ _COPIES = "no interval: pred and target are near copies of each other, item by i
 def _copied(metric: Metric, rows: Rows) -> bool:
     return metric.is_distance and not rows.matched and near_copies(rows.pred, rows.target)
 
-# of sets: a share has no interval beyond 1, an unbiased distance may be negative
 def _inside_range(metric: Metric, score: Score) -> Score:
+    "A score of sets with its interval inside the range; an unbiased distance may be negative and is left."
     low, high = value_range(metric)
     if score.ci is None or metric.is_distance or not low <= score.value <= high: return score
     if score.ci.high < low or score.ci.low > high:
@@ -293,10 +298,9 @@ def score_rows(
     clusters: Sequence | None = None,  # (N,) labels of items that are not independent
     confidence: float = 0.95,
     weights: np.ndarray | None = None, # (N,) base weights
-    known: Estimate | None = None,     # of `estimate_rows` for these rows, to spare computing it again
+    known: Estimate | None = None,     # `estimate_rows` of these rows, if it is computed already
 ) -> Score:
-    """The metric's value with an interval; raises InputError if a distance or a chosen method has fewer
-    than two items or clusters."""
+    "The metric's value with an interval; raises InputError if an interval has less than two items or clusters."
     check_level(confidence)
     how = interval_method(metric, method if reps else None, weights is not None)
     if isinstance(metric, ItemMetric):
@@ -329,14 +333,15 @@ def score_rows(
 # %% ../../nbs/scoring/10_inference.ipynb #5fc761d2
 def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool,
                           known: Sequence[Estimate], seed: int, clusters, confidence: float) -> Score | None:
-    """The difference of two distances by their influences; None when one of them has a standard error alone,
-    which cannot be subtracted."""
+    "The difference of two distances by their influences; None if one of them has a standard error only."
     first, second = known or [metric.estimate_rows(rows, seed, clusters) for rows in (a, b)]
     if any(e.pred is None or e.target is None for e in (first, second)): return None
-    corrected = (None if first.corrected is None or second.corrected is None
-                 else first.corrected - second.corrected)
+    corrected = None
+    if first.corrected is not None and second.corrected is not None:
+        corrected = first.corrected - second.corrected
     moved = first.pred - second.pred if same_items else first.pred
-    notes, refused = tuple(dict.fromkeys([*first.notes, *second.notes])), first.refused or second.refused
+    notes = tuple(dict.fromkeys([*first.notes, *second.notes]))
+    refused = first.refused or second.refused
     gap = Estimate(first.value - second.value, corrected, moved, first.target - second.target, notes=notes)
     se, df = standard_error(gap, a.matched and same_items, clusters)
     if not same_items:
@@ -351,7 +356,7 @@ def paired_difference(
     metric: Metric,
     rows_a: Rows,
     rows_b: Rows,                      # of another system against the same targets
-    # "influence" or "bootstrap"; a jackknife has no paired form and is taken for "auto"
+    # "influence" or "bootstrap"; a jackknife has no paired form and means "auto"
     *, method: str | None = "auto",
     reps: int = 1000,
     seed: int = 0,
@@ -359,10 +364,9 @@ def paired_difference(
     confidence: float = 0.95,
     weights: np.ndarray | None = None, # (N,) base weights
     same_items: bool = True,           # prediction i of both systems is of the same item
-    known: Sequence[Estimate] = (),    # of `estimate_rows` for both, to spare computing them again
+    known: Sequence[Estimate] = (),    # `estimate_rows` of both, if they are computed already
 ) -> Score: # value a − b
-    """The paired difference of two systems with its interval; raises InputError when they do not answer the
-    same items or targets."""
+    "The paired difference of two systems with its interval; raises InputError on different items or targets."
     if same_items and len(rows_a) != len(rows_b):
         raise InputError(f"{metric.name}: a paired difference needs the same items: "
                          f"{len(rows_a)} against {len(rows_b)}")
@@ -412,14 +416,14 @@ def permutation_test(metric: Metric,                    # a distance between set
                      seed: int = 0,
                      clusters: Sequence | None = None,  # (N,) labels, for matched sets
                     ) -> float:                         # in [1/(reps + 1), 1]
-    """P-value of the hypothesis that predictions and targets have one distribution; raises InputError if it
-    cannot be tested."""
+    "P-value of the hypothesis that both sets have one distribution; raises InputError if it cannot be tested."
     if not metric.is_distance:
         raise InputError(f"{metric.name}: a permutation test needs a distance between sets")
-    labels, generator = cluster_labels(clusters, len(rows)), rng(seed, "permutation")
+    labels = cluster_labels(clusters, len(rows))
+    generator = rng(seed, "permutation")
     pool = torch.cat([rows.pred, rows.target])
     pooled = Rows(pool, pool, matched=False)
-    own = np.r_[np.ones(len(rows)), np.zeros(len(rows.target))][None]
+    own = np.r_[np.ones(len(rows)), np.zeros(len(rows.target))][None] # (1, N + M)
     observed = metric.replicates(pooled, (own, 1 - own))[0]
     found = []
     # a part in memory at a time

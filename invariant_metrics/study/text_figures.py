@@ -118,7 +118,8 @@ def _rows(example: Mapping, names: Callable) -> list[dict]: # name, segments, ri
     def row(name: str, text: str, right: bool) -> dict:
         return {"name": name, "segments": marked_names(text, names(text)), "right": right}
     rows = []
-    if example["source"]: rows.append({"name": "source", "segments": [segment(example["source"])], "right": True})
+    source = example["source"]
+    if source: rows.append({"name": "source", "segments": [segment(source)], "right": True})
     rows += [row("reference", text, True) for text in example["references"][:2]]
     outputs = example["outputs"]
     return rows + [row(system, outputs[system], False) for system in fig.in_order(outputs)]
