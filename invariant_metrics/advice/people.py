@@ -28,7 +28,7 @@ from ..probe.worlds import EditedTexts, as_references, text_sentinels
 from ..stats import auc, student_interval
 
 # %% ../../nbs/advice/10_people.ipynb #c31d5f2d
-LENGTH_SHARE = 0.5 # what a mixture is paid for a text as long as its reference
+LENGTH_SHARE = 0.5 # the bonus for a text as long as its reference
 
 def _mixture(metric: Metric, whole: float) -> Metric: # whole: the best value of the metric
     def share(pred, target): # of the length of the first reference, at most 1
@@ -48,8 +48,7 @@ def _words(pred, target, source=None) -> torch.Tensor:
     return torch.tensor([float(len(p.split())) for p in pred])
 
 def control_metrics() -> list[Metric]:
-    """Metrics that know nothing of meaning: number of words, difference in length, a random number, and
-    metrics that are paid for length."""
+    "Metrics that know nothing of meaning: words, difference in length, a random number, bonuses for length."
     plain = [replace(m, card={"inputs": "texts"}) for m in text_sentinels() if m.name != "constant"]
     mixed = [_mixture(get_metric(name), whole)
              for name, whole in (("bleu-1", 1.0), ("chrf", 100.0), ("rouge-l", 1.0))]
@@ -67,8 +66,7 @@ def _renamed(metric: Metric, name: str) -> Metric:
 def metric_bank(references: Sequence, # a reference or several of each item: what CIDEr counts in
                 encoder: RememberingEncoder | None = None, # for BERTScore and paraphrases; None: MiniLM
                ) -> list[Metric]:
-    """More than thirty metrics of texts, controls among them; raises InputError if the encoder's package is
-    missing."""
+    "More than thirty metrics of texts, controls among them; InputError if the encoder's package is missing."
     encoder = encoder or RememberingEncoder(bert("minilm"), most=None)
     found = [get_metric(name) for name in _NAMES]
     # chrf itself has 2
@@ -83,7 +81,7 @@ def metric_bank(references: Sequence, # a reference or several of each item: wha
 
 # %% ../../nbs/advice/10_people.ipynb #04e5c2cd
 def relatives(metric: str) -> str: # of the bank
-    "The family of a metric: bleu, chrf, …; `control` for those that know nothing of meaning."
+    "The family of a metric of the bank: bleu, chrf, …, or `control`."
     if metric in ("words", "random", "length") or metric.endswith("+length"): return "control"
     if metric.startswith("violation"): return metric
     if metric.startswith("scene-graph"): return "scene-graph"
@@ -92,8 +90,9 @@ def relatives(metric: str) -> str: # of the bank
 # %% ../../nbs/advice/10_people.ipynb #3539fcd4
 PROFILE_COLUMNS = ["metric", "family", "kind", "level", "n", "auc", "effect"]
 
-# (N,) each, NaN where there is no text; higher is worse
-def _profile_row(worse: np.ndarray, base: np.ndarray) -> dict:
+def _profile_row(worse: np.ndarray, # (N,) after the edit, NaN if there is no text; higher is worse
+                 base: np.ndarray,  # (N,) before
+                ) -> dict:          # n, auc, effect
     there = np.isfinite(worse)
     spread = np.nanstd(base)
     change = float((worse - base)[there].mean())
@@ -153,8 +152,7 @@ def people_study(
     profiles: Mapping[str, pd.DataFrame],   # collection -> a row for each metric, a column for each axis
     group: Mapping[str, str] | None = None, # collection -> what it shares its texts with; None: each alone
 ) -> PeopleStudy:
-    """A study of these collections; raises InputError if fewer than three groups or four metrics are in all
-    of it."""
+    "A study of these collections; raises InputError on fewer than three groups or four metrics."
     wide = agreement.pivot(index="collection", columns="metric", values="value").reindex(list(profiles))
     metrics = [m for m in dict.fromkeys(agreement["metric"]) if any(m in p.index for p in profiles.values())]
     axes = list(dict.fromkeys(a for p in profiles.values() for a in p.columns))
@@ -171,7 +169,7 @@ def people_study(
 
 # %% ../../nbs/advice/10_people.ipynb #f590f63f
 def standard_scores(values: np.ndarray) -> np.ndarray: # (C, M, …) -> the same
-    "Scores of the metrics within each collection; 0 where they do not differ or where nothing is known."
+    "Standard scores of the metrics within each collection; 0 if they do not differ, or for unknown values."
     there = np.isfinite(values)
     count = np.maximum(there.sum(1, keepdims=True), 1)
     away = np.where(there, values, 0) - np.where(there, values, 0).sum(1, keepdims=True)/count
@@ -193,9 +191,11 @@ def axis_weights(x: np.ndarray,  # (n, K) standard scores
 def predict_left_out(study: PeopleStudy, ridge: float = RIDGE,
                      profile: np.ndarray | None = None, # (C, M, K) instead of the study's own
                     ) -> np.ndarray:                    # (C, M) standard scores
-    "What the profile says of each collection, with weights from the other groups."
-    x, y = standard_scores(study.profile if profile is None else profile), standard_scores(study.agreement)
-    known, out = np.isfinite(study.agreement), np.full(y.shape, np.nan)
+    "The agreement that the profile predicts in each collection, with weights from the other groups."
+    x = standard_scores(study.profile if profile is None else profile) # (C, M, K)
+    y = standard_scores(study.agreement)                               # (C, M)
+    known = np.isfinite(study.agreement)
+    out = np.full(y.shape, np.nan)
     for g in np.unique(study.group):
         train = known & (study.group != g)[:, None]
         out[study.group == g] = x[study.group == g] @ axis_weights(x[train], y[train], ridge)
@@ -203,7 +203,7 @@ def predict_left_out(study: PeopleStudy, ridge: float = RIDGE,
 
 # %% ../../nbs/advice/10_people.ipynb #ef3d72d4
 def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
-    "Kendall's tau-b of two orders of the metrics, in each collection; 0 if one of them says nothing."
+    "Kendall's tau-b of two orders of the metrics, in each collection; 0 if one of them is constant."
     def tau(p, t):
         there = np.isfinite(p) & np.isfinite(t)
         found = kendalltau(p[there], t[there]).statistic
@@ -212,8 +212,7 @@ def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C
 
 # %% ../../nbs/advice/10_people.ipynb #c4357a52
 def regret(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
-    """How much agreement is lost by taking the metric that is predicted to be best; the mean over those that
-    are equally good."""
+    "The agreement lost by taking the metric with the best prediction; a mean over metrics that tie."
     def lost(p, t):
         best = np.flatnonzero(np.isfinite(t) & (p >= np.nanmax(np.where(np.isfinite(t), p, np.nan)) - 1e-12))
         return float(np.nanmax(t) - t[best].mean())
@@ -222,7 +221,8 @@ def regret(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each
 # %% ../../nbs/advice/10_people.ipynb #79c47497
 def predict_elsewhere(study: PeopleStudy) -> np.ndarray: # (C, M)
     "The mean standing of each metric with people in the other groups."
-    y, known = standard_scores(study.agreement), np.isfinite(study.agreement)
+    y = standard_scores(study.agreement)
+    known = np.isfinite(study.agreement)
     out = np.full(y.shape, np.nan)
     for g in np.unique(study.group):
         train = known & (study.group != g)[:, None]
@@ -234,8 +234,7 @@ def group_interval(values: np.ndarray, # (C,)
                    group: np.ndarray,  # (C,)
                    confidence: float = 0.95,
                   ) -> tuple[float, float, float]: # mean, low, high
-    """A mean over groups of collections with Student's interval: it is about new collections; NaN where a
-    value is missing."""
+    "A mean over groups with Student's interval, which is about new collections; NaN if a value is missing."
     means = np.array([values[group == g].mean() for g in np.unique(group)])
     center = float(means.mean())
     if not np.isfinite(center): return np.nan, np.nan, np.nan # a pick orders nothing
@@ -247,8 +246,9 @@ def group_interval(values: np.ndarray, # (C,)
 def dealt_anew(
     study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE
 ) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
-    "What comes out if profiles belong to other metrics."
-    generator, found = rng(seed, "dealt-anew"), []
+    "Order agreement and regret if the profiles are permuted among the metrics."
+    generator = rng(seed, "dealt-anew")
+    found = []
     for _ in range(reps):
         deal = generator.permutation(len(study.metrics))
         predicted = predict_left_out(study, ridge, study.profile[:, deal])
@@ -263,8 +263,7 @@ def _over_groups(values: np.ndarray, group: np.ndarray) -> np.ndarray: # (R, C) 
 def predictions_of(
     study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
 ) -> dict[str, np.ndarray]: # strategy -> (C, M)
-    """What each strategy expects of every metric: the profile, its single axes, other people, a metric by
-    name."""
+    "What each strategy predicts of every metric: the profile, single axes, other people, a metric by name."
     found = {"profile": predict_left_out(study, ridge), "elsewhere": predict_elsewhere(study)}
     found |= {f"{axis} alone": standard_scores(study.profile[:, :, k]) for k, axis in enumerate(study.axes)}
     for name in takes:
@@ -280,10 +279,11 @@ def by_collection(
     "A row for each collection and strategy: collection, strategy, kendall (NaN for a pick), picked, regret."
     rows = []
     for strategy, predicted in predictions_of(study, takes, ridge).items():
-        tau, lost = order_agreement(predicted, study.agreement), regret(predicted, study.agreement)
+        tau = order_agreement(predicted, study.agreement)
+        lost = regret(predicted, study.agreement)
+        measured = np.where(np.isfinite(study.agreement), predicted, np.nan)
         for c, name in enumerate(study.collections):
-            picked = study.metrics[int(np.nanargmax(np.where(np.isfinite(study.agreement[c]), predicted[c],
-                                                             np.nan)))]
+            picked = study.metrics[int(np.nanargmax(measured[c]))]
             kendall = np.nan if strategy.startswith("take ") else tau[c]
             rows.append({"collection": name, "strategy": strategy, "kendall": kendall, "picked": picked,
                          "regret": lost[c]})
@@ -291,11 +291,11 @@ def by_collection(
 
 # %% ../../nbs/advice/10_people.ipynb #76577220
 def compare_strategies(study: PeopleStudy, takes: Sequence[str] = ("cider-d",),
-                       reps: int = 999, # deals of the profiles
+                       reps: int = 999, # permutations of the profiles
                        seed: int = 0, ridge: float = RIDGE, confidence: float = 0.95) -> pd.DataFrame:
-    """A row for each strategy: means over groups of collections with intervals; for the profile p against
-    chance, and chance itself."""
-    table, rows = by_collection(study, takes, ridge), []
+    "A row for each strategy and for chance: means over groups with intervals; for the profile also p."
+    table = by_collection(study, takes, ridge)
+    rows = []
     for strategy, part in table.groupby("strategy", sort=False):
         row = {"strategy": strategy}
         for name, least in (("kendall", -1.0), ("regret", 0.0)):

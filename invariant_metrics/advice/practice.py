@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PART', 'SETS', 'Reactions', 'BrokenPool', 'broken_pool', 'paired_t', 'simulate_cases', 'counted_power', 'Difference',
-           'item_difference', 'power_of', 'share_interval_of_cases', 'Practice', 'items_for_power', 'practice',
+           'item_difference', 'power_of', 'share_interval_of_cases', 'items_for_power', 'Practice', 'practice',
            'set_changes', 'set_power', 'how_seen', 'say_practice']
 
 # %% ../../nbs/advice/00_practice.ipynb #fa6590d0
@@ -25,28 +25,28 @@ from ..stats import bootstrap_weights, normal, student, wilson
 # %% ../../nbs/advice/00_practice.ipynb #b992515a
 @dataclass(frozen=True, eq=False)
 class Reactions:
-    "What one metric makes of right answers, of others that are as right, and of broken ones."
+    "The rows of one metric for right answers, for other right answers, and for broken ones."
     metric: Metric
     base: Tensor                # (N,) values, (N, k) summands, or (N, d) features of a set
-    # family -> places of the items (n,), their rows after the edit (n, …)
+    # family -> positions of the items (n,), their rows after the edit (n, …)
     broken: Mapping[str, tuple[np.ndarray, Tensor]]
     # as base: another right answer to each item; None: systems differ in nothing but the errors
     rival: Tensor | None = None
     target: Tensor | None = None # (N, d) features, for set metrics
     sign: float = 1.0           # -1.0: less is better
-    memory: dict = field(default_factory=dict) # what sets without errors differ by, once it is known
+    memory: dict = field(default_factory=dict) # (items, seed) -> differences of sets without errors
 
+# %% ../../nbs/advice/00_practice.ipynb #a35c7351
 class BrokenPool(NamedTuple):
     "The broken items of a mix of families."
-    place: np.ndarray  # (n,) their items
+    place: np.ndarray  # (n,) positions of their items
     rows: Tensor       # (n, …) after the edit
     chance: np.ndarray # (n,) of being the next error; sums to 1
 
 def broken_pool(reactions: Reactions,
                 mix: str | Mapping[str, float], # a family, or family -> weight
                ) -> BrokenPool:
-    """All broken items of a mix, every item of a family with the same chance; raises InputError if none of
-    the families applies."""
+    "All broken items of a mix, those of a family with equal chances; raises InputError if none applies."
     weights = {mix: 1.0} if isinstance(mix, str) else {f: w for f, w in mix.items() if w > 0}
     for family in weights:
         if family not in reactions.broken: raise unknown("family", family, reactions.broken)
@@ -59,8 +59,8 @@ def broken_pool(reactions: Reactions,
                       np.concatenate(chance))
 
 # %% ../../nbs/advice/00_practice.ipynb #da458483
-# (C, n, …) -> (C,), (C, n) up to a constant
-def _values_and_influences(metric: ItemMetric, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _values_and_influences(metric: ItemMetric, rows: Tensor, # (C, n, …)
+                          ) -> tuple[Tensor, Tensor]:        # (C,), (C, n) up to a constant
     if metric.pool is None: return rows.mean(1), rows
     with torch.enable_grad():
         sums = rows.sum(1).requires_grad_()  # (C, k)
@@ -72,11 +72,12 @@ def paired_t(
     metric: ItemMetric,
     a: Tensor, # (C, n) values or (C, n, k) summands of the first system in C cases
     b: Tensor, # of the second, on the same items
-    # (C,) positive: the first has the greater value; infinite where nothing varies but the means differ
-) -> np.ndarray:
-    "Student's t of the paired difference of two systems, in each case."
-    (value_a, moved_a), (value_b, moved_b) = (_values_and_influences(metric, x) for x in (a, b))
-    difference, moved = value_a - value_b, moved_a - moved_b
+) -> np.ndarray: # (C,)
+    "Student's t of first minus second in each case; infinite if nothing varies but the means differ."
+    value_a, moved_a = _values_and_influences(metric, a)
+    value_b, moved_b = _values_and_influences(metric, b)
+    difference = value_a - value_b
+    moved = moved_a - moved_b
     error = moved.std(1)/moved.shape[1]**0.5
     size = moved.abs().amax(1).clamp(min=torch.finfo(torch.float64).tiny)
     sure = torch.where(difference.abs() > 1e-12*size, difference.sign()*torch.inf, 0.0)
@@ -84,22 +85,25 @@ def paired_t(
 
 # %% ../../nbs/advice/00_practice.ipynb #2760f479
 def _draw_cases(r: Reactions, pool: BrokenPool, items: int, more: float, cases: int,
-                generator: np.random.Generator) -> tuple[Tensor, Tensor]: # rows of A and B
-    index = generator.integers(len(r.base), size=(cases, items))
-    broken = generator.random((cases, items)) < more
+                generator: np.random.Generator) -> tuple[Tensor, Tensor]: # (cases, items, …) rows of A and B
+    index = generator.integers(len(r.base), size=(cases, items)) # which item
+    broken = generator.random((cases, items)) < more             # whether B has an error in it
     which = np.searchsorted(np.cumsum(pool.chance), generator.random(int(broken.sum())),
                             side="right").clip(max=len(pool.chance) - 1)
     index[broken] = pool.place[which]
     own = r.base[index]
-    a, b = own, own.clone()
+    a = own
+    b = own.clone()
     if r.rival is not None:
-        other, coin = r.rival[index], torch.from_numpy(generator.random((cases, items)) < 0.5)
+        other = r.rival[index]
+        coin = torch.from_numpy(generator.random((cases, items)) < 0.5)
         coin = coin.reshape(*coin.shape, *[1]*(own.ndim - 2))
-        a, b = torch.where(coin, other, own), torch.where(coin, own, other)
+        a = torch.where(coin, other, own)
+        b = torch.where(coin, own, other)
     b[torch.from_numpy(broken)] += pool.rows[which] - r.base[pool.place[which]]
     return a, b
 
-PART = 2**22 # numbers that are drawn at a time
+PART = 2**22 # numbers in memory at a time
 
 def simulate_cases(reactions: Reactions, # of a metric of items
                    mix: str | Mapping[str, float], # a family, or family -> weight
@@ -107,10 +111,13 @@ def simulate_cases(reactions: Reactions, # of a metric of items
                    more: float = 0.05,   # share of items that B has broken and A has not
                    cases: int = 400, alpha: float = 0.05, seed: int = 0,
                   ) -> np.ndarray:       # (cases,) bool
-    "In which of these comparisons B is seen to be worse; raises InputError as `broken_pool` does."
-    pool, generator = broken_pool(reactions, mix), rng(seed, "cases")
+    "Whether B is seen to be worse, in each of these comparisons; raises InputError as `broken_pool` does."
+    pool = broken_pool(reactions, mix)
+    generator = rng(seed, "cases")
     width = int(np.prod(reactions.base.shape[1:]))
-    part, critical, found = max(1, PART//(items*width)), student.ppf(1 - alpha/2, items - 1), []
+    part = max(1, PART//(items*width))
+    critical = student.ppf(1 - alpha/2, items - 1)
+    found = []
     for start in range(0, cases, part):
         a, b = _draw_cases(reactions, pool, items, more, min(part, cases - start), generator)
         found.append(reactions.sign*paired_t(reactions.metric, a, b) > critical)
@@ -128,12 +135,12 @@ def counted_power(items: int, more: float, alpha: float = 0.05) -> float:
 
 # %% ../../nbs/advice/00_practice.ipynb #417ce9d7
 class Difference(NamedTuple):
-    "The paired difference of one item, A minus B, turned so that B is worse if it is positive."
-    mean: np.ndarray # of each replicate
-    sd: np.ndarray
+    "The paired difference of one item, A minus B; positive if B is worse."
+    mean: np.ndarray # (R,) of each replicate
+    sd: np.ndarray   # (R,)
 
-# (n,) influences on the value of the base, up to a constant
-def _turned_values(r: Reactions, rows: Tensor) -> np.ndarray:
+def _turned_values(r: Reactions, rows: Tensor) -> np.ndarray: # (n,)
+    "Values, or influences on the value of the base up to a constant; more is better."
     if r.metric.pool is None: return r.sign*rows.double().numpy()
     with torch.enable_grad():
         total = r.base.sum(0).requires_grad_()
@@ -148,8 +155,8 @@ def item_difference(
     pool = broken_pool(reactions, mix)
     base = _turned_values(reactions, reactions.base)
     reaction = base[pool.place] - _turned_values(reactions, pool.rows)   # (n,)
-    waver = (np.zeros(len(base)) if reactions.rival is None
-             else (base - _turned_values(reactions, reactions.rival))**2)
+    waver = np.zeros(len(base))                                         # (N,) squared
+    if reactions.rival is not None: waver = (base - _turned_values(reactions, reactions.rival))**2
     weights = np.ones((1, len(base))) if weights is None else weights
     chance = weights[:, pool.place]*pool.chance                         # (R, n)
     chance = chance/np.maximum(chance.sum(1, keepdims=True), 1e-300)
@@ -157,11 +164,12 @@ def item_difference(
     square = (1 - more)*(weights @ waver)/weights.sum(1) + more*(chance @ (waver[pool.place] + reaction**2))
     return Difference(mean, np.sqrt(np.maximum(square - mean**2, 0)))
 
+# %% ../../nbs/advice/00_practice.ipynb #cf1d444a
 def power_of(difference: Difference, items: int, alpha: float = 0.05) -> np.ndarray: # of each replicate
-    "The chance that Student's paired test sees it, in the right direction."
+    "The chance that Student's paired test finds the difference, in the right direction."
     away = np.sqrt(items)*difference.mean/np.maximum(difference.sd, 1e-300)
     inside = nct.sf(student.ppf(1 - alpha/2, items - 1), items - 1, np.clip(away, -12, 12))
-    return np.where(away > 12, 1.0, np.where(away < -12, 0.0, inside))
+    return np.select([away > 12, away < -12], [1.0, 0.0], inside)
 
 # %% ../../nbs/advice/00_practice.ipynb #29cd14b7
 def share_interval_of_cases(seen: np.ndarray,     # (cases,) bool
@@ -169,36 +177,39 @@ def share_interval_of_cases(seen: np.ndarray,     # (cases,) bool
                             plain: float,         # power by formula
                             confidence: float = 0.95,
                            ) -> tuple[float, float, float]: # share, low, high
-    "A simulated share with what simulation and items leave open."
+    "A simulated share, and its interval over simulations and items."
     edge = 0.5/len(seen)
     def probit(x): return normal.ppf(np.clip(x, edge, 1 - edge))
     share, low, high = wilson(seen.mean(), len(seen), confidence)
-    center, tails = probit(share), [(1 - confidence)/2, (1 + confidence)/2]
+    center = probit(share)
+    tails = [(1 - confidence)/2, (1 + confidence)/2]
     below, above = np.quantile(probit(again), tails) - probit(plain)
     reach_low = np.hypot(center - probit(low), min(below, 0.0))
     reach_high = np.hypot(probit(high) - center, max(above, 0.0))
     return float(share), float(normal.cdf(center - reach_low)), float(normal.cdf(center + reach_high))
 
 # %% ../../nbs/advice/00_practice.ipynb #074e1cf8
+def items_for_power(difference: Difference, items: int, power: float, alpha: float,
+                   ) -> float: # `items`: those of the probe; infinite if no number is enough
+    "How many items a comparison needs to find this difference with this power."
+    mean = float(difference.mean[0])
+    sd = float(difference.sd[0])
+    if mean <= 0: return np.inf
+    pilot = Pilot("the difference", mean, items, sd, "{}", paired=True, df=items - 1)
+    try: return float(items_needed(pilot, mean, power, alpha))
+    except InputError: return np.inf # more than a plan allows
+
+# %% ../../nbs/advice/00_practice.ipynb #109221eb
 @dataclass(frozen=True)
 class Practice:
-    "What a metric is worth for one family, or one mix, in practice."
+    "In how many cases a metric shows the errors of one family, or one mix."
     metric: str
     cases: float              # share of comparisons in which B is seen to be worse
     low: float
     high: float
     formula: float            # the same by formula
     difference: float         # expected difference of the two systems, B worse if positive
-    needed: float             # items for the wished power; infinite if no number will do
-
-def items_for_power(difference: Difference, items: int, power: float, alpha: float,
-                   ) -> float: # items: of which it was measured; infinite if no number will do
-    "How many items a comparison needs."
-    mean, sd = float(difference.mean[0]), float(difference.sd[0])
-    if mean <= 0: return np.inf
-    pilot = Pilot("the difference", mean, items, sd, "{}", paired=True, df=items - 1)
-    try: return float(items_needed(pilot, mean, power, alpha))
-    except InputError: return np.inf # more than anybody has
+    needed: float             # items for the wished power; infinite if no number is enough
 
 def practice(reactions: Reactions, mix: str | Mapping[str, float], # a family, or family -> weight
              items: int = 500,     # of one comparison
@@ -207,8 +218,7 @@ def practice(reactions: Reactions, mix: str | Mapping[str, float], # a family, o
              power: float = 0.8,   # for which items are counted
              alpha: float = 0.05, confidence: float = 0.95, reps: int = 200, seed: int = 0,
             ) -> Practice:
-    """In how many cases a metric shows that a system is worse; raises InputError on plans that are none and
-    if no item is broken."""
+    "In how many cases a metric shows that a system is worse; raises InputError on impossible plans."
     check_range("items", items, 4, 10**7)
     check_range("more", more, 1e-6, 1)
     if isinstance(reactions.metric, SetMetric):
@@ -217,8 +227,8 @@ def practice(reactions: Reactions, mix: str | Mapping[str, float], # a family, o
     weights = bootstrap_weights(len(reactions.base), reps, rng(seed, "practice"))
     plain = item_difference(reactions, mix, more)
     formula = float(power_of(plain, items, alpha)[0])
-    share, low, high = share_interval_of_cases(seen,
-        power_of(item_difference(reactions, mix, more, weights), items, alpha), formula, confidence)
+    again = power_of(item_difference(reactions, mix, more, weights), items, alpha)
+    share, low, high = share_interval_of_cases(seen, again, formula, confidence)
     return Practice(reactions.metric.name, share, low, high, formula, float(plain.mean[0]),
                     items_for_power(plain, items, power, alpha))
 
@@ -228,28 +238,34 @@ SETS = 24 # that are drawn for each family; three times as many without errors
 def _counts(index: np.ndarray, width: int) -> np.ndarray: # (C, n) -> (C, width)
     return np.stack([np.bincount(row, minlength=width) for row in index]).astype(float)
 
-# chosen (C, n) of rows, index (C, n) of items -> (C,)
-def _distances(r: Reactions, rows: Tensor, chosen: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _distances(r: Reactions, rows: Tensor,
+               chosen: np.ndarray, # (C, n) positions among `rows`
+               index: np.ndarray,  # (C, n) items, whose targets belong to them
+              ) -> np.ndarray:     # (C,) more is worse
     pair = _counts(chosen, len(rows)), _counts(index, len(r.target))
     return -r.sign*r.metric.replicates(Rows(rows, r.target, matched=False), pair)
 
 def _chance_differences(r: Reactions, items: int, seed: int) -> np.ndarray: # (3·SETS,) of two right systems
     if r.rival is None: return np.zeros(0)
     if (items, seed) not in r.memory:
-        generator, n = rng(seed, "sets", "chance"), len(r.base)
+        generator = rng(seed, "sets", "chance")
+        n = len(r.base)
         index = generator.integers(n, size=(3*SETS, items))
         coin = generator.random(index.shape) < 0.5
         both = torch.cat([r.base, r.rival])
-        r.memory[items, seed] = _distances(r, both, index + n*coin, index) - _distances(r, both,
-            index + n*~coin, index)
+        first = _distances(r, both, index + n*coin, index)
+        second = _distances(r, both, index + n*~coin, index)
+        r.memory[items, seed] = first - second
     return r.memory[items, seed]
 
 def set_changes(
     reactions: Reactions, mix: str | Mapping[str, float], items: int = 500, more: float = 0.05,
     seed: int = 0
 ) -> np.ndarray: # (SETS,)
-    "How much worse sets get by errors, in redrawn sets."
-    pool, generator, n = broken_pool(reactions, mix), rng(seed, "sets", "errors"), len(reactions.base)
+    "By how much errors make sets worse, in redrawn sets."
+    pool = broken_pool(reactions, mix)
+    generator = rng(seed, "sets", "errors")
+    n = len(reactions.base)
     index = generator.integers(n, size=(SETS, items))
     broken = generator.random(index.shape) < more
     which = generator.choice(len(pool.place), p=pool.chance, size=int(broken.sum()))
@@ -259,14 +275,16 @@ def set_changes(
     rows = torch.cat([reactions.base, pool.rows.to(reactions.base)])
     return _distances(reactions, rows, chosen, index) - _distances(reactions, rows, index, index)
 
+# %% ../../nbs/advice/00_practice.ipynb #5910e2ee
 def set_power(change: np.ndarray, chance: np.ndarray, alpha: float = 0.05,
              ) -> float: # change (S,), chance (S0,) differences of sets
     "The power of a comparison of sets, by the normal law."
     s1 = change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
-    return float(normal.cdf((change.mean()
-                             - normal.ppf(1 - alpha/2)*s0)/max(np.hypot(s0, s1*(len(chance) > 0)), 1e-300)))
+    spread = np.hypot(s0, s1) if len(chance) else s0
+    return float(normal.cdf((change.mean() - normal.ppf(1 - alpha/2)*s0)/max(spread, 1e-300)))
 
+# %% ../../nbs/advice/00_practice.ipynb #82210d36
 def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, alpha: float,
                       confidence: float, seed: int) -> Practice:
     change = set_changes(r, mix, items, more, seed)
@@ -275,9 +293,11 @@ def _practice_of_sets(r: Reactions, mix, items: int, more: float, power: float, 
     def again(x): return x if not len(x) else x[generator.integers(len(x), size=len(x))]
     ends = np.quantile([set_power(again(change), again(chance), alpha) for _ in range(200)],
                        [(1 - confidence)/2, (1 + confidence)/2])
-    value, s1 = set_power(change, chance, alpha), change.std(ddof=1)
+    value = set_power(change, chance, alpha)
+    s1 = change.std(ddof=1)
     s0 = np.sqrt((chance**2).mean()) if len(chance) else s1
-    reach = normal.ppf(1 - alpha/2)*s0 + normal.ppf(power)*np.hypot(s0, s1*(len(chance) > 0))
+    spread = np.hypot(s0, s1) if len(chance) else s0
+    reach = normal.ppf(1 - alpha/2)*s0 + normal.ppf(power)*spread
     sure = change.mean() > normal.ppf(1 - alpha/2)*s1/len(change)**0.5
     needed = float(np.ceil(items*(reach/change.mean())**2)) if sure else np.inf
     return Practice(r.metric.name, value, float(ends[0]), float(ends[1]), value, float(change.mean()),
@@ -289,10 +309,11 @@ def how_seen(found: Practice, alpha: float = 0.05) -> str: # "seen", "chance" or
     if found.high < alpha/2 or found.cases < 0.005: return "never"
     return "chance" if found.low <= alpha/2 else "seen"
 
+# %% ../../nbs/advice/00_practice.ipynb #62e356ec
 def say_practice(what: str,                # the error, e.g. "names replaced by others"
                  found: Sequence[Practice], # of several metrics
                  items: int, more: float, alpha: float = 0.05) -> str:
-    "One sentence about all metrics, the best one first."
+    "One sentence about all metrics, the best one first; the numbers are cases of 100."
     by = {how: [] for how in ("seen", "chance", "never")}
     for p in sorted(found, key=lambda p: (-p.cases, p.metric)): by[how_seen(p, alpha)].append(p)
     parts = [", ".join(f"{p.metric} in {100*p.cases:.0f}{'' if k else ' of 100 cases'}"

@@ -43,7 +43,7 @@ from ..worlds.scenes import make_scenes
 def world_texts(task: str, # "translation" or "captioning"
                 size: int, # items
                 seed: int = 0) -> dict[str, list[str]]: # item -> five right answers at most
-    "Right answers of the package's own world; raises InputError for a task that has none."
+    "Right answers of the package's own world; raises InputError for a task without a world."
     if task == "translation":
         draw = rng(seed, "world-texts")
         def five(refs): # the first ones are much alike
@@ -57,21 +57,25 @@ def world_texts(task: str, # "translation" or "captioning"
 
 # %% ../../nbs/advice/20_run.ipynb #fa902aeb
 LEAST = 8 # items to which a family must apply
-DIFFER = ("auto", "systems", "references", "nothing")
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    "What is known of the user's items before anything is simulated."
+    "The reactions of the metrics on the user's items, before any simulation."
     reactions: list[Reactions]    # one for each metric
     kinds: dict[str, str]         # family -> kind
     words: dict[str, str]         # family -> what it does
     share: dict[str, float]       # family -> share of the items to which it applies
-    items: int                    # of the probe
+    items: int                    # with which the reactions were measured
     differ: str                   # of DIFFER: what systems differ in besides errors
-    label: str                    # whose items these are
+    label: str                    # whose items these are, for the notes
 
-# others: share of items with another right answer
-def _choose_difference(asked: str, systems: int, others: float) -> str:
+# %% ../../nbs/advice/20_run.ipynb #4bd35f16
+DIFFER = ("auto", "systems", "references", "nothing")
+
+def _choose_difference(asked: str,    # one of DIFFER
+                       systems: int,
+                       others: float, # share of items with another right answer
+                      ) -> str:
     if asked not in DIFFER: raise unknown("difference of systems", asked, DIFFER)
     able = {"systems": systems > 1, "references": others >= 0.5, "nothing": True}
     needs = {"systems": "two systems or more (--pred)", "references": "items with three references or more"}
@@ -79,29 +83,31 @@ def _choose_difference(asked: str, systems: int, others: float) -> str:
     if not able[asked]: raise InputError(f"differ={asked} (--differ {asked}) needs {needs[asked]}")
     return asked
 
-# of the kept items, and those they replace
+# %% ../../nbs/advice/20_run.ipynb #6067cfbc
 def _rival_rows(texts: EditedTexts, rows: dict, kept: np.ndarray, differ: str, systems: Sequence[str]):
+    "Rows of the kept items, and of the right answers that rival them; None if systems differ in nothing."
     there = texts.at(("base", -1, -1))
-    if differ == "nothing": return rows["base", -1, -1][np.searchsorted(there, kept)], None
-    if differ == "references":
-        other = texts.at(("valid", ALTERNATIVE, -1))
-        return (rows["base", -1, -1][np.searchsorted(there, kept)],
-                rows["valid", ALTERNATIVE, -1][np.searchsorted(other, kept)])
     at = np.searchsorted(there, kept)
-    return tuple(rows["system", s, -1][at] for s in systems[:2])
+    if differ == "systems": return tuple(rows["system", s, -1][at] for s in systems[:2])
+    base = rows["base", -1, -1][at]
+    if differ == "nothing": return base, None
+    other = texts.at(("valid", ALTERNATIVE, -1))
+    return base, rows["valid", ALTERNATIVE, -1][np.searchsorted(other, kept)]
 
 def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: Sequence[int],
                     differ: str, systems: Sequence[str]) -> Reactions:
-    rows, there = texts.scores.rows[metric.name], texts.at(("base", -1, -1))
+    rows = texts.scores.rows[metric.name]
+    there = texts.at(("base", -1, -1))
     own = rows["base", -1, -1]
     base, rival = _rival_rows(texts, rows, kept, differ, systems)
     broken = {}
     for f in used:
-        at, edited = texts.at(("edit", f, 0)), rows["edit", f, 0]
+        at = texts.at(("edit", f, 0))
+        edited = rows["edit", f, 0]
         inside = np.isin(at, kept)
         place = np.searchsorted(kept, at[inside])
         change = edited[inside] - own[np.searchsorted(there, at[inside])]
-        # the error of one text, made by a system
+        # systems: the change of one text, in the text of the first system
         moved = edited[inside] if differ != "systems" else base[place] + change
         broken[texts.families[f]] = place, moved
     target = texts.scores.target[metric.name][kept] if isinstance(metric, SetMetric) else None
@@ -110,15 +116,14 @@ def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: 
 def text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families: Sequence[str],
                   level: int = 1, seed: int = 0, base: str = "auto", differ: str = "auto",
                   label: str = "your texts", show: bool = False) -> Material:
-    """Reactions of metrics to edits of the user's texts; raises InputError if no family applies to enough
-    items."""
+    "Reactions of metrics to edits of the user's texts; InputError if no family applies to enough items."
     edited = own.bases(base)[0] # references, or the first system
     items = own.items(seed, edited)
     texts = edit_items(items, families, (level,), seed, task, own.predictions())
+    there = texts.at(("base", -1, -1))
     others = texts.at(("valid", ALTERNATIVE, -1))
-    chosen = _choose_difference(differ, len(own.systems), len(others)/max(len(texts.at(("base", -1, -1))), 1))
-    kept = (np.intersect1d(texts.at(("base", -1, -1)), others) if chosen == "references"
-            else texts.at(("base", -1, -1)))
+    chosen = _choose_difference(differ, len(own.systems), len(others)/max(len(there), 1))
+    kept = np.intersect1d(there, others) if chosen == "references" else there
     matched = {f: int(np.isin(texts.at(("edit", f, 0)), kept).sum()) for f in range(len(families))}
     used = [f for f, n in matched.items() if n >= LEAST]
     if not used:
@@ -136,7 +141,8 @@ def text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families:
 PICTURE_LEVEL = 3 # of five severities
 
 def _picture_reactions(out, metric: Metric, kept: np.ndarray, rival_of, differ: str) -> Reactions:
-    broken, at = {}, np.arange(len(kept))
+    broken = {}
+    at = np.arange(len(kept))
     other = rival_of if differ == "systems" else None
     def taken(x): return torch.from_numpy(np.asarray(x)[kept]).double()
     if isinstance(metric, SetMetric):
@@ -145,11 +151,12 @@ def _picture_reactions(out, metric: Metric, kept: np.ndarray, rival_of, differ: 
         base, target = taken(start), taken(truth)
         rival = taken(moved[0, 0] if other is None else other.features[metric.name][2])
         sign = 1.0 if metric.higher_is_better else -1.0
-    else: # higher is worse
+    else: # scores of single pictures are turned: higher is worse
         rows = {f: out.scores[metric.name][f, 0] for f in range(1, len(out.families))}
         base = taken(out.untouched[metric.name])
         rival = taken(out.scores[metric.name][0, 0] if other is None else other.untouched[metric.name])
-        target, sign = None, -1.0
+        target = None
+        sign = -1.0
     for f, values in rows.items():
         matched = (out.status[f, 0] == MATCHED)[kept]
         broken[out.families[f]] = at[matched], taken(values)[matched]
@@ -161,8 +168,7 @@ def picture_material(
     level: int = PICTURE_LEVEL, seed: int = 0, differ: str = "auto", label: str = "your pictures",
     show: bool = False,
 ) -> Material:
-    """Reactions of metrics to damage of the user's pictures; raises InputError if no family applies to enough
-    of them."""
+    "Reactions of metrics to damage of the user's pictures; InputError if no family applies to enough of them."
     systems = list(pictures)
     chosen = _choose_difference(differ, len(systems), 1.0)
     found = []
@@ -185,9 +191,9 @@ def picture_material(
                     label)
 
 # %% ../../nbs/advice/20_run.ipynb #d2c4ab7b
-# a table (file with columns family, count), {family: count}, or "family=3,family=1"
-def read_mix(mix) -> dict[str, float]:
-    "Counts of errors by family; raises InputError on what is none."
+def read_mix(mix, # a table (file with columns family, count), {family: count}, "family=3,family=1", or None
+            ) -> dict[str, float]:
+    "Counts of errors by family; raises InputError on other things and on counts below 0."
     if mix is None: return {}
     if isinstance(mix, Mapping): found = dict(mix)
     elif Path(str(mix)).is_file():
@@ -197,7 +203,8 @@ def read_mix(mix) -> dict[str, float]:
         found = dict(zip(table["family"], table["count"]))
     else:
         parts = [p.strip() for p in str(mix).split(",") if p.strip()]
-        if wrong := [p for p in parts if "=" not in p]:
+        wrong = [p for p in parts if "=" not in p]
+        if wrong:
             raise InputError("a mix is a file or like entity-replaced=3,number-changed=1; "
                              f"{wrong[0]!r} is neither")
         found = dict(p.split("=", 1) for p in parts)
@@ -223,7 +230,7 @@ ADVISE_TASKS = tuple(ADVISE_METRICS)
 @dataclass(frozen=True, eq=False)
 class Advice:
     "In how many of 100 comparisons each metric shows each kind of error."
-    # ADVICE_COLUMNS: a row for each metric and family, and for the mix of each axis; cases are shares
+    # ADVICE_COLUMNS: a row for each metric and family, and for the mix of each axis; `cases` in [0, 1]
     table: pd.DataFrame
     best: dict[str, str]       # axis -> the metric that shows its mix most often
     sentences: tuple[str, ...]
@@ -246,10 +253,11 @@ class Advice:
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return folder
 
-_WHOLE = ("unrelated", "empty") # no error in a text, but no text
+# %% ../../nbs/advice/20_run.ipynb #7fddb545
+_WHOLE = ("unrelated", "empty") # families that leave nothing of a text; not part of a mix by themselves
 
-# kind -> family -> weight
-def _mixes(material: Material, mix: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def _mixes(material: Material, mix: Mapping[str, float],
+          ) -> dict[str, dict[str, float]]: # kind -> family -> weight
     by_kind = {}
     for family, kind in material.kinds.items():
         weight = mix.get(family, 0.0) if mix else float(family not in _WHOLE)
@@ -272,25 +280,9 @@ def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -
                      "but for texts that are empty or unrelated")
     return tuple(notes)
 
-def advise_on(
-    # families that were asked for
-    material: Material, mix: Mapping[str, float] = {}, asked: Sequence[str] = (),
-    items: int = 500, more: float = 0.05, cases: int = 400, power: float = 0.8,
-    alpha: float = 0.05, confidence: float = 0.95, seed: int = 0, show: bool = False,
-) -> Advice:
-    "The table, the best metric of each axis, and sentences."
-    settings = dict(items=items, more=more, cases=cases, power=power, alpha=alpha, confidence=confidence,
-                    seed=seed)
-    def measured(family: str, mix) -> list[Practice]:
-        return [practice(reactions, mix, **settings) for reactions in material.reactions]
-    signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,
-                             differ=material.differ, items=items, more=more, cases=cases, alpha=alpha,
-                             seed=seed, metrics=digest([str(r.metric.signature) for r in material.reactions]))
-    return _told(material, mix, asked, measured, items, more, alpha, str(signature), show)
-
-def _told(
-    # (family, weights) -> Practice of each metric
-    material: Material, mix: Mapping[str, float], asked: Sequence[str], measured: Callable,
+def _make_advice(
+    material: Material, mix: Mapping[str, float], asked: Sequence[str],
+    measured: Callable, # (family, weights) -> Practice of each metric
     items: int, more: float, alpha: float, signature: str, show: bool,
 ) -> Advice:
     kinds = [k for k in AXES if k in material.kinds.values()]
@@ -302,7 +294,9 @@ def _told(
     plan += [(MIX, mixes[kind], kind, f"errors of {'your mix' if mix else 'any family'} ({AXES[kind]})")
              for kind in mixes]
     plan.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
-    rows, sentences, best = [], [], {}
+    rows = []
+    sentences = []
+    best = {}
     for family, what_mix, kind, what in progress_bar(plan, desc="advice", disable=not show, unit="family"):
         found = measured(family, what_mix)
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
@@ -313,13 +307,30 @@ def _told(
     table = pd.DataFrame(rows)[ADVICE_COLUMNS]
     return Advice(table, best, tuple(sentences), _notes(material, mix, asked), signature)
 
+def advise_on(
+    material: Material, mix: Mapping[str, float] = {},
+    asked: Sequence[str] = (), # families that were asked for
+    items: int = 500, more: float = 0.05, cases: int = 400, power: float = 0.8,
+    alpha: float = 0.05, confidence: float = 0.95, seed: int = 0, show: bool = False,
+) -> Advice:
+    "An advice by simulation: the table, the best metric of each axis, and sentences."
+    settings = dict(items=items, more=more, cases=cases, power=power, alpha=alpha, confidence=confidence,
+                    seed=seed)
+    def measured(family: str, mix) -> list[Practice]:
+        return [practice(reactions, mix, **settings) for reactions in material.reactions]
+    signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,
+                             differ=material.differ, items=items, more=more, cases=cases, alpha=alpha,
+                             seed=seed, metrics=digest([str(r.metric.signature) for r in material.reactions]))
+    return _make_advice(material, mix, asked, measured, items, more, alpha, str(signature), show)
+
 # %% ../../nbs/advice/20_run.ipynb #84d69cfd
-# that a probe holds beside the metrics
-_CONTROLS = frozenset("oracle constant random length source-only".split())
+_CONTROLS = frozenset("oracle constant random length source-only".split()) # not metrics, though in a probe
 PROBED_COLUMNS = ["metric", "family", "kind", "n", "share", "change", "low", "high", "square", "waver"]
 
-# ratio: change in units of its standard deviation, 0 or infinite where nothing varies
-def _square(change: float, ratio: float) -> float:
+def _square(change: float,
+            ratio: float,  # the change in units of its standard deviation; 0 or infinite if nothing varies
+           ) -> float:
+    "The mean square of changes, from their mean and this ratio."
     return change**2 + (change/ratio if ratio and np.isfinite(ratio) else 0.0)**2
 
 def _open_probe(folder: Path, task: str) -> ProbeResult:
@@ -340,21 +351,19 @@ def _open_probe(folder: Path, task: str) -> ProbeResult:
 def probed_reactions(
     found: ProbeResult,
     level: int = 1, # severity
-    # PROBED_COLUMNS, of the first source; a row for each metric of items and each family that is wrong
-) -> pd.DataFrame:
-    """What a probe knows of changes: their means with intervals, their squares, and those between two right
-    answers."""
+) -> pd.DataFrame:  # PROBED_COLUMNS
+    "Changes that a probe measured on its first source: a row for each metric of items and family of errors."
     profile = found.profile
-    here = profile[(profile["source"] == found.ledger["source"].iloc[0])
-                   & profile["view"].isin(["paired", "item"])]
-    kinds = family_kinds(found.ledger[found.ledger["source"] == found.ledger["source"].iloc[0]])
+    source = found.ledger["source"].iloc[0]
+    here = profile[(profile["source"] == source) & profile["view"].isin(["paired", "item"])]
+    kinds = family_kinds(found.ledger[found.ledger["source"] == source])
     rows = []
     for metric, own in here.groupby("metric", sort=False):
         view = "paired" if "paired" in set(own["view"]) else "item"
         own = own[(own["view"] == view) & own["change"].notna()]
         other = own[own["family"] == ALTERNATIVE]
-        between = (float(np.mean([_square(r.change, r.sensitivity) for r in other.itertuples()]))
-                   if len(other) else np.nan)
+        between = np.nan # mean square of what another right answer changes
+        if len(other): between = float(np.mean([_square(r.change, r.sensitivity) for r in other.itertuples()]))
         for r in own[own["severity"] == level].itertuples():
             if kinds.get(r.family) not in AXES or r.n_clusters < LEAST: continue
             waver = between if view == "paired" else _square(r.valid_change, r.valid_effect)
@@ -362,9 +371,9 @@ def probed_reactions(
                          r.change_high, _square(r.change, r.sensitivity), waver])
     return pd.DataFrame(rows, columns=PROBED_COLUMNS)
 
-# rows of one metric
-def _practice_probed(part: pd.DataFrame, weights: np.ndarray, items: int, more: float,
-                     power: float, alpha: float) -> Practice:
+def _practice_probed(part: pd.DataFrame,  # rows of one metric
+                     weights: np.ndarray, # of its families
+                     items: int, more: float, power: float, alpha: float) -> Practice:
     share = weights/weights.sum()
     waver = np.nan_to_num(part["waver"])
     means = {end: more*float(share @ part[end]) for end in ("change", "low", "high")}
@@ -382,8 +391,7 @@ def advise_from_probe(
     mix: Mapping[str, float] = {},
     items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05,
 ) -> Advice:
-    """Advice from what a probe has measured; raises InputError on a folder that is none, another task, and
-    metrics or families that it did not measure."""
+    "Advice from a probe; raises InputError if the folder, task, metrics or families are not those of a probe."
     folder = Path(folder)
     found = _open_probe(folder, task)
     table = probed_reactions(found, level or (PICTURE_LEVEL if task == "images" else 1))
@@ -409,7 +417,7 @@ def advise_from_probe(
                 for g in groups if len(g)]
     signature = Signature.of(advice="your-probe", probed=material.items, differ=differ, items=items,
                              more=more, alpha=alpha, probe=digest(found.signatures))
-    advice = _told(material, dict(mix), (), measured, items, more, alpha, str(signature), False)
+    advice = _make_advice(material, dict(mix), (), measured, items, more, alpha, str(signature), False)
     sets = [m for m in dict.fromkeys(found.profile["metric"]) if m not in there["metric"]]
     notes = [f"metrics of sets keep no changes of items and are left out: {few(sets, 8)}"] if sets else []
     sources = list(dict.fromkeys(found.ledger["source"]))
@@ -422,7 +430,8 @@ def _advise_texts(task: str, target, preds: Mapping, source, specs: Sequence,
                   scale: str, seed: int, device, weights, show: bool) -> Material:
     known = edits_of(task, list(AXES))
     check_families(families, known, f"edit of {task}")
-    size, label = OWN_SIZES[scale].items, "your texts"
+    size = OWN_SIZES[scale].items
+    label = "your texts"
     if target is None:
         world = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}
         target, label = world_texts(task, size, seed), world.get(task)
@@ -463,9 +472,9 @@ def advise(
     families: Sequence[str] | None = None,                      # edits to make; None for all of the task
     mix=None, # counts of your systems' errors, as `read_mix` takes them; None: all families alike
     items: int = 500,                                           # of the comparison that is planned
-    more: float = 0.05, # share of items that one system has broken and the other has not
+    more: float = 0.05,                                         # share of items with an error in one system only
     cases: int = 400,                                           # comparisons that are simulated
-    # the folder of a probe of yours: what it measured instead of target, predictions and edits
+    # the folder of a probe that you have run, instead of target, predictions and edits
     probe: str | Path | None = None,
     power: float = 0.8,                                         # for which the items needed are counted
     differ: str = "auto", # of DIFFER: what systems differ in besides errors
@@ -478,8 +487,7 @@ def advise(
     out: str | Path | None = None,                              # a folder for advice.csv and advice.txt
     progress: bool = True,                                      # bars on standard error
 ) -> Advice:
-    """In how many of 100 comparisons each metric would show each kind of error; raises InputError on anything
-    unknown or that does not fit."""
+    "In how many of 100 comparisons each metric would show each kind of error; InputError on wrong input."
     if task not in ADVISE_TASKS: raise unknown("task", task, ADVISE_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
     systems = _systems(pred)
@@ -488,13 +496,15 @@ def advise(
     check_range("more", more, 1e-6, 1)
     check_range("cases", cases, 20, 10**6)
     check_range("level", level, 1, max(EDIT_LEVELS))
-    pictured, counts = task == "images", read_mix(mix)
+    pictured = task == "images"
+    counts = read_mix(mix)
     if probe is not None:
         given = {"target": target is not None, "pred": bool(systems), "source": source is not None,
                  "regions": regions is not None, "recursive": recursive, "base": base != "auto",
                  "differ": differ != "auto", "scale": scale != "default", "cases": cases != 400,
                  "device": device is not None, "weights": bool(weights), "confidence": confidence != 0.95}
-        if idle := [name for name, is_given in given.items() if is_given]:
+        idle = [name for name, is_given in given.items() if is_given]
+        if idle:
             raise InputError(f"--{idle[0]} has no effect beside --probe, "
                              "which has measured already; leave it out")
         advice = advise_from_probe(probe, task, metrics, families, counts, items, more, power, level)
@@ -506,7 +516,8 @@ def advise(
         raise InputError("regions and recursive have no effect on texts; leave them out")
     few_threads()
     known = picture_families("images", "photos")[1:] if pictured else edits_of(task, list(AXES))
-    specs, rest = list(ADVISE_METRICS[task] if metrics is None else metrics), (scale, seed, device, weights)
+    specs = list(ADVISE_METRICS[task] if metrics is None else metrics)
+    rest = (scale, seed, device, weights)
     for family in counts:
         if family not in known: raise unknown("family", family, known)
     if pictured:
