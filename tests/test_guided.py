@@ -14,8 +14,8 @@ from invariant_metrics.encoders.weights import MissingWeights
 from invariant_metrics.files import save_tensors
 from invariant_metrics.generators.base import get_generator
 from invariant_metrics.generators.guided import (BIGGAN_GUIDANCE, DVAE_GUIDANCE, VQGAN_GUIDANCE, BigGANSpace, DVAESpace, Guidance, GuidedGenerator,
-                                                 VQGANSpace, clamp_colors, cut_out, latent_penalty, open_picture_decoder, search, seen,
-                                                 spherical_distance)
+                                                 VQGANSpace, clamp_colors, cut_out, latent_penalty, open_picture_decoder, search,
+                                                 spherical_distance, cutout_vectors)
 from invariant_metrics.models.picture_decoders import tiny_decoder
 
 TEXT = "a red ball lies on the grass"
@@ -100,7 +100,7 @@ def test_noise_of_cutouts_has_a_deviation_of_its_own_each():
 
 def test_a_guide_sees_what_its_image_tower_sees(guide):
     picture = torch.rand(1, 3, 64, 64, generator=chance())
-    assert torch.allclose(seen(guide, picture)[0].double(), guide.images(list(picture))[0], atol=1e-5)
+    assert torch.allclose(cutout_vectors(guide, picture)[0].double(), guide.images(list(picture))[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SPACES)
