@@ -246,8 +246,8 @@ def test_numbers_in_the_terminal_are_whole_where_they_are_large():
 
 def test_notes_of_several_models_are_one_line():
     told = {"a": ["1 of 3 failures have no NCS", "no objects", "size: 1 of 3 failures lack it", "alone"], "b": ["2 of 1,003 failures have no NCS", "no objects", "size: 1 of 3 failures lack it"]}
-    assert ranking_run._together(told) == ["a 1 of 3, b 2 of 1,003 failures have no NCS", "all models: no objects", "all models: size: 1 of 3 failures lack it", "a: alone"]
-    assert ranking_run._together({"a": told["a"]}) == [f"a: {note}" for note in told["a"]] and ranking_run._together({}) == []
+    assert ranking_run._merge_notes(told) == ["a 1 of 3, b 2 of 1,003 failures have no NCS", "all models: no objects", "all models: size: 1 of 3 failures lack it", "a: alone"]
+    assert ranking_run._merge_notes({"a": told["a"]}) == [f"a: {note}" for note in told["a"]] and ranking_run._merge_notes({}) == []
 
 
 def test_the_head_of_the_page_says_what_comes_first_and_each_note_once(tmp_path):
