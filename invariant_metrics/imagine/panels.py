@@ -31,7 +31,7 @@ def count_scores(scores: Mapping[str, np.ndarray], # name -> values, of any shap
                  bins: int = 40,
                  low: float = 0.0, high: float = 1.0, # of the bins; what lies outside is counted in two more
                 ) -> pd.DataFrame:                  # score, low, high, count
-    "A histogram of each score, in which every value counts; raises InputError on values that are missing."
+    "A histogram of each score, in which every value counts; raises InputError if a value is missing."
     check_range("bins", bins, 1, 10_000)
     edges = np.array([-np.inf, *np.linspace(low, high, bins + 1), np.inf])
     parts = []
@@ -45,19 +45,20 @@ def count_scores(scores: Mapping[str, np.ndarray], # name -> values, of any shap
         parts.append(pd.DataFrame({"score": name, "low": edges[:-1], "high": edges[1:], "count": count}))
     return pd.concat(parts, ignore_index=True)
 
-# %% ../../nbs/imagine/40_panels.ipynb #7358cd7b
+# %% ../../nbs/imagine/40_panels.ipynb #e830431c
 def cosines_and_scores(vectors: ImagineVectors,
                       ) -> dict[str, dict[str, np.ndarray]]: # "before", "after" -> name -> (N, S)
     "Both IMAGINE scores before and after they are stretched."
-    image, text_image = vectors.image_scores(), vectors.text_image_scores()
-    after = {"imagine-image": image.numpy(), "imagine-text-image": text_image.numpy()}
+    after = {"imagine-image": vectors.image_scores().numpy(),
+             "imagine-text-image": vectors.text_image_scores().numpy()}
     ends = {"imagine-image": IMAGE_RANGE, "imagine-text-image": TEXT_IMAGE_RANGE}
     before = {name: low + (high - low)*after[name] for name, (low, high) in ends.items()}
     return {"before": before, "after": after}
 
+# %% ../../nbs/imagine/40_panels.ipynb #a579d79a
 def draw_histograms(panels: Mapping[str, pd.DataFrame], # title -> `count_scores`
                    ) -> Figure:
-    "Histograms side by side, a panel for each title; how many values lie outside is told in numbers."
+    "Histograms side by side, a panel for each title; the legend says how many values lie outside."
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(0.6 + 2.6*len(panels), 2.3), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -74,14 +75,15 @@ def draw_histograms(panels: Mapping[str, pd.DataFrame], # title -> `count_scores
     axes[0].set_ylabel("count")
     return figure
 
-# %% ../../nbs/imagine/40_panels.ipynb #f67bf48f
+# %% ../../nbs/imagine/40_panels.ipynb #1671dc25
 def frequent_words(words: pd.DataFrame,                 # of `tag_texts`, or the `words` of a `WordImportance`
                    tags: Sequence[str] = ("NOUN", "PROPN", "ADJ"),
                    top: int = 10,                       # words of each tag
                    drops: pd.DataFrame | None = None,   # `rows` of a `WordImportance`: adds drop and masked
                   ) -> pd.DataFrame: # tag, rank, word, count, share (of its tag); drop, masked (how often)
-    "The most frequent words of each tag (Zhu et al. 2023, Table 6), in small letters but for names."
-    def folded(frame): return frame["word"].where(frame["tag"] == "PROPN", frame["word"].str.lower())
+    "The most frequent words of each tag (Zhu et al. 2023, Table 6), in lower case except for names."
+    def folded(frame):
+        return frame["word"].where(frame["tag"] == "PROPN", frame["word"].str.lower())
     parts = []
     for tag in tags:
         counts = folded(words[words["tag"] == tag]).value_counts()
@@ -90,13 +92,14 @@ def frequent_words(words: pd.DataFrame,                 # of `tag_texts`, or the
         part["count"] = counts.to_numpy()
         part["share"] = part["count"]/max(counts.sum(), 1)
         parts.append(part.head(top))
-    found = pd.concat(parts, ignore_index=True)
-    if drops is None: return found
+    frequent = pd.concat(parts, ignore_index=True)
+    if drops is None: return frequent
     by_word = drops.assign(word=folded(drops)).groupby(["tag", "word"])["drop"]
     moved = by_word.agg(drop="mean", masked="size").reset_index()
-    found = found.merge(moved, on=["tag", "word"], how="left")
-    return found.assign(masked=found["masked"].fillna(0).astype(int))
+    frequent = frequent.merge(moved, on=["tag", "word"], how="left")
+    return frequent.assign(masked=frequent["masked"].fillna(0).astype(int))
 
+# %% ../../nbs/imagine/40_panels.ipynb #862f99a0
 def draw_frequent_words(found: pd.DataFrame, # of `frequent_words`
                        ) -> Figure:
     "A panel for each part of speech with the counts of its words."
@@ -113,19 +116,21 @@ def draw_frequent_words(found: pd.DataFrame, # of `frequent_words`
         ax.tick_params(axis="y", length=0, labelsize=7)
     return figure
 
-# %% ../../nbs/imagine/40_panels.ipynb #70f56342
+# %% ../../nbs/imagine/40_panels.ipynb #4f55e5a8
 def seconds_per_picture(generator: Generator,
                         texts: Sequence[str],
-                        runs: int = 3,          # by the clock, after one that is not counted
+                        runs: int = 3,          # timed, after one that is not counted
                        ) -> float:
     "How long one picture takes, all these texts drawn at once: the fastest of some runs."
-    texts, found = list(texts), []
+    texts = list(texts)
+    seconds = []
     for run in range(runs + 1):
         start = time.perf_counter()
         generator(texts, list(range(run*len(texts), (run + 1)*len(texts))))
-        found.append((time.perf_counter() - start)/len(texts))
-    return min(found[1:])
+        seconds.append((time.perf_counter() - start)/len(texts))
+    return min(seconds[1:])
 
+# %% ../../nbs/imagine/40_panels.ipynb #6b55bde6
 def _correlations(model: ImagineModel, pred: Sequence[str], target: Sequence, human: np.ndarray,
                   values: Mapping, added: str, how: Mapping) -> pd.DataFrame: # of sums, and of IMAGINE alone
     made = imagine_vectors(model, pred, target, texts=added == "text-image")
@@ -138,6 +143,9 @@ def _correlations(model: ImagineModel, pred: Sequence[str], target: Sequence, hu
     sums = frame[frame["added"] != ""]
     return sums.assign(original=sums["metric"].map(alone))
 
+_BACKEND_COLUMNS = ["generator", "metric", "mean", "deviation", "original", "gain", "gain_low", "gain_high",
+                    "verdict", "recall", "recall_low", "recall_high", "seconds"]
+
 def backend_table(
     models: Mapping[str, ImagineModel],    # name of a generator -> model
     pred: Sequence[str], target: Sequence, # N hypotheses; N references, or lists of them
@@ -146,7 +154,7 @@ def backend_table(
     added: str = "image",                  # or "text-image"
     questions: pd.DataFrame | None = None, # of `scene_questions`, say: adds the recall
     judge: str = "clip",                   # of ENTITY_JUDGES
-    timed: int = 8,                        # pictures drawn by the clock; 0: none
+    timed: int = 8,                        # pictures whose drawing is timed; 0: none
     **how,                                 # statistic, tops, reps, …: of `table_of_scores`
 ) -> pd.DataFrame: # generator, metric, mean, deviation, original, gain…, verdict, recall…, seconds
     "A row for each generator and metric, IMAGINE alone among them (Zhu et al. 2023, Tables 4 and 5)."
@@ -167,13 +175,10 @@ def backend_table(
         parts.append(part)
     return pd.concat(parts, ignore_index=True).reindex(columns=_BACKEND_COLUMNS)
 
-_BACKEND_COLUMNS = ["generator", "metric", "mean", "deviation", "original", "gain", "gain_low", "gain_high",
-                    "verdict", "recall", "recall_low", "recall_high", "seconds"]
-
-# %% ../../nbs/imagine/40_panels.ipynb #e8057293
+# %% ../../nbs/imagine/40_panels.ipynb #f39c7dc3
 def published_backends(paper: pd.DataFrame, # table, metric, generator, added, mean, deviation, in percent
                       ) -> pd.DataFrame:    # as `backend_table`
-    "The numbers of the paper's Tables 4 and 5: other texts and people, never to be compared with your own."
+    "The numbers of the paper's Tables 4 and 5; not comparable with your own: other texts and raters."
     fourth, fifth = paper[paper["table"] == 4], paper[paper["table"] == 5]
     alone = fourth[fourth["added"] == ""].set_index("metric")["mean"]/100
     visible = fifth.set_index("generator")["mean"]/100
@@ -185,14 +190,15 @@ def published_backends(paper: pd.DataFrame, # table, metric, generator, added, m
     frame["recall"] = frame["generator"].map(visible)
     return frame.assign(verdict="published").reindex(columns=_BACKEND_COLUMNS)
 
+# %% ../../nbs/imagine/40_panels.ipynb #2097cb58
 _MARKS = {"a gain": "*", "a loss": "!"}
 
-def _printed(mean: float, deviation: float = np.nan, verdict: str = "") -> str: # of one correlation
+def _correlation_text(mean: float, deviation: float = np.nan, verdict: str = "") -> str: # of one correlation
     if np.isnan(mean): return "–"
     over = "" if np.isnan(deviation) else f"±{100*deviation:.1f}"
     return f"{100*mean:.1f}{over}{_MARKS.get(verdict, '')}"
 
-def _shown(row: pd.Series) -> dict[str, str]: # recall and seconds, where they are known
+def _recall_and_seconds(row: pd.Series) -> dict[str, str]: # those that are known
     low, high = 100*row["recall_low"], 100*row["recall_high"]
     span = "" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]"
     cells = {"entities": f"{100*row['recall']:.1f}{span}", "seconds": f"{row['seconds']:.3f}"}
@@ -204,14 +210,18 @@ def format_backends(frame: pd.DataFrame, # of `backend_table` or `published_back
     "As papers print it, times 100: mean±deviation, * for a gain over the metric alone, ! for a loss."
     metrics = sorted(dict.fromkeys(frame["metric"]), key=lambda name: name != "IMAGINE")
     alone = frame.groupby("metric", sort=False)["original"].first().drop("IMAGINE", errors="ignore")
-    rows = {"none": {name: _printed(value) for name, value in alone.items()}}
+    rows = {"none": {name: _correlation_text(value) for name, value in alone.items()}}
     for name, part in frame.groupby("generator", sort=False):
-        cells = {row.metric: _printed(row.mean, row.deviation, row.verdict) for row in part.itertuples()}
-        rows[name] = cells | _shown(part.iloc[0])
+        cells = {row.metric: _correlation_text(row.mean, row.deviation, row.verdict)
+                 for row in part.itertuples()}
+        rows[name] = cells | _recall_and_seconds(part.iloc[0])
     made = pd.DataFrame.from_dict(rows, orient="index")
     return made.reindex(columns=[c for c in (*metrics, "entities", "seconds") if c in made]).fillna("")
 
 # %% ../../nbs/imagine/40_panels.ipynb #d3505388
+def _reach(value: pd.Series, low: pd.Series, high: pd.Series) -> list[pd.Series]: # 0 without interval
+    return [(value - low).clip(lower=0).fillna(0), (high - value).clip(lower=0).fillna(0)]
+
 def draw_backends(frame: pd.DataFrame, # of `backend_table`
                  ) -> Figure:
     "The gain of each sum over its metric, and the recall of entities, a row for each generator."
@@ -236,6 +246,3 @@ def draw_backends(frame: pd.DataFrame, # of `backend_table`
     looks = dict(loc="outside upper left", ncols=len(metrics), frameon=False, fontsize=7)
     figure.legend(*left.get_legend_handles_labels(), **looks)
     return figure
-
-def _reach(value: pd.Series, low: pd.Series, high: pd.Series) -> list[pd.Series]: # 0 without interval
-    return [(value - low).clip(lower=0).fillna(0), (high - value).clip(lower=0).fillna(0)]
