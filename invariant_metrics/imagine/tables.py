@@ -32,7 +32,7 @@ _MARKS = {"a gain": "*", "a loss": "!"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImagineTable:
-    "Agreement with people of metrics alone and with IMAGINE."
+    "Agreement with people of metrics alone and with IMAGINE, a row for each metric and addition."
     frame: pd.DataFrame       # metric, added, mean, deviation, value, low, high, gain, …, p_holm, verdict
     statistic: str
     n: int                    # items
@@ -63,7 +63,8 @@ _CONSTANT = 1e-9 # least span of scores that can agree with anything: one pictur
 def _varies(scores: np.ndarray) -> bool: # (N, S): in each column
     return bool((np.ptp(scores, axis=0) > _CONSTANT).all())
 
-def _checked_imagine(imagine: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: # and both, if there are two
+# adds "both" if there are two
+def _checked_imagine(imagine: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     wrong = next((name for name in imagine if name not in ADDITIONS[:2]), None)
     if wrong is not None: raise unknown("score of IMAGINE", wrong, ADDITIONS[:2])
     if not imagine: raise InputError(f"no scores of IMAGINE; give {' or '.join(ADDITIONS[:2])}, or both")
@@ -84,7 +85,8 @@ def table_of_scores(human: np.ndarray,                 # (N,)
                     built: Sequence[Metric] = (),      # the metrics of these values that are not registered
                    ) -> ImagineTable:
     "The paper's table (Zhu et al. 2023, Tables 1 to 3); raises InputError on metrics without a scale."
-    human, added = np.asarray(human, float), _checked_imagine(imagine)
+    human = np.asarray(human, float)
+    added = _checked_imagine(imagine)
     if not values: raise InputError("no values of metrics; give those of one at least")
     known = {m.name: m for m in built}
     scales = dict(tops=tops, cider=cider)
@@ -93,14 +95,15 @@ def table_of_scores(human: np.ndarray,                 # (N,)
             for m, x in values.items() for what, scores in added.items()}
     intervals = dict(reps=reps, seed=seed, confidence=confidence, group=group)
     gains = combination_gains(human, alone, sums, statistic, **intervals).set_index(["metric", "added"])
-    over = lambda scores: correlation_over_seeds(human, scores, statistic, ddof)
+    def over(scores): return correlation_over_seeds(human, scores, statistic, ddof)
     rows = []
     for m, x in alone.items():
-        first, of_sums = over(x[:, None]), gains.loc[m].drop(columns="original")
+        first = over(x[:, None])
+        of_sums = gains.loc[m].drop(columns="original")
         rows.append(_row(m, "", first, value=first.mean))
         rows += [_row(m, what, over(sums[m, what]), **of_sums.loc[what]) for what in added]
-    silent = SeedCorrelation(np.array([np.nan]), ddof) # of scores that are all the same
-    alone_rows = {what: over(x) if _varies(x) else silent for what, x in added.items() if what != "both"}
+    constant = SeedCorrelation(np.array([np.nan]), ddof) # if all scores are the same
+    alone_rows = {what: over(x) if _varies(x) else constant for what, x in added.items() if what != "both"}
     rows += [_row("IMAGINE", what, seen) for what, seen in alone_rows.items()]
     frame = pd.DataFrame(rows).assign(verdict=lambda f: f.verdict.fillna(""))
     seeds = next(iter(added.values())).shape[1]
@@ -127,7 +130,7 @@ def _open_all(metrics: Sequence, generator, weights: Mapping | None, device: str
 
 def imagine_table(pred: Sequence[str],                    # N hypotheses
                   target: Sequence | None,                # N references, or lists of them; None: without
-                  human: np.ndarray,                      # (N,) what people said of each hypothesis
+                  human: np.ndarray,                      # (N,) human scores of the hypotheses
                   metrics="translation",                  # of TABLE_METRICS, names with commas, or a list
                   *, source: Sequence[str] | None = None, # N texts to compare with if there are no references
                   generator=DEFAULT_GENERATOR, generator_options: Mapping = {},
@@ -140,7 +143,7 @@ def imagine_table(pred: Sequence[str],                    # N hypotheses
                   statistic: str | Agreement = "pearson", ddof: int = 1, reps: int = 1000,
                   confidence: float = 0.95, group: Sequence | None = None, # as `table_of_scores` takes them
                  ) -> ImagineTable:
-    "Metrics alone and with IMAGINE, beside people; raises InputError, before drawing, on what does not fit."
+    "Metrics alone and with IMAGINE against human scores; raises InputError on bad input, before drawing."
     if (target is None) == (source is None):
         raise InputError("give references (target) or, without any, the texts to compare with (source)")
     pred, other = check_sides(pred, target if source is None else source)
@@ -159,5 +162,5 @@ def imagine_table(pred: Sequence[str],                    # N hypotheses
     intervals = dict(ddof=ddof, reps=reps, confidence=confidence, group=group, tops=tops, cider=cider)
     found = table_of_scores(human, values, scores, statistic, built=built, **intervals)
     signatures = {m.name: str(m.signature) for m in built}
-    told = {"imagine": str(Signature.of(metric="imagine", **model.describe()))}
-    return replace(found, notes=made.notes, signatures={**signatures, **told})
+    of_imagine = {"imagine": str(Signature.of(metric="imagine", **model.describe()))}
+    return replace(found, notes=made.notes, signatures={**signatures, **of_imagine})

@@ -28,20 +28,23 @@ from ..stats import check_level, student_interval
 
 # %% ../../nbs/imagine/20_words.ipynb #343f7130
 class TaggedWord(NamedTuple):
-    "A word of a text and what it is there."
+    "A word of a text, its place and its part of speech."
     word: str   # as it is written
     start: int  # its first letter
     stop: int   # one after its last letter
     tag: str    # universal part of speech: NOUN, PROPN, ADJ, …
 
 def _pattern_words(text: str, model: str = "") -> list[TaggedWord]:
-    spans, tags = marked(text).spans, [token.pos for token in pattern_parse(text).tokens]
+    spans = marked(text).spans
+    tags = [token.pos for token in pattern_parse(text).tokens]
     names = {(start, stop) for start, stop, _ in names_of_text(text)}
     tags = ["PROPN" if span in names else tag for span, tag in zip(spans, tags)]
     return [TaggedWord(text[a:b], a, b, tag) for (a, b), tag in zip(spans, tags)]
 
 def _spacy_words(text: str, model: str = "") -> list[TaggedWord]:
-    tokens, out, at = spacy_parse(text, *([model] if model else [])).tokens, [], 0
+    tokens = spacy_parse(text, *([model] if model else [])).tokens
+    out = []
+    at = 0 # letters that were read
     for token in tokens:
         start = text.index(token.text, at)
         at = start + len(token.text)
@@ -52,7 +55,7 @@ def _spacy_words(text: str, model: str = "") -> list[TaggedWord]:
 def _stanza_pipeline(language: str):
     instead = "or use the tagger pattern"
     try: import stanza
-    except ImportError as error: 
+    except ImportError as error:
         raise InputError(f"stanza is not installed; run: pip install stanza, {instead}") from error
     try: return stanza.Pipeline(language, processors="tokenize,pos", download_method=None, verbose=False)
     except Exception as error: # each kind of missing file has an error of its own there
@@ -69,8 +72,8 @@ TAGGERS = {"pattern": _pattern_words, "spacy": _spacy_words, "stanza": _stanza_w
 
 def tagged_words(text: str,
                  tagger: str | Callable = "pattern", # "spacy[:MODEL]", "stanza[:LANGUAGE]", or a function
-                ) -> list[TaggedWord]:               # in their order, which is what the function gives
-    "The words of a text with their parts of speech; raises InputError on a tagger that is not there."
+                ) -> list[TaggedWord]:               # in their order; a function gives such a list
+    "The words of a text with their parts of speech; raises InputError if the tagger is not there."
     if callable(tagger): return list(tagger(text))
     name, _, model = tagger.partition(":")
     if name not in TAGGERS: raise unknown("tagger", tagger, TAGGERS)
@@ -86,25 +89,27 @@ def tag_texts(texts: Sequence[str],
     frame = pd.DataFrame(rows, columns=["item", "place", "word", "start", "stop", "tag"])
     return frame[["item", "place", "word", "tag", "start", "stop"]]
 
-# %% ../../nbs/imagine/20_words.ipynb #b55d3ca5
+# %% ../../nbs/imagine/20_words.ipynb #a43a060f
 def mask_word(text: str, start: int, stop: int, # its letters, as of a `TaggedWord`
               mask: str = "",                   # "": the word is deleted, and one space with it
              ) -> str:
     "A text with one word masked."
-    before, after = text[:start], text[stop:]
+    before = text[:start]
+    after = text[stop:]
     if mask: return before + mask + after
     if not before.strip(): return after.lstrip()
     joins = after[:1].isalnum() # else a space, a mark, or nothing follows
     return before + after if joins else before.removesuffix(" ") + after
 
+# %% ../../nbs/imagine/20_words.ipynb #de7b6110
 def mask_texts(texts: Sequence[str],
                words: pd.DataFrame,                # of `tag_texts`
                tags: Sequence[str] | None = None,  # which parts of speech; None: all
                mask: str = "",                     # as in `mask_word`
-               each: int | None = 1,               # words of a tag masked in turn, drawn by chance; None: all
+               each: int | None = 1,               # random words of a tag that are masked in turn; None: all
                seed: int = 0,                      # of the draw
               ) -> pd.DataFrame:                   # item, tag, word, place, text: with the one word masked
-    "Each text with one word masked, once for each part of speech; where nothing is left there is no row."
+    "Each text with one word masked, for each part of speech; texts of which nothing is left have no row."
     rows = []
     for (item, tag), part in words.groupby(["item", "tag"], sort=False):
         if tags is not None and tag not in tags: continue
@@ -119,7 +124,8 @@ def picture_similarity(a: Tensor, # (…, S, d) unit vectors of pictures from S 
                        b: Tensor, # (…, S, d) from the same seeds
                       ) -> Tensor: # (…,)
     "The mean cosine over all pairs of pictures that come from different seeds."
-    cosines, seeds = a @ b.mT, a.shape[-2] # (…, S, S)
+    seeds = a.shape[-2]
+    cosines = a @ b.mT # (…, S, S)
     own = cosines.diagonal(dim1=-2, dim2=-1).sum(-1)
     return (cosines.sum((-1, -2)) - own)/(seeds*(seeds - 1))
 
@@ -137,11 +143,13 @@ class WordImportance:
              ) -> pd.DataFrame:          # tag, drop, low, high, n (texts), share (of words), sorted by drop
         "The relative decrease of similarity for each tag, with Student's interval over texts."
         check_level(level)
-        share, out = self.words["tag"].value_counts(normalize=True), []
+        share = self.words["tag"].value_counts(normalize=True)
+        out = []
         by_text = self.rows.groupby(["tag", "item"])[["base", "masked"]].mean()
         for tag, part in by_text.groupby("tag"):
             if len(part) < max(least, 2): continue
-            base, masked = part["base"].to_numpy(), part["masked"].to_numpy()
+            base = part["base"].to_numpy()
+            masked = part["masked"].to_numpy()
             drop = 1 - masked.mean()/base.mean()
             moved = drop + (base - masked - drop*base)/base.mean()
             ends = student_interval(drop, moved, level)
@@ -154,6 +162,13 @@ class WordImportance:
     def _repr_html_(self) -> str: return self.table().round(3).to_html(border=0)
 
 # %% ../../nbs/imagine/20_words.ipynb #e2988bf6
+def _notes(texts: Sequence[str], words: pd.DataFrame, tags: Sequence[str] | None) -> tuple[str, ...]:
+    alone = int((words.groupby("item").size() == 1).sum())
+    silent = len(texts) - words.loc[words["tag"].isin(tags) if tags else slice(None), "item"].nunique()
+    counted = {"have one word only, and nothing is left without it": alone,
+               "have no word of these tags": silent}
+    return tuple(f"{n} of {len(texts)} texts {what}" for what, n in counted.items() if n)
+
 def word_importance(model: ImagineModel,                 # with two seeds or more
                     texts: Sequence[str],
                     tags: Sequence[str] | None = None,   # which parts of speech; None: all
@@ -171,7 +186,8 @@ def word_importance(model: ImagineModel,                 # with two seeds or mor
     rows = mask_texts(texts, words, tags, mask, each, seed)
     if rows.empty: raise InputError(f"no text has a word of these tags: {', '.join(tags) if tags else 'any'}")
     vectors = imagined_vectors(model, [*texts, *rows["text"]]) # (N + R, S, d)
-    whole, less = vectors[:len(texts)], vectors[len(texts):]
+    whole = vectors[:len(texts)]                               # (N, S, d)
+    less = vectors[len(texts):]                                # (R, S, d)
     base = picture_similarity(whole, whole).numpy()[rows["item"]]
     if base.mean() <= 0:
         raise InputError("pictures of one text are not alike at all: their mean cosine is not above 0")
@@ -181,13 +197,6 @@ def word_importance(model: ImagineModel,                 # with two seeds or mor
     settings = dict(mask=mask or "deleted", tagger=name, each=str(each or "all"), draw=str(seed))
     signature = Signature.of(analysis="masked-words", **settings, **model.describe())
     return WordImportance(rows, words, signature, _notes(texts, words, tags))
-
-def _notes(texts: Sequence[str], words: pd.DataFrame, tags: Sequence[str] | None) -> tuple[str, ...]:
-    alone = int((words.groupby("item").size() == 1).sum())
-    silent = len(texts) - words.loc[words["tag"].isin(tags) if tags else slice(None), "item"].nunique()
-    counted = {"have one word only, and nothing is left without it": alone,
-               "have no word of these tags": silent}
-    return tuple(f"{n} of {len(texts)} texts {what}" for what, n in counted.items() if n)
 
 # %% ../../nbs/imagine/20_words.ipynb #3fa62110
 def draw_word_importance(found: WordImportance,
