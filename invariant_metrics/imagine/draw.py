@@ -50,16 +50,17 @@ def imagine_draw(
     language: str = "warn",               # texts in another language: "ignore", "refuse"
     device: str | None = None, seed: int = 0,
     overwrite: bool = False,              # write into a folder that holds pictures already
-) -> pd.DataFrame: # file, text, seed, understood (share of its words; NaN where the generator cannot tell)
-    """Draw texts as a metric would see them; raises InputError on texts that cannot be drawn and on a folder
-    with pictures in it."""
+) -> pd.DataFrame: # file, text, seed, understood (share of its words; NaN if the generator cannot tell)
+    """Draw texts as a metric sees them, as PNG files; raises InputError on texts that cannot be drawn and on
+    a folder that holds pictures."""
     check_range("seeds", seeds, 1, 4096)
-    made, out = get_generator(generator, device=device, weights=generator_weights, **option), Path(out)
+    painter = get_generator(generator, device=device, weights=generator_weights, **option)
+    out = Path(out)
     if not overwrite and (out/"pictures.csv").exists():
         raise InputError(f"{out} holds pictures already; choose another --out, or --overwrite")
     numbers = derived_seeds(seed, seeds)
-    pictures = imagined(made, texts, numbers, long=long, language=language).movedim(2, -1).numpy()
-    understood = getattr(made, "understood", None)
+    pictures = imagined(painter, texts, numbers, long=long, language=language).movedim(2, -1).numpy()
+    understood = getattr(painter, "understood", None)
     shares = np.full(len(texts), np.nan) if understood is None else np.asarray(understood(list(texts)), float)
     rows = [dict(file=f"{i:03d}-{k}.png", text=texts[i], seed=number, understood=shares[i])
             for i in range(len(texts)) for k, number in enumerate(numbers)]

@@ -20,7 +20,7 @@ from .study import study_imagination
 from ..runs import RUN_SCALES, clean_refusal, open_run, parts_summary, peak_memory, read_run
 from ..runs import versions, write_run
 
-# %% ../../nbs/imagine/60_run.ipynb #ddf62cec
+# %% ../../nbs/imagine/60_run.ipynb #68f5ab41
 @dataclass(frozen=True)
 class ImagineRun:
     "A run folder of the study and what its run.json says."
@@ -31,7 +31,8 @@ class ImagineRun:
         "One line for a person: time and memory."
         return parts_summary(self.meta)
 
-def _do_study(out: Path, s: dict, meta: dict, workers: int) -> dict: # run.json's content
+# %% ../../nbs/imagine/60_run.ipynb #94014c02
+def _do_study(out: Path, s: dict, meta: dict, workers: int) -> dict: # the content of run.json
     if "imagine" in meta["parts"]: return meta
     announce(f"imagine: running in {out}")
     begun = time.perf_counter()
@@ -57,15 +58,15 @@ def imagine_study(
     seed: int = 0,                        # of scenes, edits and pictures
     workers: int = 2,                     # processes that draw, one thread each; 0 draws in this one
 ) -> ImagineRun:
-    """Ask which metric tells a false caption from another wording, into a run folder; raises InputError on
-    whatever is unknown."""
+    """Test which metrics tell a false caption from a paraphrase, into a run folder; raises InputError on
+    unknown options."""
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_range("workers", workers, least=0)
     check_device(device or "cpu")
     out = Path(out or Path("runs")/"imagine-study")
-    # refused here where it is not there
-    drawn = get_generator(generator, device=device, weights=generator_weights).describe()
-    revision = digest([drawn, image_text(judge).describe()])
+    # a generator or judge that is missing is refused here
+    painter = get_generator(generator, device=device, weights=generator_weights).describe()
+    revision = digest([painter, image_text(judge).describe()])
     settings = dict(command="imagine study", generator=generator, generator_weights=generator_weights,
                     judge=judge, revision=revision, scale=scale, seed=seed, device=device or "cpu",
                     version=package_version())
@@ -77,9 +78,9 @@ def imagine_study(
 SAVED_TABLES = ("auc", "gains", "dose")
 
 def save_study_csv(run: str | Path,    # a run folder
-             folder: str | Path, # for the tables
-            ) -> list[Path]:     # the files
-    "Write the tables of a finished run as CSV; raises InputError on a folder without one."
+                   folder: str | Path, # for the tables
+                  ) -> list[Path]:     # the files
+    "Write the tables of a finished run as CSV; raises InputError if the folder holds none."
     meta = read_run(run)
     if meta is None or "imagine" not in meta["parts"]:
         raise InputError(f"{run} holds no finished study; give the --out of `imagine study`")
