@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['mmd_replicates', 'mmd2', 'pair_estimate', 'mmd_estimate', 'second_order', 'score_interval', 'mmd_interval',
-           'SubsetScore', 'kid_draws', 'kid_subsets', 'kernel_metric']
+           'kid_draws', 'SubsetScore', 'kid_subsets', 'kernel_metric']
 
 # %% ../../nbs/metrics/070_mmd.ipynb #ca96690c
 from dataclasses import dataclass, replace
@@ -23,21 +23,23 @@ from .estimate import refuse_shared
 from .kernel import SubsetDraws, PairSums, Polynomial, RBF, kernel_forms, pair_sums
 
 # %% ../../nbs/metrics/070_mmd.ipynb #927a64f1
-def _check_sets(a, b) -> tuple[Tensor, Tensor]: # both sets as tensors, one object where the two are equal
-    same, a = a is b, _floats(a)
+def _check_sets(a, b) -> tuple[Tensor, Tensor]: # both sets as tensors; one object if the two are equal
+    same = a is b
+    a = _floats(a)
     b = a if same else _floats(b)
     for z, name in ((a, "first set"), (b, "second set")):
         if z.ndim != 2: raise InputError(f"features of the {name} must be (N, d), not {tuple(z.shape)}")
     if a.shape[1] != b.shape[1]:
         raise InputError(f"features of different widths: {tuple(a.shape)} against {tuple(b.shape)}; "
                          "use one encoder and layer for both")
-    return a, a if same or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)) else b
+    same = same or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b))
+    return a, a if same else b
 
-def _floats(x) -> Tensor:
+def _floats(x) -> Tensor: # (N, d) of a floating type
     x = torch.as_tensor(as_rows(x))
     return x if x.is_floating_point() else x.double()
 
-def _check_value(value: Tensor) -> Tensor:
+def _check_value(value: Tensor) -> Tensor: # the same; raises InputError if it is not finite
     if not torch.isfinite(value).all():
         raise InputError("the kernel overflows float64 on these features; scale them down")
     return value
@@ -48,73 +50,81 @@ def _check_counts(n: float, m: float) -> None:
 # %% ../../nbs/metrics/070_mmd.ipynb #885ee5b6
 def mmd_replicates(a: Tensor,                # (N, d) features
                    b: Tensor,                # (M, d)
-                   weights,                  # (R, N) multiplicities of a, or `Drawn`
-                   weights_b,                # (R, M) multiplicities of b, or `Drawn`
+                   weights,                  # (R, N) multiplicities of a, or `SubsetDraws`
+                   weights_b,                # (R, M) multiplicities of b, or `SubsetDraws`
                    kernel=RBF(),             # RBF or Polynomial
                    unbiased: bool = True,    # leave out pairs of an item with itself
                    scale: float = 1.0,       # 1000 for CMMD
-                   tile: int = 1024,         # rows of the kernel in memory together
+                   tile: int = 1024,         # rows of a block of pairs
                   ) -> Tensor:               # (R,) float64
     "Squared MMD under each pair of rows of weights (Gretton et al. 2012); raises InputError below two items."
     a, b = _check_sets(a, b)
-    if isinstance(weights, SubsetDraws): b = b[:]   # drawn rows know nothing of the short cut for one set
+    if isinstance(weights, SubsetDraws): b = b[:] # a new object: the short cut for one set needs whole rows
     u, v = (w if isinstance(w, SubsetDraws) else w.to(a.device, torch.float64) for w in (weights, weights_b))
-    n, m = u.sum(1), v.sum(1)
+    n = u.sum(1) # (R,)
+    m = v.sum(1)
     _check_counts(float(n.min()), float(m.min()))
     xx, yy, xy, own_x, own_y = kernel_forms(a, b, u, v, kernel, tile)
     if not unbiased: return _check_value(scale*(xx/n**2 + yy/m**2 - 2*xy/(n*m)))
     return _check_value(scale*((xx - own_x)/(n*(n - 1)) + (yy - own_y)/(m*(m - 1)) - 2*xy/(n*m)))
 
+# %% ../../nbs/metrics/070_mmd.ipynb #bfc4263b
 def mmd2(a: Tensor,                        # (N, d) features
          b: Tensor,                        # (M, d)
          weights: Tensor | None = None,    # (N,) multiplicities of a
          weights_b: Tensor | None = None,  # (M,) multiplicities of b
          **options,                        # kernel, unbiased, scale, tile: see `mmd_replicates`
         ) -> float:
-    "Squared MMD of two samples; biased: never negative and exactly 0 on equal sets."
-    u, v = [torch.ones(len(z), dtype=torch.float64) if w is None else w
-            for z, w in ((a, weights), (b, weights_b))]
-    value = float(mmd_replicates(a, b, u[None], v[None], **options))
+    "Squared MMD of two samples. The biased form is never negative, and exactly 0 on equal sets."
+    if weights is None: weights = torch.ones(len(a), dtype=torch.float64)
+    if weights_b is None: weights_b = torch.ones(len(b), dtype=torch.float64)
+    value = float(mmd_replicates(a, b, weights[None], weights_b[None], **options))
     return value if options.get("unbiased", True) else max(value, 0.0)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #cf58d774
 @dataclass(frozen=True)
-class _Means: # averages over kept pairs; for "inside x", "across", "inside y"
-    xx: float
-    xy: float
-    yy: float
+class _Means: # averages of the kernel over kept pairs
+    xx: float # inside x
+    xy: float # across
+    yy: float # inside y
 
     @property
     def distance(self) -> float: return self.xx + self.yy - 2*self.xy
 
-def _kept(s: PairSums) -> _Means:
+def _kept_means(s: PairSums) -> _Means:
     counts = s.count_x[:, 0].sum(), s.count_x[:, 1].sum(), s.count_y[:, 1].sum()
     if not min(map(float, counts)):
         raise InputError("an interval for MMD needs two clusters of items at least")
     totals = s.x[:, 0].sum(), s.x[:, 1].sum(), s.y[:, 1].sum()
     return _Means(*(float(total/count) for total, count in zip(totals, counts)))
 
-def _plug_in(s: PairSums, unbiased: bool) -> float:
-    n, m, less = len(s.x), len(s.y), int(unbiased)
+def _plug_in(s: PairSums, unbiased: bool) -> float: # over all pairs, kept or not
+    n = len(s.x)
+    m = len(s.y)
+    less = int(unbiased) # 1 to leave out items with themselves
     xx = s.x[:, 0].sum() + s.left[0, 0] - less*s.diagonal[0]
     yy = s.y[:, 1].sum() + s.left[1, 1] - less*s.diagonal[1]
-    return float(xx/(n*(n - less)) + yy/(m*(m - less)) - 2*(s.x[:, 1].sum() + s.left[0, 1])/(n*m))
+    xy = s.x[:, 1].sum() + s.left[0, 1]
+    return float(xx/(n*(n - less)) + yy/(m*(m - less)) - 2*xy/(n*m))
 
 def _influences(s: PairSums, mean: _Means) -> tuple[Tensor, Tensor]: # (N,), (M,), of mean 0
-    # how far an item's sums are from what an average item has, in units of the mean
-    def one(rows, counts, means):
-        each = [(rows[:, k] - means[k]*counts[:, k])*(len(rows)/counts[:, k].sum()) for k in (0, 1)]
-        return 2*(each[0] - each[1])
-    return one(s.x, s.count_x, (mean.xx, mean.xy)), one(s.y.flip(1), s.count_y.flip(1), (mean.yy, mean.xy))
+    # mean similarity of an item to the partners in one set, less that of all items; sums and counts (N,)
+    def excess(sums, counts, mean): return (sums - mean*counts)*(len(sums)/counts.sum())
+    def influence(own, count_own, mean_own, other, count_other):
+        return 2*(excess(own, count_own, mean_own) - excess(other, count_other, mean.xy))
+    pred = influence(s.x[:, 0], s.count_x[:, 0], mean.xx, s.x[:, 1], s.count_x[:, 1])
+    target = influence(s.y[:, 1], s.count_y[:, 1], mean.yy, s.y[:, 0], s.count_y[:, 0])
+    return pred, target
 
 # %% ../../nbs/metrics/070_mmd.ipynb #6fcf7125
 def pair_estimate(s: PairSums,
-                *, unbiased: bool,     # what `value` is
-                scale: float = 1.0,
-                notes: tuple = (),
-               ) -> Estimate:
-    "Value, corrected value and influences from one walk over the pairs."
-    mean, value = _kept(s), _plug_in(s, unbiased)
+                  *, unbiased: bool,   # whether `value` leaves out items with themselves
+                  scale: float = 1.0,  # 1000 for CMMD
+                  notes: tuple = (),
+                 ) -> Estimate:
+    "Value, corrected value and influences from the sums over pairs; raises InputError below two clusters."
+    mean = _kept_means(s)
+    value = _plug_in(s, unbiased)
     pred, target = _influences(s, mean)
     all_kept = (unbiased and float(s.count_x[:, 0].min()) == len(s.x) - 1
                 and float(s.count_x[:, 1].min()) == len(s.y))
@@ -123,6 +133,7 @@ def pair_estimate(s: PairSums,
     return Estimate(scale*value, None if all_kept else scale*mean.distance, scale*pred, scale*target,
                     notes=notes)
 
+# %% ../../nbs/metrics/070_mmd.ipynb #7e838074
 def mmd_estimate(a: Tensor,                      # (N, d) features
                  b: Tensor,                      # (M, d)
                  *, matched: bool = False,       # item i of a belongs to item i of b
@@ -136,51 +147,57 @@ def mmd_estimate(a: Tensor,                      # (N, d) features
     "Squared MMD with what an interval needs, in one walk; raises InputError below two items or clusters."
     a, b = _check_sets(a, b)
     _check_counts(len(a), len(b))
-    # an interval that holds near equality too, see below
-    better = clusters is None and min(len(a), len(b)) >= 4
-    sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=better, tile=tile)
+    by_score = clusters is None and min(len(a), len(b)) >= 4 # with the interval of the next section
+    sums = pair_sums(a, b, kernel, matched=matched, clusters=clusters, squares=by_score, tile=tile)
     found = pair_estimate(sums, unbiased=unbiased, scale=scale)
     found = refuse_shared(found, matched, clusters)
-    if better: found = replace(found, interval=lambda level: score_interval(sums, matched, scale, level))
+    if by_score: found = replace(found, interval=lambda level: score_interval(sums, matched, scale, level))
     return replace(found, value=0.0) if a is b and not unbiased else found
 
 # %% ../../nbs/metrics/070_mmd.ipynb #9b553a8a
-# variance of the twice centered kernel, from Σk² and row sums
+# variance of the kernel without row and column means, inside a set of n: from Σk² and row sums (n,)
 def _spread_inside(squares: float, sums: Tensor, n: int) -> float:
-    mean, rows = float(sums.sum())/(n*(n - 1)), sums/(n - 1)
+    mean = float(sums.sum())/(n*(n - 1))
+    rows = sums/(n - 1) # (n,) row means
     return (squares/(n*(n - 1)) - mean**2 - 2*float(rows.var()))/(1 - 2/(n - 1))
 
-def second_order(s: PairSums,    # with squares
+def second_order(s: PairSums,    # of sets without clusters, with squares
                  matched: bool,  # the squares are those of h
-                ) -> float:      # variance
+                ) -> float:      # variance S₂
     "Second-order variance of the unbiased MMD² (Serfling 1980, 5.2); raises InputError below four items."
-    n, m = len(s.x), len(s.y)
+    n = len(s.x)
+    m = len(s.y)
     if min(n, m) < 4: raise InputError(f"this interval needs four items in each set, found {n} and {m}")
     if matched:
         sums = s.x[:, 0] + s.y[:, 1] - s.x[:, 1] - s.y[:, 0]
         return max(2*_spread_inside(float(s.squares[0, 0]), sums, n)/(n*(n - 1)), 0.0)
-    across, mean = float(s.squares[0, 1])/(n*m), float(s.x[:, 1].mean())/m
-    across = (across - mean**2 - float((s.x[:, 1]/m).var() + (s.y[:, 0]/n).var()))/(1 - 1/n - 1/m)
-    inside = [_spread_inside(float(s.squares[k, k]), (s.x, s.y)[k][:, k], size)
-              for k, size in ((0, n), (1, m))]
-    return max(2*inside[0]/(n*(n - 1)) + 2*inside[1]/(m*(m - 1)) + 4*across/(n*m), 0.0)
+    mean = float(s.x[:, 1].mean())/m
+    of_means = float((s.x[:, 1]/m).var() + (s.y[:, 0]/n).var()) # variances of row and column means
+    across = (float(s.squares[0, 1])/(n*m) - mean**2 - of_means)/(1 - 1/n - 1/m)
+    inside_x = _spread_inside(float(s.squares[0, 0]), s.x[:, 0], n)
+    inside_y = _spread_inside(float(s.squares[1, 1]), s.y[:, 1], m)
+    return max(2*inside_x/(n*(n - 1)) + 2*inside_y/(m*(m - 1)) + 4*across/(n*m), 0.0)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #dca7a2ea
-def score_interval(s: PairSums,         # with squares
+def score_interval(s: PairSums,         # of sets without clusters, with squares
                    matched: bool,       # the squares are those of h
-                   scale: float,        # 1, 1000 for CMMD
-                   level: float,        # such as 0.95
+                   scale: float,        # 1000 for CMMD
+                   level: float,        # confidence, such as 0.95
                   ) -> Interval:
-    "The interval that inverts the test with the candidate's own variance, around the unbiased value."
-    second, mean = second_order(s, matched), _kept(s)
-    (pred, target), biased = _influences(s, mean), _plug_in(s, unbiased=False)
-    plain = float((pred + target).var()/len(pred) if matched
-                  else pred.var()/len(pred) + target.var()/len(target))
-    z, rho = NormalDist().inv_cdf((1 + level)/2), plain/biased if biased > 0 else 0.0
+    "The interval of all candidates that a test with the candidate's own variance does not reject."
+    second = second_order(s, matched)
+    mean = _kept_means(s)
+    pred, target = _influences(s, mean)
+    if matched: plain = float((pred + target).var()/len(pred))
+    else: plain = float(pred.var()/len(pred) + target.var()/len(target))
+    biased = _plug_in(s, unbiased=False)
+    rho = plain/biased if biased > 0 else 0.0
+    z = NormalDist().inv_cdf((1 + level)/2)
     center = mean.distance + z**2*rho/2
     reach = z*max(max(rho*mean.distance + second, 0.0) + z**2*rho**2/4, 0.0)**0.5
     return Interval(scale*(center - reach), scale*(center + reach), level, "influence-score")
 
+# %% ../../nbs/metrics/070_mmd.ipynb #0dd6d026
 def mmd_interval(a: Tensor,                  # (N, d) features
                  b: Tensor,                  # (M, d)
                  *, matched: bool = False,   # item i of a belongs to item i of b
@@ -188,65 +205,71 @@ def mmd_interval(a: Tensor,                  # (N, d) features
                  scale: float = 1.0,
                  level: float = 0.95,
                  tile: int = 1024,
-                ) -> Interval:               # around the unbiased value
-    "An interval for the squared MMD that holds near equality too; raises InputError below four items."
+                ) -> Interval:               # of the unbiased value
+    "A score interval for the squared MMD, valid near equality too; raises InputError below four items."
     sums = pair_sums(*_check_sets(a, b), kernel, matched=matched, tile=tile)
     return score_interval(sums, matched, scale, level)
 
 # %% ../../nbs/metrics/070_mmd.ipynb #5afd9ba2
+def kid_draws(n: int,            # items of the first set
+              m: int,            # items of the second
+              subsets: int,      # how many
+              size: int,         # items in each, at most n and m
+              seed: int = 2020,
+             ) -> tuple[Tensor, Tensor]: # (subsets, size) indices into the first set, into the second
+    "Subsets without replacement, in torch-fidelity's order."
+    generator = np.random.RandomState(seed)
+    pred, target = [], []
+    for _ in range(subsets):
+        pred.append(generator.choice(n, size, replace=False))
+        target.append(generator.choice(m, size, replace=False))
+    return torch.from_numpy(np.stack(pred)), torch.from_numpy(np.stack(target))
+
+# %% ../../nbs/metrics/070_mmd.ipynb #80e1183e
 @dataclass(frozen=True)
 class SubsetScore:
-    "Mean and standard deviation over subsets. The latter is no standard error: it is that of one subset."
+    "Mean and standard deviation over subsets, which is not the standard error of the mean."
     mean: float
-    std: float                    # as torch-fidelity: divided by the number of subsets
-    values: Tensor                # (R,) each subset's
+    std: float                    # √(Σ(value − mean)²/R), as in torch-fidelity
+    values: Tensor                # (R,) of each pair of subsets
     size: int                     # items in a subset
     draws: str                    # where the draws came from
     notes: tuple[str, ...] = ()
 
     @property
     def parts(self) -> dict:
-        "What belongs into a signature."
+        "The settings, for a signature."
         return dict(estimator="subsets", subsets=len(self.values), subset_size=self.size, draws=self.draws)
 
-def kid_draws(n: int,            # items of the first set
-              m: int,            # items of the second
-              subsets: int,
-              size: int,
-              seed: int = 2020,
-             ) -> tuple[Tensor, Tensor]: # (subsets, size) indices into the first set, into the second
-    "Subsets without replacement, in torch-fidelity's order."
-    generator = np.random.RandomState(seed)
-    pairs = [[generator.choice(count, size, replace=False) for count in (n, m)] for _ in range(subsets)]
-    return tuple(torch.from_numpy(np.stack(side)) for side in zip(*pairs))
-
-# %% ../../nbs/metrics/070_mmd.ipynb #80e1183e
 def kid_subsets(a: Tensor,                 # (N, d) features
                 b: Tensor,                 # (M, d)
-                subsets: int = 100,
-                size: int = 1000,          # reduced to the smaller set where that has fewer, with a note
+                subsets: int = 100,        # how many
+                size: int = 1000,          # items in each; fewer, with a note, if a set has fewer
                 draws=None,                # a pair of (subsets, size) indices; None: those of `seed`
                 seed: int = 2020,
-                kernel=Polynomial(fast=True), # right to about 1e-9; Polynomial() for all in float64
-                tile: int = 1024,          # rows of the kernel in memory together
+                kernel=Polynomial(fast=True), # right to about 1e-9; Polynomial(): all in float64
+                tile: int = 1024,          # rows of a block of pairs
                ) -> SubsetScore:
     "Kernel distance over subsets (Bińkowski et al. 2018); raises InputError on fewer than two items."
-    smaller, notes, source = min(len(a), len(b)), [], "given" if draws is not None else f"RandomState({seed})"
+    notes = []
+    source = "given" if draws is not None else f"RandomState({seed})"
     if subsets < 1: raise InputError(f"KID needs one subset at least, not {subsets}")
     if draws is None:
+        smaller = min(len(a), len(b))
         if smaller < size: notes.append(f"subsets of {smaller} instead of {size}: there are no more items")
         if smaller <= size:
             notes.append("every subset holds all items of the smaller set; "
                          "their standard deviation says little")
-        size, subsets = min(size, smaller), 1 if len(a) == len(b) <= size else subsets
+        if len(a) == len(b) <= size: subsets = 1 # all would be the same
+        size = min(size, smaller)
         _check_counts(size, size)
         draws = kid_draws(len(a), len(b), subsets, size, seed)
-    index = [torch.as_tensor(d).to(a.device) for d in draws]
-    draws = (SubsetDraws(i, len(z)) for i, z in zip(index, (a, b)))
-    values = mmd_replicates(a, b, *draws, kernel=kernel, tile=tile)
+    index, index_b = (torch.as_tensor(d).to(a.device) for d in draws) # (subsets, size) each
+    values = mmd_replicates(a, b, SubsetDraws(index, len(a)), SubsetDraws(index_b, len(b)), kernel=kernel,
+                            tile=tile)
     notes.append("the standard deviation over subsets is that of one subset, "
                  "not the standard error of the mean")
-    return SubsetScore(float(values.mean()), float(values.std(correction=0)), values, index[0].shape[1],
+    return SubsetScore(float(values.mean()), float(values.std(correction=0)), values, index.shape[1],
                        source, tuple(notes))
 
 # %% ../../nbs/metrics/070_mmd.ipynb #c2279d55
