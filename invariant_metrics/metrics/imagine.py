@@ -87,7 +87,7 @@ def seed_deviation(scores: Tensor,    # (N, S)
     return scores.std(1, correction=1) if scores.shape[1] > 1 else None
 
 # %% ../../nbs/metrics/280_imagine.ipynb #dcfccba9
-def _check_words(side: str, texts: Sequence[str], items: Sequence[int]) -> None: # items: of each text
+def _check_words(side: str, texts: Sequence[str], items: Sequence[int]) -> None: # items: one per text
     "Raises InputError on texts without a word, with the numbers of their items."
     empty = [i for i, text in zip(items, texts) if not re.search(r"\w", text)]
     if not empty: return
