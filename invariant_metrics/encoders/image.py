@@ -18,33 +18,39 @@ from ..models.vision import VisionNet
 
 # %% ../../nbs/encoders/020_image.ipynb #03152d99
 def noise_images(n: int, size: int, seed: int = 0) -> Tensor: # (n, 3, size, size) in [0, 1]
-    "Colored noise with blotches of several sizes: something to calibrate a random network on."
+    "Colored noise with blotches of several sizes, to calibrate a random network on."
     g = torch_rng(seed, "noise images")
     parts = [F.interpolate(torch.randn(n, 3, s, s, generator=g), (size, size), mode="bilinear")
              for s in (2, 5, 13, size)]
     return (0.5 + 0.25*sum(parts)/2).clamp(0, 1)
 
 # %% ../../nbs/encoders/020_image.ipynb #ab170991
-def random_weights(net: nn.Module, # linear and convolution weights are changed in place
-                   seed: int = 0) -> nn.Module:
-    "Fan-in scaled normal weights and zero biases (He et al. 2015)."
+def random_weights(net: nn.Module,  # linear, attention and convolution weights are changed in place
+                   seed: int = 0,
+                  ) -> nn.Module:   # the same network
+    "Draw fan-in scaled normal weights and set biases to zero (He et al. 2015)."
     g = torch_rng(seed, "random weights")
     for module in net.modules():
         if not isinstance(module, (nn.Linear, nn.Conv2d, nn.MultiheadAttention)): continue
-        gain = 2 if isinstance(module, nn.Conv2d) and module.in_channels > 3 else 1
+        after_rectifier = isinstance(module, nn.Conv2d) and module.in_channels > 3 # 3: the image itself
+        gain = 2 if after_rectifier else 1
         for p in module.parameters(recurse=False):
-            p.data.copy_(torch.randn(p.shape, generator=g)*((gain/p[0].numel())**0.5 if p.ndim > 1 else 0))
+            scale = (gain/p[0].numel())**0.5 if p.ndim > 1 else 0
+            p.data.copy_(torch.randn(p.shape, generator=g)*scale)
     return net
 
-def randomize(net: nn.Module,              # changed in place
+# %% ../../nbs/encoders/020_image.ipynb #e38a3554
+def randomize(net: nn.Module,               # changed in place
               seed: int = 0,
               images: Tensor | None = None, # network input to measure batch statistics on
-             ) -> nn.Module:               # in evaluation mode
-    "The untrained control: random weights, and one pass to calibrate batch normalization where there is any."
+             ) -> nn.Module:                # the same network, in evaluation mode
+    "The untrained control: random weights, and one pass over `images` to calibrate batch normalization."
     random_weights(net, seed)
     norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
     if norms and images is not None:
-        for m in norms: m.reset_parameters(); m.momentum = None # None: plain average over the passes
+        for norm in norms:
+            norm.reset_parameters()
+            norm.momentum = None # a plain average over the passes
         with torch.no_grad(): net.train()(images)
     return net.eval()
 
@@ -53,7 +59,8 @@ class Embedded(Encoder):
     "The package's own small network: stages 1–4 and a 64-d embedding."
     def __init__(self, net: VisionNet, revision: str, prepare: Preprocess):
         layers = (*(f"stage{i}" for i in range(1, len(net.widths) + 1)), "embedding")
-        super().__init__("embedded", revision, layers, prepare, 1 if prepare.size else 2**len(net.widths))
+        smallest = 1 if prepare.size else 2**len(net.widths) # each stage halves the side
+        super().__init__("embedded", revision, layers, prepare, smallest)
         self.net = net
         self.freeze()
 
@@ -61,11 +68,15 @@ class Embedded(Encoder):
 
     def embed(self, x: Tensor, layer: str) -> Tensor:
         maps = self.net.stages(x)
-        return self.net.vector(maps) if layer == "embedding" else maps[self.layers.index(layer)].mean((2, 3))
+        if layer == "embedding": return self.net.vector(maps)
+        return maps[self.layers.index(layer)].mean((2, 3))
 
 # %% ../../nbs/encoders/020_image.ipynb #72e83a0c
-def fill(net: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
-    "Load a state dict; raises InputError, in one line, where it belongs to another network."
+def fill(net: nn.Module,           # changed in place
+         state: dict[str, Tensor],
+         what: str,                # for messages: whose tensors these are
+        ) -> nn.Module:            # the same network
+    "Load a state dict into a network; raises InputError of one line if it belongs to another network."
     mine = net.state_dict()
     wrong = sorted(k for k in mine.keys() | state.keys()
                    if k not in mine or k not in state or mine[k].shape != state[k].shape)
@@ -80,16 +91,16 @@ def embedded(
     weights: str = "embedded-image", # or a .safetensors file of the same network
     untrained: bool = False,         # random weights instead
     seed: int = 0,                   # of the random weights
-    size: int | None = None, # pixels a side to resize to; None takes images as they are, from 16 px on
+    size: int | None = None,         # side to resize to, in pixels; None: images as they are, from 16 px on
 ) -> Encoder:
-    """The embedded image encoder; raises InputError if its weights are missing, damaged or another
-    network's."""
+    """The embedded image encoder; raises InputError if its weights are missing, damaged or of another
+    network."""
     with fixed_seed(seed): net = VisionNet()
     prepare = Preprocess(size)
     if untrained: return Embedded(randomize(net, seed, noise_images(16, 64)), f"untrained-{seed}", prepare)
     place = resolve("embedded-image" if weights == "embedded" else weights)
     if place.path.suffix != ".safetensors":
         raise InputError(f"{weights} is not a .safetensors file of the embedded encoder")
-    if place.revision.startswith("local-"):
-        return Embedded(fill(net, read_tensors(place), place.path.name), place.revision, prepare)
-    return Embedded(fill(net, load_embedded(place.name), place.name), place.revision, prepare)
+    if place.revision.startswith("local-"): fill(net, read_tensors(place), place.path.name)
+    else: fill(net, load_embedded(place.name), place.name)
+    return Embedded(net, place.revision, prepare)
