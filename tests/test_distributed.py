@@ -153,5 +153,5 @@ def test_what_cannot_be_is_said():
                            (lambda: TorchMetric("fd", streamed=True, parts=1), "parts must be"),
                            (lambda: made("fd parts").score(), "call update first"),
                            (lambda: one("fd parts", (0, 30)).rows(), "keeps no rows"),
-                           (lambda: one("fd parts", (0, 30)).score(reps=10), "reps cannot be had")):
+                           (lambda: one("fd parts", (0, 30)).score(reps=10), "reps cannot be used")):
         with pytest.raises(InputError, match=message): wrong()

@@ -141,7 +141,7 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
     if permutations: asked.append("a permutation test")
     if settings["clusters"] is not None: asked.append("clusters")
     if asked:
-        raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be had from "
+        raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be computed from "
                          "statistics, which hold no samples")
     if not settings["reps"]: known = Estimate(known.value, notes=("no interval: none was asked for",))
     n, m = len(pair.pred), len(pair.target) # 0 if it is not known

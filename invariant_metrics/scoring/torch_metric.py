@@ -278,7 +278,7 @@ def score(self: TorchMetric, *, confidence: float = 0.95, **options,
     "The value with its interval, over all processes; raises InputError before the first update."
     with _everywhere(self):
         if not self.streamed: return score_rows(self.metric, self.rows(), confidence=confidence, **options)
-        if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be had")
+        if options: raise InputError(f"a streamed metric keeps no rows: {', '.join(options)} cannot be used")
         pred, target = self.stats()
         return estimate_score(self.metric, self.metric.from_stats(pred, target), pred.n, target.n,
                               confidence=confidence)
