@@ -18,7 +18,7 @@ from invariant_metrics.models.vision import VisionNet
 from invariant_metrics.probe.encoders import MovedColors, encoder_responses, metrics_on, moved_colors, named_encoder, predict_verdicts
 from invariant_metrics.probe.encoders import probe_encoder, stored_rule, strangers
 from invariant_metrics.probe.images import color_probe
-from invariant_metrics.training.image_encoder import photo_patches, picture_pool, train_image_encoder, train_photo_encoder, varied
+from invariant_metrics.training.image_encoder import photo_patches, picture_pool, train_image_encoder, train_photo_encoder, random_views
 from invariant_metrics.worlds.scenes import make_scenes
 
 
@@ -52,7 +52,7 @@ def test_turned_hues_are_those_of_skimage():
 
 def test_hue_jitter_leaves_crops_and_the_shipped_recipe_alone():
     rgb, pairs = picture_pool(4, seed=5)
-    (plain, one), (again, two), (turned, three) = (varied(rgb, pairs, 32, torch_rng(1, "x"), *hue) for hue in ((), (0,), (180,)))
+    (plain, one), (again, two), (turned, three) = (random_views(rgb, pairs, 32, torch_rng(1, "x"), *hue) for hue in ((), (0,), (180,)))
     assert torch.equal(plain, again) and torch.equal(one, two) and torch.equal(one, three)
     gap = [(a - b).abs().mean() for a, b in zip(split_lab(plain), split_lab(turned))]
     assert gap[0] < 1 < gap[1]  # hue is another, lightness but for the gamut the same
