@@ -91,7 +91,7 @@ def train_autoencoder(steps: int = 1800,
                       scenes: int = 12_000,  # training pictures
                       batch: int = 16,       # pictures in a step
                       width: int = 32,
-                      folder: str | Path | None = None, # checkpoints, to go on after an interruption
+                      folder: str | Path | None = None, # checkpoints; an interrupted training resumes
                      ) -> tuple[nn.Module, pd.DataFrame]: # in evaluation mode, log
     "Train an autoencoder for painted scenes; resumes from the checkpoints in the folder."
     few_threads()
@@ -275,7 +275,7 @@ def train_painter(autoencoder: nn.Module,
                   widths: tuple[int, int] = (48, 96), # as in small_unet
                   text: str = "embedded-clip", # name or folder of the CLIP that gives the text tower
                   data: LatentScenes | None = None, # None: made here
-                  folder: str | Path | None = None, # checkpoints, to go on after an interruption
+                  folder: str | Path | None = None, # checkpoints; an interrupted training resumes
                  ) -> tuple[Painter, pd.DataFrame]: # in evaluation mode, log
     "Train a painter on scenes and their captions; resumes from the checkpoints in the folder."
     few_threads()
