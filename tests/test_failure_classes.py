@@ -144,7 +144,7 @@ def test_what_cannot_be_judged_is_missing_and_said():
     assert found.loc[3, "object"] and found["size"].isna().all() and found["sd_query"].isna().all()
     notes = found.attrs["notes"]
     assert "object: 1 of 4 failures cannot be judged" in notes and "the source has no objects, attributes, relations: they are read from sentences" in notes
-    with pytest.raises(InputError, match="pictures ask"):
+    with pytest.raises(InputError, match="queries are pictures"):
         pictures = annotate([{"id": "a", "captions": ["x"], "picture": "a.png"}, {"id": "b", "captions": ["y"], "picture": "b.png"}])
         classify_failures(ranking_task(pictures, "captions", "pictures", reverse=True), failures(np.array([1, 0])))
 
