@@ -55,7 +55,8 @@ _MOST = 20 # words of one sentence
 
 def _edited(text: str, edit: WordEdit, others: tuple, seed: int, most: int) -> tuple[str | None, int]:
     "The text with as many words changed as can be proved, or None; and how many edits could not be proved."
-    case, found = TextCase(text, others), None
+    case = TextCase(text, others)
+    found = None
     for level in range(1, most + 1):
         made = edit(case, level, rng(seed, edit.name, text))
         if made is None: break
@@ -82,13 +83,14 @@ class Attack:
     "The queries of a task after one kind of change."
     kind: str
     valid: bool                           # whether the meaning is kept: a control
-    queries: tuple[tuple[str, ...], ...]  # (Q,) sentences of each query; the old ones where nothing applied
+    queries: tuple[tuple[str, ...], ...]  # (Q,) sentences of each query; the old ones if nothing applied
     changed: np.ndarray                   # (Q,) bool
     words: np.ndarray                     # (Q,) int32, words replaced; 0 for a change of order alone
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        changed, share = int(self.changed.sum()), self.changed.mean()
+        changed = int(self.changed.sum())
+        share = self.changed.mean()
         return f"{self.kind}: {changed:,} of {len(self.changed):,} queries changed ({share:.1%})"
 
 def _edits_of_kind(kind: str, table: Mapping[str, WordEdit]) -> list[WordEdit]:
@@ -100,8 +102,12 @@ def _is_valid(kind: str) -> bool:
 
 class _Attacked: # the queries of one kind while they come in
     def __init__(self, kind: str, edits: list[WordEdit], seed: int, most: int):
-        self.kind, self.edits, self.seed, self.most = kind, edits, seed, most
-        self.queries, self.unproved = [], 0
+        self.kind = kind
+        self.edits = edits
+        self.seed = seed
+        self.most = most
+        self.queries = []
+        self.unproved = 0
 
     def add(self, sentences: tuple[str, ...], others: tuple[str, ...]) -> None:
         out = []
@@ -132,8 +138,11 @@ class _OtherCaptions(_Attacked): # another caption of the same picture, if it is
     def add(self, sentences: tuple[str, ...], others: tuple[str, ...]) -> None:
         free = [text for text in others if text not in self.searched]
         self.unproved += not free
-        if not free: self.queries.append(sentences)
-        else: self.queries.append((free[int(rng(self.seed, *sentences).integers(len(free)))],))
+        if not free:
+            self.queries.append(sentences)
+            return
+        chosen = int(rng(self.seed, *sentences).integers(len(free)))
+        self.queries.append((free[chosen],))
 
     def attack(self, task: RankingTask) -> Attack:
         note = f"caption: {self.unproved:,} queries have no other caption that is not in the corpus"
@@ -147,12 +156,12 @@ def attack_queries(task: RankingTask,
                   ) -> dict[str, Attack]:                    # by kind
     """Queries with one kind of words changed (Lymperaiou et al. 2022, section 5.1).
 
-    Raises InputError on unknown kinds, and if pictures ask."""
+    Raises InputError on unknown kinds, and if the queries are pictures."""
     kinds = check_kinds(kinds)
     if words not in WORDS: raise unknown("number of words", words, WORDS)
     if task.shows == "queries": raise InputError("the queries are pictures; there are no words to replace")
-    asked = (text for query in task.queries for text in query)
-    if choice.seen is None: choice = replace(choice, seen=colors_seen(asked))
+    texts = (text for query in task.queries for text in query)
+    if choice.seen is None: choice = replace(choice, seen=colors_seen(texts))
     table = attribute_edits(choice)
     most = _MOST if words == "every" else 1
     making = [_OtherCaptions(task, seed) if kind == "caption" else
@@ -169,7 +178,8 @@ _COUNTED = _THINGS | {"thing"}
 _HEIGHTS = ("above", "below") # of things only: a scene does not say that the sand is below the sky
 
 def _colors_claimed(text: str) -> set[tuple[str, str]]: # (noun, color)
-    m, claimed = marked(text), set()
+    m = marked(text)
+    claimed = set()
     starts = [start for start, _ in m.spans]
     for _, stop, color in colors_of_text(text):
         following = [m.words[k] for k, start in enumerate(starts) if start >= stop]
@@ -199,10 +209,11 @@ def is_denied(text: str,
               annotations: Annotations, # exact and complete, as those of scenes are
               i: int,                   # position of the picture
              ) -> bool:
-    "Whether a text in the words of scenes claims a thing, color, relation or number that picture i has not."
+    "Whether a text in the words of scenes claims a thing, color, relation or number that picture i lacks."
     if not annotations.attributes or not annotations.relations:
         raise InputError(f"{annotations.source}: only complete annotations can deny a text; take scenes")
-    bounds, objects = annotations.bounds(), annotations.objects
+    bounds = annotations.bounds()
+    objects = annotations.objects
     names = Counter(objects.names[k] for k in objects.name[bounds[i]:bounds[i + 1]])
     count = {"thing": sum(n for name, n in names.items() if name in _THINGS), **names}
     claims = read_claims(text.replace("grey", "gray"))
@@ -257,7 +268,9 @@ def _share(hits: np.ndarray, units: np.ndarray, confidence: float) -> tuple: # s
     return wilson(hits.mean(), len(np.unique(units)), confidence)
 
 def _table4_row(attack: Attack, moves: _Moves, units: np.ndarray, confidence: float) -> dict:
-    before, after, moved = moves.before[moves.moved], moves.after[moves.moved], moves.query[moves.moved]
+    before = moves.before[moves.moved]
+    after = moves.after[moves.moved]
+    moved = moves.query[moves.moved]
     row = {"kind": attack.kind, "valid": attack.valid, "changed": len(moves.query),
            "of_queries": attack.changed.mean(), "unmoved": int((~moves.moved).sum())}
     for name, hits in (("lower", after > before), ("higher", after < before), ("same", after == before)):
@@ -295,7 +308,7 @@ def _moves_row(attack: Attack, moves: _Moves, units: np.ndarray, confidence: flo
     return row | {"cosine": center, "distance": float(moves.distance.mean()), "lowered": lowered}
 
 # %% ../../nbs/ranking/110_attack.ipynb #42c91b06
-_ENOUGH = 20 # queries that have both edits, from which on a contrast is paired
+_ENOUGH = 20 # least number of queries with both edits for a paired contrast
 
 def _with_doubt(values: np.ndarray, units: np.ndarray, first: int) -> tuple: # a success and a failure more
     return np.append(values, [0, 1]), np.append(units, [first, first + 1])
@@ -341,26 +354,28 @@ def _measured(moves: _Moves, rows: np.ndarray, measure: str) -> np.ndarray: # (n
     return (moves.after[rows] > moves.before[rows]).astype(float)
 
 def _contrast_rows(attack: Attack, control: Attack, moves: Mapping, units: np.ndarray, confidence: float):
-    a, b = moves[attack.kind], moves[control.kind]
+    a = moves[attack.kind]
+    b = moves[control.kind]
     rows = []
     for dose, same in (("any", None), ("equal", attack.words == control.words)):
         left, right, paired = _sides(a, b, same)
-        doses = attack.words[a.query[left]], control.words[b.query[right]]
-        told = {"kind": attack.kind, "control": control.kind, "dose": dose,
-                "pairing": "paired" if paired else "unpaired", "n": len(left), "n_valid": len(right),
-                "words": _mean(doses[0]), "words_valid": _mean(doses[1])}
+        about = {"kind": attack.kind, "control": control.kind, "dose": dose,
+                 "pairing": "paired" if paired else "unpaired", "n": len(left), "n_valid": len(right),
+                 "words": _mean(attack.words[a.query[left]]),
+                 "words_valid": _mean(control.words[b.query[right]])}
         for measure in ("lowered", "cosine"):
-            x, y = _measured(a, left, measure), _measured(b, right, measure)
-            places = units[a.query[left]], units[b.query[right]]
-            found = mean_difference(x, places[0], y, places[1], measure == "lowered", confidence)
+            x = _measured(a, left, measure)
+            y = _measured(b, right, measure)
+            found = mean_difference(x, units[a.query[left]], y, units[b.query[right]], measure == "lowered",
+                                    confidence)
             numbers = dict(zip(("difference", "ci_low", "ci_high", "p"), found))
-            rows.append(told | {"measure": measure, "violation": _mean(x), "valid": _mean(y)} | numbers)
+            rows.append(about | {"measure": measure, "violation": _mean(x), "valid": _mean(y)} | numbers)
     return rows
 
 # %% ../../nbs/ranking/110_attack.ipynb #857c12b7
 @dataclass(frozen=True, eq=False)
 class Attacked:
-    "What attacks did to the ranks of one model."
+    "Tables of the ranks of one model before and after attacks."
     table4: pd.DataFrame    # kind, valid, changed, of_queries, unmoved, lower, higher, same and bounds, words
     table5: pd.DataFrame    # kind ("original" first), n, recall@1, recall@10, mrr@10, mrr, fails, mrr_change
     moves: pd.DataFrame     # kind, valid, n, cosine (mean change) with interval, distance, lowered
@@ -387,26 +402,6 @@ def _query_rows(attack: Attack, moves: _Moves) -> pd.DataFrame:
                          "before": moves.before, "after": moves.after, "cosine": moves.cosine})
 
 # %% ../../nbs/ranking/110_attack.ipynb #c397008c
-def rerank(task: RankingTask,
-           attacks: Mapping[str, Attack],  # of `attack_queries`
-           vectors,                        # of the task: `queries` and `corpora`, rows of length 1
-           ranks: Ranks,                   # of these vectors
-           encode: Callable | None = None, # tuples of sentences -> (n, d) rows; None: `vectors.encode`
-           confidence: float = .95,
-          ) -> Attacked:
-    """Ranks before and after each attack, and violations against controls (Lymperaiou et al. 2022).
-
-    Raises InputError for an encoder that did not make the vectors, and for attacks of another task."""
-    check_level(confidence)
-    for kind, attack in attacks.items():
-        if len(attack.queries) != len(task):
-            raise InputError(f"{kind}: {len(attack.queries)} queries, but the task has {len(task)}")
-    encode = encode or vectors.encode
-    _check_encoder(task, vectors, encode)
-    units = cluster_labels(task.query_image, len(task))
-    moves = {kind: _ranked_again(task, attack, vectors, ranks, encode) for kind, attack in attacks.items()}
-    return _tables(attacks, moves, ranks, units, confidence)
-
 def _tables(attacks: Mapping, moves: Mapping, ranks: Ranks, units: np.ndarray, confidence: float) -> Attacked:
     pairs = [(attack, moves[kind]) for kind, attack in attacks.items()]
     table4 = [_table4_row(attack, found, units, confidence) for attack, found in pairs]
@@ -427,19 +422,40 @@ def _tables(attacks: Mapping, moves: Mapping, ranks: Ranks, units: np.ndarray, c
     return Attacked(pd.DataFrame(table4), pd.DataFrame(table5), pd.DataFrame(moved), _with_holm(contrast),
                     queries, tuple(notes), signature)
 
+def rerank(task: RankingTask,
+           attacks: Mapping[str, Attack],  # of `attack_queries`
+           vectors,                        # of the task: `queries` and `corpora`, rows of length 1
+           ranks: Ranks,                   # of these vectors
+           encode: Callable | None = None, # tuples of sentences -> (n, d) rows; None: `vectors.encode`
+           confidence: float = .95,
+          ) -> Attacked:
+    """Ranks before and after each attack, and violations against controls (Lymperaiou et al. 2022).
+
+    Raises InputError for an encoder that did not make the vectors, and for attacks of another task."""
+    check_level(confidence)
+    for kind, attack in attacks.items():
+        if len(attack.queries) != len(task):
+            raise InputError(f"{kind}: {len(attack.queries)} queries, but the task has {len(task)}")
+    encode = encode or vectors.encode
+    _check_encoder(task, vectors, encode)
+    units = cluster_labels(task.query_image, len(task))
+    moves = {kind: _ranked_again(task, attack, vectors, ranks, encode) for kind, attack in attacks.items()}
+    return _tables(attacks, moves, ranks, units, confidence)
+
 # %% ../../nbs/ranking/110_attack.ipynb #5fcbce09
 def draw_attacks(models: Mapping[str, Attacked], # by name, in the order of the colors
                  dose: str = "any",              # "any", or "equal" numbers of replaced words
                  height: float = 2.3,            # inches
                 ) -> Figure:
-    "Share of ranks lowered by each violation minus that of its control, with intervals; 0: a blind model."
+    "Share of ranks lowered by each violation minus that of its control, with intervals; 0: no change seen."
     figure, axes = small_figure(height)
     wanted = f"measure == 'lowered' and dose == {dose!r}"
     frames = [result.contrast.query(wanted) for result in models.values()]
     kinds = list(dict.fromkeys(kind for frame in frames for kind in frame["kind"]))
     for k, (name, frame) in enumerate(zip(models, frames)):
         rows = frame.drop_duplicates("kind").set_index("kind").reindex(kinds)
-        middle, places = rows["difference"], np.arange(len(kinds)) + .16*(k - (len(models) - 1)/2)
+        middle = rows["difference"]
+        places = np.arange(len(kinds)) + .16*(k - (len(models) - 1)/2)
         reach = np.abs(np.stack([middle - rows["ci_low"], rows["ci_high"] - middle]))
         hue = HUES[k % len(HUES)]
         axes.errorbar(middle, places, xerr=reach, fmt="o", markersize=4, color=hue, label=name)

@@ -46,14 +46,16 @@ def failure_items(task: RankingTask,
         raise InputError(f"{n} of {len(classes)} failures cannot be drawn")
     rows = np.arange(len(classes))
     if n is not None: rows = rng(seed, "failures for people").choice(len(classes), n, replace=False)
-    sentences, out = picture_sentences(task), []
+    sentences = picture_sentences(task)
+    out = []
     for row in np.sort(rows).tolist():
         query, truth, retrieved = classes[["query", "truth", "retrieved"]].iloc[row].astype(int)
         found = _shown(task, sentences, retrieved, "output")
         right = _shown(task, sentences, truth, "reference")
         if "reference" in right: right = {"references": list(sentences[truth])}
-        asked = {"item": str(row), "system": system, "source": " ".join(task.queries[query]), "part": "main"}
-        out.append({**asked, **found, **right})
+        question = {"item": str(row), "system": system, "source": " ".join(task.queries[query]),
+                    "part": "main"}
+        out.append({**question, **found, **right})
     return out
 
 def ask_people(task: RankingTask, classes: pd.DataFrame,
@@ -80,20 +82,21 @@ def _class_names(labels: Labels) -> dict[str, str]: # aspect -> class
 
 @dataclass(frozen=True, eq=False)
 class PeopleClasses:
-    "What raters say about failures."
+    "Classes of failures by the votes of raters, with agreement and ratings."
     votes: pd.DataFrame    # a row per judged failure: failure, raters, share of ticks of each class, rating
     marked: pd.DataFrame   # (failures, classes) bool, by failure: ticked by more than half
     shares: pd.DataFrame   # class, share of failures, ci_low, ci_high, n, ticks, alpha, alpha_low, alpha_high
-    rating: dict           # mean, ci_low, ci_high, alpha, alpha_low, alpha_high; empty where nobody was asked
+    rating: dict           # mean, ci_low, ci_high, alpha, alpha_low, alpha_high; empty without ratings
     many: pd.DataFrame     # classes (0, 1, 2, …), share, ci_low, ci_high: how many classes failures have
     notes: tuple[str, ...] = ()
 
 def _alpha(frame: pd.DataFrame, scale: str, what: str, options: dict) -> tuple[tuple[float, ...], list[str]]:
-    "Krippendorff's alpha with its interval, NaN with a note where there is nothing to agree on."
+    "Krippendorff's alpha with its interval, or NaN and a note if it is undefined."
     try:
         ratings, _ = rating_matrix(frame["item"], frame["rater"], frame["score"])
         found = krippendorff(ratings, scale, **options)
-    except InputError as error: return (np.nan,)*3, [f"no agreement for {what}: {error}"]
+    except InputError as error:
+        return (np.nan,)*3, [f"no agreement for {what}: {error}"]
     notes = [f"agreement for {what}: {note}" for note in found.notes]
     return (found.value, found.ci.low, found.ci.high), notes
 
@@ -111,7 +114,8 @@ def _rating_summary(frame: pd.DataFrame, options: dict) -> tuple[dict, list[str]
 # %% ../../nbs/ranking/090_people.ipynb #31c82669
 def _vote_table(labels: Labels) -> tuple[pd.DataFrame, list[str]]:
     "A row per failure (failure, raters, a column per class, rating), and the names of the classes."
-    frame, names = labels.frame, _class_names(labels)
+    frame = labels.frame
+    names = _class_names(labels)
     wide = frame.pivot_table(index="item", columns="aspect", values="score", aggfunc="mean")
     wide = wide.reindex(columns=labels.key["aspects"]).rename(columns=names)
     wide.insert(0, "raters", frame.groupby("item")["rater"].nunique())
@@ -133,15 +137,15 @@ def people_classes(labels: Labels,            # of `read_labels`, of a page of `
     rows, notes = [], list(labels.notes)
     for aspect, name in _class_names(labels).items():
         share = wilson(marked[name].mean(), len(marked), confidence)
-        alpha, said = _alpha(labels.frame[labels.frame["aspect"] == aspect], "nominal", name, options)
+        alpha, more = _alpha(labels.frame[labels.frame["aspect"] == aspect], "nominal", name, options)
         rows.append((name, *share, len(marked), votes[name].mean(), *alpha))
-        notes += said
-    rating, said = _rating_summary(labels.frame[labels.frame["aspect"] == RATING], options)
+        notes += more
+    rating, more = _rating_summary(labels.frame[labels.frame["aspect"] == RATING], options)
     counts = marked.drop(columns=ALTERNATIVE).sum(axis=1)
     many = [(k, *wilson((counts == k).mean(), len(counts), confidence)) for k in range(int(counts.max()) + 1)]
     shares = pd.DataFrame(rows, columns=list(COLUMNS_OF_PEOPLE))
     many = pd.DataFrame(many, columns=["classes", "share", "ci_low", "ci_high"])
-    return PeopleClasses(votes, marked, shares, rating, many, (*notes, *said))
+    return PeopleClasses(votes, marked, shares, rating, many, (*notes, *more))
 
 # %% ../../nbs/ranking/090_people.ipynb #11bfc36f
 AUTOMATIC = {"object class": "object", "object color": "color", "object enumeration": "count",
@@ -159,16 +163,20 @@ def compare_with_people(people: PeopleClasses,
                        ) -> pd.DataFrame: # class, automatic, two rates (each with low, high, n), unknown
     "Sensitivity and specificity of the automatic classes against people's; intervals over right pictures."
     check_level(confidence)
-    rows, at = [], people.marked.index.to_numpy()
+    rows = []
+    at = people.marked.index.to_numpy()
     if len(at) and at.max() >= len(classes):
         raise InputError(f"people judged failure {at.max()}, and there are {len(classes)} here")
     for name, own in (names or AUTOMATIC).items():
         if name not in people.marked: raise unknown("class of people", name, list(people.marked))
         if own not in classes: raise unknown("automatic class", own, list(classes))
-        held, cluster = classes[own].iloc[at], classes["truth"].to_numpy()[at]
-        known, yes = held.notna().to_numpy(), people.marked[name].to_numpy(bool)
-        said = held.fillna(False).to_numpy(bool)
-        here, away = known & yes, known & ~yes
+        verdict = classes[own].iloc[at]
+        cluster = classes["truth"].to_numpy()[at]
+        known = verdict.notna().to_numpy()
+        said = verdict.fillna(False).to_numpy(bool)
+        yes = people.marked[name].to_numpy(bool)
+        here = known & yes
+        away = known & ~yes
         row = {"class": name, "automatic": own}
         for what, hits, where in (("sensitivity", said, here), ("specificity", ~said, away)):
             rate = _rate(hits[where], cluster[where], confidence)
@@ -183,8 +191,9 @@ PAPER_PEOPLE = {ALTERNATIVE: 23.30, "object class": 5.83, "object color": 17.48,
 
 def people_table(people: PeopleClasses, confidence: float = 0.95,
                 ) -> pd.DataFrame: # class, share, paper, each with its interval; paper_pairs of 103, whole
-    "Shares in the form of the paper's Table 2, beside its numbers with the interval of 103 pairs."
-    own, rows = people.shares.set_index("class"), []
+    "Shares in the form of the paper's Table 2, next to its numbers with the interval of 103 pairs."
+    own = people.shares.set_index("class")
+    rows = []
     for name, percent in PAPER_PEOPLE.items():
         value, low, high = wilson(percent/100, PAPER_PAIRS, confidence)
         pairs = percent/100*PAPER_PAIRS

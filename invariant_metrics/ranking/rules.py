@@ -66,9 +66,11 @@ class _Level: # frequent sets of one size
     key: np.ndarray    # (m,) row of the first k - 1 in the level below · V + last, rising
 
 def _find(levels: list[_Level], items: np.ndarray) -> np.ndarray: # (m, k) -> (m,) row in their level, or -1
-    row, V = items[:, 0].astype(np.int64), len(levels[0].items)
+    row = items[:, 0].astype(np.int64)
+    V = len(levels[0].items)
     for k in range(1, items.shape[1]):
-        keys, want = levels[k].key, np.where(row < 0, -2, row*V + items[:, k])
+        keys = levels[k].key
+        want = np.where(row < 0, -2, row*V + items[:, k])
         found = np.searchsorted(keys, want)
         row = np.where(np.append(keys, -1)[found] == want, found, -1)
     return row
@@ -90,8 +92,10 @@ def _next_level(marks: _Marks, levels: list[_Level], least: int, most_words: int
     items = np.concatenate([before[left], before[right, -1:]], axis=1)
     known = np.ones(len(items), bool)
     for gone in range(items.shape[1] - 2): known &= _find(levels, np.delete(items, gone, axis=1)) >= 0
-    items, left = items[known], left[known]
-    count, step = np.zeros(len(items), np.int64), max(1, most_words//marks.bits.shape[1])
+    items = items[known]
+    left = left[known]
+    count = np.zeros(len(items), np.int64)
+    step = max(1, most_words//marks.bits.shape[1]) # candidates at once
     for start in range(0, len(items), step):
         sets, place = np.unique(left[start:start + step], return_inverse=True)
         common = np.bitwise_and.reduce(marks.bits[before[sets]], axis=1)
@@ -101,7 +105,8 @@ def _next_level(marks: _Marks, levels: list[_Level], least: int, most_words: int
     return _Level(items[kept], count[kept], left[kept]*len(levels[0].items) + items[kept, -1])
 
 def _levels(marks: _Marks, min_support: float, max_size: int) -> list[_Level]:
-    V, least = len(marks.names), _least(min_support, marks.rows)
+    V = len(marks.names)
+    least = _least(min_support, marks.rows)
     levels = [_Level(np.arange(V)[:, None], marks.count, np.arange(V))]
     while len(levels) < max_size and len(levels[-1].items): levels.append(_next_level(marks, levels, least))
     return levels
@@ -109,9 +114,9 @@ def _levels(marks: _Marks, min_support: float, max_size: int) -> list[_Level]:
 def frequent_sets(table,                            # DataFrame of bool, or rows of marks and `names`
                   min_support: float = 0.01,        # share of rows, in (0, 1]
                   max_size: int = 3,                # columns in a set
-                  names: Sequence[str] | None = None, # (V,) of the columns, where the table has none
+                  names: Sequence[str] | None = None, # (V,) of the columns, if the table has none
                  ) -> pd.DataFrame:                 # items (tuple of names), support in (0, 1], count
-    "Columns that hold together, small sets first (Agrawal and Srikant 1994); InputError on missing marks."
+    "Columns that are often true together, small sets first (Agrawal and Srikant 1994); InputError on gaps."
     _check_support(min_support, max_size)
     marks = _marks(table, names, min_support)
     levels = _levels(marks, min_support, max_size)
@@ -133,7 +138,9 @@ def _upper_tail(x, n, k, total: int, steps: int = 64) -> np.ndarray: # (R,) hype
     log = _log_factorials(n, k, total - n, total - k)
     log -= _log_factorials(total, x, n - x, k - x, total - n - k + x)
     term = np.exp(log) # of the next x; each further one is a known multiple of the one before
-    tail, first, going = term.copy(), x.astype(float), np.arange(len(x))
+    tail = term.copy()
+    first = x.astype(float)
+    going = np.arange(len(x)) # rules whose sums still grow
     while len(going):
         a = first[going, None] + np.arange(steps)
         m, l = n[going, None], k[going, None]
@@ -168,8 +175,10 @@ def _cuts(levels: list[_Level]) -> dict[str, np.ndarray]: # of each cut: both pa
         for chosen in range(1, 2**size - 1):
             inside = (chosen >> np.arange(size) & 1).astype(bool)
             k = int(inside.sum())
-            part, rest = _find(levels, level.items[:, inside]), _find(levels, level.items[:, ~inside])
-            n, n_then = levels[k - 1].count[part], levels[size - k - 1].count[rest]
+            part = _find(levels, level.items[:, inside])
+            rest = _find(levels, level.items[:, ~inside])
+            n = levels[k - 1].count[part]
+            n_then = levels[size - k - 1].count[rest]
             sizes = np.full_like(part, k)
             cuts.append(np.stack([part, sizes, rest, size - sizes, level.count, n, n_then]))
     return dict(zip(_CUT, np.concatenate(cuts, axis=1)))
@@ -198,7 +207,7 @@ def association_rules(table,                            # DataFrame of bool, or 
                       max_size: int = 3,                # columns in `if` and `then` together
                       adjust: str = "holm",             # or "bh": share of false rules, not chance of any
                       confidence: float = 0.95,         # of the intervals
-                      names: Sequence[str] | None = None, # (V,) of the columns, where the table has none
+                      names: Sequence[str] | None = None, # (V,) of the columns, if the table has none
                      ) -> pd.DataFrame: # if, then, support, confidence, lift, ci_low, ci_high, …
     "Rules, most confident first (n rows have `if`, count have both); raises InputError as `frequent_sets`."
     _check_support(min_support, max_size)
