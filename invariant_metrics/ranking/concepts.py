@@ -108,7 +108,7 @@ def box_areas(annotations: Annotations,
         area = np.divide(area, whole, out=np.full(len(area), np.nan), where=whole > 0)
     return np.where(area > 0, area, np.nan)
 
-# %% ../../nbs/ranking/040_concepts.ipynb #18488eb2
+# %% ../../nbs/ranking/040_concepts.ipynb #97853138
 def _rows(annotations: Annotations, member: np.ndarray, concept: np.ndarray, area: np.ndarray) -> dict:
     "The columns of `Concepts` from objects (K,), the concept (K,) of each, and areas (M,) of all objects."
     order = np.lexsort((area[member], concept, annotations.objects.image[member]))
@@ -130,6 +130,7 @@ def _by_name(annotations: Annotations, area: np.ndarray, **same) -> Concepts:
     rows = _rows(annotations, np.arange(len(concept)), concept, area)
     return Concepts(tuple(vocabulary), np.full(len(vocabulary), -1), **rows, **same)
 
+# %% ../../nbs/ranking/040_concepts.ipynb #fe5bb633
 def _members(objects: Objects, senses: str) -> tuple[np.ndarray, np.ndarray]:
     "Objects (K,), one row for each meaning that counts, and the places (K,) of these in `objects.synsets`."
     many = np.diff(objects.start)

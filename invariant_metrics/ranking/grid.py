@@ -94,7 +94,7 @@ def _grid_cells(tasks: Mapping, models, corpora, scoring: dict, out, store, devi
 
 def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or data set -> task
                         models: Sequence = ("tfidf", "embedded"),  # as `represent` takes them
-                        corpora: Sequence = ("mean",),             # likewise: "mean", and who summarizes
+                        corpora: Sequence = ("mean",),             # likewise: "mean", summarizers
                         out: str | Path | None = None,             # folder for cells and grid.parquet
                         store=None,                                # of vectors; None: `out`, if there is one
                         device: str | None = None,                 # None: CPU
@@ -105,7 +105,8 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
                        ) -> pd.DataFrame: # GRID_COLUMNS, a row per metric of each cell
     "Scores of every model and corpus on every data set (Lymperaiou et al. 2022); InputError on wrong names."
     if isinstance(tasks, RankingTask): tasks = {tasks.annotations.source: tasks}
-    models, corpora = [*dict.fromkeys(models)], [*dict.fromkeys(corpora)]
+    models = [*dict.fromkeys(models)]
+    corpora = [*dict.fromkeys(corpora)]
     scoring = dict(ks=[*ks], confidence=confidence, ties=ties)
     _checked_cells(tasks, models, corpora, scoring, missing)
     if store is None and out is not None: store = Path(out)/"vectors"
@@ -116,7 +117,7 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
 # %% ../../nbs/ranking/120_grid.ipynb #6e118b34
 def paper_grid(frame: pd.DataFrame,  # from `representation_grid`
               ) -> pd.DataFrame:     # a row per data set, corpus and model
-    "The wide form: R@k, MRR@k, MRR@all, median rank, fails in percent; NaN where weights were missing."
+    "The wide form: R@k, MRR@k, MRR@all, median rank, fails in percent; NaN if weights were missing."
     keys = ["dataset", "corpus", "model"]
     order = frame[keys].drop_duplicates()
     wide = frame[frame["metric"] != ""].pivot(index=keys, columns="metric", values="value")

@@ -99,7 +99,7 @@ def split_captions(captions: Sequence[str], # of one picture
     left = tuple(caption for k, caption in enumerate(captions) if k not in used)
     return [tuple(captions[k] for k in ks) for ks in asking], left
 
-# %% ../../nbs/ranking/000_task.ipynb #78fe8bae
+# %% ../../nbs/ranking/000_task.ipynb #1ae45b8c
 def _sentences(texts: Sequence[str]) -> tuple[str, ...]: return tuple(text for text in texts if text.strip())
 
 def _corpus_choice(corpus: str, queries: str, annotations: Annotations) -> str:
@@ -117,6 +117,7 @@ def _corpus_of(annotations: Annotations, i: int, corpus: str, left: tuple) -> tu
     sentences = (*(left if corpus in ("captions", "all") else ()), *regions)
     return sentences, bool(sentences)
 
+# %% ../../nbs/ranking/000_task.ipynb #f0bc812b
 def _named_answers(ids: Sequence[str], truths: Mapping, entries: Sequence) -> dict[int, np.ndarray]:
     "For each picture that `truths` names, the entries that answer its queries."
     place = {name: i for i, name in enumerate(ids)}
@@ -138,6 +139,7 @@ def _right_answers(ids: Sequence[str], query_image: np.ndarray, corpus_image: np
     start = np.concatenate([[0], np.cumsum([len(r) for r in rights])]).astype(np.int64)
     return start, np.concatenate(rights).astype(np.int32)
 
+# %% ../../nbs/ranking/000_task.ipynb #0c389f39
 def _advice(annotations: Annotations, corpus: str) -> str: # if a whole side is missing
     if not any(annotations.captions): return "; name a file with captions of these pictures as captions"
     if corpus == "pictures" and not any(annotations.pictures):
