@@ -50,6 +50,6 @@ def channel_stats(features: Tensor) -> tuple[Tensor, Tensor]: # (N, S, d) -> mea
 def standardized(features: Tensor, # (N, S, d)
                  stats: tuple[Tensor, Tensor], # of the training set
                 ) -> Tensor:
-    """Every channel minus its mean in the training set, divided by its deviation plus 0.001; so a constant channel
-    stays near 0."""
+    """Every channel minus its mean in the training set, divided by its deviation plus 0.001; so a constant
+    channel stays near 0."""
     return (features - stats[0])/(stats[1] + 1e-3)

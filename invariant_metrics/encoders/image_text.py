@@ -250,8 +250,8 @@ def lclip_tokens(place: Place,
                                "put the teacher's tokenizer into the folder")
     tokens = tokenizer_tokens(tokenizer, config.context)
     if tokens.mark != record.tokenizer:
-        raise InputError(f"{place.name}: the student learned with the tokenizer {record.tokenizer}, and this is "
-                         f"{tokens.mark}; put the teacher's into the folder")
+        raise InputError(f"{place.name}: the student learned with the tokenizer {record.tokenizer}, and this "
+                         f"is {tokens.mark}; put the teacher's into the folder")
     return tokens
 
 def _lclip(place: Place, weights, prepare: Callable, device: str) -> ImageText:

@@ -83,8 +83,8 @@ def clip_tokenizer(place: Place,      # a folder with a tokenizer of transformer
     last = tokenizer(["a"])["input_ids"][0][-1]
     if last != (largest if end is None else end):
         where = f"at the largest token, {largest}" if end is None else f"at token {end}"
-        raise InputError(f"{place.name}: the network reads a text {where}, and the tokenizer ends it with {last}: "
-                         f"different texts would get one vector; {remedy}")
+        raise InputError(f"{place.name}: the network reads a text {where}, and the tokenizer ends it with "
+                         f"{last}: different texts would get one vector; {remedy}")
     return tokenizer
 
 # %% ../../nbs/encoders/080_lclip.ipynb #8418a4ae
@@ -145,7 +145,8 @@ class LClipRecord:
 RECORD = "lclip.json"
 WEIGHTS = "lclip.safetensors"
 
-def _tokenizer(place: Place, config: LClipConfig) -> tuple: # its mark, and a function that writes its files or None
+# its mark, and a function that writes its files, or None
+def _tokenizer(place: Place, config: LClipConfig) -> tuple:
     if (place.path/OPEN_CLIP).is_file():
         tokenizer = open_clip_tokenizer(place, config.vocabulary)
         if config.end not in (None, tokenizer.eot_token_id):
@@ -233,7 +234,8 @@ class LClipEncoder(TokenEncoder):
                  net: LClip,             # both towers, as in `Clip`
                  record: LClipRecord):
         config = record.config
-        super().__init__("lclip", revision, net, config.vision.layers, config.patch, "projection", record.prepare)
+        super().__init__("lclip", revision, net, config.vision.layers, config.patch, "projection",
+                         record.prepare)
         self.record = record
 
     def run(self, x: Tensor) -> tuple[Tensor, list[Tensor]]: # (N, d), and per layer (N, 1 + patches, width)

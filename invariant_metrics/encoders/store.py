@@ -447,8 +447,8 @@ def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and metadata 
     return arrays, meta
 
 def load_features(path: str | Path) -> Features:
-    """Features from .safetensors, .npz or .npy; raises InputError on damaged files, on statistics and on rows that
-    are not finite."""
+    """Features from .safetensors, .npz or .npy; raises InputError on damaged files, on statistics and on rows
+    that are not finite."""
     path = Path(path)
     _check_ending(path)
     try: arrays, meta = _arrays(path)

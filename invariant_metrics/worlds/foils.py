@@ -21,24 +21,24 @@ from .scenes import STUFF, Scenes
 
 # %% ../../nbs/worlds/70_foils.ipynb #017e9208
 class SeenThing(NamedTuple):
-    "A thing of which at least one pixel is seen."
+    "A thing of which at least one pixel is visible."
     noun: str
     color: str
     x: float # center, as a fraction of the picture's width
 
 def seen_things(scenes: Scenes, i: int) -> list[SeenThing]:
-    "All things of scene i that show, also those too hidden to be named; raises InputError on no such scene."
+    "All visible things of scene i, even nearly hidden ones; raises InputError if there is no such scene."
     if not 0 <= i < len(scenes): raise InputError(f"no scene {i} in a batch of {len(scenes)}")
     r = scenes.regions[i].to("cpu")
     rows = [k for k in range(STUFF, len(r.present)) if r.present[k] and r.box[k, 2] > 0]
-    nouns, colors = [CLASSES[r.class_id[k]].name for k in rows], [[*COLORS][r.color_id[k]] for k in rows]
-    return [SeenThing(*named, r.center[k, 0].item()) for k, *named in zip(rows, nouns, colors)]
+    colors = [*COLORS]
+    return [SeenThing(CLASSES[r.class_id[k]].name, colors[r.color_id[k]], r.center[k, 0].item()) for k in rows]
 
 # %% ../../nbs/worlds/70_foils.ipynb #a530bd31
 _NOUNS = {c.name: c for c in CLASSES if c.thing}
-_any = "|".join
-_NAMED = rf"\b(an?|{_any(COUNT_WORDS[2:])}) (?:({_any(COLORS)}) )?({_any(_NOUNS)})s?\b"
-_MENTION = re.compile(_NAMED, re.IGNORECASE)
+_any_of = "|".join
+_MENTION = re.compile(rf"\b(an?|{_any_of(COUNT_WORDS[2:])}) (?:({_any_of(COLORS)}) )?({_any_of(_NOUNS)})s?\b",
+                      re.IGNORECASE)
 
 class Mention(NamedTuple):
     "Where a caption names things of one kind."
@@ -49,55 +49,57 @@ class Mention(NamedTuple):
     noun: str
 
 def mentions(caption: str) -> list[Mention]:
-    "The things a caption names, in its order."
+    "The mentions of things in a caption, in its order."
     def count(word): return COUNT_WORDS.index(word) if word in COUNT_WORDS else 1
-    found = _MENTION.finditer(caption)
-    return [Mention(*m.span(), count(m[1].lower()), m[2] or "", m[3]) for m in found]
+    return [Mention(*m.span(), count(m[1].lower()), m[2] or "", m[3]) for m in _MENTION.finditer(caption)]
 
-def _said(caption: str, m: Mention, noun: str, color: str, count: int) -> str: # one mention said anew
+# the caption with one new mention
+def _rewrite(caption: str, m: Mention, noun: str, color: str, count: int) -> str:
     words = phrase(noun, color, count)
-    words = words.capitalize() if caption[m.start].isupper() else words
+    if caption[m.start].isupper(): words = words.capitalize()
     return caption[:m.start] + words + caption[m.end:]
 
 # %% ../../nbs/worlds/70_foils.ipynb #7ca5d8e2
-_ALSO = {"pine": "tree"} # what things may be called as well
+_ALSO = {"pine": "tree"} # other names of things
 
 def _likely(m: Mention, noun: str) -> bool: # whether another scene could have this noun there
     return (noun in FLOATS) == (m.noun in FLOATS) and (not m.color or m.color in _NOUNS[noun].colors)
 
 def noun_foils(caption: str, seen: list[SeenThing]) -> list[str]:
-    "The caption with one noun replaced by a thing that is not there, in all likely ways."
+    "All captions that replace one noun by a likely thing that is not visible."
     there = {name for t in seen for name in (t.noun, _ALSO.get(t.noun))}
     absent = [noun for noun in _NOUNS if noun not in there]
     named = [m for m in mentions(caption) if m.noun != "orange"]
-    return [_said(caption, m, new, m.color, m.count) for m in named for new in absent if _likely(m, new)]
+    return [_rewrite(caption, m, new, m.color, m.count) for m in named for new in absent if _likely(m, new)]
 
+# %% ../../nbs/worlds/70_foils.ipynb #dc76672b
 def color_foils(caption: str, seen: list[SeenThing]) -> list[str]:
-    "The caption with one color replaced by a color that no such thing has, in all likely ways."
+    "All captions that replace one color by an allowed color that no visible thing of this kind has."
     there = {(t.noun, t.color) for t in seen}
     named = [(m, new) for m in mentions(caption) if m.color for new in _NOUNS[m.noun].colors]
-    return [_said(caption, m, m.noun, new, m.count) for m, new in named if (m.noun, new) not in there]
+    return [_rewrite(caption, m, m.noun, new, m.count) for m, new in named if (m.noun, new) not in there]
 
 # %% ../../nbs/worlds/70_foils.ipynb #41bfd3a4
 _TOTAL = re.compile(r"are (\w+) things|is one thing")
 
-def _with_total(text: str, more: int) -> str: # "" where no such number has a word
-    said = _TOTAL.search(text)
-    if not said: return text
-    total = more + (COUNT_WORDS.index(said[1]) if said[1] else 1)
+def _with_total(text: str, more: int) -> str: # "" if there is no word for the new total
+    match = _TOTAL.search(text)
+    if not match: return text
+    total = more + (COUNT_WORDS.index(match[1]) if match[1] else 1)
     if not 1 <= total < len(COUNT_WORDS): return ""
     words = "is one thing" if total == 1 else f"are {COUNT_WORDS[total]} things"
-    return text[:said.start()] + words + text[said.end():]
+    return text[:match.start()] + words + text[match.end():]
 
 def count_foils(caption: str, seen: list[SeenThing],
-                least: int = 1, # change only numbers from here on
+                least: int = 1, # change only numbers of at least this
                ) -> list[str]:
-    "A caption that lists everything, with one number too high or too low by one."
+    "All captions that change one number of a caption that lists everything by one, up or down."
     out = []
-    for m in (m for m in mentions(caption) if m.count >= least):
+    for m in mentions(caption):
+        if m.count < least: continue
         there = sum(t.noun == m.noun and m.color in ("", t.color) for t in seen)
         wrong = [n for n in (m.count - 1, m.count + 1) if 1 <= n < len(COUNT_WORDS) and n != there]
-        out += [_with_total(_said(caption, m, m.noun, m.color, n), n - m.count) for n in wrong]
+        out += [_with_total(_rewrite(caption, m, m.noun, m.color, n), n - m.count) for n in wrong]
     return [text for text in out if text]
 
 # %% ../../nbs/worlds/70_foils.ipynb #d1a22ab3
@@ -107,7 +109,7 @@ def _may_hold(claim: tuple[str, str, str], seen: list[SeenThing]) -> bool:
     return any(a < b if side == "left of" else a > b for a, b in pairs)
 
 def side_foils(caption: str, seen: list[SeenThing]) -> list[str]:
-    "The caption with left and right exchanged, if that makes it false; else none."
+    "The caption with left and right exchanged, as a list of one; an empty list if that is not false."
     other = {"left": "right", "right": "left"}
     foil = re.sub(r"\b(left|right)\b", lambda m: other[m[0]], caption)
     sides = [c for c in read_claims(foil).relations if c[1] in ("left of", "right of")]
@@ -120,7 +122,7 @@ FOIL_KINDS = tuple(FOILS)
 def _captions_for(scenes: Scenes, i: int, kind: str) -> list[str]:
     if kind != "side": return captions(scenes, i)[:2 if kind == "count" else 1]
     try: return relation_captions(scenes, i)
-    except InputError: return [] # no two things of which a side can be told
+    except InputError: return [] # no two things with a clear relation
 
 def foils(scenes: Scenes,
           i: int,                        # position in the batch
@@ -129,12 +131,13 @@ def foils(scenes: Scenes,
          ) -> tuple[str, str] | None:    # a true caption, and the same with one thing false
     "One foil of scene i, None if it has none; raises InputError on an unknown kind (Shekhar et al. 2017)."
     if kind not in FOILS: raise unknown("kind of foil", kind, FOILS)
-    seen, more = seen_things(scenes, i), {"least": 2} if kind == "count" else {}
-    found = [(text, FOILS[kind](text, seen, **more)) for text in _captions_for(scenes, i, kind)]
-    found = [(text, made) for text, made in found if made]
-    if not found: return None
-    text, made = found[int(generator.integers(len(found)))]
-    return text, made[int(generator.integers(len(made)))]
+    seen = seen_things(scenes, i)
+    options = {"least": 2} if kind == "count" else {}
+    by_caption = [(text, FOILS[kind](text, seen, **options)) for text in _captions_for(scenes, i, kind)]
+    by_caption = [(text, false) for text, false in by_caption if false]
+    if not by_caption: return None
+    text, false = by_caption[int(generator.integers(len(by_caption)))]
+    return text, false[int(generator.integers(len(false)))]
 
 # %% ../../nbs/worlds/70_foils.ipynb #4da961b3
 class FoilRow(NamedTuple):

@@ -37,7 +37,7 @@ class Regions(_Bundle):
     present: Tensor  # (N, R) bool
     center: Tensor   # (N, R, 2) x, y as a fraction of the picture, origin at the upper left
     size: Tensor     # (N, R, 2) width, height as a fraction of the picture
-    depth: Tensor    # (N, R) relative inverse depth: of the backdrop at the horizon, of the ground at the bottom
+    depth: Tensor    # (N, R) relative inverse depth: backdrop at the horizon, ground at the bottom
     box: Tensor      # (N, R, 4) x0, y0, x1, y1 in pixels of the visible part, x1 and y1 exclusive; or zeros
     visible: Tensor  # (N, R) share of the region's pixels that nothing nearer hides, in [0, 1]
 
