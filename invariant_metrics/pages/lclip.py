@@ -40,16 +40,18 @@ def difference_text(row: Mapping,             # value, ci_low, ci_high
     return f"{number(row['value'], '+')}{unit} [{number(row['ci_low'])}, {number(row['ci_high'])}]"
 
 # %% ../../nbs/pages/40_lclip.ipynb #62faad7b
-# what a judge is for
-JUDGING = tuple(m for m in CLIP_MEASURES if not m.startswith("teacher") and not m.endswith("blind"))
+JUDGING = tuple(m for m in CLIP_MEASURES # what a judge is for
+                if not m.startswith("teacher") and not m.endswith("blind"))
 
 def in_points(measure: str) -> bool:
-    "Whether a measure is a share, which is told in points of a hundred."
+    "Whether a measure is a share, which is written in points of a hundred."
     return not measure.startswith(("tau", "teacher"))
 
 # %% ../../nbs/pages/40_lclip.ipynb #2cf25236
-# more, less, open -> how many
-def count_verdicts(differences: pd.DataFrame, system: str, against: str) -> dict[str, int]:
+def count_verdicts(differences: pd.DataFrame, # of a study
+                   system: str,
+                   against: str,
+                  ) -> dict[str, int]:        # more, less, open -> how many
     "In how many of the judging measures a system is surely better or worse than another, or neither."
     part = differences[(differences["system"] == system) & (differences["against"] == against)
                        & differences["measure"].isin(JUDGING)]
@@ -57,7 +59,7 @@ def count_verdicts(differences: pd.DataFrame, system: str, against: str) -> dict
 
 # %% ../../nbs/pages/40_lclip.ipynb #a863ac87
 def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
-    "Helps or hurts by the measures that are sure; neither where they are as many."
+    "Helps or hurts by the measures that are sure; neither if they are as many on both sides."
     if counts["more"] == counts["less"]: return "does not surely help or hurt"
     return "helps" if counts["more"] > counts["less"] else "hurts"
 
@@ -67,7 +69,8 @@ def _row(frame: pd.DataFrame, **where) -> pd.Series: # the only one
 
 def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what, sentence
     "Does the similarity regulator help? With each word table, and with ten times its weight."
-    lines, frame = [], study.differences
+    frame = study.differences
+    lines = []
     for system, against in SR_CONTRASTS:
         counts = count_verdicts(frame, system, against)
         told = [difference_text(_row(frame, system=system, against=against, measure=m), in_points(m))
@@ -81,7 +84,8 @@ def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what,
 # %% ../../nbs/pages/40_lclip.ipynb #c615bdb6
 def cost_answer(study: CompressionStudy) -> tuple[str, str]:
     "What the smallest student saves, and what it lost."
-    teacher, small = (_row(study.sizes, system=name) for name in (TEACHER, "WP+MD"))
+    teacher = _row(study.sizes, system=TEACHER)
+    small = _row(study.sizes, system="WP+MD")
     lost = [difference_text(_row(study.differences, system="L-CLIP", against=TEACHER, measure=m),
                             in_points(m)) for m in ("image-to-text@1", "foils", "tau-b")]
     faster = teacher["ms_128"]/small["ms_128"]
@@ -91,9 +95,11 @@ def cost_answer(study: CompressionStudy) -> tuple[str, str]:
             f"Against the teacher, picture finds caption {lost[0]}; foils {lost[1]}; τb {lost[2]}.")
 
 # %% ../../nbs/pages/40_lclip.ipynb #f7681a27
-# means over seeds
-def first_and_last(study: CompressionStudy, system: str, term: str = "contrastive") -> tuple[float, float]:
-    "A term of the loss in the first and the last tenth of stage 2; NaN where it was not logged."
+def first_and_last(study: CompressionStudy,
+                   system: str,
+                   term: str = "contrastive", # of the loss
+                  ) -> tuple[float, float]:   # means over seeds; NaN if it was not logged
+    "A term of the loss in the first and the last tenth of stage 2."
     log = study.losses[(study.losses["system"] == system) & (study.losses["term"] == term)]
     if not len(log): return np.nan, np.nan
     tenth = max(1, (log["step"].max() + 1)//10)
@@ -136,7 +142,7 @@ def collapse_verdict(row: Mapping) -> str: # of a contrast in repetition
 
 # %% ../../nbs/pages/40_lclip.ipynb #8fc726bd
 def is_share(metric: str) -> bool:
-    "Whether a metric of captions is a share, which is told in points of a hundred."
+    "Whether a metric of captions is a share, which is written in points of a hundred."
     return metric == "repetition" or metric.startswith("true-")
 
 def _plain(metric: str, value: float) -> str:
@@ -173,8 +179,9 @@ def collapse_answers(answers: pd.DataFrame) -> list[tuple[str, str]]: # of the r
     return lines
 
 # %% ../../nbs/pages/40_lclip.ipynb #3235888f
-# one, or none
-def relation_answer(answers: pd.DataFrame, metric: str = "kept-relations") -> list[tuple[str, str]]:
+def relation_answer(answers: pd.DataFrame,
+                    metric: str = "kept-relations",
+                   ) -> list[tuple[str, str]]: # one, or none
     "Which mixture keeps most true relations, and whether that is surely more than CIDEr-D alone."
     rows = [row for row in _contrasts(answers, "relations", metric) if row["system"].startswith("mix")]
     if not rows: return []
@@ -254,7 +261,8 @@ TABLE_MEASURES = { # title -> columns
 
 def measure_table(study, title: str) -> dict: # title: of TABLE_MEASURES
     "One table of the study of compression: a row per student."
-    frame, measures = study.summary, TABLE_MEASURES[title]
+    frame = study.summary
+    measures = TABLE_MEASURES[title]
     compared = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")]
     best = compared.groupby("measure")["value"].max()
     rows = []
@@ -305,7 +313,8 @@ def _over_seeds(part: pd.DataFrame, scale: float) -> dict: # a cell
 
 def reward_table(study) -> dict:
     "Captioners by reward, as the paper's Tables V and VI, with what is true beside every metric."
-    frame, rows = study.results, []
+    frame = study.results
+    rows = []
     there = [m for m in REWARD_HEADS if (frame["metric"] == m).any()]
     for system, part in frame.groupby("system", sort=False):
         cells = [_over_seeds(part[part["metric"] == m], 100 if REWARD_HEADS[m].endswith("%") else 1)
@@ -318,7 +327,8 @@ def reward_table(study) -> dict:
 def cross_table(study) -> dict:
     "How much each judge says a captioner gained by its reward."
     frame = study.cross
-    judges, rows = list(dict.fromkeys(frame["judge"])), []
+    judges = list(dict.fromkeys(frame["judge"]))
+    rows = []
     for trained, part in frame.groupby("trained_on", sort=False):
         held = part.set_index("judge").to_dict("index")
         texts = [difference_text({"value": held[j]["gain"], **held[j]}, points=False).split(" [") if j in held
@@ -348,15 +358,16 @@ def regulator_figures(study) -> list[dict]: # title, svg
         axes.axvline(0, color=plots.INK, linewidth=.8)
         axes.set_yticks(place, [MEASURE_HEADS[m] for m in measures])
         axes.set_xlabel("difference (shares; τ)")
-        found.append({"title": f"{system} − {against}", "svg": plots.inline_svg(figure,
-            f"What the regulator changes: {system} minus {against}")})
+        svg = plots.inline_svg(figure, f"What the regulator changes: {system} minus {against}")
+        found.append({"title": f"{system} − {against}", "svg": svg})
     return found
 
 # %% ../../nbs/pages/40_lclip.ipynb #3b5d5591
 @matplotlib.rc_context(plots.STYLE)
 def weight_figures(study) -> list[dict]: # title, svg
     "What happens as the weight of L-CLIPScore in the reward grows: a panel per metric, dots the seeds."
-    frame, found = study.results, []
+    frame = study.results
+    found = []
     grid = frame[frame["system"].isin(["cider-d", "mix-0.3", "mix-0.5", "mix-0.7", "l-clipscore"])]
     for metric in ("kept-relations", "true-all", "repetition", "cider-d", "l-clipscore"):
         rows = grid[grid["metric"] == metric].sort_values("alpha", kind="stable")
@@ -406,8 +417,7 @@ REWARD_JUDGES = { # what run.json says -> sentence
     "compression": "L-CLIPScore is that of the first half's L-CLIP of seed 0; its twin is the L-CLIP of "
     "seed 1.",
     "own": "L-CLIPScore is that of the package's own student if that learned from this teacher, and "
-    "otherwise of one that was distilled here "
-           "as that was; its twin was distilled here with another seed."}
+    "otherwise of one that was distilled here as that was; its twin was distilled here with another seed."}
 
 def reward_context(run: Mapping, # content of run.json
                    study) -> dict | None:
@@ -419,11 +429,13 @@ def reward_context(run: Mapping, # content of run.json
 # %% ../../nbs/pages/40_lclip.ipynb #0da358b5
 def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
-    parts, panels = [], []
+    parts = []
+    panels = []
     if compression is not None:
         system, against = SR_CONTRASTS[1]
         counts = count_verdicts(compression.differences, system, against)
-        small, large = (_row(compression.sizes, system=name)["parameters"] for name in ("WP+MD", TEACHER))
+        small = _row(compression.sizes, system="WP+MD")["parameters"]
+        large = _row(compression.sizes, system=TEACHER)["parameters"]
         parts.append(f"L-CLIP has {100*small/large:.0f} % of its teacher's parameters, "
                      f"and the similarity regulator {regulator_verdict(counts)} it "
                      f"(surely better in {counts['more']} and surely worse in {counts['less']} of "
@@ -497,7 +509,7 @@ def read_studies(folder: str | Path, # a run folder of `lclip study`
     run = read_run(folder)
     if run is None or run["settings"].get("command") != "lclip study":
         raise InputError(f"{folder} is no run folder of `lclip study`; give its --out")
-    compression, rewards = None, None
+    compression = rewards = None
     if (folder/"compression"/"compression.json").exists():
         compression = CompressionStudy.load(folder/"compression")
     if (folder/"rewards"/"rewards.json").exists():

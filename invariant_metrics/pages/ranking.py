@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUERY_MEASURES', 'VERDICTS', 'MEASURES', 'WHOLE', 'PER_BLOCK', 'TABLES', 'PICTURES', 'THUMBNAIL', 'THUMBNAIL_BYTES',
            'SENTENCES', 'NO_BOX', 'LONGEST', 'WENT_WRONG', 'FITS', 'SCORES', 'ATTACKED', 'LIMITS', 'METRICS',
-           'pack_columns', 'unpack_columns', 'explained', 'all_failures', 'class_bits', 'failure_concepts',
+           'pack_columns', 'unpack_columns', 'explained_models', 'all_failures', 'class_bits', 'failure_concepts',
            'query_texts', 'list_columns', 'concept_columns', 'joined_table', 'failure_columns', 'picture_sources',
            'picture_columns', 'frame_table', 'best_model', 'ranking_sentence', 'model_answer', 'attack_answer',
            'class_panel', 'ranking_figure', 'recall_table', 'class_table', 'average_table', 'number_tables',
@@ -48,16 +48,18 @@ def pack_columns(arrays: Mapping[str, np.ndarray], # numbers, of any length each
                  values: Mapping[str, object],     # whatever JSON can say
                 ) -> str:                          # base64 of gzip; the same columns give the same text
     "Columns and texts as a block of a page, which `unpack_columns` and the page's script read."
-    held, listed, at = [], [], 0
+    columns = [] # bytes of each array, filled up to a multiple of eight
+    listed = []  # name, type, place, length of each
+    at = 0
     for name, array in arrays.items():
         array = np.ascontiguousarray(array).ravel()
         array = array.astype(array.dtype.newbyteorder("<"))
         listed.append([name, array.dtype.str[1:], at, len(array)])
-        held.append(array.tobytes() + bytes(-array.nbytes % 8))
-        at += len(held[-1])
+        columns.append(array.tobytes() + bytes(-array.nbytes % 8))
+        at += len(columns[-1])
     head = json.dumps({"arrays": listed, "values": dict(values)}, separators=(",", ":")).encode("ascii")
     head += b" " * (-len(head) % 8)
-    block = len(head).to_bytes(8, "little") + head + b"".join(held)
+    block = len(head).to_bytes(8, "little") + head + b"".join(columns)
     return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
 # %% ../../nbs/pages/30_ranking.ipynb #ae856660
@@ -77,12 +79,12 @@ VERDICTS = (*CLASSES, "alternative") # what is said of a failure, in this order
 MEASURES = ("ca", "ncs", "ce", "sd")
 WHOLE = ("model", "rank", "common", "only_truth", "only_retrieved", "matched", "sizes") # whole numbers
 
-def _judged(model) -> pd.DataFrame: # of each failure; without classes nothing is known of any
+def _verdicts(model) -> pd.DataFrame: # of each failure; without classes nothing is known of any
     frame = model.explanations.frame
     if model.classes is not None: return model.classes[[name for name in model.classes if name not in frame]]
     return pd.DataFrame({**dict.fromkeys(VERDICTS), **dict.fromkeys(QUERY_MEASURES)}, index=frame.index)
 
-def explained(models: Sequence) -> list[tuple[int, object]]: # position, model
+def explained_models(models: Sequence) -> list[tuple[int, object]]: # position, model
     "The models whose failures were explained; a run may leave that out."
     return [(k, model) for k, model in enumerate(models) if model.explanations is not None]
 
@@ -90,8 +92,8 @@ def all_failures(models: Sequence, # each with explanations and classes
                 ) -> pd.DataFrame: # explanations and classes side by side, and model: its position
     "The failures of all models below each other; a failure's number in the page is its row, from 1."
     parts = []
-    for k, model in explained(models):
-        sides = [frame.reset_index(drop=True) for frame in (model.explanations.frame, _judged(model))]
+    for k, model in explained_models(models):
+        sides = [frame.reset_index(drop=True) for frame in (model.explanations.frame, _verdicts(model))]
         parts.append(pd.concat(sides, axis=1).assign(model=k))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"truth": [], "retrieved": []})
 
@@ -115,9 +117,10 @@ def failure_concepts(concepts,             # `start`, `concept`: sorted ids of e
     size = len(concepts.vocabulary)
     def keys(pictures: np.ndarray) -> np.ndarray: # failure · size + concept, rising
         count = np.diff(concepts.start)[pictures]
-        held = concepts.concept[spans(concepts.start[pictures], count)]
-        return np.repeat(np.arange(len(pictures)), count) * size + held
-    left, right = keys(truth), keys(retrieved)
+        concept = concepts.concept[spans(concepts.start[pictures], count)]
+        return np.repeat(np.arange(len(pictures)), count) * size + concept
+    left = keys(truth)
+    right = keys(retrieved)
     both, _ = np.unique(np.concatenate([left, right]), return_index=True) # by sorting; hashing is slow here
     in_left = np.isin(both, left, assume_unique=True)
     in_right = np.isin(both, right, assume_unique=True)
@@ -176,10 +179,12 @@ def joined_table(models: Sequence,
                  vocabulary: Sequence[str], # of the concepts
                 ) -> pd.DataFrame:          # failure: row among all models'; concepts: places in it
     "A table of explanations, models below each other, in the order of the failures."
-    place, parts, before = pd.Index(vocabulary), [], 0
-    for _, model in explained(models):
-        held = getattr(model.explanations, name)
-        parts.append(held[["failure", *TABLES[name]]].assign(failure=held["failure"] + before))
+    place = pd.Index(vocabulary)
+    parts = []
+    before = 0 # failures of the models above
+    for _, model in explained_models(models):
+        own = getattr(model.explanations, name)
+        parts.append(own[["failure", *TABLES[name]]].assign(failure=own["failure"] + before))
         before += len(model.explanations.frame)
     table = pd.concat(parts, ignore_index=True).sort_values("failure", kind="stable", ignore_index=True)
     named = [column for column in table if column.endswith("concept")]
@@ -201,23 +206,24 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
             rows = table.iloc[bounds[0]:bounds[-1]]
             arrays[f"{name}_start"] = _small(bounds - bounds[0])
             for column in TABLES[name]: arrays[f"{name}_{column}"] = _number(rows[column].to_numpy())
-        told = part.reindex(columns=["missing", "extra"]).fillna("")
-        yield arrays, {name: told[name].tolist() for name in told}
+        words = part.reindex(columns=["missing", "extra"]).fillna("")
+        yield arrays, {name: words[name].tolist() for name in words}
 
 # %% ../../nbs/pages/30_ranking.ipynb #2deb7761
 PICTURES = ("reference", "thumbnails", "none")
-THUMBNAIL, THUMBNAIL_BYTES = 160, 24_000_000 # short side in pixels; all of them together
+THUMBNAIL = 160              # short side in pixels
+THUMBNAIL_BYTES = 24_000_000 # of all thumbnails together
 
 def _address(path: str, folder: Path) -> str: # relative to the page; absolute on another drive
     try: return quote(Path(os.path.relpath(Path(path).absolute(), folder.absolute())).as_posix())
     except ValueError: return Path(path).absolute().as_uri()
 
-def _thumbnail(path: str) -> str: # "" where the file cannot be read
+def _thumbnail(path: str) -> str: # "" if the file cannot be read
     try: pixels = shrink(read_photo(Path(path))[0], THUMBNAIL)
     except InputError: return ""
-    held = io.BytesIO()
-    Image.fromarray(pixels).save(held, "JPEG", quality=70, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(held.getvalue()).decode()
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=70, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
 
 # %% ../../nbs/pages/30_ranking.ipynb #6bd1ea6b
 def picture_sources(paths: Sequence[str],          # "" where there is no file
@@ -230,17 +236,20 @@ def picture_sources(paths: Sequence[str],          # "" where there is no file
         raise InputError(f"pictures are shown by {join_names(PICTURES)}, not by {pictures!r}")
     if pictures == "none": return [""] * len(paths), []
     there = [path if path and Path(path).is_file() else "" for path in paths]
-    lost, of = sum(map(bool, paths)) - sum(map(bool, there)), f"of {len(paths):,} pictures"
-    notes = [f"{lost:,} {of} are not where the annotations say; their boxes stand on gray."] if lost else []
+    lost = sum(map(bool, paths)) - sum(map(bool, there))
+    of = f"of {len(paths):,} pictures"
+    notes = []
+    if lost: notes.append(f"{lost:,} {of} are not where the annotations say; their boxes stand on gray.")
     if pictures == "reference": return [_address(path, folder) if path else "" for path in there], notes
-    found, spent = [], 0
+    thumbnails = []
+    spent = 0
     for path in there:
-        found.append(_thumbnail(path) if path and spent < limit else "")
-        spent += len(found[-1])
-    left = sum(map(bool, there)) - sum(map(bool, found))
+        thumbnails.append(_thumbnail(path) if path and spent < limit else "")
+        spent += len(thumbnails[-1])
+    left = sum(map(bool, there)) - sum(map(bool, thumbnails))
     why = f"unreadable, or beyond {limit / 1e6:.0f} MB in all"
     if left: notes.append(f"{left:,} {of} have no thumbnail: {why}.")
-    return found, notes
+    return thumbnails, notes
 
 # %% ../../nbs/pages/30_ranking.ipynb #2a180603
 SENTENCES = 5 # about each picture, at most
@@ -255,17 +264,18 @@ def picture_columns(annotations: Annotations,
                     of_object: np.ndarray,  # concept of each object, -1 where it counts for nothing
                    ) -> Iterator[tuple[dict, dict]]:
     "Block after block, as arrays and values: pictures with sentences, objects, boxes and concepts."
-    objects, bounds = annotations.objects, annotations.bounds()
+    objects = annotations.objects
+    bounds = annotations.bounds()
     for first in range(0, len(used), PER_BLOCK["pictures"]):
         part = used[first:first + PER_BLOCK["pictures"]]
         count = np.diff(bounds)[part]
         rows = spans(bounds[part], count)
-        known, name = np.unique(objects.name[rows], return_inverse=True)
+        known, object_name = np.unique(objects.name[rows], return_inverse=True)
         width, height = annotations.sizes[part].T
         starts = np.concatenate([[0], np.cumsum(count)])
-        arrays = {"width": width, "height": height, "object_start": starts, "object_name": name,
+        arrays = {"width": width, "height": height, "object_start": starts, "object_name": object_name,
                   "object_concept": of_object[rows] + 1}
-        arrays = {column: _small(held) for column, held in arrays.items()}
+        arrays = {name: _small(column) for name, column in arrays.items()}
         arrays["box"] = _whole(objects.box[rows])
         values = {"ids": [annotations.ids[p] for p in part], "sources": sources[first:first + len(part)],
                   "captions": [(annotations.captions[p] or annotations.regions[p])[:SENTENCES] for p in part],
@@ -281,14 +291,14 @@ def _interval_of(columns: list[str]) -> dict[str, str]: # column -> what its bou
     if "ci" in stems: known[columns[columns.index("ci_low") - 1]] = "ci"
     return known
 
-def _shown(value) -> str: # any value of a frame, for a reader
+def _readable(value) -> str: # any value of a frame, for a reader
     if isinstance(value, (bool, np.bool_)): return "yes" if value else "no"
     if isinstance(value, (int, np.integer)): return f"{value:,}"
     if value is None or value is pd.NA: return "–"
     if isinstance(value, (float, np.floating)): return plots.short(value)
     return str(value)
 
-def _spanned(value: str, low: float, high: float) -> dict: # a cell with an interval
+def _interval_cell(value: str, low: float, high: float) -> dict: # a plain cell if there is no interval
     if pd.isna(low) or pd.isna(high): return plots.cell(value)
     return plots.cell(value, f"{plots.short(low)} – {plots.short(high)}")
 
@@ -299,8 +309,10 @@ def frame_table(frame: pd.DataFrame, title: str) -> dict: # title, columns, rows
     bounds = {f"{stem}_{end}" for stem in interval.values() for end in ("low", "high")}
     kept = [name for name in columns if name not in bounds]
     def cell(row: Mapping, name: str) -> dict:
-        value, stem = _shown(row[name]), interval.get(name)
-        return _spanned(value, row[f"{stem}_low"], row[f"{stem}_high"]) if stem else plots.cell(value)
+        value = _readable(row[name])
+        stem = interval.get(name)
+        if stem is None: return plots.cell(value)
+        return _interval_cell(value, row[f"{stem}_low"], row[f"{stem}_high"])
     rows = [[cell(row, name) for name in kept] for row in frame.head(LONGEST).to_dict("records")]
     more = f", the first {LONGEST} of {len(frame):,}" if len(frame) > LONGEST else ""
     return {"title": title + more, "columns": [name.replace("_", " ") for name in kept], "rows": rows}
@@ -317,24 +329,27 @@ def best_model(models: Sequence): # the one with the highest recall@1
 
 def _hundred(share: float) -> str: return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
 
-def _class_shares(model) -> pd.DataFrame: # by class: share, n, of (" of the 18 judged" where some are not)
+def _class_shares(model) -> pd.DataFrame: # by class: share, n, of (" of the 18 judged" if some are not)
     if model.shares is None: return pd.DataFrame({"share": [], "n": [], "of": []})
-    held = model.shares.set_index("class").dropna(subset=["share"])
+    shares = model.shares.set_index("class").dropna(subset=["share"])
     failed = int(model.ranks.failed.sum())
-    return held.assign(of=[f" of the {n:,} judged" if n < failed else "" for n in held["n"]])
+    return shares.assign(of=[f" of the {n:,} judged" if n < failed else "" for n in shares["n"]])
 
 def ranking_sentence(models: Sequence) -> str:
     "Who is right how often, and what the failures of the best model have in common."
     best = best_model(models)
-    recall, shares, failed = best.scores["recall@1"], _class_shares(best), int(best.ranks.failed.sum())
-    said = f"{best.name} puts the right picture first for {_hundred(recall.value)} of {recall.n:,} queries"
+    recall = best.scores["recall@1"]
+    shares = _class_shares(best)
+    failed = int(best.ranks.failed.sum())
+    sentence = (f"{best.name} puts the right picture first for {_hundred(recall.value)} of {recall.n:,} "
+                "queries")
     others = [f"{m.name} for {_hundred(m.scores['recall@1'].value)}" for m in models if m is not best][:2]
-    if others: said += f" ({join_names(others)})"
+    if others: sentence += f" ({join_names(others)})"
     wrong = shares[shares.index.isin(WENT_WRONG) & (shares["share"] > 0)]
     most = wrong.loc[(wrong["share"] * wrong["n"]).sort_values(ascending=False, kind="stable").index[:2]]
     parts = [f"{_hundred(row.share)}{row.of} {WENT_WRONG[row.Index]}" for row in most.itertuples()]
-    if not failed or not parts: return f"{said}."
-    return f"{said}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
+    if not failed or not parts: return f"{sentence}."
+    return f"{sentence}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
 # %% ../../nbs/pages/30_ranking.ipynb #0f00aa0e
 FITS = "have nothing in their annotations that speaks against them"
@@ -342,26 +357,30 @@ FITS = "have nothing in their annotations that speaks against them"
 def _between(score) -> str: # the interval of a share
     return f" [{100 * score.ci.low:.0f}, {100 * score.ci.high:.0f}]" if score.ci else ""
 
-def _placed(of: Mapping) -> str: # how often right, in words
-    first, ten, median = of["recall@1"], of.get("recall@10"), f"{of['median-rank'].value:,g}"
-    said = f"the right picture is first for {_hundred(first.value)}{_between(first)} of {first.n:,} queries"
-    if ten is not None: said += f" and among the first ten for {_hundred(ten.value)}{_between(ten)}"
-    return f"{said}; the median rank is {median}, MRR {plots.share(of['mrr'].value)}."
+def _score_words(scores: Mapping) -> str: # how often right
+    first = scores["recall@1"]
+    ten = scores.get("recall@10")
+    words = f"the right picture is first for {_hundred(first.value)}{_between(first)} of {first.n:,} queries"
+    if ten is not None: words += f" and among the first ten for {_hundred(ten.value)}{_between(ten)}"
+    median = f"{scores['median-rank'].value:,g}"
+    return f"{words}; the median rank is {median}, MRR {plots.share(scores['mrr'].value)}."
 
 def model_answer(model) -> dict: # what, sentence
     "The scores of a model, what went wrong, and what the concepts say, in sentences."
-    said, failed = _placed(model.scores), int(model.ranks.failed.sum())
+    sentence = _score_words(model.scores)
+    failed = int(model.ranks.failed.sum())
     shares = _class_shares(model).itertuples()
     parts = [f"{_hundred(row.share)}{row.of} {WENT_WRONG.get(row.Index, FITS)}" for row in shares]
-    if parts: said += f" Of the pictures that came first in its {failed:,} failures {join_names(parts)}."
-    if model.explanations is None: return {"what": f"{model.name}:", "sentence": said}
-    frame = model.explanations.frame
-    agreement, pairs = frame["ca"].mean(), frame["ncs"].mean()
+    if parts: sentence += f" Of the pictures that came first in its {failed:,} failures {join_names(parts)}."
+    if model.explanations is None: return {"what": f"{model.name}:", "sentence": sentence}
+    agreement = model.explanations.frame["ca"].mean()
+    pairs = model.explanations.frame["ncs"].mean()
     if np.isfinite(agreement):
-        said += f" They have {_hundred(agreement)} of the right picture's concepts (CA, on average)."
+        sentence += f" They have {_hundred(agreement)} of the right picture's concepts (CA, on average)."
     if np.isfinite(pairs):
-        said += f" The best pairs of other concepts have a path similarity of {plots.share(pairs)} (NCS)."
-    return {"what": f"{model.name}:", "sentence": said}
+        sentence += (" The best pairs of other concepts have a path similarity of "
+                     f"{plots.share(pairs)} (NCS).")
+    return {"what": f"{model.name}:", "sentence": sentence}
 
 # %% ../../nbs/pages/30_ranking.ipynb #1cef1174
 def _rounded(share: float): # in percent
@@ -373,10 +392,10 @@ def _points(row) -> str: # a contrast, in words
     return f"{row.kind}: {_hundred(row.violation)} against {_hundred(row.valid)} after {row.control}, {span}"
 
 def attack_answer(name: str,   # of the model
-                  attacked,    # with `contrast`
+                  attack,      # with `contrast`
                  ) -> dict:    # what, sentence; without contrasts it is empty
     "How often a changed word lowers the rank of the right picture, beside edits that keep the meaning."
-    frame = attacked.contrast
+    frame = attack.contrast
     if frame is None or not len(frame): return {"what": "", "sentence": ""}
     rows = frame[(frame["measure"] == "lowered") & (frame["dose"] == "any") & frame["difference"].notna()]
     rows = rows.sort_values("n_valid", kind="stable").drop_duplicates("kind", keep="last").sort_index()
@@ -411,7 +430,7 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
     names = [name for name in SCORES if any(name in model.scores for model in models)]
     def cell(score) -> dict:
         if score is None or score.ci is None: return plots.cell(plots.short(score and score.value))
-        return _spanned(plots.short(score.value), score.ci.low, score.ci.high)
+        return _interval_cell(plots.short(score.value), score.ci.low, score.ci.high)
     rows = [[plots.cell(m.name), *(cell(m.scores.get(name)) for name in names)] for m in models]
     title = "Scores of each model, with intervals over queries"
     return {"title": title, "columns": ["model", *names], "rows": rows}
@@ -420,12 +439,12 @@ def recall_table(models: Sequence) -> dict: # title, columns, rows
 def class_table(models: Sequence) -> dict: # title, columns, rows
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
-    held = [model.shares.set_index("class") for model in models]
-    names = list(dict.fromkeys(name for one in held for name in one.index))
+    shares = [model.shares.set_index("class") for model in models]
+    names = list(dict.fromkeys(name for one in shares for name in one.index))
     def cell(one: pd.DataFrame, name: str) -> dict:
         row = one.loc[name] if name in one.index else {"share": None, "ci_low": None, "ci_high": None}
-        return _spanned(plots.short(row["share"]), row["ci_low"], row["ci_high"])
-    rows = [[plots.cell(name), *(cell(one, name) for one in held)] for name in names]
+        return _interval_cell(plots.short(row["share"]), row["ci_low"], row["ci_high"])
+    rows = [[plots.cell(name), *(cell(one, name) for one in shares)] for name in names]
     heads = ["class", *(model.name for model in models)]
     return {"title": "Share of failures in each class, with intervals", "columns": heads, "rows": rows}
 
@@ -437,8 +456,8 @@ def average_table(models: Sequence) -> dict: # title, columns, rows
     bounds = {f"{name}_{end}" for name in columns for end in ("low", "high")}
     def cell(model, name: str) -> dict:
         row, = model.table.to_dict("records")
-        if f"{name}_low" not in row: return plots.cell(_shown(row.get(name)))
-        return _spanned(_shown(row[name]), row[f"{name}_low"], row[f"{name}_high"])
+        if f"{name}_low" not in row: return plots.cell(_readable(row.get(name)))
+        return _interval_cell(_readable(row[name]), row[f"{name}_low"], row[f"{name}_high"])
     rows = []
     for name in (name for name in columns if name not in bounds):
         texts = [plots.cell(name.replace("_", " ")), plots.cell(PAPER_COLUMNS.get(name, "–"))]
@@ -452,17 +471,13 @@ ATTACKED = {"contrast": "violations against edits that keep the meaning",
             "moves": "cosine between query and right answer",
             "table5": "scores of all queries after the change"}
 
-def _bounded(rules: pd.DataFrame | None) -> pd.DataFrame | None: # whose interval is the confidence's
-    names = {"ci_low": "confidence_low", "ci_high": "confidence_high"}
-    return None if rules is None else rules.rename(columns=names)
+def _tables_of(frame: pd.DataFrame | None, title: str, **names: str) -> list[dict]: # names of columns: old=new
+    if frame is None or not len(frame): return []
+    return [frame_table(frame.rename(columns=names), title)]
 
-def _differences(comparison: pd.DataFrame | None) -> pd.DataFrame | None:
-    names = {"a": "of the model", "b": "of the other", "p_holm": "p, Holm"}
-    return None if comparison is None else comparison.rename(columns=names)
-
-def _attacked(model: str, attacked) -> list[dict]: # its tables
-    scores = attacked.table5.rename(columns={f"mrr_{end}": f"mrr_change_{end}" for end in ("low", "high")})
-    frames = {name: getattr(attacked, name) for name in ATTACKED} | {"table5": scores}
+def _attack_tables(model: str, attack) -> list[dict]:
+    scores = attack.table5.rename(columns={f"mrr_{end}": f"mrr_change_{end}" for end in ("low", "high")})
+    frames = {name: getattr(attack, name) for name in ATTACKED} | {"table5": scores}
     titles = {name: f"{model}: {title}" for name, title in ATTACKED.items() if len(frames[name])}
     return [frame_table(frames[name], title) for name, title in titles.items()]
 
@@ -475,45 +490,46 @@ def _findings(cleaning: pd.DataFrame | None) -> list[dict]: # how many of each k
 def number_tables(result) -> dict[str, list[dict]]: # part -> its tables
     "The folded tables of the page; a part without rows has none."
     models = result.models
-    def frame(held: pd.DataFrame | None, title: str) -> list[dict]:
-        return [frame_table(held, title)] if held is not None and len(held) else []
-    moved = sum((_attacked(model, held) for model, held in result.attacks.items()), [])
-    classes, averages = class_table(models), average_table(models)
-    differences = frame(_differences(result.comparison), "Differences on the same queries")
+    attacks = [table for model, attack in result.attacks.items() for table in _attack_tables(model, attack)]
+    classes = class_table(models)
+    averages = average_table(models)
+    differences = _tables_of(result.comparison, "Differences on the same queries",
+                             a="of the model", b="of the other", p_holm="p, Holm")
+    rules = _tables_of(result.rules, "Rules", ci_low="confidence_low", ci_high="confidence_high")
     return {"scores": [recall_table(models), *differences],
             "classes": [classes] if classes["rows"] else [],
             "averages": [averages] if averages["rows"] else [],
-            "attacks": moved,
-            "rules": frame(_bounded(result.rules), "Rules"),
+            "attacks": attacks,
+            "rules": rules,
             "cleaning": _findings(result.cleaning)}
 
 # %% ../../nbs/pages/30_ranking.ipynb #d26d036c
-def _shown_concepts(result): # those of the run; where there are none, nothing counts
+def _page_concepts(result): # those of the run; if it has none, nothing counts
     if result.concepts is not None: return result.concepts
     annotations = result.task.annotations
     return SimpleNamespace(vocabulary=(), start=np.zeros(len(annotations) + 1, int), concept=np.zeros(0, int),
                            of_object=np.full(len(annotations.objects), -1), choice=ConceptChoice())
 
-def _packed(blocks: Mapping[str, tuple[dict, dict]]) -> list[tuple[str, Markup]]: # name, text
-    return [(name, Markup(pack_columns(*held))) for name, held in blocks.items()]
+def _pack(blocks: Mapping[str, tuple[dict, dict]]) -> list[tuple[str, Markup]]: # name, text
+    return [(name, Markup(pack_columns(*block))) for name, block in blocks.items()]
 
 def list_blocks(result, failures: pd.DataFrame) -> list[tuple[str, Markup]]: # name, packed columns
     "What the page needs to show, filter and sort the list."
     arrays, values = list_columns(result.models, failures, query_texts(result.task))
-    concepts = _shown_concepts(result)
+    concepts = _page_concepts(result)
     shares = concepts.choice.area_unit == "share"
     values |= {"unit": "share of the picture" if shares else "pixels", "digits": 3 if shares else 0}
-    return _packed({"list": (arrays, values), "concepts": concept_columns(concepts, failures)})
+    return _pack({"list": (arrays, values), "concepts": concept_columns(concepts, failures)})
 
 def detail_blocks(result, failures: pd.DataFrame,
                   sources: list[str],            # of `picture_sources`
                  ) -> list[tuple[str, Markup]]:  # name, packed columns
     "What the page needs to show single failures."
-    concepts = _shown_concepts(result)
+    concepts = _page_concepts(result)
     tables = failure_columns(result.models, failures, concepts.vocabulary)
     pictures = picture_columns(result.task.annotations, _used(failures), sources, concepts.of_object)
-    blocks = {f"failures-{k}": held for k, held in enumerate(tables)}
-    return _packed(blocks | {f"pictures-{k}": held for k, held in enumerate(pictures)})
+    blocks = {f"failures-{k}": block for k, block in enumerate(tables)}
+    return _pack(blocks | {f"pictures-{k}": block for k, block in enumerate(pictures)})
 
 # %% ../../nbs/pages/30_ranking.ipynb #27e91edc
 LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
@@ -533,16 +549,16 @@ def _one_note(result, notes: Sequence[str]) -> list[str]: # what a reader must k
     return ["; ".join(note.rstrip(".") for note in first) + "."] if first else []
 
 def _answers(result) -> list[dict]: # what, sentence: of each model, and of what was attacked
-    moved = [attack_answer(name, held) for name, held in result.attacks.items()]
-    return [model_answer(model) for model in result.models] + [one for one in moved if one["sentence"]]
+    attacks = [attack_answer(name, attack) for name, attack in result.attacks.items()]
+    return [model_answer(model) for model in result.models] + [one for one in attacks if one["sentence"]]
 
 def _frame(result, notes: Sequence[str], out: str) -> dict: # of the page, as `page_frame`
     models = result.models
     run = result.run | {"settings": {"command": "rank", **result.run.get("settings", {})}}
-    said, figure, notes = ranking_sentence(models), ranking_figure(models), _one_note(result, notes)
     signatures = {f"{m.name}, {name}": str(one.signature) for m in models for name, one in m.scores.items()}
-    return page_frame(run, "Ranking: why was the wrong picture first?", said, figure, limits=LIMITS, names=(),
-                      parts=["ranking"], settings=run_facts(run), signatures=signatures, notes=notes,
+    return page_frame(run, "Ranking: why was the wrong picture first?", ranking_sentence(models),
+                      ranking_figure(models), limits=LIMITS, names=(), parts=["ranking"],
+                      settings=run_facts(run), signatures=signatures, notes=_one_note(result, notes),
                       terms="ranking", out=out)
 
 def render_ranking(result,                      # what `ranking.run.rank` gives
@@ -550,16 +566,17 @@ def render_ranking(result,                      # what `ranking.run.rank` gives
                    pictures: str = "reference", # or "thumbnails", "none"
                   ) -> str:                     # HTML
     "The page as one text, the same for the same results; raises InputError on an unknown way of pictures."
-    models, pictured = result.models, result.task.annotations.pictures
+    models = result.models
+    paths = result.task.annotations.pictures
     failures = all_failures(models)
-    sources, notes = picture_sources([pictured[p] for p in _used(failures)], Path(folder), pictures)
+    sources, notes = picture_sources([paths[p] for p in _used(failures)], Path(folder), pictures)
     first = list_blocks(result, failures) if len(failures) else []
     later = detail_blocks(result, failures, sources) if len(failures) else []
     return render_page("ranking.html.j2", scripts=["ranking.js"], beside=pictures == "reference",
                        frame=_frame(result, notes, str(folder)), answers=_answers(result),
                        remarks=result.remarks,
                        tables=number_tables(result), models=[model.name for model in models],
-                       failures=len(failures) if explained(models) else None, metrics=METRICS,
+                       failures=len(failures) if explained_models(models) else None, metrics=METRICS,
                        chosen=models.index(best_model(models)), first=first, later=later)
 
 # %% ../../nbs/pages/30_ranking.ipynb #bfe4868d
@@ -567,7 +584,8 @@ def write_ranking_page(result,                      # what `ranking.run.rank` gi
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"
                       ) -> Path:                    # index.html
-    "Writes the page of a ranking into its run folder; raises InputError on an unknown way to show pictures."
-    page, index = render_ranking(result, folder, pictures), Path(folder)/"index.html"
+    "Write the page of a ranking into its run folder; raises InputError on an unknown way to show pictures."
+    page = render_ranking(result, folder, pictures)
+    index = Path(folder)/"index.html"
     with atomic_write(index) as path: path.write_text(page, encoding="utf-8", errors="replace")
     return index
