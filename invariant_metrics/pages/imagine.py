@@ -47,7 +47,7 @@ def _share(row: pd.Series) -> str:
     return f"{row['metric']} {_points(row['auc'], row['ci_low'], row['ci_high'], '')}"
 
 def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
-    "Who tells a violation that is near the reference from a paraphrase in other words."
+    "Which metric tells a violation that is near the reference from a paraphrase in other words."
     frame = _overall(study, "item")
     words = frame.loc[metrics_of(study)]
     pictures = frame.loc[[name for g in ("exact", "learned") for name in imagine_names(g)]]
@@ -58,18 +58,20 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
             f"the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
 
 # %% ../../nbs/pages/50_imagine.ipynb #c234ad2f
-def _counted(rows: Sequence[pd.Series]) -> str: # of gains
-    better, worse = (sum(row["verdict"] == v for row in rows) for v in ("a gain", "a loss"))
+def _count_sure(rows: Sequence[pd.Series]) -> str: # of gains
+    better = sum(row["verdict"] == "a gain" for row in rows)
+    worse = sum(row["verdict"] == "a loss" for row in rows)
     return f"surely better in {better} and surely worse in {worse} of {len(rows)}"
 
 def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
     "What adding imagination does to metrics of words: every metric, both views."
-    lines, metrics = [], metrics_of(study)
+    lines = []
+    metrics = metrics_of(study)
     for generator in ("exact", "learned"):
         for x in imagine_names(generator):
             rows = [_gain(study, f"{m} + {x}", m, view) for m in metrics for view in STUDY_VIEWS]
             most = max(rows, key=lambda row: abs(row["gain"]))
-            lines.append((f"Adding {x},", f"sums are {_counted(rows)} comparisons with their metric; "
+            lines.append((f"Adding {x},", f"sums are {_count_sure(rows)} comparisons with their metric; "
                           f"the largest change is that of {most['b']}, {VIEW_NAMES[most['view']]}: "
                           f"{_points(most['gain'], most['ci_low'], most['ci_high'])} points."))
     return lines
@@ -77,7 +79,8 @@ def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
 # %% ../../nbs/pages/50_imagine.ipynb #b96881a0
 def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
     "Whether drawing adds anything to the text encoder that reads the captions anyway."
-    lines, metrics = [], metrics_of(study)
+    lines = []
+    metrics = metrics_of(study)
     for generator in ("exact", "learned"):
         for x in imagine_names(generator):
             alone = _gain(study, x, TEXT_ONLY, "item")
@@ -87,40 +90,42 @@ def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
                           f"is right {_points(alone['gain'], alone['ci_low'], alone['ci_high'])} points more "
                           "often than the text encoder without a picture, "
                           f"one by one ({alone['verdict']}); added to metrics, "
-                          f"it is {_counted(rows)} comparisons with the text encoder added to them."))
+                          f"it is {_count_sure(rows)} comparisons with the text encoder added to them."))
     return lines
 
 # %% ../../nbs/pages/50_imagine.ipynb #d27e62c9
 def learned_answer(study: ImagineStudy) -> tuple[str, str]:
-    "How far the learned imagination is from the exact one."
-    told = []
+    "How far the learned generator is from the exact one."
+    parts = []
     for view in STUDY_VIEWS:
         frame = _overall(study, view)
         for exact, learned in zip(imagine_names("exact"), imagine_names("learned")):
-            told.append(f"{exact.split(' (')[0]}, {VIEW_NAMES[view]}: {100*frame.loc[learned, 'auc']:.0f} "
-                        f"learned, {100*frame.loc[exact, 'auc']:.0f} exact")
-    return "What the painter costs:", "; ".join(told) + "."
+            parts.append(f"{exact.split(' (')[0]}, {VIEW_NAMES[view]}: {100*frame.loc[learned, 'auc']:.0f} "
+                         f"learned, {100*frame.loc[exact, 'auc']:.0f} exact")
+    return "What the painter costs:", "; ".join(parts) + "."
 
 # %% ../../nbs/pages/50_imagine.ipynb #dcdaa0e3
 def control_answer(study: ImagineStudy) -> tuple[str, str]:
     "What the controls do, alone and added."
-    frame, metrics = _overall(study, "paired"), metrics_of(study)
+    frame = _overall(study, "paired")
+    metrics = metrics_of(study)
     names = [imagine_names(control.name)[0] for control in STUDY_CONTROLS]
     rows = [_gain(study, f"{m} + {x}", m, view) for m in metrics for x in names for view in STUDY_VIEWS]
-    told = "; ".join(_share(frame.loc[name]) for name in names)
-    return "Controls, one edit apart:", f"{told}. Added to metrics they are {_counted(rows)} comparisons."
+    alone = "; ".join(_share(frame.loc[name]) for name in names)
+    return "Controls, one edit apart:", f"{alone}. Added to metrics they are {_count_sure(rows)} comparisons."
 
 # %% ../../nbs/pages/50_imagine.ipynb #0b4114ae
 def dose_answer(study: ImagineStudy) -> tuple[str, str]:
-    "Who falls with false facts and stays with other words."
+    "Which metric falls with false facts and stays with other words."
     frame = study.dose.drop_duplicates(["metric", "kind"]).set_index(["metric", "kind"])
-    def told(name: str) -> str:
-        lies, words = frame.loc[(name, "false facts")], frame.loc[(name, "other words")]
+    def slopes(name: str) -> str:
+        lies = frame.loc[(name, "false facts")]
+        words = frame.loc[(name, "other words")]
         numbers = f"{lies['slope']:.2f} and {words['slope']:.2f}".replace("-", "−")
         return f"{name} {numbers}"
     names = [*metrics_of(study), TEXT_ONLY, *imagine_names("learned"), *imagine_names("exact")]
     return ("More that is false, and more that is different: the trend with false facts (−1: always down) "
-            "and the correlation with the reference's words (0: calm):", "; ".join(map(told, names)) + ".")
+            "and the correlation with the reference's words (0: calm):", "; ".join(map(slopes, names)) + ".")
 
 # %% ../../nbs/pages/50_imagine.ipynb #294d831e
 def imagine_answers(study: ImagineStudy) -> list[dict]: # what, sentence
@@ -142,7 +147,7 @@ def _heat_cell(row: pd.Series | None) -> dict:
                      else {**row, "verdict": interval_verdict(row["ci_low"], row["ci_high"])})
 
 def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
-    "Who tells which kind of violation from a paraphrase."
+    "Which metric tells which kind of violation from a paraphrase."
     frame = study.auc[study.auc["view"] == view].set_index(["metric", "family"])
     families = family_names(study)
     controls = {name for c in STUDY_CONTROLS for name in imagine_names(c.name)} | {"random"}
@@ -170,7 +175,8 @@ def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of
 
 def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plain`
     "By how many points each addition changes each metric of words."
-    metrics, rows = metrics_of(study), []
+    metrics = metrics_of(study)
+    rows = []
     additions = _additions(study)
     for m in metrics:
         found = [_gain(study, f"{m} + {x}", m, view) for x in additions]
@@ -183,7 +189,8 @@ def gain_table_of(study: ImagineStudy, view: str) -> dict: # for the macro `plai
 def against_reading(study: ImagineStudy) -> dict: # for the macro `plain`
     "Each picture score and each sum against the text encoder without a picture."
     pictures = [name for g in ("exact", "learned") for name in imagine_names(g)]
-    columns, rows = [(x, view) for view in STUDY_VIEWS for x in pictures], []
+    columns = [(x, view) for view in STUDY_VIEWS for x in pictures]
+    rows = []
     for m in ("", *metrics_of(study)):
         start = f"{m} + " if m else ""
         found = [_gain(study, f"{start}{x}", f"{start}{TEXT_ONLY}", view) for x, view in columns]
@@ -227,7 +234,8 @@ def dose_keys(study: ImagineStudy) -> list[dict]: # for the macro `keys`
 # %% ../../nbs/pages/50_imagine.ipynb #eebf0154
 def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
     "How many metrics of words each addition surely helps or hurts, in both views."
-    metrics, rows = metrics_of(study), []
+    metrics = metrics_of(study)
+    rows = []
     additions = _additions(study)
     controls = {imagine_names(c.name)[0] for c in STUDY_CONTROLS}
     for x in additions:
@@ -240,18 +248,21 @@ def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
 # %% ../../nbs/pages/50_imagine.ipynb #9120a186
 EXAMPLE_SCORES = ("bleu-4", "chrf", "bertscore", TEXT_ONLY)
 
-# places: of one item among the examples
-def _tiles(study: ImagineStudy, generator: str, places: Sequence[int]) -> list[dict]:
-    drawn, own = study.examples[f"pictures/{generator}"], imagine_names(generator)
-    tiles = [plots.picture(drawn[places[0], 1], "reference", 64)]
+def _tiles(study: ImagineStudy,
+           generator: str,
+           places: Sequence[int], # of one item among the examples
+          ) -> list[dict]:
+    pictures = study.examples[f"pictures/{generator}"]
+    image, text_image = imagine_names(generator)
+    tiles = [plots.picture(pictures[places[0], 1], "reference", 64)]
     for k in places:
         row = study.scores.iloc[study.examples["rows"][k]]
         what = "paraphrase" if row["side"] == "paraphrase" else row["family"]
-        tiles.append(plots.picture(drawn[k, 0], f"{what}: {row[own[0]]:.2f}, {row[own[1]]:.2f}", 64))
+        tiles.append(plots.picture(pictures[k, 0], f"{what}: {row[image]:.2f}, {row[text_image]:.2f}", 64))
     return tiles
 
-# reference; captions: kind, text, right, scores; strips: generator, tiles
-def example_blocks(study: ImagineStudy) -> list[dict]:
+def example_blocks(study: ImagineStudy,
+                  ) -> list[dict]: # reference; captions: kind, text, right, scores; strips: name, tiles
     "Items with the pictures of the reference and of each caption side by side, and what metrics say."
     items = study.scores["item"].to_numpy()[study.examples["rows"]]
     generators = [key.removeprefix("pictures/") for key in study.examples if key.startswith("pictures/")]
@@ -270,13 +281,13 @@ def example_blocks(study: ImagineStudy) -> list[dict]:
 # %% ../../nbs/pages/50_imagine.ipynb #d512fd99
 def imagine_message(study: ImagineStudy) -> tuple[str, dict]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
-    frame, names = _overall(study, "item"), metrics_of(study)
-    words = frame.loc[names, "auc"]
+    frame = _overall(study, "item")
+    words = frame.loc[metrics_of(study), "auc"]
     image = {g: frame.loc[imagine_names(g)[0], "auc"] for g in ("exact", "learned")}
-    sentence = ("Words prefer a false caption to another wording (the best of them is right in "
-                f"{100*words.max():.0f} of 100 comparisons); " if words.max() < .5
-                else "The best metric of words tells a false caption from another wording in "
-                f"{100*words.max():.0f} of 100 comparisons; ")
+    best = f"{100*words.max():.0f} of 100 comparisons"
+    sentence = f"The best metric of words tells a false caption from another wording in {best}; "
+    if words.max() < .5:
+        sentence = f"Words prefer a false caption to another wording (the best of them is right in {best}); "
     sentence += (f"pictures are right in {100*image['learned']:.0f} if a small painter draws them and in "
                  f"{100*image['exact']:.0f} if they are exact, "
                  f"and the text encoder without any picture in {100*frame.loc[TEXT_ONLY, 'auc']:.0f}.")
@@ -316,7 +327,8 @@ def render_imagine(run: Mapping,             # content of run.json
 def read_imagine(folder: str | Path # a run folder of `imagine study`
                 ) -> tuple[dict, ImagineStudy]: # content of run.json, the study
     "What lies in a run folder; raises InputError if it is none, or not finished."
-    folder, run = Path(folder), read_run(folder)
+    folder = Path(folder)
+    run = read_run(folder)
     if run is None or run["settings"].get("command") != "imagine study":
         raise InputError(f"{folder} is no run folder of `imagine study`; give its --out")
     return run, ImagineStudy.load(folder/"imagine")
