@@ -128,12 +128,14 @@ def _more_options(name: str, given: Mapping) -> Sequence[str]: # of what the met
     more = getattr(registered[name], "more_options", None)
     return more(given) if more else ()
 
-def _takes(name: str, option: str, given: Mapping = {}) -> bool: # given: all options
-    parameters = _parameters(name)
-    freely = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    # such metrics refuse wrong options themselves
-    free = freely and metric_card(registered[name]).get("kind") == "set"
-    return option in parameters or free and option != "query" or option in _more_options(name, given)
+def _has_option(name: str, option: str, given: Mapping = {}) -> bool: # given: all options
+    return option in _parameters(name) or option in _more_options(name, given)
+
+def _takes(name: str, option: str, given: Mapping = {}) -> bool:
+    # options for the encoder of a set metric, which refuses wrong ones itself
+    freely = any(p.kind is p.VAR_KEYWORD for p in _parameters(name).values())
+    free = freely and metric_card(registered[name]).get("kind") == "set" and option != "query"
+    return free or _has_option(name, option, given)
 
 def _option_names(name: str, given: Mapping) -> list[str]:
     own = [k for k, p in _parameters(name).items()
@@ -157,10 +159,13 @@ def options_of(asked: Sequence,       # names, "package.module:object", or Metri
     chosen = weights_of(asked, weights, options.get("encoder"))
     given = {k: v for k, v in options.items() if v is not None}
     _check_used(given, asked)
+    # options that some metric names are not for the encoder of another one
+    owned = {k for k in given if any(_has_option(spec, k, given) for spec in asked if isinstance(spec, str))}
     out = []
     for spec in asked:
         named = isinstance(spec, str)
-        mine = {k: v for k, v in given.items() if named and _takes(spec, k, given)}
+        takes = [k for k in given if named and (_has_option if k in owned else _takes)(spec, k, given)]
+        mine = {k: given[k] for k in takes}
         if named and spec in chosen: mine["weights"] = chosen[spec]
         if named and device: mine["device"] = device
         out.append(mine)
@@ -325,13 +330,15 @@ class NotedRows:
     rows: Rows | StatsPair
     notes: tuple[str, ...] = ()
 
+def _left_out(side: Images | Texts) -> tuple[str, ...]:
+    if not side.skipped: return ()
+    reasons = few(list(side.skipped.values()), 3)
+    return (f"{len(side.skipped)} items of {side.where} were left out: {reasons}",)
+
 def _notes(metric: Metric, side: Side, where: str) -> tuple[str, ...]:
     if isinstance(side, (Features, GaussianStats)): return check_origin(metric, side.signature, where)
-    skipped = getattr(side, "skipped", {})
-    left_out = ((f"{len(skipped)} items of {side.where} were left out: {few(list(skipped.values()), 3)}",)
-                if skipped else ())
     speaks = isinstance(side, Texts) and hasattr(metric.encoder, "notes")
-    return left_out + (metric.encoder.notes(side.items) if speaks else ())
+    return _left_out(side) + (metric.encoder.notes(side.items) if speaks else ())
 
 def _names(side: Side) -> Sequence[str] | None: return getattr(side, "names", None)
 
@@ -469,6 +476,6 @@ def comparison_rows(found: SideComparison,
     for group in groups:
         made_from = None if found.source is None else sources_of(next(iter(group.values())), found.source)
         for s, by in item_rows(group, target if paired else None, items, extraction.batch, made_from).items():
-            skipped = _notes(items[0], systems[s], s or "pred")
-            out[s] |= {name: NotedRows(rows, skipped) for name, rows in by.items()}
+            notes = _notes(items[0], systems[s], s or "pred") + (_left_out(target) if paired else ())
+            out[s] |= {name: NotedRows(rows, notes) for name, rows in by.items()}
     return out
