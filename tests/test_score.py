@@ -1,5 +1,7 @@
 "Scoring whatever stands on either side, from Python and from a shell: folders, texts, features, statistics, and every mistake."
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics.gaussian import GaussianStats
-from commands import cli, elsewhere, torchrun
+from commands import HUNG, cli, elsewhere, torchrun
 from real_data import data_path
 
 
@@ -109,6 +111,45 @@ def test_torchrun_deals_out_the_parts(folders, tmp_path):
     found = [GaussianStats.load(tmp_path/f"made-{k}-of-2.safetensors") for k in (1, 2)]
     whole = GaussianStats.of(made, get_encoder("embedded"))
     assert [part.n for part in found] == [60, 60] and torch.allclose(GaussianStats.merged(found).cov, whole.cov, rtol=1e-9)
+
+
+def test_an_option_of_one_metric_is_not_for_the_encoder_of_another(folders):
+    root, truth, made = folders
+    both = im.score(truth, truth, ["fd", "psnr"], metric_options={"cap": 60}, ci=False)
+    alone = im.score(truth, truth, ["fd"], ci=False)
+    assert both["fd"].value == alone["fd"].value and both["fd"].signature == alone["fd"].signature and "cap:60" in str(both["psnr"].signature)
+
+
+def test_targets_without_a_prediction_are_counted(folders, tmp_path):
+    root, truth, made = folders
+    for path in sorted(truth.iterdir())[5:]: (tmp_path/path.name).write_bytes(path.read_bytes())
+    found = im.score(tmp_path, truth, ["psnr"], intersect=True, ci=False)["psnr"]
+    assert found.n == 115 and any("5 items of" in note and "is not on every side" in note for note in found.notes), found.notes
+
+
+RAY = """
+import ray
+ray.init(num_cpus=2, include_dashboard=False)
+{lines}
+made.save("made.safetensors")
+"""
+
+
+def test_ray_data_deals_out_blocks_by_the_lines_of_the_notebook(folders, tmp_path):
+    pytest.importorskip("ray.data", reason="pip install 'ray[data]'")
+    root, truth, made = folders
+    notebook = json.loads((Path(__file__).parent.parent/"nbs"/"scoring"/"20_score.ipynb").read_text(encoding="utf-8"))
+    prose = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    lines = next(text for text in prose if "ray.data" in text).split("```python\n")[1].split("```")[0]
+    for ours, theirs in {"inception": "embedded", "made/": str(made), "4096": "50"}.items():
+        assert ours in lines
+        lines = lines.replace(ours, theirs)
+    (tmp_path/"parts").mkdir()
+    (tmp_path/"program.py").write_text(RAY.format(lines=lines))
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found, whole = GaussianStats.load(tmp_path/"made.safetensors"), GaussianStats.of(made, get_encoder("embedded"))
+    assert found.n == whole.n == 120 and torch.allclose(found.cov, whole.cov, rtol=1e-9)
 
 
 def test_the_part_of_a_process_is_said_and_an_option_goes_first(folders, tmp_path):
