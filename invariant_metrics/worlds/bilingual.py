@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRAMES', 'MOST', 'EDITS', 'Meaning', 'Frame', 'right_answers', 'write_sentence', 'Sentences', 'make_sentences',
-           'Match', 'entities_in', 'numbers_in', 'sentiment_in', 'meaning_entities', 'meaning_numbers',
+           'WordMatch', 'entities_in', 'numbers_in', 'sentiment_in', 'meaning_entities', 'meaning_numbers',
            'meaning_sentiment', 'meaning_relation', 'relation_in', 'preserved', 'tagged', 'edits', 'world_words']
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #76401cf8
@@ -359,14 +359,14 @@ _KINDS_OF_NAME = ("PER", "LOC", "ORG")
 _LAST = {*W.LAST[0], *W.LAST[1]}
 
 # %% ../../nbs/worlds/60_bilingual.ipynb #992b8122
-class Match(NamedTuple):
+class WordMatch(NamedTuple):
     "Words of a text that are one entry of the vocabulary."
     symbol: str  # PER, LOC, ORG, A, V, X, T or NUM; for any other word, the word in small letters
     value: str
     words: int   # how many
 
 @lru_cache(4096)
-def _scan(text: str) -> tuple[Match, ...]: # longest match from left to right
+def _scan(text: str) -> tuple[WordMatch, ...]: # longest match from left to right
     words = split_words(text)
     known = _phrases("en")
     out = []
@@ -379,7 +379,7 @@ def _scan(text: str) -> tuple[Match, ...]: # longest match from left to right
         if symbol == "PER" and value not in _LAST and words[i + 1:i + 2] and words[i + 1] in _LAST:
             n = 2
             value = f"{value} {words[i + 1]}"
-        out.append(Match(symbol, value, max(n, 1)))
+        out.append(WordMatch(symbol, value, max(n, 1)))
         i += max(n, 1)
     return tuple(out)
 
@@ -449,7 +449,7 @@ def _patterns() -> dict[tuple[str, tuple[str, ...]], str]: # (frame, pattern) ->
                     out[frame, pattern] = order
     return out
 
-def _main_clause(matches: Sequence[Match]) -> list[Match]: # without time, place, job, articles and marks
+def _main_clause(matches: Sequence[WordMatch]) -> list[WordMatch]: # without time, place, job, articles and marks
     matches = [f for f in matches if f.symbol not in (",", ".", "T", "the")]
     symbols = [f.symbol for f in matches]
     after = symbols[symbols.index("and"):] if "and" in symbols else []
