@@ -449,7 +449,8 @@ def _patterns() -> dict[tuple[str, tuple[str, ...]], str]: # (frame, pattern) ->
                     out[frame, pattern] = order
     return out
 
-def _main_clause(matches: Sequence[WordMatch]) -> list[WordMatch]: # without time, place, job, articles and marks
+# without time, place, job, articles and marks
+def _main_clause(matches: Sequence[WordMatch]) -> list[WordMatch]:
     matches = [f for f in matches if f.symbol not in (",", ".", "T", "the")]
     symbols = [f.symbol for f in matches]
     after = symbols[symbols.index("and"):] if "and" in symbols else []
