@@ -262,7 +262,9 @@ def _to_int8(source: Path, target: Path) -> None:
     whole = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31 - 1) # fold constants of any size
     with _quiet():
         folded = _tidied(optimizer.optimize(onnx.load(source), **whole))
-        quantization.quantize_dynamic(folded, target, op_types_to_quantize=["MatMul", "Gemm", "Gather"])
+        # one bit less, so that a sum of two products fits into 16 bits on every processor
+        quantization.quantize_dynamic(folded, target, op_types_to_quantize=["MatMul", "Gemm", "Gather"],
+                                      reduce_range=True)
 
 def _quantize(source: Path, folder: Path) -> None:
     settings = read_settings(source)
