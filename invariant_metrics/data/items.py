@@ -41,8 +41,8 @@ def as_numbers(
     source,               # array, tensor, or lists of them
     where: str = "array", # for messages
 ) -> "Tensor | np.ndarray": # as torch can read it: dense, in this machine's byte order, no stride below zero
-    """The numbers of anything like an array, without a copy where that is possible; raises InputError on what
-    has none or no order."""
+    """A source as one tensor or NumPy array, without a copy where that is possible; raises InputError if it
+    holds no numbers or has no order."""
     check_source(source, where)
     if isinstance(source, (list, tuple)) and source and all(is_tensor(x) for x in source):
         shapes = {x.shape for x in source}
@@ -80,6 +80,7 @@ def as_images(array,               # NumPy array, tensor, or list of images of o
         raise InputError(f"{where}: images must be uint8 or floating point, not {x.dtype}")
     return x.float()
 
+# %% ../../nbs/data/020_items.ipynb #52881435
 def check_pixels(x: "Tensor",             # (N, 3, H, W) floating point
                  where: str = "images", # for messages
                 ) -> None:
@@ -142,7 +143,7 @@ def _texts(part, where: str, several: bool) -> list:
                          f"or mappings with {', '.join(keys)}")
     return [part]
 
-def _drawn(source, where: str) -> Iterator: # what another one's loader, dataset or generator gives
+def _parts(source, where: str) -> Iterator: # items or batches; errors of foreign code become InputError
     try: yield from source if isinstance(source, Iterable) else (source[i] for i in range(len(source)))
     except InputError: raise
     except Exception as error:
@@ -152,19 +153,22 @@ def _drawn(source, where: str) -> Iterator: # what another one's loader, dataset
 def collect_items(source, inputs: str = "images", # or "texts", "references", …: what is looked for in it
                   where: str = "pred"             # for messages
                  ): # arrays of a size as one tensor, else a list; what is no stream, as it was
-    """What a loader, dataset or generator holds, in its order; raises InputError on loaders that shuffle and
-    on items of no known kind."""
+    """The pictures, features or texts of a loader, dataset or generator, in its order and without labels;
+    raises InputError on loaders that shuffle and on items that hold none of these, or two."""
     if not _is_stream(source): return source
     if _shuffles(getattr(source, "sampler", None)):
         raise InputError(f"{where}: this loader shuffles, and items are matched by their "
                          "order; use shuffle=False")
-    of_texts, out = inputs != "images", []
-    loaders = sys.modules.get("torch.utils.data") # not there: then nobody has made a loader of it
+    of_texts = inputs != "images"
+    out = []
+    loaders = sys.modules.get("torch.utils.data") # None: not imported, so the source is no DataLoader
     batched = (loaders is not None and isinstance(source, loaders.DataLoader)
                and source.batch_size is not None)
     transposed = batched and source.collate_fn is loaders.default_collate
-    if of_texts and transposed: source, batched = source.dataset, False
-    for part in progress(_drawn(source, where), desc=f"reading {where}"):
+    if of_texts and transposed:
+        source = source.dataset
+        batched = False
+    for part in progress(_parts(source, where), desc=f"reading {where}"):
         if of_texts:
             out += (part if batched and isinstance(part, (list, tuple))
                     else _texts(part, where, inputs == "references"))
@@ -179,21 +183,22 @@ def map_ahead(function: Callable,         # what to do with each item; runs in o
           depth: int = 32,            # results held at most
           workers: int | None = None, # threads; None: one for each core, eight at most
          ) -> Iterator:               # results in the order of the items
-    "`map`, a few items ahead of its reader; an error arrives in its item's place and ends the work."
-    held, workers = deque(), workers or min(8, os.cpu_count() or 1)
+    "Like `map`, but works ahead in threads; an error is raised in its item's place and ends the work."
+    workers = workers or min(8, os.cpu_count() or 1)
+    waiting = deque()
     with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:
-                held.append(pool.submit(function, item))
-                if len(held) >= max(depth, workers): yield held.popleft().result()
-            while held: yield held.popleft().result()
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= max(depth, workers): yield waiting.popleft().result()
+            while waiting: yield waiting.popleft().result()
         finally:
-            for future in held: future.cancel()
+            for future in waiting: future.cancel()
 
 # %% ../../nbs/data/020_items.ipynb #74417cc7
 @contextmanager
 def strict_decoding() -> Iterator[None]:
-    "Images too large to be meant are errors, in every thread, for as long as this lasts."
+    "A context in which Pillow's warning about enormous images is an error, in every thread."
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
@@ -205,7 +210,8 @@ def _pixel_sha256(pixels: np.ndarray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    "Images with names, decoded when they are asked for; sizes may differ."
+    """N named images, of one size or of several; `images[i]` reads and decodes image i, a (3, H, W) tensor in
+    [0, 1]."""
     names: list[str] # file stems (with their folder, where folders were searched), or positions in an array
     items: Sequence  # (N, 3, H, W) tensor, list of (3, H, W) tensors, or photographs
     where: str       # for messages
@@ -238,7 +244,7 @@ class Images:
         return x if is_tensor(self.items[i]) else x.float()/255
 
     def part(self, start: int, stop: int) -> "Images":
-        "Some of the images, in their order."
+        "The images start, ..., stop − 1, in their order."
         return replace(self, names=self.names[start:stop], items=self.items[start:stop])
 
     def _fingerprint(self, item) -> str:
@@ -253,10 +259,11 @@ class Images:
 
 # %% ../../nbs/data/020_items.ipynb #cafe02bd
 def upright_size(file: Image.Image) -> tuple[int, int]: # width, height
-    "The size of an opened image when it stands upright."
+    "The size of an opened image after it is turned upright, as its EXIF orientation says; decodes nothing."
     turned = file.getexif().get(0x0112, 1) >= 5 # orientations 5–8 lie on their side
     return file.size[::-1] if turned else file.size
 
+# %% ../../nbs/data/020_items.ipynb #867079e8
 # of the pixels as they were decoded, maybe coarsely
 def _size_in(content: bytes, pixels: np.ndarray) -> tuple[int, int]:
     with Image.open(BytesIO(content), formats=FORMATS) as file:
@@ -312,16 +319,18 @@ def _stacked(source, where: str) -> "Tensor | list[Tensor]":
         raise InputError(f"{where}: images without a pixel, {tuple(stacks[0].shape)}")
     return [stack[0] for stack in stacks] if ragged else stacks[0]
 
+# %% ../../nbs/data/020_items.ipynb #8ae5fba6
 def part_edges(
     count: int,            # items in all
     part: tuple[int, int], # (i, N): the i-th of N, from 1
 ) -> tuple[int, int]: # first item, and the first that is no longer in it
-    "Where one of N consecutive parts begins and ends; raises InputError on a part without items."
+    "The edges of one of N consecutive parts; raises InputError if the part is empty."
     which, parts = part
     first, last = (round(k*count/parts) for k in (which - 1, which))
     if first == last: raise InputError(f"part {which}/{parts} of {count} items is empty; take fewer parts")
     return first, last
 
+# %% ../../nbs/data/020_items.ipynb #9b033f4b
 def load_images(
     source, # folder, list of files, array or tensor, pictures of PIL, or what `collect_items` takes
     where: str = "pred",     # for messages
@@ -330,8 +339,8 @@ def load_images(
     part: tuple[int, int] | None = None, # (i, N): the i-th of N consecutive parts; no other file is opened
     workers: int = 0,        # threads that read and decode; 0: one for each core, eight at most
 ) -> Images: # files in the order of their names, arrays in their own
-    """Images from wherever they are; raises InputError on empty sources, naming unreadable files and names
-    that occur twice."""
+    """Images of a folder, a list of files, an array or a loader; raises InputError if there are none, if a
+    file cannot be read, or if a name occurs twice."""
     if isinstance(source, Images): return source
     if isinstance(source, memoryview): source = np.asarray(source)
     if isinstance(source, Sequence) and any(isinstance(x, Image.Image) for x in source): source = iter(source)
@@ -357,7 +366,7 @@ def load_images(
     return _readable(dict(listed), where, skip_bad, workers)
 
 # %% ../../nbs/data/020_items.ipynb #9d43a3c6
-def _without(side, lost: Mapping[str, str]): # a side without the items of these names; it remembers why
+def _without(side, lost: Mapping[str, str]): # the side without these names, the reasons added to `skipped`
     at = [i for i, name in enumerate(side.names) if name not in lost]
     gone = {**side.skipped, **{name: lost[name] for name in side.names if name in lost}}
     return replace(side, names=[side.names[i] for i in at], items=[side.items[i] for i in at], skipped=gone)
@@ -373,9 +382,10 @@ def without_partners(*sides: Images) -> list[Images]: # in the order given
             for name, reason in side.skipped.items()}
     return [_without(side, lost) for side in sides]
 
+# %% ../../nbs/data/020_items.ipynb #65ca4359
 def intersected(*sides) -> list: # Images or Texts, in the order given
     """The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError
-    where nothing is left."""
+    if no name is on all sides."""
     common = set.intersection(*(set(side.names) for side in sides))
     if not common:
         raise InputError("no name is on all sides: "
@@ -394,7 +404,8 @@ def matching(pred,                  # Images or Texts
     if not needed_by: return False
     if isinstance(target, References) and (hint := streams_hint(len(pred), target)):
         raise InputError(f"{target.where}: {hint}")
-    missing, extra = sorted(set(target.names) - set(pred.names)), sorted(set(pred.names) - set(target.names))
+    missing = sorted(set(target.names) - set(pred.names))
+    extra = sorted(set(pred.names) - set(target.names))
     sides = {"prediction": missing, "target": extra}
     parts = [f"{len(names)} without a {side}: {few(names)}" for side, names in sides.items() if names]
     raise InputError(f"{needed_by} compares items of the same name; "
@@ -411,7 +422,8 @@ def _in_step(pred, source) -> bool: # of the same names, or an array (counted fr
     return source.names == pred.names or (source.names, pred.names) == counted
 
 def _places(pred, source) -> dict[str, int]: # name -> position of its source
-    at, numbered = {n: i for i, n in enumerate(source.names)}, {}
+    at = {n: i for i, n in enumerate(source.names)}
+    numbered = {} # number at the end of a name -> positions of the sources that have it
     if pred.names == [str(i + 1) for i in range(len(pred))] and not set(pred.names) & set(at):
         raise InputError(f"{source.where}: lines of a text have no names by which sources could be found; "
                          "give .json with an image_id each")
@@ -428,8 +440,8 @@ def _places(pred, source) -> dict[str, int]: # name -> position of its source
     return {n: at[n] for n in pred.names if n in at}
 
 def sources_of(pred: "Images | Texts", source: "Images | Texts") -> "Images | Texts":
-    """The sources of predictions, one each and in their order; raises InputError, naming them, where some
-    have none."""
+    """The sources of predictions, one each and in their order; raises InputError, naming the predictions
+    that have none."""
     if _in_step(pred, source): return source
     # nothing but their order says who answers whom
     lines = all(side.names == [str(i + 1) for i in range(len(side))] for side in (pred, source))
@@ -443,8 +455,10 @@ def sources_of(pred: "Images | Texts", source: "Images | Texts") -> "Images | Te
                          f"{few(lost)}; --intersect leaves them out")
     return replace(source, names=list(pred.names), items=[source.items[at[n]] for n in pred.names])
 
+# %% ../../nbs/data/020_items.ipynb #d58a4700
 def with_sources(pred, source) -> "Images | Texts":
-    "The predictions that have a source; those that have none are in `skipped`."
+    """The predictions that have a source; the others are named in `skipped`; raises InputError if no
+    prediction has one."""
     if _in_step(pred, source): return pred
     at = _places(pred, source)
     here, there = few(pred.names, 3), few(source.names, 3)
@@ -467,7 +481,8 @@ def align_items(systems: Sequence,        # Images or Texts, one for each system
         if source is not None:
             sides = [*(with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
         sides = intersected(*sides)
-    systems, target = sides[:len(systems)], None if target is None else sides[-1]
+    systems = sides[:len(systems)]
+    if target is not None: target = sides[-1]
     if source is not None and len({tuple(side.names) for side in systems}) == 1:
         source = sources_of(systems[0], source)
     return systems, target, source
@@ -479,8 +494,9 @@ def size_of(item) -> tuple[int, int]: # width, height
     if item.pixels is not None: return item.pixels.shape[1], item.pixels.shape[0]
     with Image.open(item.path) as file: return upright_size(file)
 
+# %% ../../nbs/data/020_items.ipynb #26c74939
 def check_sizes(pred: Images, target: Images) -> None:
-    "Raises InputError, naming them, where predictions and targets differ in size."
+    "Raises InputError, naming the images, if predictions and targets differ in size."
     def noted(side, item): return side.sizes.get(getattr(item, "path", None)) or size_of(item)
     pairs = [(n, noted(pred, p), noted(target, t)) for n, p, t in zip(pred.names, pred.items, target.items)]
     wrong = [f"{n} {p[0]}×{p[1]} against {t[0]}×{t[1]}" for n, p, t in pairs if p != t]
@@ -505,7 +521,7 @@ def _in_step_ahead(images: Sequence[Images]) -> "Iterator[list[Tensor]]": # imag
 def batches(images: Sequence[Images],  # sides to be cut at the same places
             batch: int = 64,           # images at most
            ) -> "Iterator[tuple[int, list[Tensor]]]": # first item, (n, 3, H, W) of each side
-    "Runs of images of one size, decoded once; the sides go in step."
+    "Runs of consecutive images of one size, decoded once; all sides are cut at the same places."
     held, start = [], 0
     for i, item in enumerate(_in_step_ahead(images)):
         shapes = [x.shape for x in item]

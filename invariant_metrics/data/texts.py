@@ -24,17 +24,17 @@ from ..core import InputError, check_source, few
 # %% ../../nbs/data/010_texts.ipynb #84de6010
 @dataclass(frozen=True, eq=False)
 class Texts:
-    "Texts, or pairs of query and text, by name: the number of a line, or the id of a caption."
+    "N named texts, or pairs of query and text."
     names: list[str]                        # "1", "2", …, or ids
     items: list[str] | list[tuple[str, str]] # texts, or (query, text)
     where: str                              # for messages
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict) # name -> reason, of what was left out
 
     def __len__(self) -> int: return len(self.names)
     def __getitem__(self, i: int) -> str | tuple[str, str]: return self.items[i]
 
     def part(self, start: int, stop: int) -> "Texts":
-        "Some of the texts, in their order."
+        "The texts start, ..., stop − 1, in their order."
         return replace(self, names=self.names[start:stop], items=self.items[start:stop])
 
     def fingerprints(self) -> list[str]: # sha256 of the text, or of the pair
@@ -86,14 +86,15 @@ def _once(pairs: list[tuple[str, object]]) -> dict:
                      "stands there twice; keep one")
 
 def parse_json(text: str, where: str): # what json gives
-    "What a text in JSON says; raises InputError if it is not JSON, and on objects that have a key twice."
+    "The value that a JSON text encodes; raises InputError if it is not JSON or an object has a key twice."
     try: return json.loads(text, object_pairs_hook=_once)
     except InputError as error: raise InputError(f"{where}: {error}") from error
     except (ValueError, RecursionError) as error: raise InputError(f"{where}: not JSON ({error})") from error
 
+# %% ../../nbs/data/010_texts.ipynb #3de67895
 def id_text(value, where: str) -> str:
-    """An id as text, the same however it was written: 7, 7.0 and "7" are one; raises InputError on what is no
-    id."""
+    """An id as text; 7, 7.0 and "7" are one. Raises InputError if it is neither a text nor a finite
+    number."""
     if isinstance(value, (str, Path)): return str(value)
     if (isinstance(value, Real) and not isinstance(value, bool) and value == value
         and value not in (float("inf"), -float("inf"))):
@@ -114,23 +115,25 @@ def _record(record, keys: Sequence[str], where: str) -> tuple[str | None, list]:
 def read_records(path: str | Path,
                  several: bool = False, # read references rather than predictions
                 ) -> list[tuple[str | None, list]]: # id, texts
-    """Captions of a .json or .jsonl file in the order they come; raises InputError naming the line or record
-    that is no such thing."""
-    path, keys = Path(path), (*SEVERAL, *SINGLE) if several else SINGLE
+    """The captions of a .json or .jsonl file in the order they come; raises InputError, naming the line or
+    record, if it holds anything else."""
+    path = Path(path)
+    keys = (*SEVERAL, *SINGLE) if several else SINGLE
     if ".jsonl" in path.suffixes:
         lines = [(i, line) for i, line in enumerate(read_lines(path), 1) if line.strip()]
         return [_record(parse_json(line, f"{path}, line {i}"), keys, f"{path}, line {i}")
                 for i, line in lines]
-    held = parse_json("\n".join(read_lines(path)), str(path))
-    if isinstance(held, Mapping) and isinstance(held.get("annotations"), list): held = held["annotations"]
-    if isinstance(held, Mapping):
-        return [(str(k), v if isinstance(v, list) else [v]) for k, v in held.items()]
-    if not isinstance(held, list):
+    content = parse_json("\n".join(read_lines(path)), str(path))
+    if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
+        content = content["annotations"]
+    if isinstance(content, Mapping):
+        return [(str(k), v if isinstance(v, list) else [v]) for k, v in content.items()]
+    if not isinstance(content, list):
         raise InputError(f"{path}: expected a list of captions or an object of them, "
-                         f"not {type(held).__name__}")
-    if held and all(isinstance(x, (str, list)) for x in held):
-        return [(None, x if isinstance(x, list) else [x]) for x in held]
-    return [_record(record, keys, f"{path}, record {i}") for i, record in enumerate(held, 1)]
+                         f"not {type(content).__name__}")
+    if content and all(isinstance(x, (str, list)) for x in content):
+        return [(None, x if isinstance(x, list) else [x]) for x in content]
+    return [_record(record, keys, f"{path}, record {i}") for i, record in enumerate(content, 1)]
 
 # %% ../../nbs/data/010_texts.ipynb #c020000
 def table_cells(
@@ -156,9 +159,10 @@ def table_cells(
 
 # %% ../../nbs/data/010_texts.ipynb #6171a6b4
 def is_text_file(source) -> bool:
-    "Whether a path ends like a file of texts, told without reading it."
+    "Whether a path ends in .txt, .json, .jsonl or .gz; the file need not exist."
     return isinstance(source, (str, Path)) and Path(source).suffix in TEXT_FILES
 
+# %% ../../nbs/data/010_texts.ipynb #0a8fa84e
 def _sorted_names(names: Iterable[str]) -> list[str]: # by number where all are numbers
     names = list(names)
     return (sorted(names, key=lambda n: (len(n.lstrip("0")), n.lstrip("0"), n))
@@ -216,20 +220,20 @@ def _checked(items: Sequence, names: Sequence[str], where: str, alone: bool) -> 
     return items
 
 def load_texts(
-    # text file with one item a line, .json/.jsonl captions, list of strings (or of (query, text) pairs), id
-    # -> text
+    # text file (an item a line), .json/.jsonl captions, list of strings or (query, text), mapping id -> text
     source,
     where: str = "pred", # for messages
     query=None,          # the same for the queries: items become (query, text)
     alone: bool = False, # strings only, no pairs
 ) -> Texts:
-    """Texts from wherever they are; raises InputError on empty sources, unequal lengths, several texts for
-    one id, and what is not text."""
+    """The texts of a file, a list or a mapping; raises InputError if there are none, if an id has several, if
+    texts and queries differ in number, or if an item is not a text."""
     if isinstance(source, Texts): return source
     check_source(source, where)
     where = str(source) if isinstance(source, (str, Path)) else where
-    if (held := _named(source, where, several=False)) is not None:
-        names, groups = held
+    named = _named(source, where, several=False)
+    if named is not None:
+        names, groups = named
         if twice := [n for n, texts in zip(names, groups) if len(texts) != 1]:
             raise InputError(f"{where}: {len(twice)} ids do not have exactly one text: {few(twice)}; "
                              "predictions need one each")
@@ -247,7 +251,7 @@ def load_texts(
 # %% ../../nbs/data/010_texts.ipynb #d420e159
 @dataclass(frozen=True, eq=False)
 class References(Texts):
-    "One or several right answers to each item."
+    "N named items with one or several references each."
     items: list[tuple[str, ...]] = ()
     where: str = "target"
 
@@ -262,6 +266,7 @@ class References(Texts):
                 for k, text in enumerate(refs)]
         return Texts([n for n, _ in rows], [text for _, text in rows], self.where)
 
+# %% ../../nbs/data/010_texts.ipynb #d863f72e
 def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of each line
     if mixed := [f for f in files if _is_json(f)]:
         raise InputError(f"{where}: {mixed[0]} goes by id and other files by line; give files of one kind")
@@ -291,14 +296,15 @@ def load_references(
     where: str = "target", # for messages
     files: bool = True,    # a list of names of text files stands for what is in them
 ) -> References:
-    """The references of each item; raises InputError on items without any, files of unequal lengths, and what
-    is not text."""
+    """The references of each item; raises InputError if an item has none, if files differ in length, or if a
+    reference is not a text."""
     if isinstance(source, References): return source
     if isinstance(source, Texts):
         return References(source.names, [(text,) for text in source.items], source.where)
     check_source(source, where)
     where = str(source) if isinstance(source, (str, Path)) else where
-    if (held := _named(source, where, several=True)) is not None: names, groups = held
+    named = _named(source, where, several=True)
+    if named is not None: names, groups = named
     else:
         paths = ([source] if isinstance(source, (str, Path)) else source if files and _are_files(source)
                  else None)
@@ -320,17 +326,18 @@ def _are_files(source) -> bool:
 # %% ../../nbs/data/010_texts.ipynb #b6b42b4d
 def streams_hint(count: int,        # of predictions
                  target: "References",
-                ) -> str:           # "" where the references are no such thing
-    "What to do with references that came as lists of one reference for every item, sacreBLEU's way."
+                ) -> str:           # "" if the references are not of that kind
+    "What to do with references given as sacreBLEU's streams, lists of one reference for every item."
     turned = len(target) != count > 1 and {len(refs) for refs in target.items} == {count}
     return (f"{len(target)} lists of {count}: give one list of references for each item, zip(*references)"
             if turned else "")
 
+# %% ../../nbs/data/010_texts.ipynb #bff956cc
 def check_sides(pred: Sequence[str],             # a list of texts
                 target: Sequence,                # the reference of each, or several
                ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Predictions and the references of each; raises InputError, naming the items, on what is no text, has no
-    reference, or does not match."""
+    """Predictions and the references of each; raises InputError, naming the items, if one is not a text, has
+    no reference, or has no partner."""
     if isinstance(pred, str) or isinstance(target, str):
         raise InputError("texts are a list of strings, not one string; one text is [text]")
     left, right = load_texts(pred, alone=True), load_references(target, files=False)
