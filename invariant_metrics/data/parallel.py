@@ -19,7 +19,7 @@ from .texts import id_text, parse_json, read_lines, table_cells
 # %% ../../nbs/data/050_parallel.ipynb #daa99a97
 @dataclass(frozen=True, eq=False)
 class CaptionSet:
-    "Pictures by name with the captions people gave them."
+    "N named pictures with the captions that people gave them."
     names: list[str]                  # of image files, or ids
     references: list[tuple[str, ...]]
     split: list[str]                  # "train", "validation", "test" or ""
@@ -38,7 +38,7 @@ class CaptionSet:
 
 @dataclass(frozen=True, eq=False)
 class ParallelTexts(CaptionSet):
-    "Sentences of one language with their translations."
+    "N named sentences of one language with their translations."
     source: list[str] = ()            # in the order of the names
 
 # %% ../../nbs/data/050_parallel.ipynb #b57300fc
@@ -173,17 +173,18 @@ def load_parallel(
     source: str = "de", # ending of the files, or key of the objects
     target: str = "en",
 ) -> ParallelTexts:
-    """Sentence pairs from wherever they are; raises InputError on files that do not match line by line, are
-    empty, or of no known format."""
+    """The sentence pairs of a folder or of files; raises InputError if files do not match line by line, are
+    empty, or have no known format."""
     two = isinstance(place, (tuple, list))
-    where, path = (" and ".join(map(str, place)), None) if two else (str(place), Path(place))
+    where = " and ".join(map(str, place)) if two else str(place)
+    path = None if two else Path(place)
     if two: rows = _from_files([("", *map(Path, place))] if len(place) == 2 else [])
     elif path.is_dir(): rows = _from_files(_files(path, source, target))
     elif ".jsonl" in path.suffixes: rows = _from_objects(path, source, target)
     elif _bare(path).suffix == ".tsv": rows = _from_columns(path, source, target)
     else: raise InputError(f"{path}: {_what(path)}; give a folder, two files, a .tsv or a .jsonl")
     rows, notes = _kept(rows, where)
-    names, texts, refs, split = map(list, zip(*rows))
+    names, texts, refs, split = map(list, zip(*rows)) # columns of the rows
     return ParallelTexts(names, refs, split, where, notes, texts)
 
 # %% ../../nbs/data/050_parallel.ipynb #b06c2e16
@@ -266,7 +267,7 @@ _CAPTION_COLUMNS = ("caption", "captions", "comment", "sentence", "text")
 
 def caption_headings(path: Path,
                     ) -> tuple[str, str] | None: # of pictures and of captions; None: there are none
-    "The columns of a table of captions."
+    "The headings of the columns of pictures and of captions in a .csv or .tsv file."
     lines = read_lines(path)[:1]
     if not "".join(lines).strip(): return None
     head = table_cells(lines, path)[0]
@@ -274,6 +275,10 @@ def caption_headings(path: Path,
     picture = next((plain[name] for name in _PICTURE_COLUMNS if name in plain), None)
     caption = next((plain[name] for name in _CAPTION_COLUMNS if name in plain), None)
     return None if picture is None or caption is None else (picture, caption)
+
+# %% ../../nbs/data/050_parallel.ipynb #ac72fc88
+_TOKEN = r"(.+?)#\d+\t(.*)$", "image.jpg#0, a tab, and the caption"
+_CSV = r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$", "image.jpg| 0| the caption, or headings such as image,caption"
 
 def _column_captions(path: Path) -> _Captioned: # under headings
     head, rows = table_cells(read_lines(path), path)
@@ -285,17 +290,12 @@ def _column_captions(path: Path) -> _Captioned: # under headings
     return [(row[picture].strip(), row[caption], _split(path.name if part is None else row[part]))
             for _, row in rows]
 
-
-# %% ../../nbs/data/050_parallel.ipynb #ac72fc88
-_TOKEN = r"(.+?)#\d+\t(.*)$", "image.jpg#0, a tab, and the caption"
-_CSV = r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$", "image.jpg| 0| the caption, or headings such as image,caption"
-
 def load_captions(
     # annotations of COCO, dataset_*.json, .token, results.csv, .csv or .tsv with headings, .jsonl; .gz too
     place: str | Path,
 ) -> CaptionSet: # in the order the pictures come
-    """Captioned pictures by name; raises InputError naming the line or record that is no caption, and on
-    unknown formats."""
+    """The captioned pictures of a file; raises InputError, naming the line or record, if one holds no
+    caption, and on unknown formats."""
     path = Path(place)
     if ".jsonl" in path.suffixes: rows = _object_captions(path)
     elif _bare(path).suffix == ".json": rows = _json_captions(path)
@@ -329,13 +329,14 @@ def captions_file(place: Path) -> Path:
                          "give the file itself, with its images beneath its folder or beside it")
     return found[0]
 
+# %% ../../nbs/data/050_parallel.ipynb #cfd7a67c
 def image_files(
     names: Sequence[str], place: Path, # the captions' file, or their folder
     # where to look; None: under the captions' folder or, where none is there, the one above
     images: Path | None = None,
     missing: bool = False,             # None for images that are not there, instead of an error
 ) -> list[Path | None]: # one for each name
-    "The files of captioned images; raises InputError on missing and ambiguous ones."
+    "The file of each captioned image; raises InputError if one is missing or several have the same name."
     folder = captions_file(place).parent
     for root in (folder, folder.parent) if images is None else (images,):
         found = {}

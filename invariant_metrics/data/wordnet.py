@@ -39,7 +39,7 @@ class Entry:
     pointers: list[tuple]
 
 def parse_entry(line: str) -> tuple[int, Entry]: # offset, entry
-    "A line of a data file."
+    "The synset of one line of a data file, with its offset in that file."
     f = line.partition("|")[0].split()
     end = 4 + 2*int(f[3], 16)
     words = [re.sub(r"\([^()]*\)$", "", word) if word.endswith(")") else word for word in f[4:end:2]]
@@ -233,7 +233,7 @@ def sense_numbers(lexicon: Lexicon,
                   word: str,        # lower case, as in the files: "ice_cream"
                   pos: str,         # "n", "v", "a", "r", or "s" for satellites alone
                  ) -> list[int]:    # in sense order
-    "The numbers of the synsets that have this very word."
+    "The numbers of the synsets that contain exactly this word; empty if there are none."
     at = lexicon._words.get(word)
     if at is None: return []
     (starts, numbers), at = lexicon._senses, 4*at + KINDS_OF[pos]
@@ -251,6 +251,7 @@ def synset_name(lexicon: Lexicon,
         name = lexicon._known[i] = f"{word}.{kind}.{sense_numbers(lexicon, word, kind).index(i) + 1:02}"
     return name
 
+# %% ../../nbs/data/040_wordnet.ipynb #6f056a27
 def synset_number(lexicon: Lexicon,
                   name: str, # any word of it, part of speech, sense: "dog.n.01", "domestic_dog.n.01"
                  ) -> int:
@@ -293,7 +294,7 @@ def _positions(pos: str | None) -> str:
 
 # %% ../../nbs/data/040_wordnet.ipynb #25c95e87
 class Taxonomy(Lexicon):
-    "What stands above what, as tables and dictionaries made when they are first used."
+    "A lexicon with the pointers upward: parents, ancestors and depths, computed when first asked for."
 
     @cached_property
     def _up(self) -> tuple[memoryview, memoryview]: # starts, numbers of the synsets directly above
@@ -402,7 +403,8 @@ def path_similarities(taxonomy: Taxonomy,
     left, i = np.unique(synset_numbers(taxonomy, a), return_inverse=True)
     right, j = np.unique(synset_numbers(taxonomy, b), return_inverse=True)
     up, down = ancestor_columns(taxonomy, left), ancestor_columns(taxonomy, right)
-    size, steps = len(taxonomy.parts["kind"]), np.full(len(i), np.inf)
+    size = len(taxonomy.parts["kind"])
+    steps = np.full(len(i), np.inf) # (N,)
     keys = np.append(np.repeat(np.arange(len(right)), np.diff(down.start))*size + down.above, -1)
     for begin in range(0, len(i), PAIRS):
         mine, its = i[begin:begin + PAIRS], j[begin:begin + PAIRS]
@@ -427,7 +429,8 @@ def _sweep(T: np.ndarray, nodes: np.ndarray, taxonomy: Taxonomy, order: np.ndarr
     "Ways down: T (V, A) of `nodes` (V,) in rising order, changed in place along `order` (V,)."
     starts, ups = taxonomy._up
     place = {node: k for k, node in enumerate(nodes.tolist())}
-    passed, backward, more = set(), 0, np.empty(T.shape[1], T.dtype)
+    passed, backward = set(), 0 # nodes met so far; pointers to nodes not met yet
+    more = np.empty(T.shape[1], T.dtype)
     links = [(k, [place[up] for up in ups[starts[nodes[k]]:starts[nodes[k] + 1]]]) for k in order.tolist()]
     for k, parents in links:
         passed.add(k)
@@ -448,7 +451,8 @@ def steps_table(taxonomy: Taxonomy,
     up, down = ancestor_columns(taxonomy, a), ancestor_columns(taxonomy, b)
     nodes = np.flatnonzero(np.bincount(down.above))
     order = np.argsort(np.diff(ancestor_columns(taxonomy, nodes).start), kind="stable")
-    out, wide = np.empty((len(b), len(a)), np.uint8), max(1, _BLOCK//max(len(nodes), 1))
+    out = np.empty((len(b), len(a)), np.uint8)
+    wide = max(1, _BLOCK//max(len(nodes), 1)) # columns at a time
     for begin in range(0, len(a), wide):
         end = min(begin + wide, len(a))
         rows = slice(up.start[begin], up.start[end])
@@ -472,8 +476,8 @@ class WordNet(Taxonomy):
     "WordNet's words and relations. Synsets go in and come out as names (dog.n.01); answers are nltk's."
 
     def synsets(self, word: str, pos: str | None = None) -> list[str]:
-        """The synsets of a word or an inflected form, in sense order; `pos` one or more of n v a s r, None
-        for all."""
+        """The synsets of a word or an inflected form, in sense order; `pos` is one or more of n v a s r, or
+        None for all."""
         word = word.lower()
         return [synset_name(self, i) for p in _positions(pos) for base in base_forms(self, word, p)
                 for i in sense_numbers(self, base, p)]
@@ -524,11 +528,12 @@ class WordNet(Taxonomy):
 def lowest_common(taxonomy: Taxonomy,
                   i: int, j: int,    # synset numbers
                  ) -> list[str]:     # names, sorted
-    "The deepest of the synsets above both."
+    "The deepest of the synsets above both; empty if there are none."
     both = taxonomy.above(i).keys() & taxonomy.above(j).keys()
     deepest = max((taxonomy.depth(c) for c in both), default=0)
     return sorted(synset_name(taxonomy, c) for c in both if taxonomy.depth(c) == deepest)
 
+# %% ../../nbs/data/040_wordnet.ipynb #a52d92c7
 def antonyms(
     lexicon: Lexicon,
     word: str,                 # lower case
@@ -564,12 +569,14 @@ def open_wordnet(path: Path, # *.npz, its card beside it
     with np.load(path, allow_pickle=False) as file:
         return WordNet(edition, sha256[:12], {name: file[name] for name in file.files})
 
+# %% ../../nbs/data/040_wordnet.ipynb #9b7b6688
 def read_folder(folder) -> WordNet: # a path, or a zipfile.Path
     "The graph in a folder of WordNet's own files."
     parts = read_wordnet(folder)
     return WordNet(_about(parts)["edition"], "local-" + digest([hashlib.sha256(part.tobytes()).hexdigest()
                                                                 for part in parts.values()])[:12], parts)
 
+# %% ../../nbs/data/040_wordnet.ipynb #85b7273e
 def nltk_folder(): # a path, or a zipfile.Path
     "Where nltk keeps its WordNet; raises InputError if it has none."
     import nltk
