@@ -22,7 +22,7 @@ import pandas as pd
 from ..core import InputError, Registry, few
 from .texts import parse_json, read_lines, table_cells
 
-# %% ../../nbs/data/060_judgment_tables.ipynb #192bf8e0
+# %% ../../nbs/data/060_judgment_tables.ipynb #e2a5268b
 # with what stands where a column is missing
 SCORE_COLUMNS = {"item": "", "system": "", "rater": "", "score": None, "group": ""}
 OUTPUT_COLUMNS = {"item": None, "system": "", "output": None, "references": (), "source": ""}
@@ -38,18 +38,19 @@ def _first(frame: pd.DataFrame, bad) -> tuple[str, int] | None: # place and posi
     return (_place(frame, at), at) if bad.any() and (at := int(bad.argmax())) >= 0 else None
 
 def text_column(frame: pd.DataFrame, column: str, where: str) -> list[str]:
-    "A column of names as text, whole numbers without a point; raises InputError on one that is missing."
+    "The names in a column as text, whole numbers without a point; raises InputError if one is missing."
     values = frame[column]
     if found := _first(frame, values.isna()): raise InputError(f"{where}, {found[0]}: no {column}")
     if pd.api.types.is_float_dtype(values) and np.mod(values, 1).eq(0).all(): values = values.astype("int64")
     return [str(v) for v in values]
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #7a0d4a7d
 def number_column(frame: pd.DataFrame, column: str, where: str) -> np.ndarray: # (N,)
-    "A column of finite numbers; raises InputError, with its place, on what is none."
+    "The numbers in a column; raises InputError, with the place, if one is not finite or above 1e100."
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
     if found := _first(frame, ~np.isfinite(values)):
-        said = str(frame[column].iloc[found[1]]) or "empty"
-        raise InputError(f"{where}, {found[0]}: {column} is {said}, not a number; "
+        cell = str(frame[column].iloc[found[1]]) or "empty"
+        raise InputError(f"{where}, {found[0]}: {column} is {cell}, not a number; "
                          "missing scores are not filled in")
     if found := _first(frame, np.abs(values) > LARGEST):
         raise InputError(f"{where}, {found[0]}: {column} is {values[found[1]]:g}, "
@@ -63,8 +64,8 @@ def standardize_table(frame: pd.DataFrame,
          keys: Sequence[str],  # columns that make a row one of its kind
          where: str,           # for messages
         ) -> pd.DataFrame:
-    """The frame's known columns in order, text as text; raises InputError on missing columns, missing values,
-    and rows that occur twice."""
+    """The frame's known columns in a fixed order, names as text; raises InputError on missing columns,
+    missing values, and rows that occur twice."""
     lost = [c for c, default in columns.items() if default is None and c not in frame]
     if lost: raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     if not len(frame): raise InputError(f"{where}: no rows; it is empty")
@@ -82,7 +83,7 @@ def standardize_table(frame: pd.DataFrame,
 # %% ../../nbs/data/060_judgment_tables.ipynb #105bf90a
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    "What people said about outputs: a row for each single judgment."
+    "Judgments by people: one row for each item, system and rater. `len` counts judgments."
     name: str                          # "flickr8k-expert"
     scores: pd.DataFrame               # item, system, rater, score, group
     higher_is_better: bool = True      # of the human score
@@ -118,7 +119,7 @@ CHOICE_COLUMNS = {"item": None, "first": None, "second": None, "category": "", "
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    "Which of two candidates people preferred."
+    "Votes between two candidates for each item: how many of all votes the first one got."
     name: str
     table: pd.DataFrame           # item, first, second, category, votes_first, votes, references, group
     notes: tuple[str, ...] = ()   # what a reader should know
@@ -146,14 +147,14 @@ def _objects(lines: Sequence[str], path: Path) -> Iterator[tuple[int, dict]]: # 
         yield number, row
 
 def json_objects(path: str | Path) -> Iterator[tuple[int, dict]]: # line, object
-    "The objects of a .jsonl file with the numbers of their lines; raises InputError on a line that is none."
+    "The objects of a .jsonl file with their line numbers; raises InputError if a line holds something else."
     return _objects(read_lines(path), path)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #6728f0dd
 def _document(lines: Sequence[str], path: Path): return parse_json("\n".join(lines), str(path))
 
 def read_json(path: str | Path):
-    "What a .json file holds; raises InputError if it is not JSON."
+    "The content of a .json file; raises InputError if it is not JSON."
     return _document(read_lines(path), path)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #3044e26a
@@ -177,7 +178,7 @@ def _records(document, path: Path) -> list[dict]:
 
 def load_table(path: str | Path, # .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet; .gz too
               ) -> pd.DataFrame: # its index is the number of the line
-    "A table from a file; raises InputError, with the line, on what does not fit."
+    "A table from a file; raises InputError, with the line, if the file or a row of it cannot be read."
     path = Path(path)
     ending = _bare(path).suffix
     if not path.is_file(): raise InputError(f"no file at {path}")
@@ -215,7 +216,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
 _QUOTED = re.compile(r"''*[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]")
 
 def safe_cell(text: str) -> str:
-    "The text as a spreadsheet may hold it: what would run as a formula gets a quote in front."
+    "The text for a cell of a spreadsheet: with a quote in front if it would run as a formula."
     return f"'{text}" if _FORMULA.match(text) else text
 
 def plain_cell(cell: str) -> str:
@@ -229,15 +230,16 @@ def _plain_names(frame: pd.DataFrame, path) -> pd.DataFrame:
                            if c in frame})
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #63bb116a
-PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
-
 def rename_columns(frame: pd.DataFrame, columns: Mapping[str, str], where: str,
                   ) -> pd.DataFrame: # columns: ours -> theirs
-    "The frame with columns called as they are called here; raises InputError on names it does not have."
+    "The frame with its columns under our names; raises InputError if it lacks one of theirs."
     if lost := [theirs for theirs in columns.values() if theirs not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     taken = {c: f"{c} (old)" for c in columns if c in frame and c not in columns.values()}
     return frame.rename(columns=taken).rename(columns={theirs: ours for ours, theirs in columns.items()})
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #dc2db92e
+PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
 
 def _long(frame: pd.DataFrame, where: str) -> pd.DataFrame: # a column for each metric -> a row for each value
     names = [c for c in frame if c not in ("item", "system")]
@@ -274,7 +276,7 @@ def judgment_format(
     knows: Callable | None = None,
     cite: str = "",
 ) -> Callable:
-    "Registers a function (path, **options) -> Judgments or Choices under a name."
+    "A decorator that registers a function (path, **options) -> Judgments or Choices under a name."
     def wrap(function):
         function.format_name = name
         function.keys = tuple(map(frozenset, keys))
@@ -286,7 +288,7 @@ def judgment_format(
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #1f7ff3ad
 def reference_texts(value) -> tuple[str, ...]:
-    "References from a cell: a list, a list written as JSON, or one text; empty if nothing stands there."
+    "The references in a cell (a list, a list written as JSON, or one text); empty if the cell is empty."
     if isinstance(value, str) and value.startswith("["):
         try: value = json.loads(value)
         except ValueError: pass
@@ -297,12 +299,13 @@ def reference_texts(value) -> tuple[str, ...]:
 # %% ../../nbs/data/060_judgment_tables.ipynb #eb1a8374
 def outputs_of(frame: pd.DataFrame, # a row for each judgment
               ) -> pd.DataFrame | None: # a row for each output
-    "What was judged, where the table says it."
+    "The outputs in a table of judgments, each once; None if there is no column of outputs."
     if "output" not in frame: return None
     frame = frame[[c for c in OUTPUT_COLUMNS if c in frame]]
     if "references" in frame: frame = frame.assign(references=frame["references"].map(reference_texts))
     return frame.drop_duplicates([c for c in ("item", "system") if c in frame])
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #c11667a0
 @judgment_format("table", cite="")
 def read_judgment_table(path: str | Path,
                         higher_is_better: bool = True, # of the human score; False for a penalty
@@ -332,7 +335,7 @@ def choice_table(
     frame: pd.DataFrame,
     name: str, where: str,
 ) -> Choices:
-    "Choices from a table; raises InputError naming line and column."
+    "Choices from a frame, ties counted in `notes`; raises InputError naming line and column."
     lost = [c for c in ("first", "second", "votes_first") if c not in frame]
     if lost:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; "
@@ -354,6 +357,7 @@ def choice_table(
     return replace(found, notes=(f"{tied} of {len(found)} pairs have as many votes for one as for the other",)
                    if tied else ())
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #05f1d81c
 @judgment_format("choices", {"first", "second", "votes_first"}, cite="")
 def read_choice_table(path: str | Path,
                       **columns: str, # where they are called otherwise: item="pair", first="A"

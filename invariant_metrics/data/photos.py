@@ -44,7 +44,7 @@ class Photo:
 
     @property
     def rgb(self) -> np.ndarray: # (H, W, 3) uint8 sRGB
-        "The pixels."
+        "The pixels; raises InputError as `read_photo` does."
         return self.pixels if self.pixels is not None else read_photo(self.path)[0]
 
 # %% ../../nbs/data/000_photos.ipynb #0964341f
@@ -96,7 +96,7 @@ def read_photo(path: Path,         # an image file
 
 # %% ../../nbs/data/000_photos.ipynb #1e3e2922
 def small_picture(path: Path, side: int) -> "Tensor": # (3, side, side) in [0, 1]
-    "An image shrunk to a square; raises InputError as `read_photo` does."
+    "An image reduced to a square by area means; raises InputError as `read_photo` does."
     rgb = torch.from_numpy(read_photo(path)[0]).permute(2, 0, 1)[None]/255
     return torch.nn.functional.interpolate(rgb, (side, side), mode="area")[0]
 
@@ -224,8 +224,8 @@ def given_regions(photo: Photo,             # the photograph
                   file: Path,               # its label map
                   shape: tuple[int, int],   # (H, W) wanted; labels are resized to it by nearest neighbor
                  ) -> np.ndarray:           # (H, W) int
-    """A label map at the size of the shrunk photograph; raises InputError when it is no label map or of
-    another size than the photograph."""
+    """A label map at the size of the shrunk photograph; raises InputError if the file is not a label map or
+    differs in size from the photograph."""
     try:
         with Image.open(file, formats=("PNG",)) as image:
             if image.mode not in ("1", "L", "P", "I", "I;16"):
@@ -257,7 +257,7 @@ def photo_tiles(
     count: int,                     # tiles wanted
     generator: np.random.Generator, # of the places
 ) -> tuple[np.ndarray, np.ndarray, Counter]: # (n, s, s, 3) uint8, (n, s, s) int, verdicts of all tried
-    "Up to `count` usable tiles of one photograph, with what was passed over."
+    "Up to `count` usable tiles of one photograph, their regions, and counts of the verdicts."
     from skimage.color import rgb2lab
     chroma = np.linalg.norm(rgb2lab(rgb)[..., 1:], axis=-1)
     rows, columns = (side - size + 1 for side in rgb.shape[:2])
@@ -265,7 +265,8 @@ def photo_tiles(
     for place in generator.choice(rows * columns, min(4 * count, rows * columns), replace=False):
         if tried["used"] == count: break
         at = np.s_[place // columns:place // columns + size, place % columns:place % columns + size]
-        answer = tile_verdict(chroma[at], regions[at]); tried[answer] += 1
+        answer = tile_verdict(chroma[at], regions[at])
+        tried[answer] += 1
         if answer == "used": places.append(at)
     labels = [np.unique(regions[at], return_inverse=True)[1].reshape(size, size) for at in places]
     empty = np.zeros((0, size, size), np.uint8)
@@ -278,6 +279,7 @@ def even_weights(cluster: np.ndarray) -> np.ndarray: # (N,) -> (N,), mean 1
     _, inverse, counts = np.unique(cluster, return_inverse=True, return_counts=True)
     return len(cluster) / (len(counts) * counts[inverse])
 
+# %% ../../nbs/data/000_photos.ipynb #81d9f863
 @dataclass(frozen=True, eq=False)
 class Tiles:
     "Tiles of photographs with their regions, clusters and weights, and the ledger of what was left out."
@@ -322,44 +324,6 @@ def _all_maps(photos: Sequence[Photo], regions: str | Path | None) -> dict[str, 
                          f"photographs: {', '.join(bare)}")
     return maps
 
-# %% ../../nbs/data/000_photos.ipynb #5dbd3bef
-TILES_ACROSS = 3.0 # photographs are shrunk until their short side measures this many tiles
-
-def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or `folder_photos`
-          size: int=64,                         # side of a tile, pixels
-          per_photo: int=24,                    # tiles wanted from each photograph
-          seed: int=0,                          # of the places (and of the annotator, if drawn)
-          regions: str | Path | None=None,      # folder of label maps; None: graph segmentation
-          annotator: int | None=0,              # which label map; None: drawn at random for each photograph
-         ) -> Tiles:                            # tiles in the order of the photographs
-    "Usable tiles of photographs; raises InputError when there is none, or a label map is missing or damaged."
-    import pandas as pd
-    maps, rows, parts, broken = _all_maps(photos, regions), [], [], []
-    clusters = {name: i for i, name in enumerate(dict.fromkeys(p.cluster for p in photos))}
-    for photo in progress(photos, desc="cutting tiles"):
-        small = shrink(photo.rgb, round(TILES_ACROSS * size))
-        tried = Counter(small=1)
-        if min(small.shape[:2]) >= size:
-            try: labels = _regions_of(photo, small, maps[photo.name], annotator, seed)
-            except InputError as error: broken.append(str(error)); continue
-            pixels, labels, tried = photo_tiles(small, labels, size, per_photo,
-                                                rng(seed, "tiles", photo.name, size))
-            parts.append((pixels, labels, np.full(len(pixels), clusters[photo.cluster]),
-                          [photo.name] * len(pixels)))
-        rows.append({"photo": photo.name, "cluster": photo.cluster, "used": tried["used"],
-                     "colorless": tried["colorless"], "one_region": tried["one region"],
-                     "small": bool(tried["small"]), "note": photo.note})
-    if broken: raise InputError(f"{len(broken)} label maps in {regions} cannot be used: {'; '.join(broken)}")
-    ledger = pd.DataFrame(rows)
-    if not len(ledger) or not ledger["used"].sum(): raise InputError(_no_tiles(ledger, size))
-    people = f"labels-{'random' if annotator is None else annotator}"
-    signature = Signature.of(photos=f"{len(photos)}-{digest([(p.name, p.cluster) for p in photos])[:8]}",
-                             tile=size, per_photo=per_photo, scale=TILES_ACROSS,
-                             regions=people if regions else "felzenszwalb-"
-                             + "-".join(map(str, FELZENSZWALB.values())), chroma=MIN_CHROMA,
-                             second=MIN_SECOND, tiles_seed=seed)
-    return _joined(parts, ledger, signature)
-
 # %% ../../nbs/data/000_photos.ipynb #08f547fb
 def _no_tiles(ledger: "pd.DataFrame", size: int) -> str:
     if not len(ledger): return "no photographs to cut tiles from"
@@ -377,3 +341,44 @@ def _joined(parts: list, ledger: "pd.DataFrame", signature: Signature) -> Tiles:
     return Tiles(rgb, torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(cluster),
                  torch.from_numpy(even_weights(cluster)).float(),
                  [name for part in parts for name in part[3]], ledger, signature)
+
+# %% ../../nbs/data/000_photos.ipynb #5dbd3bef
+TILES_ACROSS = 3.0 # photographs are shrunk until their short side measures this many tiles
+
+def cut_tiles(photos: Sequence[Photo],              # from `packaged_photos` or `folder_photos`
+          size: int=64,                         # side of a tile, pixels
+          per_photo: int=24,                    # tiles wanted from each photograph
+          seed: int=0,                          # of the places (and of the annotator, if drawn)
+          regions: str | Path | None=None,      # folder of label maps; None: graph segmentation
+          annotator: int | None=0,              # which label map; None: drawn at random for each photograph
+         ) -> Tiles:                            # tiles in the order of the photographs
+    "Usable tiles of photographs; raises InputError if there are none, or a label map is missing or damaged."
+    import pandas as pd
+    maps = _all_maps(photos, regions)
+    rows, parts, broken = [], [], []
+    clusters = {name: i for i, name in enumerate(dict.fromkeys(p.cluster for p in photos))}
+    for photo in progress(photos, desc="cutting tiles"):
+        small = shrink(photo.rgb, round(TILES_ACROSS * size))
+        tried = Counter(small=1)
+        if min(small.shape[:2]) >= size:
+            try: labels = _regions_of(photo, small, maps[photo.name], annotator, seed)
+            except InputError as error:
+                broken.append(str(error))
+                continue
+            pixels, labels, tried = photo_tiles(small, labels, size, per_photo,
+                                                rng(seed, "tiles", photo.name, size))
+            parts.append((pixels, labels, np.full(len(pixels), clusters[photo.cluster]),
+                          [photo.name] * len(pixels)))
+        rows.append({"photo": photo.name, "cluster": photo.cluster, "used": tried["used"],
+                     "colorless": tried["colorless"], "one_region": tried["one region"],
+                     "small": bool(tried["small"]), "note": photo.note})
+    if broken: raise InputError(f"{len(broken)} label maps in {regions} cannot be used: {'; '.join(broken)}")
+    ledger = pd.DataFrame(rows)
+    if not len(ledger) or not ledger["used"].sum(): raise InputError(_no_tiles(ledger, size))
+    people = f"labels-{'random' if annotator is None else annotator}"
+    signature = Signature.of(photos=f"{len(photos)}-{digest([(p.name, p.cluster) for p in photos])[:8]}",
+                             tile=size, per_photo=per_photo, scale=TILES_ACROSS,
+                             regions=people if regions else "felzenszwalb-"
+                             + "-".join(map(str, FELZENSZWALB.values())), chroma=MIN_CHROMA,
+                             second=MIN_SECOND, tiles_seed=seed)
+    return _joined(parts, ledger, signature)
