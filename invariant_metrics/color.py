@@ -60,6 +60,7 @@ def split_lab(rgb: Tensor) -> tuple[Tensor, Tensor]: # L (N, 1, H, W) in [0, 100
     lab = rgb_to_lab(rgb)
     return lab[:, :1], lab[:, 1:]
 
+# %% ../nbs/50_color.ipynb #c1e97f4d
 def join_lab(L: Tensor,          # (N, 1, H, W) in [0, 100]
              ab: Tensor,         # (N, 2, H, W)
              clamp: bool = True,
@@ -67,6 +68,7 @@ def join_lab(L: Tensor,          # (N, 1, H, W) in [0, 100]
     "The image with this lightness and these colors; differentiable in both."
     return lab_to_rgb(torch.cat([L, ab], dim=1), clamp)
 
+# %% ../nbs/50_color.ipynb #9a9b950e
 def scale_chroma(
     rgb: Tensor,            # (N, 3, H, W) in [0, 1]
     factor: float | Tensor, # one number, or (N,) one per image: 0 gray, 1 unchanged, above 1 more vivid

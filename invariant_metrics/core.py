@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEEDS', 'one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Score', 'comparable',
-           'Registry', 'import_object', 'import_extra', 'lazy_import', 'is_tensor', 'rng', 'torch_rng', 'few_threads',
+           'import_object', 'Registry', 'import_extra', 'lazy_import', 'is_tensor', 'rng', 'torch_rng', 'few_threads',
            'check_device', 'spans', 'announce', 'progress', 'check_path', 'check_source', 'check_type', 'check_range',
            'Between', 'checked_options', 'checked_arguments']
 
@@ -41,8 +41,9 @@ def one_line(text: str,          # names of files, words of other libraries
     text = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*", " ", text)
     return " ".join(fitting("".join(map(visible, word))) for word in text.split(" "))
 
+# %% ../nbs/00_core.ipynb #6bdcdbcf
 class InputError(ValueError):
-    "Something the user can mend, said in one line: what, where, what to do."
+    "An error that the user can fix. The message is one line: what is wrong, where, and what to do."
     def __init__(self, message: str = ""): super().__init__(one_line(str(message)))
 
 # %% ../nbs/00_core.ipynb #63bbe7ca
@@ -192,6 +193,24 @@ def comparable(a: Score, b: Score) -> None:
         raise InputError("scores cannot be compared: "
                          + ", ".join(f"{k} is {x} against {y}" for k, (x, y) in differ.items()))
 
+# %% ../nbs/00_core.ipynb #f22c36ce
+def import_object(path: str): # "package.module:object"
+    """The object that `package.module:object` names; raises InputError when it does not exist or its module
+    cannot be imported."""
+    module, _, name = path.partition(":")
+    if not (name and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])):
+        raise InputError(f"{path!r:.80} is not like package.module:object")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."): found = getattr(found, part)
+        return found
+    except ModuleNotFoundError as error:
+        raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
+    except AttributeError as error:
+        raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
+    except Exception as error:
+        raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
+
 # %% ../nbs/00_core.ipynb #031d3f56
 def _path_state() -> tuple: # what a search for installed packages would find changed
     folders = [folder or "." for folder in sys.path]
@@ -249,31 +268,13 @@ class Registry:
         if name in points: return points[name].load()
         raise unknown(self.kind, name, self.names(), self.listing)
 
-# %% ../nbs/00_core.ipynb #f22c36ce
-def import_object(path: str): # "package.module:object"
-    """The object that `package.module:object` names; raises InputError when it does not exist or its module
-    cannot be imported."""
-    module, _, name = path.partition(":")
-    if not (name and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])):
-        raise InputError(f"{path!r:.80} is not like package.module:object")
-    try:
-        found = importlib.import_module(module)
-        for part in name.split("."): found = getattr(found, part)
-        return found
-    except ModuleNotFoundError as error:
-        raise InputError(f"{path!r}: no module {error.name!r}; is it installed or on PYTHONPATH?") from error
-    except AttributeError as error:
-        raise InputError(f"{path!r}: module {module!r} has no {name!r}") from error
-    except Exception as error:
-        raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
-
 # %% ../nbs/00_core.ipynb #4d21661f
 def import_extra(module: str,  # e.g. "torch_fidelity.utils"
                  use: str,     # what needs it, for the message
                  extra: str,   # of this package that brings it
                 ):             # the module
-    """A module of a package that not everybody has; raises InputError saying what needs it and how it is
-    installed."""
+    """A module of an optional package; if the package is missing, raises InputError that says what needs it
+    and how to install it."""
     try: return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
@@ -289,9 +290,10 @@ class _LaterModule(ModuleType):
     def __getattr__(self, name: str): return getattr(importlib.import_module(self.__name__), name)
 
 def lazy_import(name: str) -> ModuleType: # e.g. "torch"
-    "A module that stands in for another one, which is imported when something of it is first used."
+    "A stand-in for a module, which is imported when one of its names is first used."
     return _LaterModule(name)
 
+# %% ../nbs/00_core.ipynb #555361c0
 def is_tensor(x) -> bool:
     "Whether something is a tensor of torch, told without importing torch."
     torch = sys.modules.get("torch")
@@ -306,6 +308,7 @@ def rng(seed: int, *keys): # np.random.Generator
     import numpy as np # like torch below: a tenth of a second, which `--help` does without
     return np.random.default_rng(_entropy(seed, keys))
 
+# %% ../nbs/00_core.ipynb #6199abab
 def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
     "An independent torch generator for each (seed, keys)."
     import torch
@@ -313,7 +316,8 @@ def torch_rng(seed: int, *keys, device: str = "cpu"): # torch.Generator
 
 # %% ../nbs/00_core.ipynb #3312a98b
 def few_threads() -> None:
-    "Use one thread of torch and of NumPy on a machine with four cores or fewer (unless OMP_NUM_THREADS says otherwise)."
+    """Use one thread of torch and of NumPy on a machine with four cores or fewer, unless OMP_NUM_THREADS is
+    set."""
     if "OMP_NUM_THREADS" in os.environ or (os.cpu_count() or 1) > 4: return
     from threadpoolctl import threadpool_limits
     threadpool_limits(1, user_api="blas")
@@ -322,7 +326,7 @@ def few_threads() -> None:
 
 # %% ../nbs/00_core.ipynb #cb0686ee
 def check_device(device) -> None: # "cpu", "cuda", "cuda:1", a torch.device, or None
-    "Raises InputError on a device that torch does not know or that is not here."
+    "Raises InputError if torch does not know a device or this machine does not have it."
     if device is None: return
     import torch
     try:
@@ -347,7 +351,7 @@ def spans(first, # array (n,) where each list begins
 def _is_quiet() -> bool: return os.environ.get("INVARIANT_METRICS_QUIET", "0") not in ("", "0")
 
 def announce(text: str) -> None:
-    "Say on standard error what is being done now, unless progress is silenced."
+    "Print on standard error what is being done now, unless progress is silenced."
     if not _is_quiet(): print(text, file=sys.stderr, flush=True)
 
 # %% ../nbs/00_core.ipynb #afc2cb53
@@ -406,16 +410,18 @@ def check_path(path: str | Path, where: str = "path") -> None:
     if max(map(len, names)) > 255 or len(os.fsencode(path)) > 4000:
         raise InputError(f"{where}: {str(path)!r:.80} … is too long for a path, {len(str(path))} letters")
 
+# %% ../nbs/00_core.ipynb #1c6447be
 def _is_masked(x) -> bool:
     import numpy as np
     return isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x))
 
 def _hold_masked(items: Sequence) -> bool: # most lists are of a type or two: those are asked before the items
     import numpy as np
-    return any(issubclass(kind, np.ma.MaskedArray) for kind in set(map(type, items))) and any(map(_is_masked, items))
+    kinds = set(map(type, items))
+    return any(issubclass(kind, np.ma.MaskedArray) for kind in kinds) and any(map(_is_masked, items))
 
 def check_source(source, where: str) -> None:
-    """Raises InputError on what must not be read as data: a set, an array of which a part is masked, a path
+    """Raises InputError on sources that must not be read as data: a set, an array with a masked part, a path
     that no file can have."""
     if isinstance(source, (str, Path)): check_path(source, where)
     if isinstance(source, Set) and not isinstance(source, MappingView):
@@ -450,15 +456,16 @@ def check_type(name: str,  # of the argument, for the message
                value,
                annotation, # of plain types, e.g. int, float | None, Sequence[str]; others allow everything
                ) -> None:
-    """Raises InputError where a value is of none of the plain types that an annotation names; a number must
-    be finite."""
+    """Raises InputError if a value has none of the plain types that an annotation names; a number must be
+    finite."""
     kinds = [get_origin(kind) or kind for kind in _kinds(annotation)]
     if not {*kinds} <= {*_WORDS, type(None)} or _is_one(value, annotation): return
     raise InputError(f"{name} is {' or '.join(_WORDS[kind] for kind in kinds if kind in _WORDS)}, "
                      f"not {value!r:.40}")
 
+# %% ../nbs/00_core.ipynb #4e61f68c
 def check_range(name: str, value, least=None, most=None) -> None:
-    "Raises InputError where a number lies outside of its range, ends included; None is in every range."
+    "Raises InputError if a number lies outside of least to most, ends included; None is in every range."
     if value is None or (least is None or value >= least) and (most is None or value <= most): return
     span = (f"{least:,} to {most:,}" if None not in (least, most) else f"{least:,} or more" if most is None
             else f"{most:,} or less")

@@ -68,7 +68,8 @@ def atomic_write(path: str | Path, # final place; its folder is created
         temporary.unlink(missing_ok=True)
 
 def _umask() -> int:
-    mask = os.umask(0); os.umask(mask)
+    mask = os.umask(0)
+    os.umask(mask)
     return mask
 
 # %% ../nbs/20_files.ipynb #d80d45b0
@@ -135,6 +136,7 @@ def assets_folder() -> Path:
     "Where the files are that come with the package: networks with their cards, tables, templates."
     return Path(str(package_files("invariant_metrics")))/"assets"
 
+# %% ../nbs/20_files.ipynb #ead13bcc
 @cache
 def word_table(name: str | Path, # of a table in assets/words, or any file of its form
                *columns: str,    # what its first line says
@@ -157,7 +159,7 @@ def word_table(name: str | Path, # of a table in assets/words, or any file of it
 # %% ../nbs/20_files.ipynb #77613ca9
 def word_groups(name: str | Path, group: str, member: str,
                ) -> dict[str, tuple[str, ...]]: # group -> its members, both in the order of the file
-    "A table of two columns, members by group; raises InputError as `read_table` does."
+    "A table of two columns, members by group; raises InputError as `word_table` does."
     out = {}
     for key, value in word_table(name, group, member): out[key] = (*out.get(key, ()), value)
     return out
@@ -168,6 +170,7 @@ def digest(value, # anything json can write (dicts, lists, strings, numbers)
     "A short, stable name for plain settings: equal values have equal digests in every process."
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
+# %% ../nbs/20_files.ipynb #75d73085
 def file_sha256(path: str | Path) -> str: # 64 hexadecimal digits
     "The sha256 of a file's bytes."
     with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest()

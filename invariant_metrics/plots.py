@@ -46,7 +46,7 @@ def percent_range(low: float, high: float) -> str:
 
 # %% ../nbs/30_plots.ipynb #08748ec6
 def cell(text: str, interval: str="", best: bool=False) -> dict:
-    "One cell of a plain table."
+    "One cell of a plain table: its number as text, its interval, whether it is the best one."
     return {"text": text, "interval": interval, "best": best}
 
 # %% ../nbs/30_plots.ipynb #e2dba5ec

@@ -40,7 +40,7 @@ def data_identity(folder: str | Path | None, # the user's images, label maps or 
                   recursive: bool = False,
                   files: bool = False        # one file will do as well
                  ) -> str | None: # digest of names, sizes and modification times; of the content of a file
-    "What identifies the content of the user's data; raises InputError when there is none."
+    "A digest by which the user's data are known again; raises InputError if there are none."
     if folder is None: return None
     root = Path(folder).expanduser()
     if files and root.is_file(): return file_sha256(root)
@@ -56,7 +56,7 @@ _OURS = ("run.json", "index.html", "probe", "training", "ranking", "student", "c
          "rewards", "imagine")
 
 def read_run(folder: str | Path) -> dict | None: # the content of run.json, None if there is none
-    "What run.json says; raises InputError when it cannot be read or is of another schema version."
+    "The content of run.json; raises InputError if it cannot be read or has another schema version."
     path = Path(folder)/"run.json"
     if not path.exists(): return None
     try: meta = json.loads(path.read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ def read_run(folder: str | Path) -> dict | None: # the content of run.json, None
 
 # %% ../nbs/40_runs.ipynb #f3ad9e05
 def write_run(folder: str | Path, meta: dict) -> None:
-    "Write run.json atomically."
+    "Write run.json whole or not at all."
     with atomic_write(Path(folder)/"run.json") as path:
         path.write_text(json.dumps(meta, indent=1, default=str), encoding="utf-8")
 
@@ -124,7 +124,7 @@ def clean_refusal(folder: str | Path): # of a run, which the block may make
 # %% ../nbs/40_runs.ipynb #91449d8d
 PATIENCE = 20.0 # seconds that an interrupted call has to write down what it has
 
-# elsewhere
+# runs in another process
 def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None:
     gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
     def tick() -> None:
@@ -205,9 +205,10 @@ def processes() -> tuple[int, int]: # this process's number, and how many there 
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
+# %% ../nbs/40_runs.ipynb #007ad57b
 @contextmanager
 def first_alone(rank: int, world: int) -> Iterator[None]:
-    "The first process goes through the block before all others."
+    "A context that process 0 passes before all others; alone, it does nothing."
     from torch.distributed import barrier
     if world > 1 and rank: barrier()
     yield
@@ -261,7 +262,7 @@ def parts_summary(meta: dict) -> str: # of run.json's content
 
 # %% ../nbs/40_runs.ipynb #99db07a9
 def versions() -> dict[str, str]: # package -> version
-    "What the numbers were computed with."
+    "The versions of Python, of this package and of the packages that can change a number."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image",
                                                 "torchmetrics", "sacrebleu", "optuna")}}

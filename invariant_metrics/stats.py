@@ -60,7 +60,7 @@ def check_clusters(clusters: Sequence | None) -> None: # a label per item, all t
 
 # %% ../nbs/10_stats.ipynb #5004b6e0
 def check_level(level: float) -> None:
-    "Raises InputError on a level that is no share."
+    "Raises InputError if a level is not a number between 0 and 1, both excluded."
     check_type("the level of an interval", level, float)
     if not 0 < level < 1:
         raise InputError(f"the level of an interval lies between 0 and 1, such as 0.95, and is not {level}")
@@ -126,7 +126,8 @@ def cluster_means(values: np.ndarray, # (..., N), NaN where missing
                  ) -> np.ndarray:      # (C,) in the order of the labels, NaN for clusters without a value
     "The mean of each cluster over its items and over all other axes."
     labels, inverse = np.unique(cluster, return_inverse=True)
-    there, index = np.isfinite(values), np.broadcast_to(inverse, values.shape)
+    there = np.isfinite(values)                      # (..., N)
+    index = np.broadcast_to(inverse, values.shape)   # (..., N) number of the cluster
     total, count = (np.bincount(index[there], weights=w, minlength=len(labels))
                     for w in (values[there], None))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
