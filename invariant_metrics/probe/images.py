@@ -58,7 +58,7 @@ COLOR_SIZES = per_scale(ProbeSize(44, 24, 500, per_photo=4), ProbeSize(176, 60, 
 # %% ../../nbs/probe/050_images.ipynb #6740917f
 def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE,
                ) -> Tensor: # (clusters in their order, directions)
-    "How far the colors of whole photographs go, those of one cluster together."
+    "How far the colors of whole photographs go in every direction of the ab plane, those of a cluster together."
     found = {}
     for photo in photos:
         rgb = torch.from_numpy(shrink(photo.rgb, side).copy()).permute(2, 0, 1)[None].float() / 255
@@ -66,6 +66,7 @@ def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE,
         found[photo.cluster] = torch.maximum(own, found.get(photo.cluster, own))
     return torch.stack([*found.values()])
 
+# %% ../../nbs/probe/050_images.ipynb #733d8db2
 def color_items(source: str | Path,                # "photos" (packaged), "scenes", or a folder of photographs
                 size: ProbeSize,
                 seed: int = 0,
@@ -110,8 +111,8 @@ def picture_sentinels() -> list[Metric]:
 # %% ../../nbs/probe/050_images.ipynb #f81bda75
 @dataclass
 class PictureScores:
-    """What all metrics say of one source; the first axis are the families: first the valid partners, then the
-    violations."""
+    """The scores of all metrics on one source. The first axis has the families (F): the valid partners, then
+    the violations; L are the levels, N the pictures."""
     families: list[str]     # the valid one first, as often as there are partners
     levels: Sequence[float]
     cluster: np.ndarray     # (N,)
@@ -155,8 +156,12 @@ def _partner(
 ) -> tuple[Match, Tensor]:
     dose, applies = path
     wanted = torch.full((len(items),), target)
-    if entry.steps is None: match, near = match_dose(items, dose, wanted, measure, full), TOLERANCE
-    else: match, near = nearest_step(items, dose, wanted, entry.steps, measure), NEAR_LEVEL
+    if entry.steps is None:
+        match = match_dose(items, dose, wanted, measure, full)
+        near = TOLERANCE
+    else: # an alternative of a few steps, without a dial
+        match = nearest_step(items, dose, wanted, entry.steps, measure)
+        near = NEAR_LEVEL
     return match, applies & ((match.decibels - target).abs() <= near)
 
 def matched_pictures(
@@ -169,9 +174,10 @@ def matched_pictures(
     # (family index, level index, Match, status (N,), where the picture is worth looking at (N,))
 ) -> Iterator[tuple]:
     "Every family at every level, matched to its valid partner of the same level."
-    partners, measure = list(names).count(names[0]), yardstick.decibels
-    streams = [(name, k) if k else (name,) for k, name in enumerate(names[:partners])] + [(name,)
-        for name in names[partners:]]
+    measure = yardstick.decibels
+    partners = list(names).count(names[0])
+    # the further draws of the valid family have random streams of their own
+    streams = [(name, k) if 0 < k < partners else (name,) for k, name in enumerate(names)]
     paths = [perturbations[stream[0]](items, rng(seed, "probe", *stream, start)) for stream in streams]
     full = [_full_strength(items, dose, yardstick) for dose, _ in paths]
     # whether the end of the curve was looked at
@@ -185,7 +191,9 @@ def matched_pictures(
         known[f] |= look
         return look
     for l, level in enumerate(levels):
-        target, own, last = yardstick.target(level), [], level == levels[-1]
+        target = yardstick.target(level)
+        last = level == levels[-1]
+        own = [] # of each valid partner: the match, and where it may be used
         for f in range(partners):
             match, usable = _partner(items, perturbations[names[f]], paths[f], full[f], target, measure)
             own.append((match, usable))
@@ -199,8 +207,9 @@ def matched_pictures(
             sign = (1 - 2 * ((could & usable).cumsum(0) % 2)) * (-1.0) ** (l + f + start // len(items))
             match = match_dose(items, dose, goal + TOLERANCE / 2 * sign, measure, full[f])
             near = could & ((match.decibels - goal - TOLERANCE / 2 * sign).abs() < TOLERANCE / 4)
-            status = torch.where(usable, torch.where(applies, torch.where(near, MATCHED, UNMATCHED),
-                                                     NOT_APPLICABLE), NO_PARTNER)
+            status = torch.where(near, MATCHED, UNMATCHED)
+            status = torch.where(applies, status, NOT_APPLICABLE)
+            status = torch.where(usable, status, NO_PARTNER)
             yield f, l, match, status.numpy(), seen(f, match, status, last)
 
 # %% ../../nbs/probe/050_images.ipynb #859cbc4a
@@ -218,7 +227,7 @@ def badness(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
 
 # %% ../../nbs/probe/050_images.ipynb #2eb8e8be
 def scene_oracle(items: Items, start: int, rgb: Tensor, at: Tensor) -> Tensor: # (n,)
-    "How wrong pictures of the scenes `at` are, known from the scenes."
+    "How wrong pictures of the scenes `at` are, by the colors that those scenes allow; 0 is right."
     return scene_wrongness(items.scenes[at], rgb)
 
 # %% ../../nbs/probe/050_images.ipynb #908378e7
@@ -283,7 +292,7 @@ def score_pictures(
     label: str = "",                    # its name
     yardstick: Yardstick | None = None, # of the distances, for dose curves
 ) -> PictureScores:
-    "Every metric on every family at every level."
+    "Make every family at every level and score the pictures with every metric, a chunk of items at a time."
     known = metrics if oracle is None else [*metrics, ORACLE]
     out = replace(_blank(names, levels, items.cluster, known), yardstick=yardstick)
     bar = progress(desc=f"probe {label}", total=len(items) * len(names) * len(levels), disable=not show,
@@ -316,7 +325,8 @@ LEAST_IN_SET = 8 # pictures
 
 # (n, d) twice, (B, n) -> (B,)
 def _rows_over_sets(metric: SetMetric, pred: np.ndarray, truth: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    weights, values = counts.astype(float), np.full(len(counts), np.nan)
+    weights = counts.astype(float)
+    values = np.full(len(counts), np.nan)
     full = weights.sum(1) >= LEAST_IN_SET
     rows = Rows(torch.from_numpy(pred), torch.from_numpy(truth))
     if full.any():
@@ -328,8 +338,9 @@ def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.nd
                ok: np.ndarray) -> np.ndarray:
     """The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8
     pictures remain."""
-    weights, values = counts[:, ok].astype(float), np.full(len(counts), np.nan)
-    full = weights.sum(1) >= LEAST_IN_SET
+    weights = counts[:, ok].astype(float)   # (B, n)
+    values = np.full(len(counts), np.nan)   # (B,)
+    full = weights.sum(1) >= LEAST_IN_SET   # (B,)
     if not full.any(): return values
     if not isinstance(metric, SetMetric):
         each = out.scores[metric.name][f, l, ok] if f >= 0 else out.untouched[metric.name][ok]
@@ -338,8 +349,8 @@ def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.nd
     truth, moved, start = out.features[metric.name]
     rows = Rows(torch.from_numpy((moved[f, l] if f >= 0 else start)[ok]), torch.from_numpy(truth[ok]))
     same = f < 0 and torch.equal(rows.pred, rows.target)  # a set against itself: one value will do
-    values[full] = metric.replicates(rows, weights[full][:1] if same else weights[full]) * (-1
-        if metric.higher_is_better else 1)
+    sign = -1 if metric.higher_is_better else 1
+    values[full] = sign * metric.replicates(rows, weights[full][:1] if same else weights[full])
     return values
 
 def set_values(
@@ -358,7 +369,9 @@ def set_values(
         ok = out.status[f, l] == MATCHED
         if not ok.any(): continue
         own[f, l] = once(f, l, ok)
-        if f >= out.partners: partner[f, l], start[f, l] = once(out.partner_of(f), l, ok), once(-1, l, ok)
+        if f < out.partners: continue # a valid partner has no partner
+        partner[f, l] = once(out.partner_of(f), l, ok)
+        start[f, l] = once(-1, l, ok)
     return own, partner, start
 
 # %% ../../nbs/probe/050_images.ipynb #a96b8b78
@@ -377,7 +390,8 @@ def set_curves(out: PictureScores, metric: Metric,
     def once(f: int, l: int, ok: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # values, distances (B,)
         key = (f, l, ok.tobytes())
         if key in known: return known[key]
-        at, items = standing[f][l, ok], np.flatnonzero(ok)
+        items = np.flatnonzero(ok) # (n,)
+        at = standing[f][l, ok]    # (n,) level of each item's picture
         weights = counts[:, ok] / np.maximum(counts[:, ok].sum(1, keepdims=True), 1)
         if isinstance(metric, SetMetric):
             truth, moved, _ = out.features[metric.name]
@@ -386,7 +400,8 @@ def set_curves(out: PictureScores, metric: Metric,
         else: values = weights @ out.scores[metric.name][f, at, items]
         known[key] = values, weights @ 10 ** (-out.decibels[f, at, items] / 20)
         return known[key]
-    found, levels = {}, range(len(out.levels))
+    levels = range(len(out.levels))
+    found = {}
     for f in range(out.partners, len(out.families)):
         ok = (standing[f][0] >= 0) & (standing[out.partner_of(f)][0] >= 0)
         if not ok.any(): continue
@@ -397,6 +412,28 @@ def set_curves(out: PictureScores, metric: Metric,
     return found
 
 # %% ../../nbs/probe/050_images.ipynb #fa4457b9
+@patch
+def comparisons(self: PictureScores, metric: Metric, sets: RandomSets,
+               ) -> Iterator[tuple]: # of each family: (B, L) over sets, comparisons
+    "Each violation beside its valid partner, picture by picture and over sets; no comparison for the valid family."
+    own, partner, start = set_values(self, metric, sets.counts)
+    curves = set_curves(self, metric, sets.counts) if self.yardstick else {}
+    for f, family in enumerate(self.families):
+        if 0 < f < self.partners: continue # further draws of the valid one
+        found = [ViewComparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws,
+                                curves=curves.get(f))]
+        if not isinstance(metric, SetMetric):
+            scores, other = self.scores[metric.name], self.partner_of(f)
+            valid = np.where(self.status[f] == MATCHED, scores[other], np.nan)
+            far = None
+            if self.yardstick is not None:
+                far = DoseCurves(scores[f], self.distance(f), scores[other], self.distance(other),
+                                 self.untouched[metric.name])
+            found.insert(0, ViewComparison(metric.name, family, "item", self.matched(metric.name, f), valid,
+                                           self.untouched[metric.name], curves=far))
+        yield f, own[f], found if f else []
+
+# %% ../../nbs/probe/050_images.ipynb #59cd36f1
 # value, low, high of each level
 def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Iterator[tuple]:
     for l in range(len(out.levels)):
@@ -413,27 +450,8 @@ def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Itera
             yield score.value, score.ci.low, score.ci.high
 
 @patch
-def comparisons(self: PictureScores, metric: Metric, sets: RandomSets,
-               ) -> Iterator[tuple]: # of each family: (B, L) over sets, comparisons
-    "Violations beside their valid partners, picture by picture and over sets."
-    own, partner, start = set_values(self, metric, sets.counts)
-    curves = set_curves(self, metric, sets.counts) if self.yardstick else {}
-    for f, family in enumerate(self.families):
-        if 0 < f < self.partners: continue # further draws of the valid one
-        found = [ViewComparison(metric.name, family, "set", own[f], partner[f], start[f], sets.draws,
-                                curves=curves.get(f))]
-        if not isinstance(metric, SetMetric):
-            scores, other = self.scores[metric.name], self.partner_of(f)
-            valid = np.where(self.status[f] == MATCHED, scores[other], np.nan)
-            far = (None if self.yardstick is None else DoseCurves(scores[f], self.distance(f), scores[other],
-                self.distance(other), self.untouched[metric.name]))
-            found.insert(0, ViewComparison(metric.name, family, "item", self.matched(metric.name, f), valid,
-                                           self.untouched[metric.name], curves=far))
-        yield f, own[f], found if f else []
-
-@patch
 def tables(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterator[FamilyTables]:
-    "Rows and verdicts of each family; of the valid one its doses only."
+    "AUC rows, dose rows and verdicts of each family; of the valid one its doses only."
     for f, over_sets, found in self.comparisons(metric, sets):
         matched = self.status[f] == MATCHED
         of_tiles = partial(share_of_tiles, cluster=self.cluster, weights=sets.weights)
@@ -450,8 +468,9 @@ def tables(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterator[Fa
 # %% ../../nbs/probe/050_images.ipynb #27240be5
 @patch
 def ledger(self: PictureScores) -> pd.DataFrame: # as `tables.ledger_table`
-    "What became of every picture."
-    gap, shown = np.full(self.status.shape[:2], np.nan), [0, *range(self.partners, len(self.families))]
+    "How many pictures of each family and level were matched, had no partner, did not apply, were unmatched."
+    shown = [0, *range(self.partners, len(self.families))] # the valid family once, and the violations
+    gap = np.full(self.status.shape[:2], np.nan)           # (F, L) largest miss of the distance wanted
     for f, l in np.ndindex(gap.shape):
         matched = self.status[f, l] == MATCHED
         if self.yardstick is None or not matched.any(): continue
@@ -462,6 +481,7 @@ def ledger(self: PictureScores) -> pd.DataFrame: # as `tables.ledger_table`
     return ledger_table(self.status[shown], names, [perturbations[name].kind for name in names], self.levels,
                         gap[shown])
 
+# %% ../../nbs/probe/050_images.ipynb #31d52fb8
 @patch
 def examples(self: PictureScores) -> dict: # name -> (k, H, W, 3) uint8
     "The truth and what each family made of it."
@@ -538,6 +558,7 @@ def color_families(source: str,                  # "scenes", or any other for ph
                    f"valid alternative of {kind}")
     return PARTNERS * [valid or USUAL_VALID[kind]] + [n for n in known if names is None or n in names]
 
+# %% ../../nbs/probe/050_images.ipynb #d05c4f1a
 def color_yardstick(matched: str, levels: Sequence[float] | None = None,
                    ) -> tuple[Yardstick, tuple]: # and the levels, mildest first
     """The yardstick of this name with its levels or the given ones; raises InputError on an unknown name and
@@ -551,6 +572,7 @@ def color_yardstick(matched: str, levels: Sequence[float] | None = None,
         raise InputError(f"levels are {order}, not {list(levels)}")
     return yardstick, levels
 
+# %% ../../nbs/probe/050_images.ipynb #755b12c2
 # networks: device, weights, encoder
 def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | None,
                   valid: str | None, yardstick: str, levels: Sequence[float], size: ProbeSize,
