@@ -43,6 +43,7 @@ def hue_turn(items: Items, generator: np.random.Generator,
     way = torch.from_numpy(generator.choice([-180.0, 180.0], len(items))).to(items.ab)
     return lambda s: turn_hue(items.ab, s * way), items.ab.norm(dim=1).mean((1, 2)) > 1
 
+# %% ../../nbs/probe/100_encoders.ipynb #c77f5f5f
 @dataclass(frozen=True)
 class MovedColors:
     "Pictures, the same in other hues, and the same with their colors displaced, equally far in PSNR."
@@ -54,13 +55,14 @@ class MovedColors:
 
     def __len__(self) -> int: return len(self.truth)
 
-# %% ../../nbs/probe/100_encoders.ipynb #c77f5f5f
 def moved_colors(items: Items,
                  level: float = RESPONSE_LEVEL, # dB
                  seed: int = 0,
                 ) -> MovedColors:
     "Both edits of each picture that reach the level; raises InputError unless they do on two photographs."
-    target, made, usable = torch.full((len(items),), level), [], torch.ones(len(items), dtype=torch.bool)
+    target = torch.full((len(items),), level)
+    made = []                                          # both edits, (N, 3, H, W) each
+    usable = torch.ones(len(items), dtype=torch.bool)  # (N,) where both reach the level
     for name, edit in (("hue", hue_turn), ("slip", misregistration)):
         dose, applies = edit(items, rng(seed, "encoder", name))
         match = match_dose(items, dose, target)
@@ -80,6 +82,7 @@ def strangers(cluster: np.ndarray, # (n,)
     key = generator.random((len(cluster), len(cluster)))
     return np.where(cluster[:, None] == cluster, 2, key).argmin(1)
 
+# %% ../../nbs/probe/100_encoders.ipynb #79a1f64e
 def _vector_distance(a: Tensor, b: Tensor) -> Tensor: return (a.double() - b.double()).norm(dim=1)
 
 def _map_root(a: tuple, b: tuple) -> Tensor: return map_distance(a, b).double().sqrt()
@@ -166,6 +169,7 @@ def predicted_auc(ratio,            # response to position over response to hue;
     "The rule: how often a distance is expected to find misplaced color worse than another color."
     return expit(steepness * np.log(ratio))
 
+# %% ../../nbs/probe/100_encoders.ipynb #a6e8c96d
 def fit_steepness(ratio: np.ndarray, # (n,)
                   auc: np.ndarray,   # (n,)
                  ) -> float:
@@ -213,6 +217,7 @@ def stored_rule() -> pd.DataFrame: # metric, features, steepness, ci_low, ci_hig
     "The rule that comes with the package: a row for each distance."
     return pd.read_csv(assets_folder()/"encoder_rule.csv")
 
+# %% ../../nbs/probe/100_encoders.ipynb #cf7efea6
 def predict_verdicts(responses: pd.DataFrame,          # of `encoder_responses`
                      rule: pd.DataFrame | None = None, # as `stored_rule`
                     ) -> pd.DataFrame: # metric, features, ratio, auc, ci_low, ci_high, error, verdict
@@ -248,6 +253,7 @@ def encoder_of(place: Place) -> tuple[str, Path]: # the encoder's name, and what
                          f"--weights ENCODER={place.name}")
     return "embedded", alone[0]
 
+# %% ../../nbs/probe/100_encoders.ipynb #48d51292
 def named_encoder(
     # a registered name, "untrained", weights by name, folder or file, or an encoder
     name: "str | Path | Encoder",
@@ -289,7 +295,7 @@ class EncoderProbe:
 
     @property
     def sentence(self) -> str:
-        "The finding in one line."
+        "How far features move with position, as a multiple of how far they move with hue, in one line."
         rows = self.responses[self.responses["response"] == "ratio"]
         def said(r) -> str:
             if math.isnan(r.value): return f"{r.features}: no response to a change of color"
@@ -297,6 +303,7 @@ class EncoderProbe:
                     "with position as with hue".replace("vector move", "the vector moves"))
         return f"{self.encoder}: {'; '.join(said(r) for r in rows.itertuples())}"
 
+# %% ../../nbs/probe/100_encoders.ipynb #479cca76
 @checked_arguments
 def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
                   target: str | Path | None = None, # folder of photographs; None for the packaged ones

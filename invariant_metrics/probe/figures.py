@@ -28,10 +28,11 @@ SOURCE_NAMES = {"photos": "photographs", "scenes": "procedural scenes", "transla
                 "captioning": "captions"}
 
 def source_title(source: str) -> str:
-    "A source as the first word of a title; a folder keeps its name."
+    "The name of a source with a capital, to begin a title with; a folder keeps its own name."
     text = SOURCE_NAMES.get(source, source)
     return text[:1].upper() + text[1:]
 
+# %% ../../nbs/probe/040_figures.ipynb #3cc02ca6
 def all_levels(auc: pd.DataFrame, # of a probe
                source: str,       # "photos", "scenes", the name of a folder, or a task of texts
                view: str,         # "item" or "set"; "paired" for texts
@@ -72,6 +73,7 @@ def heat_cell(row: Mapping | None) -> dict: # value, interval, tint, side
     tint = min(1.0, 2 * abs(row["auc"] - 0.5)) * (PALE if row["verdict"] == "undecided" else FULL)
     return {**said, "tint": f"{tint:.2f}", "side": "up" if row["auc"] >= 0.5 else "down"}
 
+# %% ../../nbs/probe/040_figures.ipynb #0d5c34dc
 def heat_table(auc: pd.DataFrame, source: str, view: str,
                level: str="all",                # as in `all_levels`
                title: str | None=None,          # None: the one for colors
@@ -132,6 +134,7 @@ def line_look(k: int) -> dict: # color, marker, ls
     return {"color": HUES[k % len(HUES)], "marker": MARKS[k % len(MARKS)],
             "ls": DASHES[(k // len(MARKS) + k) % len(DASHES)]}
 
+# %% ../../nbs/probe/040_figures.ipynb #7418f9f6
 def family_looks(families: Iterable[str]) -> dict[str, dict]:
     "The looks of families: violations in colors, valid alternatives dashed and in ink."
     violations, valid = split_families(families)
@@ -190,6 +193,11 @@ def ledger_tables(ledger: pd.DataFrame,
         tables.append({"title": f"{source_title(source)}: {what}", "columns": columns, "rows": body})
     return tables
 
+# %% ../../nbs/probe/040_figures.ipynb #e114d66f
+def _form_cell(row: Mapping, when: str) -> dict: # the AUC "before" or "after" matching, with its interval
+    value, low, high = (share(row[f"form_{when}{end}"]) for end in ("", "_low", "_high"))
+    return cell(value, f"{low}–{high}")
+
 def form_tables(ledger: pd.DataFrame,
                ) -> list[dict]: # title, columns, rows; none where no judge of form was asked
     """Per source, how well a judge of form tells each kind of edit at each severity, before and after its
@@ -197,9 +205,8 @@ def form_tables(ledger: pd.DataFrame,
     if "form_before" not in ledger: return []
     tables = []
     for source, rows in ledger.dropna(subset=["form_before"]).groupby("source", sort=False):
-        auc = lambda r, when: cell(share(getattr(r, f"form_{when}")), f"{share(getattr(r, f'form_{when}_low'))}–{share(getattr(r, f'form_{when}_high'))}")
-        body = [[cell(r.family), cell(f"{r.level:g}"), cell(str(r.matched)), cell(str(r.told_by_form)),
-                 auc(r, "before"), auc(r, "after")] for r in rows.itertuples()]
+        body = [[cell(r["family"]), cell(f"{r['level']:g}"), cell(str(r["matched"])), cell(str(r["told_by_form"])),
+                 _form_cell(r, "before"), _form_cell(r, "after")] for r in rows.to_dict("records")]
         columns = ["family", "severity", "kept", "told by form", "AUC by form before", "after"]
         tables.append({"title": f"{source_title(source)}: who only knows how people write, "
                        "how often do they pick the base?", "columns": columns, "rows": body})
@@ -220,6 +227,7 @@ def profile_totals(profile: pd.DataFrame, source: str, view: str,
     rows["rank"] = rows["metric"].map(over) - 2 * rows["metric"].isin(SENTINELS)
     return rows.sort_values("rank", ascending=False, kind="stable").drop(columns="rank")
 
+# %% ../../nbs/probe/040_figures.ipynb #dbfeb297
 def _heat(row: dict | None, quantity: str) -> dict: # value, interval, tint, side, sure
     if row is None or not np.isfinite(row[quantity]):
         return {"value": "", "interval": "", "tint": "0", "side": "", "sure": False}

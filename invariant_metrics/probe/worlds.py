@@ -53,6 +53,11 @@ DEFAULT_TEXT_METRICS = {"translation": (*_COMMON, "violation-entities", "violati
     "scene-graph-f1", "violation-scene-graph", "violation-paraphrase")}
 
 # %% ../../nbs/probe/070_worlds.ipynb #e8768c1c
+def as_references(x) -> tuple[str, ...]:
+    "The references of an item as a tuple, also where it has one."
+    return (x,) if isinstance(x, str) else tuple(x)
+
+# %% ../../nbs/probe/070_worlds.ipynb #bcc45c5d
 # of a metric asked for by name; kept: encoders, once open
 def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict:
     of_tokens_or_sets = name.startswith(("bertscore", "fbd"))
@@ -62,10 +67,6 @@ def _options(name: str, references: Sequence, kept: dict, device: str | None) ->
     if of_tokens_or_sets: return {"weights": kept["minilm"]}
     return ({"df": document_frequencies([as_references(r) for r in references])}
             if name in ("cider", "cider-d") else {})
-
-def as_references(x) -> tuple[str, ...]:
-    "One reference, or several."
-    return (x,) if isinstance(x, str) else tuple(x)
 
 # %% ../../nbs/probe/070_worlds.ipynb #c618401d
 def text_metrics(
@@ -119,7 +120,7 @@ SOURCE_ONLY = TextMetric("source-only", _from_source, lambda rows: rows, False,
 # %% ../../nbs/probe/070_worlds.ipynb #908f0594
 @dataclass
 class TextScores:
-    "What the metrics say: rows for sets, verdicts for items."
+    "What metrics find in each group of texts: rows, from which scores of items and of sets are computed."
     metrics: list[Metric]
     rows: dict                                   # metric -> group -> (n, ...) rows as `Rows.pred`
     target: dict = field(default_factory=dict)   # set metric -> (N, d) features of the references
@@ -134,6 +135,7 @@ class TextScores:
         self.metrics.append(metric)
         self.rows[metric.name] = rows
 
+# %% ../../nbs/probe/070_worlds.ipynb #ff966623
 Groups = Mapping[tuple, tuple] # (side, f, l) -> (at (n,), texts)
 
 @dataclass
@@ -277,6 +279,7 @@ def item_scores(self: EditedTexts, metric: Metric, groups: Sequence[tuple],
         if group in self.groups: row[self.at(group)] = self.scores.items(metric, group)
     return out
 
+# %% ../../nbs/probe/070_worlds.ipynb #b053e4fe
 @patch
 def over_items(self: EditedTexts, metric: Metric, f: int,
               ) -> list[ViewComparison]: # view item (of a violation), view paired
@@ -338,6 +341,7 @@ def ledger(self: EditedTexts) -> pd.DataFrame: # as `tables.ledger_table`
     "What became of every item: `matched` was edited and proved, `unmatched` edited and not proved."
     return ledger_table(self.status, self.families, self.kinds, self.levels, form=self.form)
 
+# %% ../../nbs/probe/070_worlds.ipynb #6cd51043
 @patch
 def examples(self: EditedTexts) -> dict: # name -> (k,) strings or pictures
     "Items on which most families apply, with the base after each edit; empty where it does not apply."
