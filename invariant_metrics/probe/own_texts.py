@@ -75,7 +75,7 @@ def deal_references(name: str, references: Sequence[str], generator: np.random.G
 # %% ../../nbs/probe/080_own_texts.ipynb #1cca864a
 @dataclass
 class OwnTexts:
-    "References, predictions and sources of the same items; opened once, at the door."
+    "References, predictions and sources of the same items."
     refs: References            # of all items that were given
     kept: list[int]             # positions of those that take part
     texts: dict                 # system, or "source" -> name of an item -> text
@@ -83,7 +83,7 @@ class OwnTexts:
 
     def items(self, seed: int = 0, system: str | None = None,
              ) -> list[OwnItem]: # system: whose texts are the bases; None: references are
-        "The items with their bases."
+        "Each item with its references dealt out; its base is one of them, or the text of the system."
         items = []
         for k in self.kept:
             name = self.refs.names[k]
@@ -93,7 +93,7 @@ class OwnTexts:
         return items
 
     def predictions(self) -> dict[str, list[str]]: # system -> texts of these items
-        "What the systems wrote."
+        "The texts of each system, in the order of `items`."
         return {s: [self.texts[s][self.refs.names[k]] for k in self.kept] for s in self.systems}
 
     def bases(self, base: str) -> list: # systems, or [None] for the references

@@ -27,13 +27,14 @@ from ..stats import bootstrap_weights
 # %% ../../nbs/probe/030_task.ipynb #8586cd4f
 @dataclass(frozen=True)
 class ProbeSize:
-    "How much work one source is."
+    "How many items, sets and replicates a probe takes of one source."
     items: int                # pictures, sentences or captions in all
     sets: int                 # random sets
     reps: int                 # bootstrap replicates
     members: int | None = None # items of a set, drawn with replacement; None: about 48
     per_photo: int = 1        # at most so many tiles of one photograph
 
+# %% ../../nbs/probe/030_task.ipynb #40aa58ea
 class RandomSets(NamedTuple):
     "What is drawn once and used for every metric, family and level."
     counts: np.ndarray  # (B, N) how often each set drew each item
@@ -50,7 +51,7 @@ def random_sets(cluster: np.ndarray, # (N,) of the items
 
 # %% ../../nbs/probe/030_task.ipynb #f78dd0a5
 class FamilyTables(NamedTuple):
-    "What one metric says of one family."
+    "The rows and verdicts of one metric on one family."
     auc: list[dict]          # rows as of `tables.auc_rows`
     dose: list[dict]         # rows as of `tables.dose_rows`
     verdicts: list[Verdicts] # for the profile
@@ -140,7 +141,7 @@ def tabulate(task: ProbeTask,
 
 # %% ../../nbs/probe/030_task.ipynb #12584470
 def combine_results(results: Sequence[ProbeResult]) -> ProbeResult:
-    "Several sources as one result."
+    "Results of several sources as one: frames below one another, examples and signatures together."
     def below(name: str) -> pd.DataFrame:
         frames = [getattr(r, name) for r in results]
         return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
@@ -170,6 +171,7 @@ def sign_metrics(signature: str,
     "The signature of a source with a digest of its metrics' own."
     return str(Signature.parse(signature).extended(metrics=digest(list(metrics))))
 
+# %% ../../nbs/probe/030_task.ipynb #216dca20
 def join_parts(
     parts: Sequence[tuple], # of each process: a result of each source; name -> signature of its metrics
     order: Sequence[str],   # names of the metrics as they were given, and of sentinels
