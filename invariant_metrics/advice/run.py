@@ -491,7 +491,7 @@ def advise(
     if task not in ADVISE_TASKS: raise unknown("task", task, ADVISE_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
     systems = _systems(pred)
-    if systems and target is None: raise InputError("predictions are held against references: give --target")
+    if systems and target is None: raise InputError("predictions are compared with references: give --target")
     check_range("items", items, 4, 10**6)
     check_range("more", more, 1e-6, 1)
     check_range("cases", cases, 20, 10**6)

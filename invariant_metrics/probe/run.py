@@ -44,7 +44,7 @@ def check_probe(task: str, scale: str, target=None, pred=(), **options,
     "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
     if task not in PROBES: raise unknown("task", task, PROBES)
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
-    if pred and target is None: raise InputError("predictions are held against references: give --target")
+    if pred and target is None: raise InputError("predictions are compared with references: give --target")
     if task not in TEXT_PROBES and isinstance(target, (list, tuple)):
         raise InputError(f"the probe of {task} has one folder of true pictures, "
                          f"and --target names {len(target)}")

@@ -55,6 +55,7 @@ class Scenes(_Bundle):
     index: Tensor        # (N,) int64 number of the scene within its seed
 
     def __len__(self) -> int: return len(self.rgb)
+    def __repr__(self) -> str: return f"{len(self)} scenes of {self.rgb.shape[-1]}×{self.rgb.shape[-2]} pixels"
     @property
     def objects(self) -> Regions: # the things alone, (N, 6, ...)
         return self.regions._map(lambda t: t[:, STUFF:])
