@@ -46,7 +46,7 @@ class AnnotationFile(NamedTuple):
     def __str__(self) -> str: return f"{self.path}, {self.member}" if self.member else str(self.path)
 
     def pieces(self) -> Iterator[str]:
-        "The text piece by piece, with progress shown; raises InputError on what cannot be read."
+        "The text piece by piece, with progress shown; raises InputError if the file cannot be read."
         try:
             with ExitStack() as stack: yield from self._pieces(stack)
         except UnicodeDecodeError as error: raise InputError(f"{self}: not UTF-8 ({error.reason})") from error
@@ -146,7 +146,7 @@ def _members(window: _Window) -> Iterator[Entry]: # of an object that begins her
 
 def stream_json(file: str | Path | AnnotationFile, # plain, .gz, or a member of a zip
                ) -> Iterator[Entry]:             # the key is None in a list that stands alone
-    "The entries of a JSON file one by one, without holding the file; raises InputError on what is not JSON."
+    "The entries of a JSON file one by one, without holding the file; raises InputError if it is not JSON."
     file = file if isinstance(file, AnnotationFile) else AnnotationFile(Path(file))
     window = _Window(file)
     if file.name.endswith(".jsonl"):
@@ -188,7 +188,7 @@ _LISTS = r"(train|dev|val|test)[\w.]*images\.txt$|flickr30k_(train|val|test)\.tx
 _LINES = r"(?<!lemma)\.token(\.txt)?$|^results.*\.csv$" # captions by line, image.jpg#0
 
 def role_of_file(file: AnnotationFile) -> str: # a key of ROLES, "list", or "" where it is none of them
-    "What a file is for, told by its first entries; raises InputError if a JSON file is none."
+    "The role of a file, told by its name or its first entries; raises InputError if its JSON is broken."
     if re.search(_LISTS, file.name, re.IGNORECASE): return "list"
     if re.search(_LINES, file.name, re.IGNORECASE): return "lines"
     if not file.name.endswith((".json", ".jsonl")): return ""
@@ -258,6 +258,15 @@ def recognize_annotations(source,                    # a file, a folder, a zip a
     files = {role: held for role, held in roles.items() if role == "list" or ROLES.get(role) == chosen}
     return Collection(where, chosen, files)
 
+# %% ../../nbs/data/090_annotation_files.ipynb #e3fc1f9e
+def read_aliases(path: str | Path, # a line for each thing: its name, a comma, other names of it
+                ) -> dict[str, str]: # other name -> name, in lower case
+    "The list of aliases that comes with Visual Genome; raises InputError if no line has two names."
+    rows = [[word.strip().lower() for word in line.split(",")] for line in read_lines(path)]
+    if not any(len(row) > 1 for row in rows):
+        raise InputError(f"{path}: no list of aliases; a line is: tree,trees,tree's")
+    return {word: row[0] for row in reversed(rows) for word in row if word}
+
 # %% ../../nbs/data/090_annotation_files.ipynb #2db23853
 def _need(item, keys: Sequence[str], where: str) -> list: # the values
     if isinstance(item, dict) and all(key in item for key in keys): return [item[key] for key in keys]
@@ -273,14 +282,6 @@ def _picture_id(item, where: str) -> str: # image_id, or id in old files
     if isinstance(item, dict) and item.get("image_id", item.get("id")) is not None:
         return id_text(item.get("image_id", item.get("id")), where)
     raise InputError(f"{where}: no image_id in {item!r:.60}")
-
-def read_aliases(path: str | Path, # a line for each thing: its name, a comma, other names of it
-                ) -> dict[str, str]: # other name -> name, in lower case
-    "The list of aliases that comes with Visual Genome; raises InputError on a file that is none."
-    rows = [[word.strip().lower() for word in line.split(",")] for line in read_lines(path)]
-    if not any(len(row) > 1 for row in rows):
-        raise InputError(f"{path}: no list of aliases; a line is: tree,trees,tree's")
-    return {word: row[0] for row in reversed(rows) for word in row if word}
 
 def _name(item: Mapping, aliases: Mapping) -> str: # the first name, or the only one
     names = item.get("names") or [item.get("name") or ""]
@@ -452,7 +453,7 @@ def _boxes_by_picture(made: _Boxes) -> Iterator[dict]:
 # %% ../../nbs/data/090_annotation_files.ipynb #996bc5aa
 def read_synsets(source: str | Path | Mapping, # coco_to_synset.json, or name (or its number) -> synset
                 ) -> dict[str, str]: # name, and number where it is known -> synset
-    "A map from names, or numbers of categories, to synsets; raises InputError on what is none."
+    "A map from names, or numbers of categories, to synsets; raises InputError if an entry has no synset."
     where = "synsets" if isinstance(source, Mapping) else str(source)
     held = source if isinstance(source, Mapping) else dict(stream_json(source))
     out = {}
@@ -465,6 +466,7 @@ def read_synsets(source: str | Path | Mapping, # coco_to_synset.json, or name (o
     if not out: raise InputError(f"{where}: no synsets; it is empty")
     return out
 
+# %% ../../nbs/data/090_annotation_files.ipynb #c02a19cd
 def _with_synsets(records: Iterable[dict], known: Mapping | None, counts: Counter) -> Iterator[dict]:
     for record in records:
         for made in record.get("objects", ()):
@@ -600,8 +602,8 @@ def _lacks(held: Annotations) -> str: # what nothing is known of
 def _known_captions(source, caption_key: str | None) -> dict[str, list] | None: # by every name of a picture
     if source is None: return None
     if isinstance(source, Mapping):
-        listed = {name: [said] if isinstance(said, str) else said for name, said in source.items()}
-        return {id_text(name, "captions"): said for name, said in listed.items()}
+        listed = {name: [held] if isinstance(held, str) else held for name, held in source.items()}
+        return {id_text(name, "captions"): texts for name, texts in listed.items()}
     held, out = recognize_annotations(source), {}
     if held.format == "visual-genome": raise InputError(f"{held.where}: Visual Genome, which has no captions")
     _, records = _records_of(held, None, None, caption_key, {}, Counter())

@@ -283,7 +283,7 @@ def annotate(records: Iterable[Mapping], # dicts with the keys of RECORD_KEYS; o
 
 # %% ../../nbs/data/080_annotations.ipynb #00559055
 def annotation_records(annotations: Annotations) -> Iterator[dict]: # as `annotate` takes them
-    "The pictures as plain records, one by one; `annotate` makes the same annotations of them."
+    "The pictures as plain records, one by one; `annotate` turns them back into equal annotations."
     a, o = annotations, annotations.objects
     bounds = a.bounds()
     for i, name in enumerate(a.ids):

@@ -28,7 +28,7 @@ from ..worlds.scenes import Scenes, make_scenes
 # %% ../../nbs/data/100_pairs.ipynb #be40eb3a
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    "Pictures and what was written about them; pictures or captions may be absent."
+    "P pictures with their captions; the pictures, or the captions of some, may be absent."
     captions: list[tuple[str, ...]]                         # (P,) of each picture; without pictures one each
     images: Images | None                                   # (P,) or None
     where: str                                              # for messages
@@ -39,12 +39,12 @@ class Pairs:
 
     def rows(self, first: bool = False, # only the first caption of each picture
             ) -> tuple[Tensor, list[str]]: # (N,) picture of each row, and (N,) captions
-        "A row for each caption."
+        "A row for each caption, with the position of its picture."
         kept = [(i, text) for i, texts in enumerate(self.captions) for text in texts[:1 if first else None]]
         return torch.tensor([i for i, _ in kept], dtype=torch.long), [text for _, text in kept]
 
     def digest(self) -> str: # 16 hexadecimal digits
-        "What tells these pairs from others: captions, and the content of pictures."
+        "A digest of the captions and of the content of the pictures."
         return digest([self.captions, None if self.images is None else self.images.fingerprints()])
 
 # %% ../../nbs/data/100_pairs.ipynb #2e44ce84
@@ -92,6 +92,7 @@ def read_concepts(path: str | Path) -> list[tuple[str, str]]: # caption, address
     if not rows: raise InputError(f"{path}: no captions")
     return [(row[caption], row[source]) for row in rows]
 
+# %% ../../nbs/data/100_pairs.ipynb #c884597d
 def _file_names(sources: list[str]) -> list[str]: # the last part of each, without a query
     return [source.split("?")[0].rstrip("/").rsplit("/", 1)[-1] for source in sources]
 

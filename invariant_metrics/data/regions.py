@@ -31,7 +31,7 @@ WIDEST = 2**14        # numbers of a region
 LONGEST_ROW = 2**26   # bytes
 
 class PictureRegions(NamedTuple):
-    "What a detector says of one picture."
+    "The regions that a detector found in one picture: R vectors of d numbers, and their boxes."
     name: str                # of the picture, mostly its number in COCO
     features: np.ndarray     # (R, d) float32
     boxes: np.ndarray | None # (R, 4) left, top, right, bottom, shares of the picture; None if not given
@@ -192,7 +192,7 @@ def _filled(parts: Sequence[np.ndarray], most: int) -> Tensor: # N of (R, d) -> 
     return out
 
 def pad_regions(pictures: Iterable[PictureRegions]) -> RegionFeatures:
-    "One batch; raises InputError if there is no picture, or if features have different lengths."
+    "Pictures as one batch; raises InputError if there is none, or if features have different lengths."
     pictures = [*pictures]
     if not pictures: raise InputError("no pictures to take regions from")
     widths = {p.features.shape[1]: p.name for p in pictures}
@@ -245,7 +245,7 @@ def _spots(path: Path) -> Iterator[tuple[str, _Spot]]:
 
 @dataclass(frozen=True, eq=False)
 class RegionFiles:
-    "Region features on the disk, read by the name of a picture; in memory is only where each one stands."
+    "Region features on the disk, read by the name of a picture; only their places are kept in memory."
     spots: Mapping[str, _Spot]
     repeated: int = 0 # rows of a picture that an earlier row has described
 
@@ -268,7 +268,7 @@ class RegionFiles:
         return pad_regions(map(self.picture, names))
 
 def open_regions(place) -> RegionFiles: # as `stream_regions` takes it
-    "Where each picture of a collection is; raises InputError on what is no collection."
+    "The place of each picture in a collection; raises InputError if there is no picture, or a row is broken."
     spots, repeated = {}, 0
     for path in _files_in(place):
         for name, spot in _spots(path):
