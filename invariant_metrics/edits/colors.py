@@ -6,8 +6,8 @@
 __all__ = ['EDIT_KINDS', 'AXES', 'perturbations', 'DIRECTIONS', 'RAREST', 'HUES', 'TURN', 'VIVID', 'YARDSTICKS', 'VALID_DRAWS',
            'Items', 'put_color', 'chosen_kinds', 'Perturbation', 'perturbation', 'families', 'desaturation',
            'chroma_shift', 'region_means', 'bleeding', 'blotches', 'misregistration', 'color_reach', 'within_reach',
-           'recoloring', 'wide_recoloring', 'hue_incoherence', 'edge_leakage', 'luminance_drift', 'Match', 'psnr_to',
-           'ciede2000_to', 'Yardstick', 'at_strength', 'match_dose', 'nearest_step', 'forbidden_color',
+           'recoloring', 'wide_recoloring', 'hue_incoherence', 'edge_leakage', 'luminance_drift', 'psnr_to',
+           'ciede2000_to', 'Yardstick', 'at_strength', 'Match', 'match_dose', 'nearest_step', 'forbidden_color',
            'allowed_recoloring', 'scene_wrongness']
 
 # %% ../../nbs/edits/00_colors.ipynb #502ea5de
@@ -151,6 +151,7 @@ def desaturation(items: Items, generator: np.random.Generator) -> tuple[Callable
     "The color fades towards gray; applies where there is color (mean chroma above 1)."
     return lambda s: items.ab * (1 - _column(s)), items.ab.norm(dim=1).mean((1, 2)) > 1
 
+# %% ../../nbs/edits/00_colors.ipynb #0228c58b
 @perturbation("chroma-shift", task="colorization", kind="violation",
               severity="ab offset of 60 in one direction")
 def chroma_shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -170,6 +171,7 @@ def region_means(ab: Tensor,      # (N, C, H, W)
         torch.ones_like(ab.flatten(2))).clamp(min=1)
     return mean.gather(2, index).view_as(ab)
 
+# %% ../../nbs/edits/00_colors.ipynb #3bc9cb30
 def _blurred(maps: Tensor, sigma: float) -> Tensor: # (N, C, H, W), float32
     return torch.from_numpy(gaussian_filter(maps.numpy(), (0, 0, sigma, sigma), mode="mirror", truncate=2.0))
 
@@ -201,6 +203,7 @@ def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     patches = torch.sigmoid((field - level) / 0.1) * color
     return lambda s: items.ab + _column(s) * patches, torch.ones(n, dtype=torch.bool)
 
+# %% ../../nbs/edits/00_colors.ipynb #314620ae
 @perturbation("misregistration", task="colorization", kind="violation",
               severity="color layer shifted by a third of the width")
 def misregistration(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
@@ -281,6 +284,7 @@ def color_reach(ab: Tensor,          # (N, 2, H, W)
         out[at] = along.kthvalue(max(1, round((1 - RAREST) * along.shape[1])), dim=1).values
     return out
 
+# %% ../../nbs/edits/00_colors.ipynb #3ee9dc2b
 def within_reach(true: Tensor,  # (N, 2, ...) true colors
                  ab: Tensor,    # (N, 2, ...) proposed ones
                  reach: Tensor, # (N, directions)
@@ -417,19 +421,13 @@ def luminance_drift(items: Items, generator: np.random.Generator) -> tuple[Calla
     return dose, torch.ones(len(items), dtype=torch.bool)
 
 # %% ../../nbs/edits/00_colors.ipynb #fa7f8a7a
-@dataclass(frozen=True)
-class Match:
-    "Pictures at a wanted distance, one per item."
-    rgb: Tensor       # (N, 3, H, W), the nearest that was found
-    decibels: Tensor  # (N,) how far they are from the truth, on the yardstick: PSNR unless said
-    strength: Tensor  # (N,) in [0, 1]
-
 def psnr_to(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) dB
     return -10 * torch.log10((rgb - truth).square().mean((1, 2, 3)).clamp(min=1e-12))
 
 def ciede2000_to(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) dB: 0 for a mean difference of 1, -20 for 10
     return -20 * torch.log10(ciede2000(rgb, truth).clamp(min=1e-6)).to(rgb)
 
+# %% ../../nbs/edits/00_colors.ipynb #65b3dbb5
 @dataclass(frozen=True)
 class Yardstick:
     "What two changes are made equally large in."
@@ -443,10 +441,11 @@ class Yardstick:
     def target(self, level: float) -> float: # in decibels
         return float(level if self.falls else -20 * np.log10(level))
 
-YARDSTICKS = {y.name: y for y in (Yardstick("psnr", psnr_to, (37.0, 34.0, 31.0, 28.0, 25.0), " dB",
-                                            "PSNR to the truth (dB)", True), Yardstick("ciede2000",
-    ciede2000_to, (1.0, 1.4, 2.0, 2.8, 4.0), " ΔE", "mean CIEDE2000 difference", False))}
+YARDSTICKS = {y.name: y for y in (
+    Yardstick("psnr", psnr_to, (37.0, 34.0, 31.0, 28.0, 25.0), " dB", "PSNR to the truth (dB)", True),
+    Yardstick("ciede2000", ciede2000_to, (1.0, 1.4, 2.0, 2.8, 4.0), " ΔE", "mean CIEDE2000 difference", False))}
 
+# %% ../../nbs/edits/00_colors.ipynb #130fc2ee
 def at_strength(items: Items,
                 dose: Callable,             # strengths (N,) -> colors or pictures
                 strength: Tensor,           # (N,) in [0, 1]
@@ -455,6 +454,14 @@ def at_strength(items: Items,
     "The pictures a dose gives at these strengths, colors put on the true lightness."
     out = dose(strength)[part]
     return put_color(items.L[part], items.ab[part], out) if out.shape[1] == 2 else out
+
+# %% ../../nbs/edits/00_colors.ipynb #1ceae966
+@dataclass(frozen=True)
+class Match:
+    "Pictures at a wanted distance, one per item."
+    rgb: Tensor       # (N, 3, H, W), the nearest that was found
+    decibels: Tensor  # (N,) how far they are from the truth, on the yardstick: PSNR unless said
+    strength: Tensor  # (N,) in [0, 1]
 
 # %% ../../nbs/edits/00_colors.ipynb #b7f5a3ed
 def _next_guess(low: Tensor, high: Tensor, at_low: Tensor, at_high: Tensor, target: Tensor,
@@ -516,6 +523,14 @@ def nearest_step(items: Items,
     return Match(at_strength(items, dose, strength), found.gather(0, nearest[None])[0], strength)
 
 # %% ../../nbs/edits/00_colors.ipynb #2cdf5798
+@perturbation("forbidden-color", task="colorization", kind="violation",
+              severity="a third of the regions in a forbidden color", sources=("scenes",))
+def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
+    "Whole regions move towards a color their class does not allow; applies where one is visible."
+    away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
+    return lambda s: items.ab + _column(s) * away, away.norm(dim=1).amax((1, 2)) > 1
+
+# %% ../../nbs/edits/00_colors.ipynb #73a0f749
 VALID_DRAWS = 16 # right answers drawn for each scene
 
 def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor: # (N, 3, H, W)
@@ -524,13 +539,6 @@ def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor
     one = torch.eye(count, dtype=torch.bool)[k % count].expand(len(items), -1)
     return recolored(items.scenes, generator, share=(k - count + 1) / (VALID_DRAWS - count),
                      regions=one if k < count else None).rgb
-
-@perturbation("forbidden-color", task="colorization", kind="violation",
-              severity="a third of the regions in a forbidden color", sources=("scenes",))
-def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
-    "Whole regions move towards a color their class does not allow; applies where one is visible."
-    away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
-    return lambda s: items.ab + _column(s) * away, away.norm(dim=1).amax((1, 2)) > 1
 
 @perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws",
               steps=VALID_DRAWS, sources=("scenes",))

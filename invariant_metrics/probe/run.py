@@ -90,8 +90,9 @@ def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping,
                     common: Mapping) -> ProbeResult:
     from invariant_metrics.probe.images import color_probe
     from invariant_metrics.probe.own_images import image_probe
-    sized, looks = {} if side is None else {"side": side}, dict(looks)
-    beside = {name: value for name in ("valid", "matched") if (value := looks.pop(name)) is not None}
+    sized = {} if side is None else {"side": side}
+    beside = {name: looks[name] for name in ("valid", "matched") if looks[name] is not None}
+    looks = {name: value for name, value in looks.items() if name not in ("valid", "matched")}
     if kind == "photographs": return color_probe([target], **beside, **looks, **common)
     if kind == "pictures":
         return image_probe(target, pred or None, task=task, **beside, **looks, **sized, **common)

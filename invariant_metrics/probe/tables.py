@@ -61,6 +61,7 @@ def check_families(asked: Sequence[str] | None, # as the user gave them
     for name in asked or ():
         if name not in known: raise unknown(what, name, known)
 
+# %% ../../nbs/probe/020_tables.ipynb #c3f35644
 def check_used(asked: Sequence[str] | None,     # as the user gave them
                families: Sequence[str],
                statuses: Sequence[np.ndarray],  # (F, L, N) of each source
@@ -145,6 +146,7 @@ def mean_where_known(values: np.ndarray, # (K, M), NaN where missing
     total = np.where(there, values, 0).sum(0)
     return np.where(there.any(0), total / np.maximum(there.sum(0), 1), np.nan)
 
+# %% ../../nbs/probe/020_tables.ipynb #39c4232d
 def mean_effect(gap: np.ndarray, # (L, M)
                ) -> float:
     "Mean over standard deviation of a level's differences, averaged over levels; NaN where none has two."
@@ -221,6 +223,7 @@ def trend_of_items(scores: np.ndarray,  # (L, N)
     "The mean trend of the items, over clusters."
     return cluster_interval(cluster_means(trend(scores), cluster), weights)
 
+# %% ../../nbs/probe/020_tables.ipynb #8228d38e
 def trend_of_sets(scores: np.ndarray, # (L, B)
                   draws: np.ndarray,  # (B, C)
                  ) -> tuple[float, float, float]: # value, low, high
@@ -260,6 +263,7 @@ def family_kinds(ledger: pd.DataFrame) -> dict[str, str]: # family -> of `colors
     "What each family of a probe does; empty if the ledger does not say."
     return dict(zip(ledger["family"], ledger["kind"])) if "kind" in ledger else {}
 
+# %% ../../nbs/probe/020_tables.ipynb #c0031d81
 def valid_kinds(ledger: pd.DataFrame) -> set[str]:
     "The families that leave an item right."
     return {family for family, kind in family_kinds(ledger).items() if kind == "valid"}
@@ -325,13 +329,14 @@ def join_names(names: Iterable[str]) -> str:
     return " and ".join(names) or "none"
 
 # %% ../../nbs/probe/020_tables.ipynb #3ce72ed7
-OTHER = ("another right answer", "a valid alternative") # of a text, of a picture
-_WHERE = {"paired": "With one edit apart,", "item": "Against {},", "set": "Over sets,"}
-
 def reliable_metrics(counts: pd.DataFrame) -> list[str]: # of one view
     "The metrics that notice more than half of the kinds and prefer none."
     good = ~counts["known"] & (counts["notices"] > counts["of"] / 2) & (counts["prefers"] == 0)
     return list(counts.loc[good, "metric"])
+
+# %% ../../nbs/probe/020_tables.ipynb #54600781
+OTHER = ("another right answer", "a valid alternative") # of a text, of a picture
+_WHERE = {"paired": "With one edit apart,", "item": "Against {},", "set": "Over sets,"}
 
 def trust_lines(counts: pd.DataFrame, # of one view
                 view: str, other: str = OTHER[0],
@@ -370,6 +375,7 @@ def axis_lines(counts: pd.DataFrame, # of one source
         lines.append((what, f"{of.format(rows['of'].max())}, {VIEW_NAMES[view]} are marked down by {each}."))
     return lines
 
+# %% ../../nbs/probe/020_tables.ipynb #c2af3cbb
 def blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
                ) -> list[tuple[str, str]]: # nothing where there are none
     "The kinds of violation that no metric notices in any view."
