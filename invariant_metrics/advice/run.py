@@ -168,7 +168,8 @@ def picture_material(
     level: int = PICTURE_LEVEL, seed: int = 0, differ: str = "auto", label: str = "your pictures",
     show: bool = False,
 ) -> Material:
-    "Reactions of metrics to damage of the user's pictures; InputError if no family applies to enough of them."
+    """Reactions of metrics to damage of the user's pictures; InputError if no family applies to enough of
+    them."""
     systems = list(pictures)
     chosen = _choose_difference(differ, len(systems), 1.0)
     found = []
@@ -391,7 +392,8 @@ def advise_from_probe(
     mix: Mapping[str, float] = {},
     items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05,
 ) -> Advice:
-    "Advice from a probe; raises InputError if the folder, task, metrics or families are not those of a probe."
+    """Advice from a probe; raises InputError if the folder, task, metrics or families are not those of a
+    probe."""
     folder = Path(folder)
     found = _open_probe(folder, task)
     table = probed_reactions(found, level or (PICTURE_LEVEL if task == "images" else 1))

@@ -148,8 +148,8 @@ def inception(
     untrained: bool = False, seed: int = 0,
     resize: str = "tf1", # "tf1" (torch-fidelity), "pytorch" (pytorch-fid) or "clean" (clean-fid)
 ) -> Encoder:
-    """FID's Inception; raises InputError on an unknown resize, and naming the fetch command if its weights are
-    not on this machine."""
+    """FID's Inception; raises InputError on an unknown resize, and naming the fetch command if its weights
+    are not on this machine."""
     InceptionInput(resize=resize) # an unknown resize is an error before anything is read
     _fidelity()                   # so is a missing library
     if untrained: return Inception(copy.deepcopy(_untrained(seed)), f"untrained-{seed}", resize)

@@ -410,8 +410,8 @@ class RememberingEncoder(TextEncoder):
 
     @torch.no_grad()
     def encode(self, items: Sequence, layer: str | None = None) -> Tensor: # (N, d) float32
-        """One vector per text, from memory if it is there; raises InputError on items that are no texts and on
-        unknown layers."""
+        """One vector per text, from memory if it is there; raises InputError on items that are no texts and
+        on unknown layers."""
         layer = layer or self.layers[-1]
         if layer not in self.kept or not len(items): return super().encode(items, layer)
         keys = text_keys(self.prepare(items))

@@ -401,7 +401,8 @@ def read_tensors(place: Place) -> dict: # name -> tensor
 
 # %% ../../nbs/encoders/010_weights.ipynb #3ba23f8a
 def _download(card: Card, path: Path) -> None:
-    "Download one file from its address; raises InputError and keeps nothing if its checksum is not the card's."
+    """Download one file from its address; raises InputError and keeps nothing if its checksum is not the
+    card's."""
     with atomic_write(path) as tmp:
         try:
             with urllib.request.urlopen(card.where, timeout=60) as answer, open(tmp, "wb") as file:

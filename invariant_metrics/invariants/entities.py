@@ -77,8 +77,8 @@ class Entities(TextInvariant):
         return out
 
     def say(self, out: Tensor, mask: Tensor, probs: Tensor) -> Tensor:
-        """By form: tags (N, T, C), zeros where there is no word; their mean (N, C); counts of names (N, V); or
-        the last two in one row."""
+        """By form: tags (N, T, C), zeros where there is no word; their mean (N, C); counts of names (N, V);
+        or the last two in one row."""
         tags = out.softmax(-1) * mask[..., None]
         if "position" in self.form: return tags
         names = (nameness(tags, self.outside)*mask)[:, None] @ probs # (N, 1, V)

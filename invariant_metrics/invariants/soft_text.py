@@ -130,7 +130,8 @@ class TextInvariant(Invariant):
         return next((t.device for t in (*self.parameters(), *self.buffers())), torch.device("cpu"))
 
     def say(self, out: Tensor, mask: Tensor, probs: Tensor) -> Tensor: # first dimension N
-        "The value of g from the network's answer, the mask, and the distributions that the network was given."
+        """The value of g from the network's answer, the mask, and the distributions that the network was
+        given."""
         return out
 
     def forward(self, texts: SoftTexts) -> Tensor: # first dimension N

@@ -134,7 +134,8 @@ class HeadMixer(nn.Module):
 
 # %% ../../nbs/models/60_multiplexed.ipynb #675f5e7a
 class RepeatParts(nn.Module):
-    "The parts that one repeat does not share: two layer norms, and two mixers of heads (None if there are none)."
+    """The parts that one repeat does not share: two layer norms, and two mixers of heads (None if there are
+    none)."""
     def __init__(self, config: TowerConfig):
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width)

@@ -103,7 +103,8 @@ def jackknife(
     seed: int = 0,                    # of the grouping
     clusters: Sequence | None = None, # (N,) labels; a cluster stays in one group
 ) -> Estimate:
-    "Value, bias correction and standard error from leaving out groups; InputError below two items or clusters."
+    """Value, bias correction and standard error from leaving out groups; InputError below two items or
+    clusters."""
     labels = cluster_labels(clusters, len(rows))
     value = metric.statistic(rows)
     sides = [_left_out(_groups(len(rows), groups, labels, rng(seed, "jackknife")))]
@@ -300,7 +301,8 @@ def score_rows(
     weights: np.ndarray | None = None, # (N,) base weights
     known: Estimate | None = None,     # `estimate_rows` of these rows, if it is computed already
 ) -> Score:
-    "The metric's value with an interval; raises InputError if an interval has less than two items or clusters."
+    """The metric's value with an interval; raises InputError if an interval has less than two items or
+    clusters."""
     check_level(confidence)
     how = interval_method(metric, method if reps else None, weights is not None)
     if isinstance(metric, ItemMetric):
@@ -416,7 +418,8 @@ def permutation_test(metric: Metric,                    # a distance between set
                      seed: int = 0,
                      clusters: Sequence | None = None,  # (N,) labels, for matched sets
                     ) -> float:                         # in [1/(reps + 1), 1]
-    "P-value of the hypothesis that both sets have one distribution; raises InputError if it cannot be tested."
+    """P-value of the hypothesis that both sets have one distribution; raises InputError if it cannot be
+    tested."""
     if not metric.is_distance:
         raise InputError(f"{metric.name}: a permutation test needs a distance between sets")
     labels = cluster_labels(clusters, len(rows))

@@ -172,7 +172,8 @@ def mean_pilot(a,                                 # (N,) values per item of the 
                clusters: Sequence | None = None,  # (N,) labels of items that are not independent
                clusters_b: Sequence | None = None # (M,) of an unpaired second system
               ) -> Pilot:
-    "A pilot of a difference of two means, or of one mean against 0; InputError if values do not fit together."
+    """A pilot of a difference of two means, or of one mean against 0; InputError if values do not fit
+    together."""
     a = _values(statistic, a)
     noun = _labels(clusters, len(a), "items")
     if b is None:

@@ -72,7 +72,8 @@ def text_pack(pred: Sequence[str],
               target=None,                          # a text or several for each prediction
               source: Sequence[str] | None = None,  # what each prediction was made from
              ) -> Tensor:                           # (bytes,) uint8
-    "A batch of texts as one flat tensor; raises InputError on other things and on sides of different lengths."
+    """A batch of texts as one flat tensor; raises InputError on other things and on sides of different
+    lengths."""
     if target is None: pred = load_texts(pred, alone=True).items
     else: pred, target = check_sides(pred, target)
     body = json.dumps([pred, target, None if source is None else list(source)]).encode()
@@ -243,7 +244,8 @@ def _fold(self: TorchMetric, side: int) -> GaussianStats: # views of this side's
 
 @patch
 def stats(self: TorchMetric) -> tuple[GaussianStats, GaussianStats]: # predictions, targets
-    "The moments that were streamed, from all processes once synchronized; InputError before the first update."
+    """The moments that were streamed, from all processes once synchronized; InputError before the first
+    update."""
     return self._fold(0), self._fold(1)
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #3666b992

@@ -114,7 +114,8 @@ def divide_photos(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
 
 # %% ../../nbs/study/030_colorizers.ipynb #39503db0
 def photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[str, Pictures]:
-    "Tiles of the user's photographs, cut once and kept in `folder`; raises InputError on too few usable ones."
+    """Tiles of the user's photographs, cut once and kept in `folder`; raises InputError on too few usable
+    ones."""
     s = plan.settings
     size = plan.size
     photos = divide_photos(folder_photos(s["data"], s["recursive"], s["regions"]), s["seed"])

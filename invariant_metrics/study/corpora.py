@@ -58,7 +58,8 @@ def bilingual_corpora(plan: StudyPlan, parts: Sequence[str]) -> dict[str, TextCo
 SHOWN = 6 # test items on the page
 
 def picture_encoder(plan: StudyPlan, device: str = "cpu") -> Encoder:
-    "The encoder through which a captioner sees, the embedded one by default; InputError without feature maps."
+    """The encoder through which a captioner sees, the embedded one by default; InputError without feature
+    maps."""
     encoder = chosen_encoder(plan.settings["encoder"] or "embedded", plan.weights, device)
     encoder.feature_maps(torch.full((1, 3, 32, 32), 0.5, device=device))
     return encoder

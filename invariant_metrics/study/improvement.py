@@ -60,7 +60,8 @@ def mean_over_seeds(
 # %% ../../nbs/study/000_improvement.ipynb #c046b23c
 def trained_pair_p(stat: np.ndarray, # (S, 1 + R) of a difference or an improvement
                    ) -> float:        # in (0, 1]; NaN for one seed
-    "Two-sided p-value that the mean is 0, over seeds and pictures; inverts the interval of `mean_over_seeds`."
+    """Two-sided p-value that the mean is 0, over seeds and pictures; inverts the interval of
+    `mean_over_seeds`."""
     from scipy.optimize import brentq
     stat, pictures, between = _spreads(stat)
     value = abs(float(stat[:, 0].mean()))
@@ -112,7 +113,8 @@ def best_alpha(validation: Bank,
                metric: str,
                higher_is_better: bool,
               ) -> float:
-    "The weight with the best mean over seeds on validation, the smaller of equals; 0 for a system without one."
+    """The weight with the best mean over seeds on validation, the smaller of equals; 0 for a system without
+    one."""
     sign = -1 if higher_is_better else 1
     def mean(alpha: float) -> float: return sign*stacked(validation, system, alpha, metric)[:, 0].mean()
     return min(alphas_of(validation, system), key=lambda alpha: (mean(alpha), alpha), default=0.0)
@@ -246,7 +248,8 @@ def improvement_table(
 def trick_gains(
     test: Bank, validation: Bank, metric: str, higher: bool, share: bool = False
 ) -> dict[str, np.ndarray]: # trick -> (S, 1 + R)
-    "How much each cheap trick improves a metric; a curve at its best point on validation, which its key names."
+    """How much each cheap trick improves a metric; a curve at its best point on validation, which its key
+    names."""
     there = {k[0] for k in test}
     base = stacked(test, BASE, 0.0, metric)
     points = {trick: best_alpha(validation, trick, metric, higher) for trick in (*UNTRAINED, *NULLS)
@@ -285,7 +288,8 @@ def safe_columns(test: Bank, validation: Bank,
                  shares: Sequence[str] = (),        # metrics that are shares, compared by difference
                  controls: Mapping[str, float] = {} # systems trained without knowledge -> their weight
                 ) -> pd.DataFrame: # of SAFE_COLUMNS; no row if a baseline is 0 or there is no trick
-    "For each metric and trained system: does a trick improve the metric, and does the system improve it more?"
+    """For each metric and trained system: does a trick improve the metric, and does the system improve it
+    more?"""
     rows = []
     for metric, higher in directions.items():
         base = stacked(test, BASE, 0.0, metric)

@@ -172,7 +172,8 @@ def study(
     seed: int = 0,
     workers: int = 2,                      # processes, one thread each
 ) -> StudyRun:
-    "Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong choices."
+    """Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong
+    choices."""
     check_choices(task, parts, scale, grid)
     check_device(device or "cpu")
     design = study_tasks[task].design

@@ -135,7 +135,8 @@ def most_frequent(texts: Sequence[str]) -> str:
 
 # %% ../../nbs/study/050_writers.ipynb #1fae1cae
 class WritingTask(StudyTask):
-    "What translation and captioning share: a network that writes a text, an entry of its vocabulary at a time."
+    """What translation and captioning share: a network that writes a text, an entry of its vocabulary at a
+    time."""
     pretraining = Optim(lr=5e-3, warmup=50)
     checkpoints = 4
     more_controls = tuple(GRAPH_CONTROLS)

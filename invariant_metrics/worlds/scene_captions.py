@@ -111,8 +111,8 @@ class SceneTruth(NamedTuple):
     relations: frozenset[tuple[str, str, str]]  # (noun, key of WORDS, noun)
 
 def caption_truth(scenes: Scenes, i: int) -> SceneTruth:
-    """All objects, colors and relations of scene i, by noun and not by thing; raises InputError if there is no
-    such scene."""
+    """All objects, colors and relations of scene i, by noun and not by thing; raises InputError if there is
+    no such scene."""
     noun = {e.name: e.noun for e in scene_entities(scenes, i)}
     graph = scene_graph(scenes, i)
     colors = frozenset((noun[t.subject], t.object) for t in graph if t.relation == "is")
@@ -206,8 +206,8 @@ def _share(claims: frozenset, truth: frozenset) -> float:
 
 def judge_captions(texts: Sequence[str], truths: Sequence[SceneTruth],
                   ) -> dict[str, np.ndarray]: # each (N,), in [0, 1]
-    """The share of true ones among the objects, colors, relations, and all facts together that captions claim,
-    by noun; 0 if they claim none."""
+    """The share of true ones among the objects, colors, relations, and all facts together that captions
+    claim, by noun; 0 if they claim none."""
     if isinstance(texts, str) or len(texts) != len(truths):
         raise InputError(f"{len(texts)} captions for {len(truths)} scenes; give one for each")
     rows = []
