@@ -709,10 +709,12 @@ def read_news(path: str | Path,
               n: int | None = None,      # sentences to draw; None: all
               seed: int = 0,             # of the drawing
              ) -> Judgments:
-    """Translations of the news with people's scores; raises InputError if files are missing or do not fit
-    together."""
+    """Translations of the news with scores by people, of sentences or of whole systems; raises InputError if
+    files are missing or do not fit together."""
     if level not in ("sentences", "systems"): raise unknown("level", level, ("sentences", "systems"))
-    texts, top, whole = read_news_texts(path, pair, system, documents), Path(path), level == "systems"
+    top = Path(path)
+    whole = level == "systems"
+    texts = read_news_texts(path, pair, system, documents)
     pair = _news_pair(_tree(top), pair, top)
     file = Path(scores) if scores is not None else _news_file(top, pair, whole, human)
     listed = file.name.removesuffix(".gz").endswith(".score")
