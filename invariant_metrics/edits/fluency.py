@@ -94,7 +94,7 @@ REPLICATES = 1000
 _DIGITS = 9 # of a difference of scores; what is less is rounding
 
 class FormAuc(NamedTuple):
-    "The share of items whose edited text is less fluent than its base, its 95 % interval, and the number of items."
+    "The share of items whose edited text is less fluent than its base, with its 95 % interval; n items."
     auc: float
     low: float
     high: float
@@ -226,7 +226,8 @@ def is_matched(name: str, # of an edit
 
 # %% ../../nbs/edits/90_fluency.ipynb #4015cadc
 def fluency_table(
-    names: Sequence[str], cases: Sequence[TextCase], judge: FormJudge, task: str = "captioning", level: int = 1, *,
+    names: Sequence[str], cases: Sequence[TextCase], judge: FormJudge,
+    task: str = "captioning", level: int = 1, *,
     clusters: Sequence | None = None,
     # name -> judges that do not choose, such as one fit on other data
     others: dict[str, FormJudge] | None = None,

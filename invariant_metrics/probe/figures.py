@@ -205,8 +205,8 @@ def form_tables(ledger: pd.DataFrame,
     if "form_before" not in ledger: return []
     tables = []
     for source, rows in ledger.dropna(subset=["form_before"]).groupby("source", sort=False):
-        body = [[cell(r["family"]), cell(f"{r['level']:g}"), cell(str(r["matched"])), cell(str(r["told_by_form"])),
-                 _form_cell(r, "before"), _form_cell(r, "after")] for r in rows.to_dict("records")]
+        body = [[cell(r["family"]), cell(f"{r['level']:g}"), cell(str(r["matched"])),
+                 cell(str(r["told_by_form"])), _form_cell(r, "before"), _form_cell(r, "after")] for r in rows.to_dict("records")]
         columns = ["family", "severity", "kept", "told by form", "AUC by form before", "after"]
         tables.append({"title": f"{source_title(source)}: who only knows how people write, "
                        "how often do they pick the base?", "columns": columns, "rows": body})

@@ -58,8 +58,7 @@ COLOR_SIZES = per_scale(ProbeSize(44, 24, 500, per_photo=4), ProbeSize(176, 60, 
 # %% ../../nbs/probe/050_images.ipynb #6740917f
 def photo_reach(photos: Sequence[Photo], side: int = 3 * TILE,
                ) -> Tensor: # (clusters in their order, directions)
-    """How far the colors of whole photographs go in every direction of the ab plane, those of a cluster
-    together."""
+    "How far the colors of whole photographs go in each direction of the ab plane, by cluster."
     found = {}
     for photo in photos:
         rgb = torch.from_numpy(shrink(photo.rgb, side).copy()).permute(2, 0, 1)[None].float() / 255
@@ -416,8 +415,7 @@ def set_curves(out: PictureScores, metric: Metric,
 @patch
 def comparisons(self: PictureScores, metric: Metric, sets: RandomSets,
                ) -> Iterator[tuple]: # of each family: (B, L) over sets, comparisons
-    """Each violation beside its valid partner, picture by picture and over sets; no comparison for the valid
-    family."""
+    "Each violation beside its valid partner, picture by picture and over sets; none for the valid family."
     own, partner, start = set_values(self, metric, sets.counts)
     curves = set_curves(self, metric, sets.counts) if self.yardstick else {}
     for f, family in enumerate(self.families):

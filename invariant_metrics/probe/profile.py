@@ -86,8 +86,7 @@ def _set_means(rows: np.ndarray, draws: np.ndarray, weights: np.ndarray) -> tupl
 def averager(v: Verdicts,
              weights: np.ndarray, # (R, C) multiplicities of clusters
             ) -> Callable:        # (..., N) -> values (...), replicates (R, ...), noise (...)
-    """The function that takes means over the items of these verdicts, with replicates over clusters and their
-    noise."""
+    "A function that takes means over the items of these verdicts, with replicates over clusters and noise."
     means, by = (_item_means, v.cluster) if v.draws is None else (_set_means, v.draws)
     def average(values: np.ndarray) -> tuple:
         values = np.asarray(values, float)
