@@ -32,14 +32,14 @@ TEXT_TASKS = ("translation", "captioning")
 LEVELS = (1, 2, 3) # edits: facts, names or words
 
 class Case(NamedTuple):
-    "One item."
+    "What an item says, and two texts that say it."
     content: object   # what it says: a Meaning, or what is true of a scene
     reference: str
     valid: str        # another right answer, "" where there is none
 
 @dataclass(frozen=True)
 class TextItems:
-    "Texts to be broken, with what is known about them; raises InputError when the lists disagree."
+    "Texts to be broken, with what is known about them; raises InputError on an unknown task or uneven lists."
     task: str
     cases: tuple[Case, ...]
     source: tuple[str, ...] = ()        # what translations were made from
@@ -58,7 +58,7 @@ class TextItems:
 
 # %% ../../nbs/edits/20_sentences.ipynb #ae8211e0
 class Foil(NamedTuple):
-    "One item, broken."
+    "The two texts of an item after an edit, and whether it is proved."
     of_reference: str  # the reference, edited
     of_valid: str      # the other right answer, edited alike
     proved: bool       # that in both the edit did what its family says, and no more
@@ -123,11 +123,11 @@ def _changed(a: Meaning, b: Meaning) -> set[str]:
     return {f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name)}
 
 def edit_meaning(meaning: Meaning,
-           kinds: Sequence[str],   # of `edits`, one of which is drawn each time
-           level: int,             # how many facts
-           generator: np.random.Generator,
-           again: bool = False,    # whether a kind may be drawn twice
-          ) -> Meaning | None:
+                 kinds: Sequence[str],   # of `edits`, one of which is drawn each time
+                 level: int,             # how many facts
+                 generator: np.random.Generator,
+                 again: bool = False,    # whether a kind may be drawn twice
+                ) -> Meaning | None:
     "Another meaning with that many facts changed; None if there are not so many."
     out, done, left = meaning, 0, list(kinds)
     for _ in range(16):

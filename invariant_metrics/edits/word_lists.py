@@ -112,7 +112,7 @@ SHADE_OF = {color: _NAMES_OF_SHADES.index(shade) for shade, color, _ in _SHADES}
 _PLAIN = [color for _, color, plain in _SHADES if plain == "yes"]
 
 def other_colors(word: str) -> tuple[str, ...]: # lower case
-    "Colors that nobody would take for this one."
+    "The plain colors that are not of the same group as this one; none for a word that is no color here."
     return tuple(c for c in _PLAIN if word in SHADE_OF and SHADE_OF[c] != SHADE_OF[word])
 
 # %% ../../nbs/edits/40_word_lists.ipynb #dfb30547
