@@ -32,7 +32,7 @@ def _safe_cells(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 # %% ../../nbs/people/150_labels.ipynb #8bfc2f5d
 def label_key(page) -> dict: # page or key
-    "The key of a page; raises InputError if there is none."
+    "The contents of a page's key; raises InputError if the file is missing or is no key of this schema."
     path = Path(page)
     path = path if path.name.endswith(".key.json") else path.with_name(path.name + ".key.json")
     try: key = json.loads(path.read_text(encoding="utf-8"))
@@ -49,9 +49,10 @@ def _answer_files(paths) -> list[Path]:
     if not found: raise InputError(f"no answers: no .csv in {few(listed)}")
     return found
 
+# %% ../../nbs/people/150_labels.ipynb #c381a7ee
 def is_answers(place: str | Path, # a file, or a folder of files
               ) -> bool:
-    "Whether a labeling page has written this, told from the header."
+    "Whether the file, or the first CSV of the folder, has the header of a labeling page's answers."
     files = (sorted(Path(place).glob("*.csv")) if Path(place).is_dir() else [Path(place)]
              if Path(place).suffix == ".csv" and Path(place).is_file() else [])
     if not files: return False
@@ -73,9 +74,8 @@ def _read_answers(path: Path) -> pd.DataFrame:
     return frame.assign(file=path.name)
 
 # %% ../../nbs/people/150_labels.ipynb #b58a477c
-# without repeated rows, notes
 def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list[str]]:
-    "Raises InputError on what the page of this key cannot have asked or got."
+    "The rows without repetition, and notes; raises InputError on rows that the page of this key cannot save."
     allowed = {"likert": [*"12345"], "failures": ["0", "1"],
                **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
     given = {e: {*key["tutorial"], *row} for e, row in key["evaluators"].items()}
@@ -128,7 +128,8 @@ def filter_raters(frame: pd.DataFrame, # answers, with a column part
                   least_right: float,
                   least_seconds: float
                  ) -> pd.DataFrame: # rater, evaluator, answered, assigned, known, right, seconds, kept, why
-    "One row for each rater: what the filter looks at, and whether it keeps the rater."
+    """One row for each rater: the share `right` of `known` answers (NaN without any), the median seconds, and
+    whether the rater is kept."""
     rows = []
     part = "attention" if any(e["part"] == "attention" for e in key["entries"].values()) else "tutorial"
     for rater, own in frame.groupby("rater", sort=True):
@@ -150,7 +151,7 @@ def filter_raters(frame: pd.DataFrame, # answers, with a column part
 # %% ../../nbs/people/150_labels.ipynb #0258b6a3
 @dataclass(frozen=True)
 class Labels:
-    "Answers with their items, of the raters that were kept; the notes name the others and say why."
+    "The answers of the raters that were kept, with their items; the notes name the others and say why."
     task: str
     # item, system, rater, score, aspect, group, real, first, second, evaluator, position, seconds, code
     frame: pd.DataFrame
@@ -161,9 +162,9 @@ class Labels:
 
     def __str__(self) -> str:
         gone, n = list(self.raters.loc[~self.raters["kept"], "rater"]), len(self.raters)
-        said = (f"{self.task}: {len(self.frame)} answers to {self.frame['code'].nunique()} questions by "
+        text = (f"{self.task}: {len(self.frame)} answers to {self.frame['code'].nunique()} questions by "
                 f"{n - len(gone)} of {n} raters")
-        return said + (f"; without {few(gone)}, and the notes say why" if gone else "")
+        return text + (f"; without {few(gone)}, and the notes say why" if gone else "")
 
 # %% ../../nbs/people/150_labels.ipynb #d470fcd6
 def _tidy(frame: pd.DataFrame, key: dict) -> pd.DataFrame:
@@ -233,15 +234,15 @@ def label_judgments(
     frame = labels.frame[~labels.frame["real"]]
     failures = labels.task == "failures"
     if labels.task == "choice":
-        raise InputError("choices between two outputs are no scores; take label_choices")
+        raise InputError("choices between two outputs are not scores; take label_choices")
     if aspect is not None and aspect not in names: raise unknown("aspect", aspect, names)
     classes = [a for a in names if a != RATING][:-1] if failures else names # without the last box
     counted = classes if aspect is None else [aspect]
     frame = frame[frame["aspect"].isin(counted)]
     by = frame.groupby(["item", "system", "rater", "group"], as_index=False, sort=False)["score"]
+    ticked = f"1: {aspect}" if aspect else "classes that went wrong"
     scale = {"realism": "1: judged real", "likert": f"1–5, {aspect or 'mean of ' + ', '.join(names)}",
-             "failures": "1–10" if aspect == RATING else f"1: {aspect}" if aspect
-             else "classes that went wrong"}[labels.task]
+             "failures": "1–10" if aspect == RATING else ticked}[labels.task]
     better = not failures or not (aspect is None or aspect in classes)
     return Judgments(f"labels-{labels.key['page']}", by.sum() if failures else by.mean(), better,
                      _outputs(labels, set(frame["code"])), None, scale, labels.notes)
@@ -294,8 +295,9 @@ def answer_sheet(page,           # the page or its key
             for aspect in key["aspects"]]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
+# %% ../../nbs/people/150_labels.ipynb #6539f101
 def write_answers(sheet: pd.DataFrame, path: str | Path) -> None:
-    "A sheet as a file that `read_labels` takes."
+    "Write a filled sheet as the CSV that the page would save, for `read_labels` to read."
     _safe_cells(sheet, _TYPED).to_csv(path, index=False)
 
 # %% ../../nbs/people/150_labels.ipynb #bac861e9
@@ -304,20 +306,27 @@ def rater_rate(
     groups: Sequence[tuple],
     confidence: float = 0.95,
 ) -> tuple[float, float, float]: # rate, low, high
-    "The share of wrong answers with an interval over raters; the whole range where there are fewer than two."
+    """The share of wrong answers with an interval over raters, 0 to 1 where there are fewer than two (Korn
+    and Graubard 1998)."""
     names = np.unique(np.concatenate([rater for _, rater in groups]))
     shares, parts = [], []
     for wrong, rater in groups:
-        at, n = np.searchsorted(names, rater), len(wrong)
-        shares.append(np.mean(wrong))
-        parts.append((np.bincount(at, wrong, len(names)) - shares[-1] * np.bincount(at, minlength=len(names)))
-                     / n)
-    p, R, N = float(np.mean(shares)), len(names), sum(len(wrong) for wrong, _ in groups)
+        at = np.searchsorted(names, rater)
+        errors = np.bincount(at, wrong, len(names))        # (R,)
+        answers = np.bincount(at, minlength=len(names))    # (R,)
+        share = np.mean(wrong)
+        shares.append(share)
+        parts.append((errors - share * answers) / len(wrong))
+    p = float(np.mean(shares))
+    R = len(names)
+    N = sum(len(wrong) for wrong, _ in groups)
     if R < 2: return p, 0.0, 1.0
     v = R / (R - 1) * (np.mean(parts, axis=0) ** 2).sum()
-    worth = np.clip(p * (1 - p) / v, 1, N) if v > 0 else N if 0 < p < 1 else R
-    return wilson(p, worth * (normal.ppf((1 + confidence) / 2)
-                              / student.ppf((1 + confidence) / 2, R - 1)) ** 2, confidence)
+    if v > 0: worth = np.clip(p * (1 - p) / v, 1, N)
+    else: worth = N if 0 < p < 1 else R
+    z = normal.ppf((1 + confidence) / 2)
+    t = student.ppf((1 + confidence) / 2, R - 1)
+    return wilson(p, worth * (z / t) ** 2, confidence)
 
 # %% ../../nbs/people/150_labels.ipynb #85aefde9
 def hype(labels: Labels, confidence: float = 0.95,
