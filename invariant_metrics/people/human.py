@@ -29,7 +29,8 @@ def save_frames(result,             # a dataclass with frames, a signature and n
                 folder: str | Path,
                 file: str,          # for the signature and the notes
                ) -> Path:
-    "Write the frames of a result as parquet and the rest as JSON: all of it, or, with an InputError, none."
+    """Write each frame of a result as `<field>.parquet` and the signature, notes and version as JSON; raises
+    InputError if that fails, and then nothing is written."""
     folder = Path(folder)
     found = folder.exists()
     rest = {"signature": result.signature, "notes": result.notes, "version": package_version()}
@@ -67,12 +68,12 @@ class AgreeResult:
     notes: tuple[str, ...] = ()
 
     def save(self, folder: str | Path) -> Path:
-        "Write the frames as parquet and the rest as JSON: all of it, or, with an InputError, none."
+        "Write the result into a folder, for `load`; raises InputError if that fails: see `save_frames`."
         return save_frames(self, folder, "agree.json")
 
     @classmethod
     def load(cls, folder: str | Path) -> "AgreeResult":
-        "What `save` wrote; raises InputError if it is not there."
+        "The result that `save` wrote into this folder; raises InputError if there is none."
         folder = Path(folder)
         if not (folder/"agree.json").is_file(): raise InputError(f"no agreement study in {folder}")
         stored = json.loads((folder/"agree.json").read_text())
@@ -151,7 +152,7 @@ def wrong_way_notes(rows: Sequence[dict],     # of TABLE
 
 # %% ../../nbs/people/110_human.ipynb #af131298
 def metric_ledger(judged: JudgedScores) -> pd.DataFrame: # metric, direction, turned, scores, signature
-    "What was done with every metric."
+    "A row for each metric: its direction, whether its sign was changed, and how many scores it has."
     words = {True: "higher is better", False: "lower is better", None: "not known, taken as higher"}
     scores = judged.scores
     counts = scores.table.groupby("metric").size()
@@ -193,7 +194,7 @@ def agree(
     encoder=None, layer: str | None = None, # of metrics that are run, for those that take them, as in `score`
     metric_options: Mapping | None = None, # the same, e.g. {"long": "split"}
 ) -> AgreeResult:
-    "How well metrics agree with people; raises InputError, in one line, if data do not fit or are too few."
+    "How well metrics agree with people; raises InputError on data that do not fit or are too few."
     check_range("reps", reps, 2, 10**6)
     check_level(confidence)
     judgments = load_judgments(judgments)

@@ -74,7 +74,7 @@ def accepted_answers(answer, task: str,      # as written in the table
                      aspects: Sequence[str], # of failures: with the last box, and the rating if it is asked
                      where: str = "",        # for messages
                     ) -> list[list[str]]:    # for each aspect
-    "What counts as right; raises InputError on an answer that nobody could give."
+    "The accepted answers for each aspect; raises InputError on an answer that the task does not have."
     def listed(v): return [str(x) for x in v] if isinstance(v, (list, tuple)) else str(v).split("|")
     if task in BINARY:
         found = [listed(answer)]
@@ -148,7 +148,7 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
 
 # %% ../../nbs/people/140_labeling.ipynb #71f0c5b7
 # outputs of one item, two at a time; what is a pair already stays
-def _paired(entries: list[dict]) -> list[dict]:
+def _pair_outputs(entries: list[dict]) -> list[dict]:
     out = []
     groups = {} # item -> its outputs
     for e in entries:
@@ -167,7 +167,7 @@ def _paired(entries: list[dict]) -> list[dict]:
 
 # %% ../../nbs/people/140_labeling.ipynb #38dcdb00
 def style_of(entry: Mapping) -> str:
-    "What an entry shows of its input: a system, or two of them."
+    "The system of an entry, or the two systems of a pair, as one text."
     pair = (entry["first_system"], entry["second_system"])
     return " / ".join(pair) if any(pair) else entry["system"]
 
@@ -176,13 +176,13 @@ def label_entries(items,                 # folder, table, frame or list of dicts
                   task: str,
                   aspects: Sequence[str] = ("",), # with the last box, for failures
                  ) -> tuple[list[dict], list[str]]: # questions, notes
-    "The questions that items make; raises InputError naming the first row that makes none."
+    "One entry for each question; raises InputError naming the first row that cannot be a question."
     if task not in TASKS: raise unknown("task", task, TASKS)
     rows, base = _records(items)
     where = str(items) if isinstance(items, (str, Path)) else "items"
     if not rows: raise InputError(f"{where}: no items; it is empty")
     entries = [_entry(row, task, aspects, base, f"{where}, row {i}") for i, row in enumerate(rows, 1)]
-    if task == "choice": entries = _paired(entries)
+    if task == "choice": entries = _pair_outputs(entries)
     if task == "realism" and len({e["real"] for e in entries}) < 2:
         raise InputError(f"{where}: realism needs both real and generated items (column real, or folders)")
     twice = [k for k, n in Counter((e["item"], style_of(e), e["real"]) for e in entries).items() if n > 1]
@@ -193,7 +193,7 @@ def label_entries(items,                 # folder, table, frame or list of dicts
     return entries, [f"columns that are not used: {few(unused)}"] if unused else []
 
 # %% ../../nbs/people/140_labeling.ipynb #1367f7bd
-def _drawn(entries: list[dict], tutorial: int, attention: int, seed: int) -> list[str]: # notes; realism
+def _draw_parts(entries: list[dict], tutorial: int, attention: int, seed: int) -> list[str]: # notes; realism
     if tutorial % 2 or attention % 2:
         raise InputError("tutorial and attention must be even: half of them real, half generated")
     taken = set()
@@ -216,7 +216,7 @@ def _drawn(entries: list[dict], tutorial: int, attention: int, seed: int) -> lis
 def give_parts(entries: list[dict], task: str, tutorial: int, attention: int, seed: int) -> list[str]: # notes
     """Say of each entry whether it is tutorial, attention or main (in place); raises InputError if none is
     left to be judged."""
-    if task == "realism": notes = _drawn(entries, tutorial, attention, seed)
+    if task == "realism": notes = _draw_parts(entries, tutorial, attention, seed)
     else:
         if attention:
             raise InputError("attention questions are drawn for realism only; elsewhere rows with an answer "
@@ -233,7 +233,7 @@ def give_parts(entries: list[dict], task: str, tutorial: int, attention: int, se
     return notes
 
 # %% ../../nbs/people/140_labeling.ipynb #4c925628
-def _dealt(entries: list[dict], evaluators: Sequence[str], each: int, seed: int) -> dict[str, list[dict]]:
+def _deal_uneven(entries: list[dict], evaluators: Sequence[str], each: int, seed: int) -> dict[str, list[dict]]:
     seen, out, generator = np.zeros(len(entries)), {}, rng(seed, "dealt", len(entries))
     for e in evaluators:
         chosen = {}
@@ -249,7 +249,8 @@ def deal_questions(entries: Sequence[dict],   # with codes
                    per_evaluator: int,        # questions of the main part, at most
                    seed: int,
                   ) -> dict[str, list[str]]:  # evaluator -> codes in the order they are seen
-    "The main part of each evaluator."
+    """The questions of the main part for each evaluator: outputs are seen about equally often, and an evaluator
+    sees an input once at most."""
     real, made = [e for e in entries if e["real"]], [e for e in entries if not e["real"]]
     inputs, styles = sorted({e["input"] for e in made}), sorted({style_of(e) for e in made})
     each = min(len(inputs), per_evaluator)
@@ -263,13 +264,13 @@ def deal_questions(entries: Sequence[dict],   # with codes
         plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style]
                         for r in plan.itertuples()]
         return {str(e): list(group["code"]) for e, group in plan.groupby("evaluator", sort=False)}
-    hands = [_dealt(part, evaluators, n, seed) for part, n in ((made, each), (real, reals)) if n]
+    hands = [_deal_uneven(part, evaluators, n, seed) for part, n in ((made, each), (real, reals)) if n]
     held = {e: [entry["code"] for hand in hands for entry in hand[e]] for e in evaluators}
     return {e: [codes[i] for i in rng(seed, "dealt", e).permutation(len(codes))] for e, codes in held.items()}
 
 # %% ../../nbs/people/140_labeling.ipynb #06b8889a
 # attention questions among the others, never the first
-def _mixed(plan: dict[str, list[str]], hidden: Sequence[str], seed: int) -> dict[str, list[str]]:
+def _mix_hidden(plan: dict[str, list[str]], hidden: Sequence[str], seed: int) -> dict[str, list[str]]:
     out = {}
     for e, codes in plan.items():
         generator, row = rng(seed, "hidden", e), list(codes)
@@ -293,7 +294,7 @@ def _data_uri(image, side: int | None, quality: int | None) -> tuple[str, tuple[
 
 # %% ../../nbs/people/140_labeling.ipynb #d9475bd3
 # what each shows, pictures, sizes of outputs
-def _embedded(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]:
+def _embed_parts(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]:
     pictures, known, sizes = {}, {}, {}
     def of(part: dict) -> dict:
         out = {"text": part["text"]} if "text" in part else {}
@@ -313,25 +314,26 @@ def _embedded(entries: Sequence[dict], side: int | None, quality: int | None) ->
 
 # %% ../../nbs/people/140_labeling.ipynb #19b14ee6
 def html_page(payload: Mapping, title: str) -> str:
-    """The page of a payload: its one style and one script are named by their hashes, and nothing else may run
-    or load."""
-    source = files("invariant_metrics").joinpath("assets/labeling.html").read_text(encoding="utf-8").replace(
-        "\r\n", "\n")
-    named = {kind: base64.b64encode(hashlib.sha256(re.search(f"<{kind}>(.*?)</{kind}>", source,
-        re.DOTALL)[1].encode()).digest()).decode() for kind in ("style", "script")}
-    policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{named['style']}'; "
-              f"script-src 'sha256-{named['script']}'; base-uri 'none'; form-action 'none'")
+    """The HTML page of a payload; its policy allows its one style and one script, named by their hashes, and
+    nothing else to run or load."""
+    source = files("invariant_metrics").joinpath("assets/labeling.html").read_text(encoding="utf-8")
+    source = source.replace("\r\n", "\n")
+    hashes = {}
+    for kind in ("style", "script"):
+        text = re.search(f"<{kind}>(.*?)</{kind}>", source, re.DOTALL)[1]
+        hashes[kind] = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    policy = (f"default-src 'none'; img-src data:; style-src 'sha256-{hashes['style']}'; "
+              f"script-src 'sha256-{hashes['script']}'; base-uri 'none'; form-action 'none'")
     data = (json.dumps(payload, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
             .replace("\u2029", "\\u2029"))
-    template = Environment(autoescape=True, undefined=StrictUndefined,
-                           keep_trailing_newline=True).from_string(source.replace("{{ data }}",
-        "{{ data|safe }}"))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    template = environment.from_string(source.replace("{{ data }}", "{{ data|safe }}"))
     return template.render(policy=policy, title=title, data=data)
 
 # %% ../../nbs/people/140_labeling.ipynb #4221a6d4
 @dataclass(frozen=True)
 class LabelPage:
-    "What `collect` has written."
+    "The two files that `collect` wrote, and how many questions they hold."
     path: Path                # for the raters
     key: Path                 # for you; not for the raters
     digest: str               # of the page's content
@@ -379,7 +381,7 @@ def _wording(words: Mapping[str, str] | None, task: str) -> dict[str, str]:
 
 # %% ../../nbs/people/140_labeling.ipynb #d50cf993
 # codes of each evaluator, the least number of labels of an item, notes
-def _planned(
+def _plan_questions(
     entries: list[dict], evaluators: int, per_evaluator: int, seed: int
 ) -> tuple[dict, int, list[str]]:
     for k, i in enumerate(rng(seed, "codes").permutation(len(entries)), 1): entries[i]["code"] = f"q{k:04d}"
@@ -387,8 +389,8 @@ def _planned(
     plan = deal_questions(main, [str(k + 1) for k in range(evaluators)], per_evaluator, seed)
     counts = Counter(code for row in plan.values() for code in row)
     lost = sum(not counts[e["code"]] for e in main)
-    notes = [f"{lost} items are seen by nobody; ask for more evaluators or questions"] if lost else []
-    return (_mixed(plan, [e["code"] for e in entries if e["part"] == "attention"], seed),
+    notes = [f"{lost} items are seen by no evaluator; ask for more evaluators or questions"] if lost else []
+    return (_mix_hidden(plan, [e["code"] for e in entries if e["part"] == "attention"], seed),
             min(counts[e["code"]] for e in main), notes)
 
 # %% ../../nbs/people/140_labeling.ipynb #88525191
@@ -401,7 +403,7 @@ def _key_entry(e: dict) -> dict: # what the reader has to know about a question
     return {**kept, "texts": texts, "images": images,
             "references": [r["text"] for r in e["references"] if "text" in r]}
 
-def _written(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int,
+def _write_files(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int,
              notes: list[str]) -> LabelPage:
     payload["digest"] = digest(payload)
     key = {"schema": SCHEMA, "page": payload["digest"], "version": package_version(),
@@ -438,8 +440,8 @@ def collect(
     seed: int = 0,
     rating: str | None = None,    # failures: a further question, answered from 1 to 10
 ) -> LabelPage:
-    """Write the labeling page and its key; raises InputError on items that make no question and plans that
-    cannot be."""
+    """Write the labeling page and its key; raises InputError on rows that cannot be a question and on plans
+    that a page cannot hold."""
     if task not in TASKS: raise unknown("task", task, TASKS)
     if not 1 <= evaluators <= MOST_PLANS:
         raise InputError(f"{evaluators} evaluators; a page holds 1 to {MOST_PLANS} plans, "
@@ -450,13 +452,13 @@ def collect(
     entries, notes = label_entries(items, task, [a for a, _ in named])
     notes += give_parts(entries, task, tutorial, attention, seed)
     entries = [e for e in entries if e["part"] != "left out"]
-    plan, labels, said = _planned(entries, evaluators, per_evaluator, seed)
-    shown, pictures, sizes = _embedded(sorted(entries, key=lambda e: e["code"]), side, quality)
+    plan, labels, said = _plan_questions(entries, evaluators, per_evaluator, seed)
+    shown, pictures, sizes = _embed_parts(sorted(entries, key=lambda e: e["code"]), side, quality)
     if len(sizes) == 2 and sizes[True] != sizes[False]:
         said.append("real and generated pictures differ in size, which may give them away")
     guide = {e["code"]: e for e in entries if e["part"] == "tutorial"}
     payload = {"schema": SCHEMA, "task": task, "words": words, "aspects": named, "items": shown,
                "images": pictures, "tutorial": list(guide), "known": {c: e["known"]
         for c, e in guide.items()}, "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
-    return _written(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
+    return _write_files(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
                                                   "seed": seed}, labels, [*notes, *said])
