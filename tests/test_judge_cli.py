@@ -80,7 +80,7 @@ def test_agree_without_metrics_says_what_to_give(judged, capsys, tmp_path):
         for unit in ("item", "system"):
             assert main(["agree", str(file), "--unit", unit]) == 2
             said = capsys.readouterr()
-            assert said.out == "" and wanted in said.err and "nothing to hold against people" in said.err and "--metrics scores.csv" in said.err
+            assert said.out == "" and wanted in said.err and "nothing to compare with people" in said.err and "--metrics scores.csv" in said.err
     assert "choice has one question" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "choice", "--aspect", "x", "--out", tmp_path/"page.html")
     assert "evaluators" in refused(capsys, "agree", "collect", tmp_path/"outputs.csv", "--task", "likert", "--aspect", "x", "--evaluators", 100_000, "--out", tmp_path/"page.html")
     assert not (tmp_path/"page.html").exists()

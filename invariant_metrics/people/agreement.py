@@ -41,7 +41,7 @@ class AgreementDesign:
         return draw_replicates(table, self.statistic, self.unit, self.generalize, self.reps, self.seed)
 
     def signature(self, table: ScoreTable, **more) -> Signature:
-        "What shaped the numbers."
+        "The signature of an agreement over this table: design, counts of the table, treatment of ties."
         ties = "human-tied-items-left-out,metric-tied-items-at-chance" if self.unit == "within-item" else None
         return Signature.of(protocol="agreement", statistic=self.statistic.name, unit=self.unit,
                             generalize=self.generalize, interval="bootstrap-t", reps=self.reps,
@@ -102,7 +102,8 @@ def _unmoved_note(draws: Draws, what: Sequence[str], difference: bool = False) -
 
 def metric_agreement(table: ScoreTable, draws: Draws, design: AgreementDesign) -> MetricAgreement:
     "Values, intervals and p-values of all metrics, from their draws."
-    statistic, chance = design.statistic, draws.chance
+    statistic = design.statistic
+    chance = draws.chance
     value, error, df = standard_errors(draws, statistic) # (M,) each
     reach = error*student.ppf((1 + design.confidence)/2, df)
     lowest = 0.0 if statistic.name in SHARES else -1.0
@@ -131,7 +132,8 @@ def agreement(x: np.ndarray | ScoreTable, Y: np.ndarray | None = None, # as for 
               confidence: float = 0.95,               # of the interval
               **labels,                               # item, system, group, names: as for `score_table`
              ) -> MetricAgreement:
-    "How well each metric agrees with people, with an interval; raises InputError if that cannot be said."
+    """How well each metric agrees with people, with an interval; raises InputError on too few items or
+    systems and on an undefined statistic."""
     table = x if isinstance(x, ScoreTable) else score_table(x, Y, **labels)
     design = AgreementDesign(agreement_named(statistic), unit, generalize, reps, seed, confidence)
     return metric_agreement(table, design.draws(table), design)
@@ -197,7 +199,8 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
                     pairs: np.ndarray | None = None, # (K, 2) places of metrics; None: all pairs
                    ) -> MetricComparison:
     "All metrics of a checked table and differences of pairs of them; a single metric has none."
-    draws, statistic = design.draws(table), design.statistic
+    draws = design.draws(table)
+    statistic = design.statistic
     agreed = metric_agreement(table, draws, design)
     if len(table.names) == 1:
         return MetricComparison(pd.DataFrame(columns=DIFFERENCES), agreed, {}, agreed.signature)
@@ -213,7 +216,8 @@ def compare_metrics(table: ScoreTable, design: AgreementDesign,
                      _slope(draws.full[a], error, statistic))
     reach = error*student.ppf((1 + design.confidence)/2, df)
     most = 1 if statistic.name in SHARES else 2
-    low, high = np.clip((value - reach)*slope, -most, most), np.clip((value + reach)*slope, -most, most)
+    low = np.clip((value - reach)*slope, -most, most)
+    high = np.clip((value + reach)*slope, -most, most)
     names = np.array(table.names)
     columns = (names[a], names[b], difference, low, high, p, holm(p), benjamini_hochberg(p))
     frame = pd.DataFrame(dict(zip(DIFFERENCES, columns)))
@@ -237,8 +241,8 @@ def compare(x: np.ndarray | ScoreTable, Y: np.ndarray | None = None, # as for `s
             reps: int = 1000, seed: int = 0, confidence: float = 0.95,
             **labels,                               # as for `score_table`
            ) -> MetricComparison:
-    """Which metric agrees better with people; p-values adjusted for all comparisons. Raises InputError if
-    that cannot be said."""
+    """Which metric agrees better with people, with p-values adjusted for all comparisons; raises InputError
+    on fewer than two metrics, too few items or systems, and an undefined statistic."""
     table = x if isinstance(x, ScoreTable) else score_table(x, Y, **labels)
     if len(table.names) < 2: raise InputError("a comparison needs two metrics at least")
     design = AgreementDesign(agreement_named(statistic), unit, generalize, reps, seed, confidence)

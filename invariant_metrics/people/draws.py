@@ -93,7 +93,7 @@ FISHER = ("pearson", "spearman", "logistic_pearson")        # statistics that ar
 SHARES = ("accuracy", "soft_accuracy", "two_afc", "choice", "forced_choice")
 
 def straighten(statistic: Agreement, values: np.ndarray) -> np.ndarray: # (...) -> (...)
-    "The values on the scale on which they are compared: artanh for correlations, as they are otherwise."
+    "The values on the scale on which they are compared: artanh for those in FISHER, unchanged for others."
     if statistic.name not in FISHER: return values
     return np.arctanh(np.clip(values, -1 + 1e-6, 1 - 1e-6))
 
@@ -136,7 +136,7 @@ def find_unmoved(draws: Draws, statistic: Agreement,
 
 # %% ../../nbs/people/050_draws.ipynb #8143c9d9
 class Estimates(NamedTuple):
-    "Metrics, or differences of metrics, on the straight scale."
+    "Values of metrics, or of differences of metrics, on the scale of `straighten`."
     value: np.ndarray # (K,)
     error: np.ndarray # (K,) standard errors
     df: np.ndarray    # (K,) degrees of freedom
@@ -168,20 +168,22 @@ def _both_sides(seen: dict, variance: dict, df: dict) -> tuple[np.ndarray, np.nd
 def standard_errors(draws: Draws, statistic: Agreement,
                     contrasts: np.ndarray | None = None, # (K, M); None: the metrics themselves
                    ) -> Estimates:
-    """What the draws say about metrics or differences of metrics; raises InputError if most draws are
-    undefined."""
+    """Values, standard errors and degrees of freedom of metrics or their differences; raises InputError if
+    most draws are undefined."""
     C = np.eye(len(draws.full)) if contrasts is None else contrasts
     # (K,) each
     seen = {side: _variance(C @ straighten(statistic, part), side) for side, part in draws.parts.items()}
     variance, df = {}, {}
     if "items" in draws.counts:
-        n, reps = draws.counts["items"], draws.parts["items"].shape[1]
+        n = draws.counts["items"]
+        reps = draws.parts["items"].shape[1]
         variance["items"] = seen["items"]*n/(n - 1)
         df["items"] = 1/(1/(n - 1) + 1/(reps - 1)) # a variance of R draws is not known exactly either
     if "systems" in draws.counts:
         variance["systems"] = _jackknife(C @ straighten(statistic, draws.without))
         df["systems"] = draws.counts["systems"] - 1.0
-    value, side = C @ straighten(statistic, draws.full), draws.side
+    value = C @ straighten(statistic, draws.full) # (K,)
+    side = draws.side
     fixed = find_unmoved(draws, statistic, contrasts) # (K,)
     value = np.where(fixed & (np.abs(value) < STILL), 0, value)
     if fixed.any():

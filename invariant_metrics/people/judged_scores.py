@@ -39,7 +39,7 @@ class JudgedScores:
 
     @property
     def digest(self) -> str:
-        "Of the human side, for signatures."
+        "Digest of the human side, for signatures."
         return digest(self.people.drop(columns="references", errors="ignore").to_csv(index=False))
 
 # %% ../../nbs/people/100_judged_scores.ipynb #93e26dd7
@@ -156,14 +156,18 @@ def share_rows(judgments: Judgments, scores: MetricScores,
                pool: str = "corpus",        # of POOLS; of systems only
               ) -> SharedRows:
     "People and metrics on the same rows; raises InputError, listing them, if they are not."
-    human, wide, where = human_rows(judgments, ratings), scores.wide(), judgments.name
+    human = human_rows(judgments, ratings)
+    wide = scores.wide()
+    where = judgments.name
     items = human.loc[human["item"] != "", "item"].nunique()
-    people_whole, metrics_whole = (human["item"] == "").all(), (scores.table["item"] == "").all()
+    people_whole = (human["item"] == "").all()
+    metrics_whole = (scores.table["item"] == "").all()
     whole = people_whole or metrics_whole
     if whole and unit != "system":
         side = "judgments" if people_whole else "metric scores"
         raise InputError(f"{where}: {side} are of whole systems; unit='system' is what can be asked of them")
-    own, notes = scores.corpus if unit == "system" else {}, []
+    own = scores.corpus if unit == "system" else {}
+    notes = []
     used = own if pool == "corpus" else {}
     if whole:
         human, wide, left_out = system_means(human, wide, intersect, where,
@@ -231,10 +235,12 @@ def choice_views(pairs: pd.DataFrame,  # as in Choices
                 ) -> dict[str, ScoreTable | str]:
     """A table for all pairs and for each kind, or why there is none; raises InputError if there is none for
     all pairs."""
-    flip, share = _flipped(pairs), (pairs["votes_first"]/pairs["votes"]).to_numpy()
+    flip = _flipped(pairs)                                  # (N,) bool
+    share = (pairs["votes_first"]/pairs["votes"]).to_numpy()
     share = np.where(flip, 1 - share, share)           # (N,)
     lead = np.where(flip[:, None], -leads, leads)      # (N, M)
-    group, views = pairs["group"].to_numpy(), {}
+    group = pairs["group"].to_numpy()
+    views = {}
     for view, at in _kinds(pairs).items():
         try: views[view] = score_table(share[at], lead[at].T, group=group[at], names=tuple(leads))
         except InputError as error:

@@ -233,8 +233,10 @@ def give_parts(entries: list[dict], task: str, tutorial: int, attention: int, se
     return notes
 
 # %% ../../nbs/people/140_labeling.ipynb #4c925628
-def _deal_uneven(entries: list[dict], evaluators: Sequence[str], each: int, seed: int) -> dict[str, list[dict]]:
-    seen, out, generator = np.zeros(len(entries)), {}, rng(seed, "dealt", len(entries))
+def _deal_gaps(entries: list[dict], evaluators: Sequence[str], each: int, seed: int) -> dict[str, list[dict]]:
+    seen = np.zeros(len(entries)) # how many evaluators have each
+    out = {}
+    generator = rng(seed, "dealt", len(entries))
     for e in evaluators:
         chosen = {}
         for i in np.lexsort([generator.random(len(entries)), seen]):
@@ -249,13 +251,17 @@ def deal_questions(entries: Sequence[dict],   # with codes
                    per_evaluator: int,        # questions of the main part, at most
                    seed: int,
                   ) -> dict[str, list[str]]:  # evaluator -> codes in the order they are seen
-    """The questions of the main part for each evaluator: outputs are seen about equally often, and an evaluator
-    sees an input once at most."""
-    real, made = [e for e in entries if e["real"]], [e for e in entries if not e["real"]]
-    inputs, styles = sorted({e["input"] for e in made}), sorted({style_of(e) for e in made})
+    """The questions of the main part for each evaluator: outputs are seen about equally often, and an
+    evaluator sees an input once at most."""
+    real = [e for e in entries if e["real"]]
+    made = [e for e in entries if not e["real"]]
+    inputs = sorted({e["input"] for e in made})
+    styles = sorted({style_of(e) for e in made})
     each = min(len(inputs), per_evaluator)
     if real: each = min(each, len({e["input"] for e in real}), max(1, per_evaluator // 2))
-    reals, alone = each if real else 0, len({e["input"] for e in real} - set(inputs)) == len(real)
+    reals = each if real else 0
+    # every real item is an input of its own
+    alone = len({e["input"] for e in real} - set(inputs)) == len(real)
     if len(made) == len(inputs) * len(styles) and alone:
         code = {(e["input"], style_of(e)): e["code"] for e in made}
         plan = assign(inputs, styles, evaluators, each, seed, real=[e["code"] for e in real] or 0,
@@ -264,16 +270,20 @@ def deal_questions(entries: Sequence[dict],   # with codes
         plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style]
                         for r in plan.itertuples()]
         return {str(e): list(group["code"]) for e, group in plan.groupby("evaluator", sort=False)}
-    hands = [_deal_uneven(part, evaluators, n, seed) for part, n in ((made, each), (real, reals)) if n]
-    held = {e: [entry["code"] for hand in hands for entry in hand[e]] for e in evaluators}
-    return {e: [codes[i] for i in rng(seed, "dealt", e).permutation(len(codes))] for e, codes in held.items()}
+    hands = [_deal_gaps(part, evaluators, n, seed) for part, n in ((made, each), (real, reals)) if n]
+    out = {}
+    for e in evaluators:
+        codes = [entry["code"] for hand in hands for entry in hand[e]]
+        out[e] = [codes[i] for i in rng(seed, "dealt", e).permutation(len(codes))]
+    return out
 
 # %% ../../nbs/people/140_labeling.ipynb #06b8889a
 # attention questions among the others, never the first
 def _mix_hidden(plan: dict[str, list[str]], hidden: Sequence[str], seed: int) -> dict[str, list[str]]:
     out = {}
     for e, codes in plan.items():
-        generator, row = rng(seed, "hidden", e), list(codes)
+        generator = rng(seed, "hidden", e)
+        row = list(codes)
         for code in generator.permutation(list(hidden)):
             row.insert(int(generator.integers(1, len(row) + 1)), str(code))
         out[e] = row
@@ -294,7 +304,7 @@ def _data_uri(image, side: int | None, quality: int | None) -> tuple[str, tuple[
 
 # %% ../../nbs/people/140_labeling.ipynb #d9475bd3
 # what each shows, pictures, sizes of outputs
-def _embed_parts(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]:
+def _embed(entries: Sequence[dict], side: int | None, quality: int | None) -> tuple[dict, list[str], dict]:
     pictures, known, sizes = {}, {}, {}
     def of(part: dict) -> dict:
         out = {"text": part["text"]} if "text" in part else {}
@@ -403,7 +413,7 @@ def _key_entry(e: dict) -> dict: # what the reader has to know about a question
     return {**kept, "texts": texts, "images": images,
             "references": [r["text"] for r in e["references"] if "text" in r]}
 
-def _write_files(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int,
+def _write(out: Path, payload: dict, entries: list[dict], filters: dict, labels: int,
              notes: list[str]) -> LabelPage:
     payload["digest"] = digest(payload)
     key = {"schema": SCHEMA, "page": payload["digest"], "version": package_version(),
@@ -453,12 +463,12 @@ def collect(
     notes += give_parts(entries, task, tutorial, attention, seed)
     entries = [e for e in entries if e["part"] != "left out"]
     plan, labels, said = _plan_questions(entries, evaluators, per_evaluator, seed)
-    shown, pictures, sizes = _embed_parts(sorted(entries, key=lambda e: e["code"]), side, quality)
+    shown, pictures, sizes = _embed(sorted(entries, key=lambda e: e["code"]), side, quality)
     if len(sizes) == 2 and sizes[True] != sizes[False]:
         said.append("real and generated pictures differ in size, which may give them away")
     guide = {e["code"]: e for e in entries if e["part"] == "tutorial"}
     payload = {"schema": SCHEMA, "task": task, "words": words, "aspects": named, "items": shown,
                "images": pictures, "tutorial": list(guide), "known": {c: e["known"]
         for c, e in guide.items()}, "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
-    return _write_files(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
+    return _write(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
                                                   "seed": seed}, labels, [*notes, *said])

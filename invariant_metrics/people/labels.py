@@ -133,7 +133,8 @@ def filter_raters(frame: pd.DataFrame, # answers, with a column part
     rows = []
     part = "attention" if any(e["part"] == "attention" for e in key["entries"].values()) else "tutorial"
     for rater, own in frame.groupby("rater", sort=True):
-        mine, main = known[(known["rater"] == rater) & (known["part"] == part)], own[own["part"] == "main"]
+        mine = known[(known["rater"] == rater) & (known["part"] == part)]
+        main = own[own["part"] == "main"]
         who = sorted(set(own["evaluator"]))
         assigned = len({(e, c) for e in who for c in (*key["tutorial"], *key["evaluators"][e])})
         share = mine["right"].mean() if len(mine) else np.nan
@@ -252,7 +253,8 @@ def label_choices(labels: Labels) -> Choices:
     "The votes for the first and the second of each pair; raises InputError if no pairs were judged."
     if labels.task != "choice":
         raise InputError(f"{labels.task} asks about single outputs; take label_judgments")
-    counts, rows = labels.frame.groupby("code")["score"].agg(["sum", "size"]), []
+    counts = labels.frame.groupby("code")["score"].agg(["sum", "size"])
+    rows = []
     several = labels.frame.groupby("item")["code"].nunique()
     for code, votes in counts.iterrows():
         e = labels.key["entries"][code]
@@ -340,8 +342,9 @@ def hype(labels: Labels, confidence: float = 0.95,
     systems = sorted(made["system"].unique())
     for system in (*systems, *(["all"] if len(systems) != 1 else [])):
         own = made if system == "all" else made[made["system"] == system]
-        for of, held in (("generated", [own]), ("real", [real]), ("both", [own, real])):
-            if any(h.empty for h in held): continue
-            rate = rater_rate([(h["wrong"].to_numpy(), h["rater"].to_numpy()) for h in held], confidence)
-            rows.append((system, of, *rate, sum(map(len, held)), pd.concat(held)["rater"].nunique()))
+        for of, kinds in (("generated", [own]), ("real", [real]), ("both", [own, real])):
+            if any(kind.empty for kind in kinds): continue
+            groups = [(kind["wrong"].to_numpy(), kind["rater"].to_numpy()) for kind in kinds]
+            rate = rater_rate(groups, confidence)
+            rows.append((system, of, *rate, sum(map(len, kinds)), pd.concat(kinds)["rater"].nunique()))
     return pd.DataFrame(rows, columns=["system", "of", "error", "ci_low", "ci_high", "answers", "raters"])

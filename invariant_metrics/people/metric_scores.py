@@ -123,8 +123,8 @@ def score_outputs(judgments: Judgments,
                   built: Sequence[Metric],        # of different names
                   pictures: Images | None = None, # one for each output, for metrics that look at them
                  ) -> MetricScores:
-    """What these metrics say of the outputs that were judged; raises InputError if they lack what a metric
-    needs."""
+    """Scores of these metrics for the judged outputs, each system by itself; raises InputError if the outputs
+    lack what a metric needs."""
     outputs = judgments.outputs
     texts, references, sources = _columns(outputs, built, judgments.name, pictures)
     keys = outputs[["item", "system"]]
@@ -180,27 +180,29 @@ def run_metrics(
 
 # %% ../../nbs/people/090_metric_scores.ipynb #f7fc9c53
 def join_scores(parts: Sequence[MetricScores]) -> MetricScores: # of different metrics
-    "Scores of several origins as one."
+    "The scores of all parts as one table, with their directions, signatures and corpus rows."
     def union(key): return {name: value for part in parts for name, value in getattr(part, key).items()}
-    return MetricScores(pd.concat([part.table for part in parts], ignore_index=True), union("higher"),
-                        union("signatures"), union("corpus"), next((part.outputs for part in parts
-        if part.corpus), None), notes=tuple(note for part in parts for note in part.notes))
+    table = pd.concat([part.table for part in parts], ignore_index=True)
+    outputs = next((part.outputs for part in parts if part.corpus), None)
+    notes = tuple(note for part in parts for note in part.notes)
+    return MetricScores(table, union("higher"), union("signatures"), union("corpus"), outputs, notes=notes)
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #e9757c2d
 def idle_options(weights, options: Mapping) -> str: # its name, or nothing
-    "The first of these that was given: it has no effect if no metric is run."
+    "The name of the first option that was given, empty if none was: it has no effect if no metric is run."
     given = {"weights": weights, **options}
     return next((name for name, value in given.items() if value is not None), "")
 
+# %% ../../nbs/people/090_metric_scores.ipynb #5a82527a
 def _no_scores(judgments: Judgments) -> str: # what to do
     whole = (judgments.scores["item"] == "").all()
     table = (f"give a table with columns {'system' if whole else 'item, system'} and a column for each "
              "metric (--metrics scores.csv)")
     run = ("" if judgments.outputs is None
            else "name metrics to be run on its outputs (--metrics bleu,chrf), or ")
-    return (f"no metric scores came with {judgments.name}, so there is nothing to hold "
-            f"against people; {run}{table}")
+    return (f"no metric scores came with {judgments.name}, so there is nothing to compare "
+            f"with people; {run}{table}")
 
 def metric_scores(judgments: Judgments,
                   metrics=None,         # a table (file or frame), names; None: all that came with the data
@@ -211,8 +213,8 @@ def metric_scores(judgments: Judgments,
     "Metric scores from a table, from the data, or run; raises InputError on unknown names."
     if isinstance(metrics, MetricScores): return metrics
     if not isinstance(metrics, pd.DataFrame): check_type("metrics", metrics, str | Path | Sequence | None)
-    names = ([] if isinstance(metrics, (pd.DataFrame, Path, type(None))) else [metrics]
-             if isinstance(metrics, str) else list(metrics))
+    if isinstance(metrics, (pd.DataFrame, Path, type(None))): names = []
+    else: names = [metrics] if isinstance(metrics, str) else list(metrics)
     idle = idle_options(weights, options)
     if idle and not [name for name in names if not Path(name).is_file()]:
         raise InputError(f"{idle} has no effect: these scores come from a table; leave it out, "

@@ -110,7 +110,7 @@ def protocol_data(name: str,     # of PROTOCOLS
                   path,          # a file or folder in the authors' layout; also Judgments or Choices
                   captions=None, # of Composite and FOIL: files of captions of the images, or a folder of them
                  ) -> Judgments | Choices:
-    "What the protocol keeps of its data; raises InputError on data of another collection."
+    "The judgments that the protocol keeps; raises InputError on data of another collection."
     if captions is not None and not protocol_named(name).captions:
         raise InputError(f"captions (--captions) has no effect on {name}: its references come with it")
     if isinstance(path, (Judgments, Choices)):
@@ -150,7 +150,7 @@ DEFAULT_METRICS = ("bleu-1", "bleu-4", "rouge-l", "cider-d") # if none are named
 
 @dataclass(frozen=True, eq=False)
 class ProtocolScores:
-    "What metrics say of judged captions, and why others say nothing."
+    "Scores of judged captions by the metrics that can run, and what the others need."
     scores: MetricScores
     absent: Mapping[str, str]  # metric -> what it needs
     order: Sequence[str] = ()  # as they were asked for
@@ -217,7 +217,8 @@ def protocol_scores(data: Judgments,          # with references
     if idle and not names: raise InputError(f"{idle} has no effect: no metric is run")
     for name in names: METRICS[name] # an unknown name is an error
     found = _built(data, once, names, images, device, weights, options)
-    absent, together = {name: why for name, why in found.items() if isinstance(why, str)}, {}
+    absent = {name: why for name, why in found.items() if isinstance(why, str)}
+    together = {} # what they look at -> metrics
     for metric in found.values():
         if not isinstance(metric, Metric): continue
         together.setdefault((metric.compares, metric.phi_key), []).append(metric)
@@ -234,7 +235,8 @@ def protocol_scores(data: Judgments,          # with references
 
 # %% ../../nbs/people/170_protocols.ipynb #28afb53e
 def _without_constants(found: ProtocolScores) -> ProtocolScores:
-    wide, why = found.scores.wide(), "gives every caption the same score"
+    wide = found.scores.wide()
+    why = "gives every caption the same score"
     same = [m for m in wide if wide[m].nunique() < 2]
     kept = {m: better for m, better in found.scores.higher.items() if m not in same}
     if not kept: raise InputError(f"{few(same)} {why}; that agrees with nothing")
@@ -366,7 +368,8 @@ def pair_views(choices: Choices, scores: MetricScores,
                intersect: bool = False,    # use the pairs that all metrics have
               ) -> JudgedScores:
     "Right and wrong choices of every metric: a table for each column of the published one."
-    plan, names = protocol_named(choices.name), tuple(scores.higher)
+    plan = protocol_named(choices.name)
+    names = tuple(scores.higher)
     values = _pair_scores(choices, scores, variants)
     there, notes = _complete_pairs(choices, values, names, intersect)
     pairs = choices.table[there]
@@ -468,7 +471,8 @@ def protocol(name: str,              # of PROTOCOLS
              encoder=None, layer: str | None = None, # of metrics that are run, for those that take them
              metric_options: Mapping | None = None,  # the same, e.g. {"long": "split"}; as in `score`
             ) -> ProtocolResult:
-    "A published protocol for any metrics (Hessel et al. 2021); raises InputError if data do not fit."
+    """Agreement of any metrics with people by a published protocol, with intervals over pictures (Hessel et
+    al. 2021); raises InputError on data of another collection, or if no metric can run."""
     plan = protocol_named(name)
     for what, value in (("references", references), ("draws", draws)): check_range(what, value, 1, 100)
     check_range("reps", reps, 10, 10**6)
