@@ -84,7 +84,7 @@ def _sees(metric: Metric) -> bool: return metric.card.get("source") == "images" 
 
 def _columns(
     outputs: pd.DataFrame, built: Sequence, where: str, pictures: Images | None
-) -> tuple[list, list | None, list[str] | None]: # texts; references and sources, None if nobody asks
+) -> tuple[list, list | None, list[str] | None]: # texts; references and sources, None if no metric asks
     images = [m.name for m in built
               if _sees(m) and pictures is None or not m.card.get("inputs", "images").startswith("text")]
     if images:
