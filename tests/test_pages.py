@@ -179,7 +179,7 @@ def test_a_gray_tile_says_why_it_is_gray():
 def test_the_glossary_explains_words_metrics_and_systems(pages):
     for page in pages.values():
         body = page.split('id="glossary"')[1].split("</dl>")[0]
-        for word in ("violation", "judge", "sentinel", "oracle", "exchange rate", "invariant", "family (kind)", "view", "saturation", "source-only"):
+        for word in ("violation", "judge", "sentinel", "oracle", "exchange rate", "invariant", "family", "view", "saturation", "source-only"):
             assert f"<dt>{word}</dt>" in body
     assert "<dt>violation-depth</dt>" in pages["colors"] and "<dt>+depth</dt>" in pages["colors"]
     words = dict(glossary(["violation-depth-judge", "fd-untrained", "segmentation-random", "<script>"]))
