@@ -16,7 +16,7 @@ from invariant_metrics.imagine.run import imagine_study, save_study_csv
 from invariant_metrics.imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, ImagineStudy, StudyCaptions, StudyGenerator
 from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, draw_captions, gain_table, study_captions, study_imagination, sign_flip_test
 from invariant_metrics.imagine.study import verdicts_of
-from invariant_metrics.pages.imagine import imagine_answers, read_imagine, render_imagine, write_imagine_page
+from invariant_metrics.imagine.imagine_report import imagine_answers, imagine_report, read_imagine, write_imagine_page
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,9 @@ def test_the_page_escapes_what_comes_from_texts(finished, tmp_path):
     study, _ = finished
     bad = "<script>alert(1)</script>"
     hostile = ImagineStudy(study.folder, study.scores.assign(text=bad, target=bad), study.auc, study.gains, study.dose, study.examples, study.meta)
-    page = render_imagine({"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}, hostile, "runs/<b>")
+    page = imagine_report(hostile, {"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}).page("runs/<b>")
     assert bad not in page and "&lt;script&gt;alert" in page and "<b>'" not in page
-    assert len(re.findall("<img", page)) == 2*(len(study.examples["rows"]) + len({*study.scores["item"]})) and page == render_imagine({"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}, hostile, "runs/<b>")
+    assert len(re.findall("<img", page)) == 2*(len(study.examples["rows"]) + len({*study.scores["item"]})) and page == imagine_report(hostile, {"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}).page("runs/<b>")
 
 
 def test_a_run_folder_is_one_run(tmp_path, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_run_folder_is_one_run(tmp_path, monkeypatch):
     assert imagine_study(**given).meta == run.meta
     with pytest.raises(InputError, match="holds another run"): imagine_study(**{**given, "seed": 1})
     page = write_imagine_page(tmp_path/"run").read_text()
-    assert "imagine study --generator exact --scale quick --out" in page and all(line["what"][:20] in page for line in imagine_answers(read_imagine(tmp_path/"run")[1])[:1])
+    assert "imagine study --generator exact --scale quick --out" in page and all(what[:20] in page for what, _ in imagine_answers(read_imagine(tmp_path/"run")[1])[:1])
     files = save_study_csv(tmp_path/"run", tmp_path/"csv")
     assert [f.name for f in files] == ["study_auc.csv", "study_gains.csv", "study_dose.csv"] and len(pd.read_csv(files[0])) > 50
 

@@ -17,7 +17,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.lclip import compression_study as study, reward_study, run
 from invariant_metrics.lclip.distill import STUDY_SEEDS
 from invariant_metrics.lclip.run import lclip_study, save_csv
-from invariant_metrics.pages.lclip import collapse_answers, lclip_message, preference_answers, relation_answer, render_lclip, write_lclip_page
+from invariant_metrics.lclip.lclip_report import collapse_answers, lclip_message, lclip_report, preference_answers, relation_answer, write_lclip_page
 from invariant_metrics.training.image_text import right_ranks
 from invariant_metrics.worlds.scene_captions import SceneTruth, judge_captions
 from commands import cli
@@ -193,13 +193,13 @@ def made_up_rewards(name="mix-0.5") -> SimpleNamespace:
 
 def test_the_page_shows_both_studies_and_escapes_what_it_shows(ran):
     run = {"settings": {"command": "lclip study", "scale": "quick"}, "parts": {"rewards": {"seconds": 60.}}}
-    page = render_lclip(run, study.CompressionStudy.load(ran.out/"compression"), made_up_rewards(EVIL))
+    page = lclip_report(study.CompressionStudy.load(ran.out/"compression"), made_up_rewards(EVIL), run).page()
     assert EVIL not in page and "&lt;script&gt;alert(1)" in page
     assert "Does L-CLIPScore alone collapse?" in page and "captioners trained on it alone collapse" in page.lower() and "Training captioners on it" in page
-    alone = render_lclip(run, None, made_up_rewards())
+    alone = lclip_report(None, made_up_rewards(), run).page()
     assert "lclip study --scale quick --parts rewards" in alone and "--parts" not in page
     assert "Compressing a CLIP" not in alone and ".5 L-CLIPScore + .5 CIDEr-D" in alone
-    with pytest.raises(InputError, match="neither part"): render_lclip(run)
+    with pytest.raises(InputError, match="neither part"): lclip_report(run=run)
 
 
 def test_the_command_runs_a_part_and_prints_the_page(ran):

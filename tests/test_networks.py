@@ -249,7 +249,7 @@ def test_study_of_photographs_with_public_networks_and_chosen_systems(nets, pict
 
 
 def test_a_page_of_photographs_says_that_scene_networks_have_no_labels_there():
-    from invariant_metrics.pages.study import study_limits
+    from invariant_metrics.study.study_report import study_limits
     said = lambda *args: " ".join(study_limits(None, None, *args))
     assert "Segmentation and depth are read" in said("colorization", "photos/") and "no valid labels" in said("colorization", "photos/")
     assert "Depth is read" in said("colorization", "photos/", {"segmentation": {}})

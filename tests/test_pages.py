@@ -17,11 +17,11 @@ import test_probe_page as of_probe
 import test_report as of_study
 from pipe_browser import browser
 from invariant_metrics.core import InputError
-from invariant_metrics.pages.page import csv_text, fill_template, glossary, run_command
-from invariant_metrics.pages.probe import render_probe
-from invariant_metrics.pages.study import render_study
+from invariant_metrics.experiments.report import csv_text, fill_template, glossary, run_command
 from invariant_metrics.probe.figures import FULL, PALE, heat_cell, line_look
 from invariant_metrics.study.figures import sensitivity_figures
+from test_probe_page import render_probe
+from test_report import render_study
 
 PAGES = {"probe": lambda: render_probe(of_probe.RUN, of_probe.made_up()), "colors": lambda: of_study.page_of("colorization"),
          "texts": lambda: of_study.page_of("captioning")}
@@ -146,7 +146,7 @@ def test_words_can_be_read_on_every_tint_in_both_modes(mode):
 
 @pytest.mark.parametrize("value, low, high, verdict", [(1.0, 1.0, 1.0, "notices"), (0.0, 0.0, 0.1, "prefers"), (0.9, 0.45, 1.0, "undecided")])
 def test_no_cell_is_darker_than_the_test_of_contrast_assumes(value, low, high, verdict):
-    tint = float(heat_cell(dict(auc=value, ci_low=low, ci_high=high, verdict=verdict))["tint"])
+    tint = float(heat_cell(value, low, high)["tint"])
     assert tint <= (PALE if verdict == "undecided" else FULL) <= FULL
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from invariant_metrics.commands.judge import _probe_payload, _probe_tables
-from invariant_metrics.pages.probe import heat_maps, render_probe
+from invariant_metrics.probe.probe_report import heat_maps, probe_report
 from invariant_metrics.probe.profile import empty_profile
 from invariant_metrics.probe.tables import LEAST_ITEMS, count_kinds, interval_verdict, kind_verdicts, summarize_probe
 from invariant_metrics.probe.task import ProbeResult
@@ -61,13 +61,13 @@ def test_every_view_is_counted_in_both_directions(probe):
 def test_the_shell_prints_the_counts_and_sentences_of_the_page(probe, monkeypatch, capsys, tmp_path):
     "One stored probe, its page, its table and its JSON."
     monkeypatch.setattr("invariant_metrics.probe.run.run_probe", lambda *args, **settings: (tmp_path, probe))
-    monkeypatch.setattr("invariant_metrics.pages.study.write_report", lambda folder: folder/"index.html")
+    monkeypatch.setattr("invariant_metrics.study.study_report.write_report", lambda folder: folder/"index.html")
     from invariant_metrics.commands.shell import main
     assert main(["probe", "captioning"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert main(["probe", "captioning", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
-    page = re.sub(r"<[^>]*>", "", render_probe(RUN, probe)).replace("&#39;", "'")
+    page = re.sub(r"<[^>]*>", "", probe_report(probe, RUN).page()).replace("&#39;", "'")
     page = " ".join(page.split())
     lines = summarize_probe(probe, "captioning").sentences["captioning"]
     assert len(lines) == 7

@@ -9,14 +9,22 @@ import pytest
 from pipe_browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.probe.figures import example_strips
-from invariant_metrics.probe.tables import kind_verdicts
+from invariant_metrics.probe.tables import kind_verdicts, summarize_probe
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
-from invariant_metrics.pages.probe import source_headline, heat_maps, split_profile, render_probe, families_as_rows
-from invariant_metrics.pages.study import write_report
+from invariant_metrics.probe.probe_report import heat_maps, split_profile, probe_report, families_as_rows
+from invariant_metrics.study.study_report import write_report
 
 EVIL = "<script>alert(1)</script>"
+
+
+def render_probe(run, probe): return probe_report(probe, run).page()
+
+
+def source_headline(probe, source, task): return summarize_probe(probe, task).sentences.get(source, [])
+
+
 RUN = {"settings": {"command": "probe", "task": "captioning", "target": "refs.json", "pred": ["a.json", "b.json"], "seed": 0},
        "parts": {"probe": {"seconds": 90.0}}, "cores": 2, "peak_memory_bytes": 10**9, "versions": {"python": "3.11"}}
 KINDS = {"negation": (1.0, -1.0), "color-replaced": (2.0, 0.0), "synonym": (0.5, 0.0)}  # cost to either metric, one edit

@@ -13,8 +13,8 @@ from commands import check_output, cli
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.files import load_results
-from invariant_metrics.pages.page import run_command
-from invariant_metrics.pages.ranking import write_ranking_page
+from invariant_metrics.experiments.report import run_command
+from invariant_metrics.ranking.ranking_report import write_ranking_page
 from invariant_metrics.ranking import run as ranking_run
 from invariant_metrics.ranking.run import RankSize, load_ranking
 from real_data import data_path

@@ -13,10 +13,13 @@ from PIL import Image
 from drawn_ranking import drawn_annotations, drawn_ranking
 from pipe_browser import browser
 from invariant_metrics.core import InputError
-from invariant_metrics.pages.ranking import MEASURES, PER_BLOCK, all_failures, class_bits, pack_columns, picture_sources, render_ranking, unpack_columns, write_ranking_page
+from invariant_metrics.ranking.ranking_report import _MEASURES, _PER_BLOCK, all_failures, class_bits, pack_columns, picture_sources, ranking_report, unpack_columns, write_ranking_page
 
 HOSTILE = ["</script><script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">', "a\u2028b\u2029c", "\u202eright to left", "<!--<script>", "quote ' \" ` ${1}",
            "\ud800 alone", "{{ 7 * 7 }} {% raw %}", "nul \x00 end", "&lt;b&gt; &amp;"]
+
+
+def render_ranking(result, folder=".", pictures="reference"): return ranking_report(result, folder, pictures).page(str(folder))
 
 
 def blocks_of(page: str) -> dict: # name -> columns
@@ -43,7 +46,7 @@ def test_columns_come_back_as_they_went_in():
 def test_numbers_of_the_page_are_those_of_the_frames(result, page):
     blocks, failures, frames = blocks_of(page.read_text(encoding="utf-8")), all_failures(result.models), [m.explanations for m in result.models]
     held = blocks["list"]
-    for name in MEASURES: np.testing.assert_array_equal(held[name], np.concatenate([f.frame[name].to_numpy(np.float32) for f in frames]))
+    for name in _MEASURES: np.testing.assert_array_equal(held[name], np.concatenate([f.frame[name].to_numpy(np.float32) for f in frames]))
     for name in ("rank", "common", "only_truth", "only_retrieved", "matched", "sizes"): assert held[name].tolist() == failures[name].tolist()
     assert [held["queries"][q] for q in held["query"]] == [result.task.queries[q][0] for q in failures["query"]]
     assert held["bits"].tolist() == class_bits(failures)[0].tolist() and held["models"] == ["tfidf", "minilm"]
@@ -74,8 +77,8 @@ def test_pictures_of_the_page_are_those_of_the_annotations(result, page):
 
 def test_everything_else_is_split_into_blocks(monkeypatch, result):
     whole = blocks_of(render_ranking(result))
-    monkeypatch.setitem(PER_BLOCK, "failures", 7)
-    monkeypatch.setitem(PER_BLOCK, "pictures", 4)
+    monkeypatch.setitem(_PER_BLOCK, "failures", 7)
+    monkeypatch.setitem(_PER_BLOCK, "pictures", 4)
     split = blocks_of(render_ranking(result))
     assert np.concatenate([split[f"failures-{k}"]["matches_similarity"] for k in range(len(split)) if f"failures-{k}" in split]).tolist() == whole["failures-0"]["matches_similarity"].tolist()
     assert sum((split[f"pictures-{k}"]["ids"] for k in range(len(split)) if f"pictures-{k}" in split), []) == whole["pictures-0"]["ids"]

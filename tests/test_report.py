@@ -15,9 +15,14 @@ from invariant_metrics.study.figures import results_table_rows
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.runs import open_run
 from invariant_metrics.study.search import StudyResult
-from invariant_metrics.pages.study import render_study, write_report
+from invariant_metrics.study.study_report import study_report, write_report
 
 EVIL = "<script>alert(1)</script>"
+
+
+def render_study(run, probe=None, training=None, out=None): return study_report(probe, training, run).page(out)
+
+
 RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0},
        "parts": {"probe": {"seconds": 30.0}, "training": {"seconds": 60.0}}, "cores": 2, "peak_memory_bytes": 10**9}
 KINDS = ("bleeding", "blotches", "misregistration")

@@ -174,13 +174,14 @@ def imagine_study_command(
     "Do pictures tell a false caption from another wording of a true one? Do they add to metrics of words?"
     from invariant_metrics.core import few_threads
     from invariant_metrics.imagine.run import imagine_study, save_study_csv
-    from invariant_metrics.pages.imagine import imagine_answers, read_imagine, write_imagine_page
+    from invariant_metrics.experiments.report import answer_rows
+    from invariant_metrics.imagine.imagine_report import imagine_answers, read_imagine, write_imagine_page
     few_threads()
     run = imagine_study(out=out, generator=generator, generator_weights=generator_weights, judge=judge,
                         scale=scale, resume=resume, overwrite=overwrite, device=device, seed=seed,
                         workers=workers)
     page = write_imagine_page(run.folder)
-    answers = imagine_answers(read_imagine(run.folder)[1])
+    answers = answer_rows(imagine_answers(read_imagine(run.folder)[1]))
     if csv is not None: save_study_csv(run.folder, csv)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     lines = [f"{line['what']} {line['sentence']}" for line in answers]

@@ -117,7 +117,7 @@ def probe_command(
     from invariant_metrics.core import few_threads
     from invariant_metrics.probe.run import run_probe
     from invariant_metrics.probe.tables import summarize_probe
-    from invariant_metrics.pages.study import write_report
+    from invariant_metrics.study.study_report import write_report
     few_threads()
     folder, found = run_probe(
         task, _one_or_all(target), pred, source=source, metrics=parse_lists(metrics) or None,

@@ -241,7 +241,7 @@ def lclip_study_command(
 ):
     "What does compressing a CLIP cost, and what becomes of captioners that are trained on it?"
     from invariant_metrics.lclip.run import lclip_study, save_csv
-    from invariant_metrics.pages.lclip import study_answers, write_lclip_page
+    from invariant_metrics.lclip.lclip_report import study_answers, write_lclip_page
     run = lclip_study(parse_names(parts), out=out, teacher=teacher, seeds=seeds, scale=scale, resume=resume,
                       overwrite=overwrite, device=device, seed=seed, workers=workers)
     page = write_lclip_page(run.folder)

@@ -163,7 +163,7 @@ def rank_explain(
     "Rank pictures for queries, explain each failure, and say what a changed word does to the ranks."
     numbers = parse_numbers(ks, int)
     from invariant_metrics.core import few_threads
-    from invariant_metrics.pages.ranking import write_ranking_page
+    from invariant_metrics.ranking.ranking_report import write_ranking_page
     from invariant_metrics.ranking.run import rank as run_ranking
     few_threads()
     found = run_ranking(

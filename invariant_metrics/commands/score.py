@@ -83,7 +83,7 @@ def study_command(
     "Which metrics notice a broken invariant, and does training with invariants help?"
     strengths = parse_numbers(alphas, float)
     from invariant_metrics.study.run import study as run_study
-    from invariant_metrics.pages.study import write_report
+    from invariant_metrics.study.study_report import write_report
     run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions,
                     long=long, model=model, systems=parse_lists(systems) or None,
                     encoder=encoder, weights=weights or None, metrics=parse_lists(metrics),
@@ -630,16 +630,16 @@ def report_command(
     run = read_run(folder)
     command = run["settings"].get("command") if run else None
     if command == "rank":
-        from invariant_metrics.pages.ranking import write_ranking_page
+        from invariant_metrics.ranking.ranking_report import write_ranking_page
         from invariant_metrics.ranking.run import load_ranking
         page = write_ranking_page(load_ranking(folder), folder)
     elif command == "lclip study":
-        from invariant_metrics.pages.lclip import write_lclip_page
+        from invariant_metrics.lclip.lclip_report import write_lclip_page
         page = write_lclip_page(folder)
     elif command == "imagine study":
-        from invariant_metrics.pages.imagine import write_imagine_page
+        from invariant_metrics.imagine.imagine_report import write_imagine_page
         page = write_imagine_page(folder)
     else:
-        from invariant_metrics.pages.study import write_report
+        from invariant_metrics.study.study_report import write_report
         page = write_report(folder)
     typer.echo(f"page: {page}")

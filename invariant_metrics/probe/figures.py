@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SOURCE_NAMES', 'MATCHED_BELOW', 'FULL', 'PALE', 'GONE', 'MARKS', 'DASHES', 'QUANTITY_NAMES', 'PANELS', 'source_title',
-           'all_levels', 'matched_shares', 'heat_cell', 'heat_table', 'example_strips', 'split_families', 'line_look',
-           'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'form_tables', 'profile_totals',
+           'all_levels', 'matched_shares', 'heat_cell', 'heat_map', 'heat_table', 'example_strips', 'split_families',
+           'line_look', 'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'form_tables', 'profile_totals',
            'profile_heat', 'heat_figure', 'axis_ticks', 'dose_panel', 'dose_panels', 'profile_words', 'profile_card']
 
 # %% ../../nbs/probe/040_figures.ipynb #b2080e95
@@ -19,9 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..edits.colors import perturbations
+from ..experiments.report import interval_cell, table
 from .profile import ALL_FAMILIES
 from .tables import LEAST_ITEMS, SENTINELS, VIEW_NAMES, VIEWS, interval_verdict
-from ..plots import HUES, INK, STYLE, cell, inline_svg, picture, share, short, small_figure
+from ..plots import (HUES, INK, STYLE, cell, inline_svg, join_names, picture, share, short,
+                                     small_figure)
 
 # %% ../../nbs/probe/040_figures.ipynb #f6247d25
 SOURCE_NAMES = {"photos": "photographs", "scenes": "procedural scenes", "translation": "translations",
@@ -64,36 +66,55 @@ def matched_shares(ledger: pd.DataFrame | None, source: str,
 # %% ../../nbs/probe/040_figures.ipynb #7c77d033
 FULL, PALE = 0.7, 0.18 # the strongest tint of a cell, and that of one whose interval holds ½
 
-def heat_cell(row: Mapping | None) -> dict: # value, interval, tint, side
-    "An AUC as a cell: the tint grows with the distance from ½, and stays pale where the interval holds it."
-    if row is None or not np.isfinite(row["auc"]):
-        return {"value": "", "interval": "", "tint": "0", "side": ""}
-    said = {"value": share(row["auc"]), "interval": f"{share(row['ci_low'])}–{share(row['ci_high'])}"}
-    if row["verdict"] == "too few": return {**said, "tint": "0", "side": ""}
-    tint = min(1.0, 2 * abs(row["auc"] - 0.5)) * (PALE if row["verdict"] == "undecided" else FULL)
-    return {**said, "tint": f"{tint:.2f}", "side": "up" if row["auc"] >= 0.5 else "down"}
+def heat_cell(value: float = np.nan, # an AUC or another share
+              low: float = np.nan, high: float = np.nan,
+              few: bool = False,     # it rests on too few items: neither tint nor verdict
+             ) -> dict:              # value, interval, tint, side, sure
+    "A share as a cell: the tint grows with the distance from ½, and stays pale where the interval holds it."
+    if not np.isfinite(value): return {"value": "", "interval": "", "tint": "0", "side": "", "sure": False}
+    sure = not few and interval_verdict(low, high) != "undecided"
+    tint = min(1.0, 2 * abs(value - 0.5)) * (FULL if sure else PALE) * (not few)
+    side = "" if few else "up" if value >= 0.5 else "down"
+    interval = f"{share(low)}–{share(high)}" if np.isfinite(low) else ""
+    return {"value": share(value), "interval": interval, "tint": f"{tint:.2f}", "side": side, "sure": sure}
 
 # %% ../../nbs/probe/040_figures.ipynb #0d5c34dc
+def heat_map(rows: pd.DataFrame, # metric, family, the quantity and its ends; a row per cell, metrics in order
+             families: Sequence[str], title: str,
+             quantity: str = "auc",            # its ends: "ci" or the quantity, with _low and _high
+             quiet: Sequence[str] = SENTINELS,
+             counted: str = "n_clusters",      # largest number of a column, in its head; "" for none
+             least: int = 0,                   # as in `all_levels`
+             shares: Sequence[str] = (),       # of `matched_shares`
+            ) -> dict:                         # title, columns, counts, shares, rows
+    "Metrics by families, each cell with its interval and its tint."
+    ends = "ci" if "ci_low" in rows else quantity
+    names = (quantity, f"{ends}_low", f"{ends}_high")
+    cells = {(r["metric"], r["family"]): heat_cell(*(r[name] for name in names),
+                                                   bool(least) and r["n_clusters"] < least)
+             for r in rows.to_dict("records")}
+    body = [{"name": m, "sentinel": m in quiet, "cells": [cells.get((m, f), heat_cell()) for f in families]}
+            for m in dict.fromkeys(rows["metric"])]
+    counts = []
+    if counted:
+        most = rows.groupby("family")[counted].max()
+        counts = most.reindex(families).fillna(0).astype(int).tolist()
+    return {"title": title + MATCHED_BELOW*any(shares), "columns": list(families), "counts": counts,
+            "shares": shares, "rows": body}
+
 def heat_table(auc: pd.DataFrame, source: str, view: str,
                level: str="all",                # as in `all_levels`
                title: str | None=None,          # None: the one for colors
                least: int=0, # as in `all_levels`; more than 0: the numbers of items stand in the head
                ledger: pd.DataFrame | None=None # of the probe: shares matched stand in the head as well
-              ) -> dict: # title, columns, counts, shares, rows
-    "Metrics by families of violations."
-    rows = all_levels(auc, source, view, level, least)
+              ) -> dict: # as `heat_map`
+    "The map of a probe by AUC."
     families = list(dict.fromkeys(auc.loc[auc["source"] == source, "family"]))
-    cells = {(row["metric"], row["family"]): row for row in rows.to_dict("records")}
-    body = [{"name": metric, "sentinel": metric in SENTINELS,
-             "cells": [heat_cell(cells.get((metric, f))) for f in families]}
-            for metric in rows["metric"].unique()]
     how = "pictures" if view == "item" else "sets of pictures"
     title = title or f"{source_title(source)}, {how}: AUC of violation against valid recoloring"
-    counts = (rows.groupby("family")["n_clusters"].max().reindex(families).fillna(0).astype(int).tolist()
-              if least else [])
-    shares = matched_shares(ledger, source, families)
-    return {"title": title + (MATCHED_BELOW if any(shares) else ""), "columns": families, "counts": counts,
-            "shares": shares, "rows": body}
+    return heat_map(all_levels(auc, source, view, level, least), families, title,
+                    counted="n_clusters" if least else "", least=least,
+                    shares=matched_shares(ledger, source, families))
 
 # %% ../../nbs/probe/040_figures.ipynb #a67a7bcb
 GONE = 128 # the gray level of a picture that could not be made
@@ -101,6 +122,7 @@ GONE = 128 # the gray level of a picture that could not be made
 def example_strips(examples: Mapping[str, np.ndarray], # "source/picture" -> (k, H, W, 3) uint8
                    sources: Iterable[str],
                    gone: str = "not reachable at this PSNR", # what stands on a gray tile
+                   how: str = "all but the truth equally far from it in PSNR",
                   ) -> list[dict]:                     # caption, rows of pictures
     """Truth, valid recoloring and violations in rows, at most two of each source; a picture that could not be
     made says why."""
@@ -112,9 +134,7 @@ def example_strips(examples: Mapping[str, np.ndarray], # "source/picture" -> (k,
                  if key.startswith(f"{source}/")}
         count = min(2, min(map(len, found.values()), default=0))
         rows = [[shown(name, images[k]) for name, images in found.items()] for k in range(count)]
-        if rows:
-            strips.append({"caption": f"{source_title(source)}: "
-                           "all but the truth equally far from it in PSNR.", "rows": rows})
+        if rows: strips.append({"caption": f"{source_title(source)}: {how}.", "rows": rows})
     return strips
 
 # %% ../../nbs/probe/040_figures.ipynb #ef22e0c7
@@ -188,16 +208,12 @@ def ledger_tables(ledger: pd.DataFrame,
     tables = []
     for source, rows in ledger.groupby("source", sort=False):
         columns = ["family", *(f"{level:g}{unit}" for level in dict.fromkeys(rows["level"]))]
-        body = [[cell(family), *(cell(f"{r.matched}/{r.n}") for r in group.itertuples())]
+        body = [[family, *(f"{r.matched}/{r.n}" for r in group.itertuples())]
                 for family, group in rows.groupby("family", sort=False)]
-        tables.append({"title": f"{source_title(source)}: {what}", "columns": columns, "rows": body})
+        tables.append(table(f"{source_title(source)}: {what}", columns, body))
     return tables
 
 # %% ../../nbs/probe/040_figures.ipynb #e114d66f
-def _form_cell(row: Mapping, when: str) -> dict: # the AUC "before" or "after" matching, with its interval
-    value, low, high = (share(row[f"form_{when}{end}"]) for end in ("", "_low", "_high"))
-    return cell(value, f"{low}–{high}")
-
 def form_tables(ledger: pd.DataFrame,
                ) -> list[dict]: # title, columns, rows; none where no judge of form was asked
     """Per source, how well a judge of form tells each kind of edit at each severity, before and after its
@@ -205,11 +221,12 @@ def form_tables(ledger: pd.DataFrame,
     if "form_before" not in ledger: return []
     tables = []
     for source, rows in ledger.dropna(subset=["form_before"]).groupby("source", sort=False):
-        body = [[cell(r["family"]), cell(f"{r['level']:g}"), cell(str(r["matched"])),
-                 cell(str(r["told_by_form"])), _form_cell(r, "before"), _form_cell(r, "after")] for r in rows.to_dict("records")]
+        body = [[r["family"], f"{r['level']:g}", r["matched"], r["told_by_form"],
+                 *(interval_cell(*(r[f"form_{when}{end}"] for end in ("", "_low", "_high")), share)
+                   for when in ("before", "after"))] for r in rows.to_dict("records")]
         columns = ["family", "severity", "kept", "told by form", "AUC by form before", "after"]
-        tables.append({"title": f"{source_title(source)}: who only knows how people write, "
-                       "how often do they pick the base?", "columns": columns, "rows": body})
+        tables.append(table(f"{source_title(source)}: who only knows how people write, "
+                            "how often do they pick the base?", columns, body))
     return tables
 
 # %% ../../nbs/probe/040_figures.ipynb #c42af10b
@@ -228,53 +245,40 @@ def profile_totals(profile: pd.DataFrame, source: str, view: str,
     return rows.sort_values("rank", ascending=False, kind="stable").drop(columns="rank")
 
 # %% ../../nbs/probe/040_figures.ipynb #dbfeb297
-def _heat(row: dict | None, quantity: str) -> dict: # value, interval, tint, side, sure
-    if row is None or not np.isfinite(row[quantity]):
-        return {"value": "", "interval": "", "tint": "0", "side": "", "sure": False}
-    value, low, high = (row[f"{quantity}{end}"] for end in ("", "_low", "_high"))
-    sure = bool(low > 0.5 or high < 0.5)
-    tint = min(1.0, 2 * abs(value - 0.5)) * (FULL if sure else PALE)
-    said = {"value": share(value), "interval": f"{share(low)}–{share(high)}", "tint": f"{tint:.2f}"}
-    return {**said, "side": "up" if value >= 0.5 else "down", "sure": sure}
-
 def profile_heat(
     profile: pd.DataFrame, source: str, view: str,
     quantity: str = "accuracy",         # or "auc", "specificity"
     ledger: pd.DataFrame | None = None, # of the probe: shares matched stand in the head as well
-) -> dict: # title, columns, counts, shares, rows: as `figures.heat_table`; cells have `sure` as well
+    title: str | None = None,           # None: the quantity in words
+) -> dict: # as `heat_map`
     "Metrics by families; nothing is tinted fully whose interval holds one half."
     rows = profile_totals(profile, source, view)
     columns = sorted(dict.fromkeys(rows["family"]), key=lambda family: family in ALL_FAMILIES.values())
-    cells = {(row["metric"], row["family"]): row for row in rows.to_dict("records")}
-    body = [{"name": m, "sentinel": m in SENTINELS, "cells": [_heat(cells.get((m, f)), quantity)
-        for f in columns]} for m in dict.fromkeys(rows["metric"])]
-    counts = rows.groupby("family")["n_clusters"].max().reindex(columns).fillna(0).astype(int).tolist()
-    return {"title": f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}",
-            "columns": columns, "counts": counts, "shares": matched_shares(ledger, source, columns),
-            "rows": body}
+    title = title or f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}"
+    return heat_map(rows, columns, title, quantity, shares=matched_shares(ledger, source, columns))
 
 # %% ../../nbs/probe/040_figures.ipynb #6f66f478
 def heat_figure(profile: pd.DataFrame, source: str, view: str,
                 ledger: pd.DataFrame | None = None, # of the probe: shares matched stand in the figure
                ) -> Figure:
     "Metrics by families as a picture: blue notices, red prefers the violation, gray digits cannot tell."
-    table = profile_heat(profile, source, view, ledger=ledger)
-    heads = [f"{name}\n{said}" if said else name for name, said in zip(table["columns"], table["shares"])]
-    values = np.array([[float(c["value"] or "nan") for c in row["cells"]] for row in table["rows"]])
+    found = profile_heat(profile, source, view, ledger=ledger)
+    heads = [f"{name}\n{said}" if said else name for name, said in zip(found["columns"], found["shares"])]
+    values = np.array([[float(c["value"] or "nan") for c in row["cells"]] for row in found["rows"]])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.6 + 0.52 * len(table["columns"]), 1.2 + 0.24 * len(values)),
+        figure = Figure(figsize=(1.6 + 0.52 * len(found["columns"]), 1.2 + 0.24 * len(values)),
                         layout="constrained")
         axes = figure.subplots()
         axes.imshow(values, cmap="RdBu", vmin=0, vmax=1, aspect="auto", alpha=0.75)
         axes.set_xticks(range(len(heads)), heads, rotation=40, ha="right")
-        axes.set_yticks(range(len(values)), [row["name"] for row in table["rows"]])
-        for y, row in enumerate(table["rows"]):
+        axes.set_yticks(range(len(values)), [row["name"] for row in found["rows"]])
+        for y, row in enumerate(found["rows"]):
             for x, c in enumerate(row["cells"]):
                 strong = float(c["tint"]) > 0.5 # white digits on dark cells
                 look = ({"color": "white" if strong else "black", "weight": "bold"} if c["sure"]
                         else {"color": "#888888"})
                 axes.text(x, y, c["value"], ha="center", va="center", fontsize=7, **look)
-        if any(table["shares"]): axes.set_xlabel(MATCHED_BELOW[2:], fontsize=7)
+        if any(found["shares"]): axes.set_xlabel(MATCHED_BELOW[2:], fontsize=7)
         axes.set_title(f"{source_title(source)}, {VIEW_NAMES.get(view, view)}", fontsize=9)
     return figure
 
@@ -309,10 +313,13 @@ def _text(x: float, y: float, text: object, size: int, anchor: str = "middle") -
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
 
 def dose_panel(
-    rows: pd.DataFrame, # one per severity: severity, level, change, change_low, change_high, isotonic
+    # one per severity: severity, level, change, change_low, change_high, isotonic; those without items are
+    # not drawn
+    rows: pd.DataFrame,
     total: Mapping,     # of all severities: family, valid_change, threshold
 ) -> str: # SVG, 112 x 97 points
     "Change of the score against severity for one family of edits."
+    rows = rows[np.isfinite(rows["change"])]
     x, change = rows["severity"].to_numpy(float), rows["change"].to_numpy(float)
     low, high = (np.where(np.isfinite(ends), ends, change)
                  for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
@@ -363,14 +370,11 @@ def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str,
     return head + Markup("".join(drawn) + "</svg>")
 
 # %% ../../nbs/probe/040_figures.ipynb #0587b3b5
-def _list(names: Sequence[str], most: int = 6) -> str:
-    names = list(names)
-    if len(names) > most: return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _list(names: Iterable[str]) -> str: return join_names(names, most=6)
 
 def _worth(row: dict) -> str: # an exchange rate with its interval
-    high = "∞" if np.isinf(row["exchange_high"]) else short(row["exchange_high"])
-    return f"{row['family']} {short(row['exchange'])} [{short(row['exchange_low'])}, {high}]"
+    low, high = (short(row[f"exchange_{end}"]) for end in ("low", "high"))
+    return f"{row['family']} {short(row['exchange'])} [{low}, {high}]"
 
 _WORSE = {"violation": "kinds of violation", "less": "kinds that say less", "form": "kinds that say it worse"}
 
@@ -407,16 +411,13 @@ def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str,
 
 # %% ../../nbs/probe/040_figures.ipynb #1c249688
 def _interval(row: dict, name: str, say=short) -> dict: # a cell
-    low, high = (("∞" if v > 0 else "−∞") if np.isinf(v) else say(v)
-                 for v in (row[f"{name}_low"], row[f"{name}_high"]))
-    value = row[name]
-    text = say(value) if not np.isinf(value) else "never" if name == "threshold" else "∞"
-    return cell(text, "" if np.isnan(value) else f"{low} – {high}")
+    made = interval_cell(*(row[f"{name}{end}"] for end in ("", "_low", "_high")), say)
+    return made | {"text": "never"} if name == "threshold" and np.isinf(row[name]) else made
 
 # how many rates of exchange are known on one side only, of all; a dash where they come from means
-def _bounded(row: dict) -> dict:
+def _bounded(row: dict) -> str:
     known = row.get("exchange_n", np.nan)
-    return cell("–" if not known > 0 else f"{row['exchange_bounded']:.0f}/{known:.0f}")
+    return f"{row['exchange_bounded']:.0f}/{known:.0f}" if known > 0 else "–"
 
 def profile_card(profile: pd.DataFrame, source: str, metric: str,
                  kinds: Mapping[str, str] = {}, # family -> its kind; a violation where it is not named
@@ -428,12 +429,12 @@ def profile_card(profile: pd.DataFrame, source: str, metric: str,
     rows = of[(of["view"] == view) & (of["level"] == "all") & of["accuracy"].notna()].to_dict("records")
     names = [*((n, share) for n in ("accuracy", "auc", "specificity")),
              *((n, short) for n in ("sensitivity", "threshold", "saturation", "exchange"))]
-    body = [[cell(r["family"]), *(_interval(r, name, say) for name, say in names), _bounded(r),
-             cell(short(r["applicable"]))] for r in rows]
+    body = [[r["family"], *(_interval(r, name, say) for name, say in names), _bounded(r),
+             short(r["applicable"])] for r in rows]
     kind_of = lambda family: kinds.get(family, "violation")
     words = [line for kind in dict.fromkeys(map(kind_of, of["family"]))
              for line in profile_words(of[of["family"].map(kind_of) == kind], source, metric, view, kind)]
-    table = {"title": f"{source_title(source)}: all severities together; below each its 95 % interval",
-             "columns": ["family", *(n for n, _ in names), "rates bounded", "applicable"], "rows": body}
+    numbers = table(f"{source_title(source)}: all severities together; below each its 95 % interval",
+                    ["family", *(n for n, _ in names), "rates bounded", "applicable"], body)
     return {"title": f"{metric}, {VIEW_NAMES.get(view, view)}", "words": words,
-            "svg": dose_panels(profile, source, metric, view), "table": table}
+            "svg": dose_panels(profile, source, metric, view), "table": numbers}

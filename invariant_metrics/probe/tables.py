@@ -8,7 +8,7 @@ __all__ = ['UNTRIED', 'MATCHED', 'NO_PARTNER', 'NOT_APPLICABLE', 'UNMATCHED', 'T
            'most_used', 'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'mean_effect',
            'share_of_items', 'share_of_tiles', 'share_of_sets', 'auc_rows', 'dose_rows', 'trend_of_items',
            'trend_of_sets', 'excess_rows', 'interval_verdict', 'family_kinds', 'valid_kinds', 'rows_of_kind',
-           'kind_verdicts', 'count_kinds', 'join_names', 'reliable_metrics', 'trust_lines', 'axis_lines', 'blind_spots',
+           'kind_verdicts', 'count_kinds', 'reliable_metrics', 'trust_lines', 'axis_lines', 'blind_spots',
            'sentinel_lines', 'rule_line', 'ProbeSummary', 'summarize_probe']
 
 # %% ../../nbs/probe/020_tables.ipynb #015ba195
@@ -23,6 +23,7 @@ from scipy.optimize import isotonic_regression
 from ..core import InputError, Signature, unknown
 from ..stats import cluster_interval, cluster_means
 from ..metrics.base import Metric, PairedMetric
+from ..plots import join_names
 from .contrast import verdict_interval, share_interval, trend, wins
 from .profile import ALL_FAMILIES, DoseCurves, Verdicts
 
@@ -320,13 +321,6 @@ def count_kinds(
              else np.zeros(len(table)))
     net = (table["notices"] - table["prefers"]).to_numpy()
     return table.iloc[np.lexsort((-net, table["known"], group))].reset_index(drop=True)
-
-# %% ../../nbs/probe/020_tables.ipynb #09f9d92b
-def join_names(names: Iterable[str]) -> str:
-    "`a, b and c`; `none` for nothing."
-    names = list(names)
-    if len(names) > 1: names = [", ".join(names[:-1]), names[-1]]
-    return " and ".join(names) or "none"
 
 # %% ../../nbs/probe/020_tables.ipynb #3ce72ed7
 def reliable_metrics(counts: pd.DataFrame) -> list[str]: # of one view
