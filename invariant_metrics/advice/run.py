@@ -238,6 +238,11 @@ class Advice:
     notes: tuple[str, ...]
     signature: str
 
+    def _repr_html_(self) -> str: # its sentences and cases, in a notebook
+        from invariant_metrics.experiments.report import Report
+        return Report("", "Which metric for which question?", [("", line) for line in self.sentences],
+                      {"Cases": self.table})._repr_html_()
+
     def wide(self, axis: str) -> pd.DataFrame: # a row for each family, a column for each metric
         "Cases of 100 on one axis."
         part = self.table[self.table["axis"] == axis]

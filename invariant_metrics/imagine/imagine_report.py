@@ -16,8 +16,8 @@ import pandas as pd
 
 from .. import plots
 from ..core import InputError
-from ..experiments.report import (Item, Part, Report, answer_lines, count_panel, part_files,
-                                                  table, explain)
+from ..experiments.report import (Item, Part, Report, answer_lines, count_panel, explain,
+                                                  part_files, pivot, table)
 from .study import (ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS,
                                              STUDY_VIEWS, TEXT_ONLY, ImagineStudy, imagine_names)
 from ..plots import cell, number, with_interval
@@ -33,10 +33,12 @@ def _overall(study: ImagineStudy, view: str) -> pd.DataFrame: # by metric, all v
     frame = study.auc[(study.auc["family"] == ALL_VIOLATIONS) & (study.auc["view"] == view)]
     return frame.set_index("metric", drop=False)
 
-def _gain(study: ImagineStudy, a: str, b: str, view: str) -> dict: # with one of three verdicts
-    rows = study.gains[(study.gains["a"] == a) & (study.gains["b"] == b) & (study.gains["view"] == view)]
-    row = rows.iloc[0].to_dict()
-    return {**row, "verdict": _THREE.get(row["verdict"], row["verdict"])}
+def _gain(study: ImagineStudy, a: str, b: str, view: str) -> dict:
+    gains = study.gains
+    return gains[(gains["a"] == a) & (gains["b"] == b) & (gains["view"] == view)].iloc[0].to_dict()
+
+def _verdict(row: Mapping) -> str: # better, worse, not shown
+    return _THREE.get(row["verdict"], row["verdict"])
 
 def _pictures() -> list[str]: return [x for generator in _GENERATORS for x in imagine_names(generator)]
 
@@ -65,12 +67,12 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
     pictures = "; ".join(_share(frame.loc[name]) for name in _pictures())
     return ("Of a violation that is one word from the reference and a paraphrase in other words,",
             f"the violation scores worse in so many of a hundred comparisons: {pictures}; "
-            f"the best metric of words {_share(best)}, the text encoder alone {_share(frame.loc[TEXT_ONLY])}. "
-            "Guessing gives 50.")
+            f"the best metric of words {_share(best)}, "
+            f"the text encoder alone {_share(frame.loc[TEXT_ONLY])}. Guessing gives 50.")
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #edb7e298
 def _count_sure(rows: Sequence[Mapping]) -> str: # of gains
-    verdicts = [row["verdict"] for row in rows]
+    verdicts = list(map(_verdict, rows))
     better, worse = (verdicts.count(side) for side in ("better", "worse"))
     return f"surely better in {better} and surely worse in {worse} of {len(rows)}"
 
@@ -94,7 +96,7 @@ def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
         added = _count_sure(_sums(study, x, TEXT_ONLY))
         lines.append((f"Does drawing add to reading? {x},",
                       f"is right {_points(alone)} points more often than the text encoder without a picture, "
-                      f"one by one ({alone['verdict']}); added to metrics, "
+                      f"one by one ({_verdict(alone)}); added to metrics, "
                       f"it is {added} comparisons with the text encoder added to them."))
     return lines
 
@@ -154,7 +156,7 @@ _MARKS = {"better": " ▲", "worse": " ▼", "not shown": ""}
 
 def _gain_cell(row: Mapping) -> dict:
     value, interval = _points(row).split(" ", 1)
-    return cell(value + _MARKS[row["verdict"]], interval)
+    return cell(value + _MARKS[_verdict(row)], interval)
 
 def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of words
     metrics = metrics_of(study)
@@ -163,11 +165,10 @@ def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of
 
 def gain_table_of(study: ImagineStudy, view: str) -> dict: # as `table`
     "By how many points each addition changes each metric of words."
-    additions = _additions(study)
-    rows = [[m, *(_gain_cell(_gain(study, f"{m} + {x}", m, view)) for x in additions)]
-            for m in metrics_of(study)]
-    return table(f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}",
-                 ["metric", *additions], rows)
+    gains = study.gains[(study.gains["view"] == view) & study.gains["b"].isin(metrics_of(study))]
+    gains = gains.assign(added=gains["a"].str.split(" + ", regex=False).str[1])
+    return pivot(f"Gain of each sum over its metric, points of AUC, {VIEW_NAMES[view]}", "metric", gains, "b",
+                 "added", _gain_cell)
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #4e9248dc
 def against_reading(study: ImagineStudy) -> dict: # as `table`
@@ -211,7 +212,7 @@ def gain_panel(study: ImagineStudy) -> dict: # as `count_panel`
     of = len(metrics_of(study)) * len(STUDY_VIEWS)
     rows = []
     for x in _additions(study):
-        found = [row["verdict"] for row in _sums(study, x)]
+        found = list(map(_verdict, _sums(study, x)))
         rows.append((x, found.count("better"), found.count("worse"), x in _controls()))
     return count_panel("Sums that tell violations from paraphrases surely better or worse than their metric, "
                        f"of {of}", "what is added", ("better →", "← worse"), rows, of)

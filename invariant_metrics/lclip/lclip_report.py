@@ -21,7 +21,7 @@ import pandas as pd
 from .. import plots
 from ..core import InputError
 from ..experiments.report import (Item, Part, Report, answer_lines, answer_rows,
-                                                  count_panel, part_files, table, explain)
+                                                  count_panel, explain, part_files, pivot, table)
 from .compression_study import (BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS,
                                                        TEACHER, CompressionStudy, difference_verdict)
 from ..plots import cell, join_names, number, short, with_interval
@@ -260,20 +260,15 @@ _TABLES = { # title -> columns
         tuple(m for m in CLIP_MEASURES if m.startswith("tau")),
     "How alike student and teacher are": ("teacher-images", "teacher-texts")}
 
-def _heads(measures) -> list[str]: return [_MEASURE_HEADS[m] for m in measures]
-
 def measure_table(study, title: str) -> dict: # title: of _TABLES
     "One table of the study of compression: a row per student."
     frame = study.summary
     measures = _TABLES[title]
     compared = frame[(frame["system"] != TEACHER) & ~frame["measure"].str.endswith("blind")]
     best = compared.groupby("measure")["value"].max()
-    rows = []
-    for system, part in frame.groupby("system", sort=False):
-        held = part.set_index("measure", drop=False).loc[list(measures)].to_dict("records")
-        bold = [system != TEACHER and row["value"] == best.get(row["measure"]) for row in held]
-        rows.append([system, *map(measure_cell, held, bold)])
-    return table(title, ["system", *_heads(measures)], rows)
+    def at(row: Mapping) -> dict:
+        return measure_cell(row, row["system"] != TEACHER and row["value"] == best.get(row["measure"]))
+    return pivot(title, "system", frame, "system", "measure", at, measures, head=_MEASURE_HEADS.get)
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #38d5f4cc
 def sizes_table(study) -> dict:
@@ -289,13 +284,12 @@ def sizes_table(study) -> dict:
 def contrast_table(study) -> dict:
     "All differences, a row per contrast, with those that are sure in bold."
     measures = ["image-to-text@1", "text-to-image@1", "foils", "tau-b", "tau-b-within"]
-    rows = []
-    for (system, against), part in study.differences.groupby(["system", "against"], sort=False):
-        held = part.set_index("measure", drop=False).loc[measures].to_dict("records")
-        rows.append([f"{system} − {against}",
-                     *(_difference_cell(row, in_points(row["measure"]), _verdict(row) != "not shown")
-                       for row in held)])
-    return table("Differences scene by scene; bold: sure", ["contrast", *_heads(measures)], rows)
+    frame = study.differences
+    frame = frame.assign(contrast=frame["system"] + " − " + frame["against"])
+    def at(row: Mapping) -> dict:
+        return _difference_cell(row, in_points(row["measure"]), _verdict(row) != "not shown")
+    return pivot("Differences scene by scene; bold: sure", "contrast", frame, "contrast", "measure", at,
+                 measures, head=_MEASURE_HEADS.get)
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #03fbef23
 _REWARD_HEADS = {"cider-d": "CIDEr-D", "bleu-4": "BLEU-4", "meteor-nltk": "METEOR",
@@ -304,31 +298,25 @@ _REWARD_HEADS = {"cider-d": "CIDEr-D", "bleu-4": "BLEU-4", "meteor-nltk": "METEO
                  "true-all": "true of all said, %", "kept-relations": "true relations a caption",
                  "false-claims": "false claims a caption"}
 
-def _over_seeds(values: pd.Series) -> dict: # a cell
-    seeds = f"seeds {short(values.min())} to {short(values.max())}" if len(values) > 1 else ""
-    return cell(short(values.mean()), seeds)
-
 def reward_table(study) -> dict:
     "Captioners by reward, as the paper's Tables V and VI, with what is true beside every metric."
-    frame = study.results
-    there = [m for m in _REWARD_HEADS if (frame["metric"] == m).any()]
-    percent = {m: 100 if _REWARD_HEADS[m].endswith("%") else 1 for m in there}
-    rows = [[reward_name(system),
-             *(_over_seeds(percent[m]*part.loc[part["metric"] == m, "value"]) for m in there)]
-            for system, part in frame.groupby("system", sort=False)]
-    return table("Captioners by what they were trained on", ["reward", *(_REWARD_HEADS[m] for m in there)],
-                 rows)
+    frame = study.results[study.results["metric"].isin(_REWARD_HEADS)]
+    percent = frame["metric"].map(_REWARD_HEADS).str.endswith("%")
+    frame = frame.assign(value=frame["value"].where(~percent, 100*frame["value"]))
+    found = frame.groupby(["system", "metric"], sort=False)["value"].agg(["mean", "min", "max", "size"])
+    def at(row: Mapping) -> dict:
+        seeds = f"seeds {short(row['min'])} to {short(row['max'])}" if row["size"] > 1 else ""
+        return cell(short(row["mean"]), seeds)
+    there = [m for m in _REWARD_HEADS if m in set(frame["metric"])]
+    return pivot("Captioners by what they were trained on", "reward", found.reset_index(), "system", "metric",
+                 at, there, reward_name, _REWARD_HEADS.get)
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #b91bacd5
 def cross_table(study) -> dict:
     "How much each judge says a captioner gained by its reward."
     frame = study.cross.assign(value=study.cross["gain"])
-    judges = list(dict.fromkeys(frame["judge"]))
-    rows = []
-    for trained, part in frame.groupby("trained_on", sort=False):
-        held = {row["judge"]: _difference_cell(row, False) for row in part.to_dict("records")}
-        rows.append([reward_name(trained), *map(held.get, judges)])
-    return table("Gain over the captioner without a reward, by judge", ["trained on", *judges], rows)
+    return pivot("Gain over the captioner without a reward, by judge", "trained on", frame, "trained_on",
+                 "judge", lambda row: _difference_cell(row, False), label=reward_name)
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #83102979
 @matplotlib.rc_context(plots.STYLE)
@@ -348,7 +336,7 @@ def regulator_figures(study) -> list[dict]: # title, svg
         for end in ("seed_low", "seed_high"):
             axes.plot(part[end], place, ".", color=plots.INK, markersize=3, alpha=.5)
         axes.axvline(0, color=plots.INK, linewidth=.8)
-        axes.set_yticks(place, _heads(measures))
+        axes.set_yticks(place, map(_MEASURE_HEADS.get, measures))
         axes.set_xlabel("difference (shares; τ)")
         svg = plots.inline_svg(figure, f"What the regulator changes: {system} minus {against}")
         found.append({"title": f"{system} − {against}", "svg": svg})

@@ -71,6 +71,11 @@ class AgreeResult:
         "Write the result into a folder, for `load`; raises InputError if that fails: see `save_frames`."
         return save_frames(self, folder, "agree.json")
 
+    def _repr_html_(self) -> str: # its tables, in a notebook
+        from invariant_metrics.experiments.report import Report
+        tables = {"Agreement": self.table, "Ranks": self.ranks, "People among themselves": self.ceiling}
+        return Report("", "How well metrics agree with people", tables=tables)._repr_html_()
+
     @classmethod
     def load(cls, folder: str | Path) -> "AgreeResult":
         "The result that `save` wrote into this folder; raises InputError if there is none."

@@ -6,7 +6,7 @@
 __all__ = ['SOURCE_NAMES', 'MATCHED_BELOW', 'FULL', 'PALE', 'GONE', 'MARKS', 'DASHES', 'QUANTITY_NAMES', 'PANELS', 'source_title',
            'all_levels', 'matched_shares', 'heat_cell', 'heat_map', 'heat_table', 'example_strips', 'split_families',
            'line_look', 'family_looks', 'line_keys', 'dose_figures', 'ledger_tables', 'form_tables', 'profile_totals',
-           'profile_heat', 'heat_figure', 'axis_ticks', 'dose_panel', 'dose_panels', 'profile_words', 'profile_card']
+           'profile_heat', 'axis_ticks', 'dose_panel', 'dose_panels', 'profile_words', 'profile_card']
 
 # %% ../../nbs/probe/040_figures.ipynb #b2080e95
 from collections.abc import Iterable, Mapping, Sequence
@@ -256,31 +256,6 @@ def profile_heat(
     columns = sorted(dict.fromkeys(rows["family"]), key=lambda family: family in ALL_FAMILIES.values())
     title = title or f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}"
     return heat_map(rows, columns, title, quantity, shares=matched_shares(ledger, source, columns))
-
-# %% ../../nbs/probe/040_figures.ipynb #6f66f478
-def heat_figure(profile: pd.DataFrame, source: str, view: str,
-                ledger: pd.DataFrame | None = None, # of the probe: shares matched stand in the figure
-               ) -> Figure:
-    "Metrics by families as a picture: blue notices, red prefers the violation, gray digits cannot tell."
-    found = profile_heat(profile, source, view, ledger=ledger)
-    heads = [f"{name}\n{said}" if said else name for name, said in zip(found["columns"], found["shares"])]
-    values = np.array([[float(c["value"] or "nan") for c in row["cells"]] for row in found["rows"]])
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.6 + 0.52 * len(found["columns"]), 1.2 + 0.24 * len(values)),
-                        layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(values, cmap="RdBu", vmin=0, vmax=1, aspect="auto", alpha=0.75)
-        axes.set_xticks(range(len(heads)), heads, rotation=40, ha="right")
-        axes.set_yticks(range(len(values)), [row["name"] for row in found["rows"]])
-        for y, row in enumerate(found["rows"]):
-            for x, c in enumerate(row["cells"]):
-                strong = float(c["tint"]) > 0.5 # white digits on dark cells
-                look = ({"color": "white" if strong else "black", "weight": "bold"} if c["sure"]
-                        else {"color": "#888888"})
-                axes.text(x, y, c["value"], ha="center", va="center", fontsize=7, **look)
-        if any(found["shares"]): axes.set_xlabel(MATCHED_BELOW[2:], fontsize=7)
-        axes.set_title(f"{source_title(source)}, {VIEW_NAMES.get(view, view)}", fontsize=9)
-    return figure
 
 # %% ../../nbs/probe/040_figures.ipynb #4c9c8e53
 def axis_ticks(

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..edits.colors import AXES
 from ..experiments.report import (Item, Part, Report, changed_words, count_panel,
-                                                  interval_cell, part_files, table, explain)
+                                                  explain, interval_cell, part_files, pivot, table)
 from ..metrics.base import metrics, takes_encoder, weight_names
 from ..plots import join_names, picture
 from . import tables
@@ -206,15 +206,10 @@ def gap_tables(probe: ProbeResult, source: str) -> list[dict]: # as `table`
     rows = probe.profile
     rows = rows[(rows["source"] == source) & ~rows["view"].isin(_VIEWS) & (rows["level"] == "all")
                 & ~rows["family"].isin(ALL_FAMILIES.values()) & ~rows["metric"].isin(SENTINELS)]
-    found = []
-    rate = ("exchange", "exchange_low", "exchange_high")
-    for view, part in rows[rows["exchange"].notna()].groupby("view", sort=False):
-        cells = {(r["family"], r["metric"]): interval_cell(*(r[name] for name in rate))
-                 for r in part.to_dict("records")}
-        metrics, families = (list(dict.fromkeys(part[name])) for name in ("metric", "family"))
-        found.append(table(f"What a violation costs, in units of the gap {view}", ["kind", *metrics],
-                           [[f, *(cells.get((f, m)) for m in metrics)] for f in families]))
-    return found
+    def rate(row: Mapping) -> dict:
+        return interval_cell(row["exchange"], row["exchange_low"], row["exchange_high"])
+    return [pivot(f"What a violation costs, in units of the gap {view}", "kind", part, "family", "metric",
+                  rate) for view, part in rows[rows["exchange"].notna()].groupby("view", sort=False)]
 
 # %% ../../nbs/probe/120_probe_report.ipynb #19eb3480
 def profile_cards(probe: ProbeResult, source: str) -> list[Part]:

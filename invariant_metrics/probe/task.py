@@ -97,6 +97,13 @@ class ProbeResult:
         notes = {"signatures": self.signatures, "seconds": self.seconds}
         with atomic_write(folder / "probe.json") as path: path.write_text(json.dumps(notes, indent=1))
 
+    def _repr_html_(self) -> str: # the sentences, in a notebook
+        from invariant_metrics.experiments.report import Report
+        from invariant_metrics.probe.tables import summarize_probe
+        found = summarize_probe(self)
+        answers = [line for lines in found.sentences.values() for line in lines]
+        return Report("", "Which metric notices?", answers, {"Kinds noticed": found.counts})._repr_html_()
+
     @classmethod
     def load(cls, folder: str | Path) -> "ProbeResult":
         "Read what `save` wrote; raises InputError if something is missing or foreign."

@@ -9,7 +9,7 @@ __all__ = ['pack_columns', 'unpack_columns', 'explained_models', 'all_failures',
            'recall_table', 'class_table', 'average_table', 'number_parts', 'list_blocks', 'detail_blocks',
            'ranking_report', 'write_ranking_page']
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #7785423f
+# %% ../../nbs/ranking/160_ranking_report.ipynb #99ba0cd5
 import base64
 import gzip
 import io
@@ -30,7 +30,7 @@ from ..data.annotations import Annotations
 from ..data.photos import read_photo, shrink
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
                                                   fill_template, frame_table, interval_cell, part_files,
-                                                  readable, table, explain)
+                                                  explain, pivot, readable, table)
 from ..plots import join_names, number, share, short, with_interval
 from .classes import CLASSES
 from .concepts import ConceptChoice
@@ -280,7 +280,7 @@ def picture_columns(annotations: Annotations,
                   "names": [objects.names[k] for k in known]}
         yield arrays, values
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #8bead90b
+# %% ../../nbs/ranking/160_ranking_report.ipynb #f97075a8
 _WENT_WRONG = {"object": "lack a thing that the query names", "count": "have another number of something",
                "size": "have something in another size",
                "attribute": "have something of another color or kind",
@@ -314,7 +314,7 @@ def ranking_sentence(models: Sequence) -> str:
     if not failed or not parts: return f"{sentence}."
     return f"{sentence}; of the pictures that come first in its {failed:,} failures {join_names(parts)}."
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #36e4c09a
+# %% ../../nbs/ranking/160_ranking_report.ipynb #d41ec014
 _FITS = "have nothing in their annotations that speaks against them"
 
 def _between(score) -> str: # the interval of a share
@@ -343,7 +343,7 @@ def model_answer(model) -> tuple[str, str]: # what, sentence
         sentence += f" The best pairs of other concepts have a path similarity of {share(pairs)} (NCS)."
     return f"{model.name}:", sentence
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #34497667
+# %% ../../nbs/ranking/160_ranking_report.ipynb #4219923f
 def _contrast_words(row) -> str:
     span = with_interval(row.difference, row.ci_low, row.ci_high, unit=" points", scale=100)
     return f"{row.kind}: {_hundred(row.violation)} against {_hundred(row.valid)} after {row.control}, {span}"
@@ -379,7 +379,7 @@ def ranking_figure(models: Sequence) -> dict | None: # title, panels; None if no
     panels = [class_panel(model) for model in order]
     return {"title": "What went wrong in the failures; several may apply to one", "panels": panels}
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #f031282b
+# %% ../../nbs/ranking/160_ranking_report.ipynb #9d9fb6d5
 _SCORES = ("recall@1", "recall@5", "recall@10", "mrr@5", "mrr@10", "mrr", "median-rank", "fails")
 
 def recall_table(models: Sequence) -> dict: # as `table`
@@ -391,20 +391,15 @@ def recall_table(models: Sequence) -> dict: # as `table`
     return table("Scores of each model, with intervals over queries", ["model", *names],
                  [[m.name, *(at(m.scores.get(name)) for name in names)] for m in models])
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #b35f0120
+# %% ../../nbs/ranking/160_ranking_report.ipynb #86a53055
 def class_table(models: Sequence) -> dict: # as `table`
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
-    shares = [model.shares.set_index("class").to_dict("index") for model in models]
-    def at(one: Mapping, name: str) -> dict | None:
-        if name not in one: return None
-        return interval_cell(*(one[name][end] for end in ("share", "ci_low", "ci_high")))
-    heads = ["class", *(model.name for model in models)]
-    return table("Share of failures in each class, with intervals", heads,
-                 [[name, *(at(one, name) for one in shares)]
-                  for name in dict.fromkeys(name for one in shares for name in one)])
+    frames = [model.shares.assign(model=model.name) for model in models] or [pd.DataFrame({"model": []})]
+    return pivot("Share of failures in each class, with intervals", "class", pd.concat(frames), "class",
+                 "model", lambda row: interval_cell(row["share"], row["ci_low"], row["ci_high"]))
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #4c9590cd
+# %% ../../nbs/ranking/160_ranking_report.ipynb #9b78e669
 def average_table(models: Sequence) -> dict: # as `table`
     "The averages of all failures, a row per quantity and a column per model."
     models = [model for model in models if model.table is not None]
@@ -418,7 +413,7 @@ def average_table(models: Sequence) -> dict: # as `table`
                  [[name.replace("_", " "), PAPER_COLUMNS.get(name), *(at(row, name) for row in rows)]
                   for name in columns if name not in bounds])
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #b7df21b9
+# %% ../../nbs/ranking/160_ranking_report.ipynb #898db184
 _ATTACKED = {"contrast": "violations against edits that keep the meaning",
              "table4": "ranks after the change, of queries whose vector it moved",
              "moves": "cosine between query and right answer",
@@ -481,7 +476,7 @@ def detail_blocks(result, failures: pd.DataFrame,
     blocks = {f"failures-{k}": block for k, block in enumerate(tables)}
     return _pack(blocks | {f"pictures-{k}": block for k, block in enumerate(pictures)})
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #821225ce
+# %% ../../nbs/ranking/160_ranking_report.ipynb #f4427a4e
 _LIMITS = ("A failure is a query whose own picture is not first. Another picture may be as right; where "
            "nothing in the annotations speaks against it, the page says alternative.",
            "Classes and concepts are read from annotations. What nobody marked in a picture counts as "
@@ -538,7 +533,7 @@ def ranking_report(result,                      # what `ranking.run.rank` gives
                   signatures={f"{m.name}, {name}": str(one.signature)
                               for m in models for name, one in m.scores.items()})
 
-# %% ../../nbs/ranking/160_ranking_report.ipynb #3bd9a471
+# %% ../../nbs/ranking/160_ranking_report.ipynb #691f4b2c
 def write_ranking_page(result,                      # what `ranking.run.rank` gives
                        folder: str | Path,          # the run folder
                        pictures: str = "reference", # where they lie; "thumbnails": inside the page; "none"

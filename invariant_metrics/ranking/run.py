@@ -520,3 +520,9 @@ def sentences(self: RankingResult) -> list[str]:
     lines = [line for model in self.models for line in (_ranks_sentence(model), _classes_sentence(model))]
     lines += [_attacks_sentence(name, attacked) for name, attacked in self.attacks.items()]
     return [line for line in lines if line]
+
+@patch
+def _repr_html_(self: RankingResult) -> str: # its sentences and scores, in a notebook
+    from invariant_metrics.experiments.report import Report
+    answers = [("", line) for line in self.sentences()]
+    return Report("", "Why was the wrong picture first?", answers, {"Scores": self.scores})._repr_html_()

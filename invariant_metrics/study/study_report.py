@@ -11,15 +11,15 @@ __all__ = ['family_counts', 'reliable_clause', 'counted_clause', 'probe_headline
 
 # %% ../../nbs/study/110_study_report.ipynb #633a8288
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from ..core import InputError
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
-                                                  part_files, table, explain)
+                                                  explain, part_files, table)
 from ..plots import INK, join_names, percent_range
 from ..probe import figures as charts
 from ..probe.probe_report import (best_clause, edit_blocks, metric_panel, probe_files,
@@ -400,8 +400,8 @@ def probe_section(probe: ProbeResult, task: str) -> Part:
                  Item("texts", edit_blocks(probe.examples, source, set(), "another right answer"))]
         title, grows = "More edits, more objection?", explain("texts_dose")
         ledgers = charts.ledger_tables(
-            probe.ledger, "×", "items that were used, of those tried, edited once, twice and three times; the "
-            "rest have nothing of the kind to break, only one right answer, or an edit without a proof")
+            probe.ledger, "×", "items that were used, of those tried, edited once, twice and three times; "
+            "the rest have nothing of the kind to break, only one right answer, or an edit without a proof")
     else:
         reading = explain("colors_reading")
         maps = [charts.heat_table(probe.auc, s, view, ledger=probe.ledger) for view in ("item", "set")
@@ -453,7 +453,8 @@ def training_section(training: StudyResult, task: str) -> Part:
     if text:
         tables = [Item("table", one, "tight")
                   for one in texts.result_tables(results[results["system"] != LENGTH], chosen, task)]
-        if tables and "exact measures" in tables[-1].content["title"]: tables.insert(-1, explain("training_exact", task))
+        exact = tables and "exact measures" in tables[-1].content["title"]
+        if exact: tables.insert(-1, explain("training_exact", task))
         beyond = f"beyond {LENGTH}"
         left = Part("What is left beyond length?",
                     [explain("training_left", text, texts.undefined_line(rows, beyond)),
@@ -515,8 +516,9 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
         files |= probe_files()
         sections.append(probe_section(probe, task))
     if training is not None:
-        training = replace(training, results=fig.without_draws(training.results),
-                           improvements=fig.without_draws(training.improvements))
+        training = SimpleNamespace(results=fig.without_draws(training.results), safe=training.safe,
+                                   improvements=fig.without_draws(training.improvements), meta=training.meta,
+                                   panels=training.panels, chance=training.chance)
         answers += [*control_lines(training.meta), *training_headline(training.improvements)]
         signatures |= dict(zip(training.results["metric"], training.results["signature"]))
         names += [*training.results["metric"], *training.results["system"]]
