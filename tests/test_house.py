@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -66,6 +67,11 @@ def test_wheel_installed_elsewhere_finds_its_assets(tmp_path):
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(str(tmp_path/"site")), found.stdout
     assert (tmp_path/"site"/"invariant_metrics"/"py.typed").is_file(), "type checkers read the annotations only where it is"
+    editable = run(sys.executable, "-c", f"from setuptools.build_meta import build_editable; build_editable({str(tmp_path)!r})", cwd=source)
+    assert editable.returncode == 0, editable.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*editable*.whl"))) as wheel:
+        path, = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".pth")]
+    assert path.strip() == str(source), "beside a clone, a finder would be asked after the clone's folder"
 
 
 def test_readme_and_ci_run_the_same_test_command():
