@@ -172,13 +172,16 @@ def quoted_names(annotation: ast.expr) -> set[str]:
 
 
 def test_every_quoted_annotation_can_be_evaluated():
-    "nbdev evaluates the signatures that its pages show: a type that is imported late needs its name in the module."
+    """nbdev evaluates the signature of what a cell exports right after that cell: a type that is imported late or
+    defined below needs its name before."""
     unknown = []
     for path in sorted((ROOT/"invariant_metrics").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = set(dir(builtins)).union(*map(bound, tree.body))
-        unknown += [f"{path.relative_to(ROOT)}:{annotation.lineno} {name}" for annotation in annotations(tree.body)
-                    for name in quoted_names(annotation) - names]
+        names = set(dir(builtins))
+        for cell in re.split(r"^# %% .*$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            body = ast.parse(cell).body
+            names = names.union(*map(bound, body))
+            unknown += [f"{path.relative_to(ROOT)}: {name} in {ast.unparse(annotation)}" for annotation in annotations(body)
+                        for name in quoted_names(annotation) - names]
     assert not unknown, unknown
 
 
