@@ -35,6 +35,7 @@ from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_te
 # %% ../../nbs/data/020_items.ipynb #419a3479
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/data/020_items.ipynb #2da7884c
 def as_numbers(

@@ -19,6 +19,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a66bc466
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def ngrams(tokens: Sequence[str], # T

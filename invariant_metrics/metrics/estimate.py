@@ -19,6 +19,7 @@ from ..stats import cluster_labels
 # %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
 def influence_variance(

@@ -31,6 +31,7 @@ from ..encoders.store import FILES, Features, FeatureStore, checked_features, lo
 # %% ../../nbs/metrics/020_gaussian.ipynb #75ca2eb7
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers

@@ -29,6 +29,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/170_meteor.ipynb #0961b647
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):

@@ -24,6 +24,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/180_sacre.ipynb #9615bc29
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ class Verdicts:
     # of sets: (N, C) how often each set drew each cluster, columns in the order of the sorted labels
     draws: np.ndarray | None = None
     levels: Sequence = ()               # (L,) what the severities are called; 1..L by default
-    curves: "DoseCurves | None" = None  # of a probe whose violations and alternatives have distances
+    curves: object = None  # DoseCurves, of a probe whose violations and alternatives have distances
 
     def __post_init__(self):
         shape, columns = np.shape(self.violation), None if self.draws is None else np.shape(self.draws)

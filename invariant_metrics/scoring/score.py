@@ -30,8 +30,11 @@ from ..stats import check_clusters, check_level
 # %% ../../nbs/scoring/20_score.ipynb #e67107c9
 torch = lazy_import("torch")
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
     from torch import Tensor
+else: # names for signatures; the libraries are imported where they are needed
+    DataFrame = type("DataFrame", (), {"__module__": "pandas"})
+    Tensor = type("Tensor", (), {"__module__": "torch"})
 
 # %% ../../nbs/scoring/20_score.ipynb #f5cf7962
 def _sorted_rows(x: "Tensor", dtype: "torch.dtype") -> list[bytes]: # −0 is 0
@@ -67,7 +70,7 @@ def _frame_row(score: Score) -> dict:
                 notes="; ".join(score.notes), signature=str(score.signature))
 
 # for people: the direction as an arrow, the short signature, no empty columns
-def _frame_html(frame: "pd.DataFrame") -> str:
+def _frame_html(frame: "DataFrame") -> str:
     import pandas as pd
     arrows = {True: " ↑", False: " ↓"}
     shown = frame.assign(metric=[f"{m}{arrows.get(h, '')}"
@@ -80,7 +83,7 @@ def _frame_html(frame: "pd.DataFrame") -> str:
 
 class SystemScores(dict):
     "Metric name -> Score, of one system."
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> "DataFrame":
         """A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n,
         higher_is_better, notes, signature."""
         import pandas as pd
@@ -100,7 +103,7 @@ class Scores(dict):
         self.names = names
         self.settings = dict(settings)
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> "DataFrame":
         "A row per system and metric, with the columns that the frame of one system has."
         import pandas as pd
         frames = [scores.to_frame().assign(system=name) for name, scores in self.items()]
@@ -318,7 +321,7 @@ def _ends(score: Score | None, name: str) -> dict:
             f"{name}_high": score.ci.high if score and score.ci else None}
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
-           ) -> "pd.DataFrame":    # one row per metric and system
+           ) -> "DataFrame":    # one row per metric and system
     "Systems in order, with paired differences from the best; InputError if they were not scored together."
     import pandas as pd
     if not isinstance(scores, Scores):
