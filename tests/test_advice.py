@@ -1,6 +1,8 @@
 "Advice: power of a comparison against closed forms and brute force, profiles against people with known answers, the command from another folder."
 import json
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,8 +12,6 @@ from scipy import stats
 
 import invariant_metrics as im
 from commands import cli
-from invariant_metrics.advice.people import PeopleStudy, axis_profile, axis_weights, by_collection, compare_strategies, group_interval, order_agreement
-from invariant_metrics.advice.people import people_study, predict_elsewhere, predict_left_out
 from invariant_metrics.advice.practice import Reactions, broken_pool, counted_power, item_difference, paired_t, power_of, practice, simulate_cases
 from invariant_metrics.advice.run import advise, read_mix, world_texts
 from invariant_metrics.core import InputError, Signature
@@ -21,6 +21,10 @@ from invariant_metrics.probe.profile import Verdicts, profile
 from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.runs import RUN_SCHEMA, write_run
 from invariant_metrics.scoring.inference import paired_difference
+
+sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
+from probe_to_people import PeopleStudy, axis_profile, axis_weights, by_collection, compare_strategies, control_metrics, group_interval  # noqa: E402
+from probe_to_people import order_agreement, people_study, predict_elsewhere, predict_left_out, regret, relatives, standard_scores  # noqa: E402
 
 
 def number(name: str = "m", **more) -> PairedMetric: return PairedMetric(name, None, None, True, Signature.of(metric=name), **more)
@@ -127,6 +131,34 @@ def test_a_profile_that_says_everything_is_found_and_one_that_says_nothing_is_no
     found = compare_strategies(clear, takes=("m0",), reps=49).set_index("strategy")
     assert found.loc["profile", "kendall_p"] == pytest.approx(.02) and found.loc["profile", "regret"] < found.loc["take m0", "regret"]
     assert abs(group_interval(order_agreement(predict_left_out(nothing), nothing.agreement), nothing.group)[0]) < .25
+
+
+def test_order_regret_scores_and_intervals_by_hand():
+    true = np.array([[.3, .2, .1, .0]])
+    assert order_agreement(true, true) == [1] and order_agreement(-true, true) == [-1] and order_agreement(0*true, true) == [0]
+    assert [regret(p, true)[0] for p in (true, -true, 0*true)] == pytest.approx([0, .3, .15]) # a mean over metrics that tie
+    assert standard_scores(np.array([[1., 3., np.nan], [5., 5., 5.]])) == pytest.approx(np.array([[-1, 1, 0], [0, 0, 0]]))
+    assert group_interval(np.array([.1, .3, .5, .5]), np.array([0, 1, 2, 2]))[0] == pytest.approx(.3) # the last two are twins and count as one
+    assert group_interval(np.array([.2]), np.array([0])) == (.2, -np.inf, np.inf)
+
+
+def test_controls_know_lengths_alone_and_belong_together():
+    controls = {m.name: m for m in control_metrics()}
+    pred, target = ["a dog", "a dog runs over wet grass"], [("a dog runs",), ("a dog runs",)]
+    bleu = get_metric("bleu-1")
+    plain = torch.as_tensor(bleu.values(bleu.compare(bleu.phi(pred, target, None))))
+    assert controls["bleu-1+length"].phi(pred, target) - plain == pytest.approx(torch.tensor([.5*2/3, .5])) # two words of three, and more than three
+    assert {relatives(name) for name in controls} == {"control"}
+    of = [relatives(m) for m in ("bleu-4", "chrf++", "chrf-beta3", "rouge-l", "scene-graph-p", "violation-entities")]
+    assert of == ["bleu", "chrf", "chrf", "rouge", "scene-graph", "violation-entities"]
+
+
+def test_gaps_of_a_study_are_gaps():
+    of_people = pd.DataFrame([(c, m, .1*k) for c in "abc" for k, m in enumerate("wxyz")], columns=["collection", "metric", "value"])
+    of_probe = pd.DataFrame({"precision": [.5, .6, .7, .8], "form": [.5, .5, .6, .5]}, index=list("wxyz"))
+    small = people_study(of_people, dict.fromkeys("abc", of_probe) | {"c": of_probe[["form"]]})
+    assert np.isnan(small.profile[:, 0]).sum(1).tolist() == [0, 0, 1] # collection c has no family of precision
+    assert small.only(["x"]).agreement.shape == (3, 1)
 
 
 def test_what_is_left_out_is_not_used_and_groups_go_together():

@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_corpus import COMMON, EXCLUSIVE, FAILURES, MATCHED, drawn_annotations, drawn_failures, write_visual_genome
+from drawn_ranking import zebra_pictures
 from real_data import data_path
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.data.wordnet import wordnet
 from invariant_metrics.ranking import explain as module
-from invariant_metrics.ranking.concepts import ConceptChoice, concepts_of, known_synsets, zebra_pictures
+from invariant_metrics.ranking.concepts import ConceptChoice, concepts_of, known_synsets
 from invariant_metrics.ranking.explain import concept_overlap, explain_failures, match_exclusive, match_groups
 
 # path similarities of the zebra example, WordNet 3.0: each exclusive concept of the right picture with grassland and grass
