@@ -34,7 +34,8 @@ from .words import (EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_na
                                            cut, differences)
 from .words import draw_places, flat, lives, marked, names_one_thing, with_things
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
-from .words import table_edit, unsaid, verb_before, within, word_edit, word_edits
+from .words import spot_edit, table_edit, unsaid, verb_before, within, word_edit
+from .words import word_edits
 
 # %% ../../nbs/edits/60_word_families.ipynb #f9f15322
 _SMALL = frozenset(word for _, word in word_table("closed-classes", "class", "word"))
@@ -233,11 +234,10 @@ def _other_aspect(case: TextCase, after: str, level: int) -> bool:
     gained = len(flat(after)) - len(flat(case.text))
     return same and flat(after) != flat(case.text) and abs(gained) <= level
 
-@word_edit("aspect-changed", "major", "states told as if they happened: is wanting", _other_aspect, "form",
+@spot_edit("aspect-changed", "major", "states told as if they happened: is wanting", _other_aspect, "form",
            tasks=("translation", "summarization"))
-def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_aspect_pairs(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+def aspect_changed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _aspect_pairs(case.text)
 
 # %% ../../nbs/edits/60_word_families.ipynb #734478f6
 def _asks(case: TextCase, after: str, level: int) -> bool:
@@ -288,10 +288,9 @@ def _other_referent(case: TextCase, after: str, level: int) -> bool:
     return (len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text)
                                         for old, new in found))
 
-@word_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
-def coreference(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_misread(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
+def coreference(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _misread(case.text)
 
 # %% ../../nbs/edits/60_word_families.ipynb #a4d7efb7
 _CAPTIONS = ("captioning",)
@@ -567,19 +566,17 @@ def object_added(case: TextCase, level: int, generator: np.random.Generator) -> 
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
     return within(after, case.text) and bool({*flat(case.text)} - {*flat(after)})
 
-@word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
-def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
+def object_dropped(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     m, named = marked(case.text), names_of_text(case.text)
     def may_go(a: int, b: int) -> bool: # the second of two things
         thing = re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF
         first = m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR # no *grass enclosure* after *wood*
         bound = {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]} or m.after(b).word == "of"
         return m.words[a] == "and" and bool(thing) and first and not bound
-    listed = "," in m.tags or named
-    found = [] if listed else [cut(case.text, a, b) for a, b
-                               in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])") if may_go(a, b)]
-    spots = draw_places(found, level, generator)
-    return None if spots is None else put(case.text, spots)
+    if "," in m.tags or named: return [] # a list of more than two
+    ends = stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])")
+    return [cut(case.text, a, b) for a, b in ends if may_go(a, b)]
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
 _SUMMARIES = ("summarization", "translation")
@@ -731,9 +728,9 @@ def _name_of_source(case: TextCase, after: str, level: int) -> bool:
     new = [n for _, n in differences(case.text, after)]
     return len(new) == level and all({*n} <= {w.lower() for *_, w in names_of_text(case.source)} for n in new)
 
-@word_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
+@spot_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
            tasks=_SUMMARIES)
-def entity_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def entity_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     own = classed_names(case.text)
     others = sorted({(name, kind) for *_, name, kind in classed_names(case.source) if unsaid([name], case)})
     spots = []
@@ -741,8 +738,7 @@ def entity_from_source(case: TextCase, level: int, generator: np.random.Generato
         # *Downton* may be spelled *Dowton*
         fitting = [other for other, same in others if same == kind and other[:2] != name[:2]]
         if fitting: spots.append((a, b, fitting[int(share * len(fitting))]))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
 _STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
@@ -795,8 +791,8 @@ def _unnamed(what: str, case: TextCase) -> bool: # in the text and its right ans
     return (not any(re.search(rf"(?i)\b{re.escape(what)}\b", t) for t in (case.text, *case.others))
             and (" " in what or unsaid([what], case)))
 
-def _other_circumstances(case: TextCase, level: int, generator: np.random.Generator,
-                         named: Sequence[tuple[str, str]]) -> str | None:
+def _other_circumstances(case: TextCase, generator: np.random.Generator,
+                         named: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
     spots = []
     for a, b, kind, what in circumstances(case.text):
         options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
@@ -806,22 +802,21 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
         head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b][:len(case.text[a:b]) - len(what)])
         spelled = new.capitalize() if kind in ("day", "month", "town", "country") else new
         spots.append((a, b, head + spelled))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #b71bc564
-@word_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
+@spot_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
            "by others of the source", _circumstance_proof(True), tasks=_SUMMARIES)
-def circumstance_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    return _other_circumstances(case, level, generator, sorted({f[2:] for f in circumstances(case.source)}))
+def circumstance_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _other_circumstances(case, generator, sorted({f[2:] for f in circumstances(case.source)}))
 
 # %% ../../nbs/edits/60_word_families.ipynb #b4ed31d8
-@word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
+@spot_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
            _circumstance_proof(False), tasks=_SUMMARIES)
-def circumstance_invented(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def circumstance_invented(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     listed = [(k, w) for w, k in _KINDS.items()] + [(k, w) for k, words in _LISTED.items() for w in words]
     known = {f[3] for f in circumstances(case.source)}
-    return _other_circumstances(case, level, generator, [(k, w) for k, w in listed if w not in known])
+    return _other_circumstances(case, generator, [(k, w) for k, w in listed if w not in known])
 
 # %% ../../nbs/edits/60_word_families.ipynb #e3fd81b0
 _LONG = {short: long for long, short in CONTRACTIONS.items()}

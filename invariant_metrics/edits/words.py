@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
            'Word', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out', 'added_only',
-           'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'lives', 'noun_before',
-           'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed',
-           'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'name_runs',
-           'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before', 'phrase_removed',
-           'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition', 'hallucinated_detail',
-           'unrelated_text', 'empty', 'reference_itself']
+           'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'by_tag', 'table_edit', 'lives',
+           'noun_before', 'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text',
+           'number_changed', 'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced',
+           'name_runs', 'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before',
+           'phrase_removed', 'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition',
+           'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
 import re
@@ -231,6 +231,18 @@ def draw_places(places: Sequence, level: int, generator: np.random.Generator) ->
     "The first places of a random order, the same ones first for each level; None if there are too few."
     if len(places) < level: return None
     return [places[k] for k in generator.permutation(len(places))[:level]]
+
+# %% ../../nbs/edits/50_words.ipynb #12954b09
+def spot_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation",
+              **fields) -> Callable: # of (case, generator) -> (start, stop, new words) each
+    "Decorator: registers an edit by the spots that a function finds; as many are changed as the level says."
+    def add(find: Callable) -> Callable:
+        def edit(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+            spots = draw_places(find(case, generator), level, generator)
+            return None if spots is None else put(case.text, spots)
+        for key in ("__module__", "__name__", "__qualname__"): setattr(edit, key, getattr(find, key))
+        return word_edit(name, severity, strength, proof, kind, **fields)(edit)
+    return add
 
 # %% ../../nbs/edits/50_words.ipynb #bfa926af
 def places(case: TextCase, table: Callable, # (word, tag) -> options
@@ -506,10 +518,9 @@ def _negated(case: TextCase, after: str, level: int) -> bool:
     return ((abs(more) <= level and (more - level) % 2 == 0 and after != case.text)
             and flat(affirmed(after)) == flat(affirmed(case.text)))
 
-@word_edit("negation", "critical", "negations put in or taken out", _negated)
-def negation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_negatable(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("negation", "critical", "negations put in or taken out", _negated)
+def negation(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _negatable(case.text)
 
 # %% ../../nbs/edits/50_words.ipynb #764bc1f9
 _WORDED = "|".join(sorted((w.replace("-", r"[-\s]") for w in NUMBER_NAMES), key=len, reverse=True))
@@ -549,14 +560,12 @@ def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
     changed = sum(x[2] != y[2] for x, y in zip(a, b))
     return len(a) == len(b) and changed == level and _without(case.text, a) == _without(after, b)
 
-@word_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
-def number_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
+def number_changed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     found = numbers_of_text(case.text)
     shares = generator.random(len(found))
-    others = [(a, b, _other_number(case.text[a:b], value, share))
-              for (a, b, value), share in zip(found, shares)]
-    spots = draw_places(others, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, _other_number(case.text[a:b], value, share))
+            for (a, b, value), share in zip(found, shares)]
 
 # %% ../../nbs/edits/50_words.ipynb #5d86332b
 _MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
@@ -583,14 +592,12 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
     return ([v for *_, v in a] == [v for *_, v in b]
             and len(other) == level == len(differences(case.text, after)) and alone)
 
-@word_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers,
+@spot_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers,
            kind="valid")
-def number_as_word(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def number_as_word(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
-    spots = draw_places([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}")
-                         for a, b, w, v in small], level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
 
 # %% ../../nbs/edits/50_words.ipynb #da9e7df2
 _NO_NAMES = frozenset(w for w in TIMES) | {"i", "mr", "mrs", "ms", "dr", "tv", "god"}
@@ -636,8 +643,8 @@ def _of_class(kind: str) -> list[str]: # places are towns or countries
     return [n for n in names
             if kind not in ("place", "country") or (n.lower() in COUNTRIES) == (kind == "country")]
 
-@word_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
-def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
+def entity_replaced(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     found = names_of_text(case.text)
     own = {name for *_, name in found}
     german = any(NAME_CLASS.get(name) in ("last", "place", "organization") and name not in ENGLISH_NAMES
@@ -647,8 +654,7 @@ def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) 
         fitting = (n for n in _of_class(kind) if " " not in n and (n in ENGLISH_NAMES) != german)
         options = [n for n in fitting if n not in own and unsaid([n], case)]
         if options: spots.append((a, b, options[int(share * len(options))]))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/50_words.ipynb #4bc562a6
 def name_runs(text: str) -> list[tuple[int, int]]: # start, stop
@@ -695,10 +701,9 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
 _WHEN = frozenset("on at after before during since until".split())
 _CLOSED_WORDS = frozenset("no not the stop do only all one two first and of".split())
 
-@word_edit("entity-removed", "critical", "names left out", _names_gone, "less")
-def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_spare_names(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("entity-removed", "critical", "names left out", _names_gone, "less")
+def entity_removed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _spare_names(case.text)
 
 # %% ../../nbs/edits/50_words.ipynb #dbeff14e
 # spare: (marked, i) -> bool
@@ -844,14 +849,12 @@ def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and
     return (after.tag in ("", ".", ",", "I", "G") and after.word not in ("of", "than", "as", "to")
             and after.tag + then != ",N")
 
-@word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
-def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
+def phrase_removed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
-    found = [(a, b, new) for a, b, new in found
-             if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
-    spots = draw_places(found, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, new) for a, b, new in found
+            if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
 
 # %% ../../nbs/edits/50_words.ipynb #118870cb
 def _without_subject(case: TextCase, after: str, level: int) -> bool:
