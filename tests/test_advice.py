@@ -228,6 +228,7 @@ def test_the_command_says_what_the_function_says(files):
 @pytest.mark.parametrize("words, says", [("captions", "task"), ("captioning --pred ref0.txt", "--target"), ("summarization", "--target"),
                                          ("translation --mix wrong=1 --scale quick --families negation --metrics chrf", "wrong"),
                                          ("translation --differ sytems", "differ"), ("images --base references", "base"),
+                                         ("captioning --metrics bertscore --weights bleu=minilm", "weights of 'bleu' have no effect on bertscore"),
                                          ("translation --target ref0.txt", "--pred")])
 def test_what_is_wrong_is_one_line(files, words, says):
     done = cli("advise", *words.split(), cwd=files)

@@ -485,7 +485,7 @@ def advise(
     regions: str | Path | None = None, recursive: bool = False, # of pictures
     scale: str = "default",                                     # how many items are edited
     confidence: float = 0.95, seed: int = 0, device: str | None = None,
-    weights: Mapping | None = None,                             # {name: weights}: see `WeightChoice`
+    weights=None,                                               # what `WeightChoice.of` takes
     out: str | Path | None = None,                              # a folder for advice.csv and advice.txt
     progress: bool = True,                                      # bars on standard error
 ) -> Advice:

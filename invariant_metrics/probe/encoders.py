@@ -30,6 +30,7 @@ from ..files import assets_folder
 from ..metrics.base import Metric, PairedMetric, get_metric
 from ..metrics.image import map_distance, unit_maps
 from .images import COLOR_SIZES, TOLERANCE, color_items
+from .tables import interval_verdict
 from .task import ProbeSize
 from ..stats import cluster_means, student_interval, wilson
 
@@ -198,7 +199,8 @@ def rule_quality(table: pd.DataFrame,    # columns encoder, auc, ci_low, ci_high
     """How well a prediction does, with intervals over encoders; of sides only measurements count whose
     interval leaves out ½."""
     encoder, index = np.unique(table["encoder"], return_inverse=True)
-    sure = ((table["ci_low"] > 0.5) | (table["ci_high"] < 0.5)).to_numpy()
+    verdicts = [interval_verdict(low, high) for low, high in zip(table["ci_low"], table["ci_high"])]
+    sure = np.array(verdicts) != "undecided"
     columns = table["auc"].to_numpy(), table["predicted"].to_numpy(), sure
     rows = [np.flatnonzero(index == i) for i in range(len(encoder))]
     picks = rng(seed, "rule quality").integers(len(encoder), size=(reps, len(encoder)))

@@ -27,6 +27,7 @@ import torch
 from ..core import InputError, Signature, few, few_threads, import_object, rng, unknown
 from ..files import digest
 from ..runs import per_scale, share_out
+from ..data.items import check_named_alike
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
 from ..edits.colors import AXES
 from ..edits.fluency import (ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge,
@@ -109,6 +110,7 @@ class OwnTexts:
 # %% ../../nbs/probe/080_own_texts.ipynb #e50838fe
 # positions of the references that all sides have
 def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]:
+    check_named_alike(*sides.values(), refs)
     names = {label: set(side.names) for label, side in sides.items()}
     for label, have in names.items():
         alone = sorted(have - set(refs.names))
