@@ -87,12 +87,10 @@ def add_product(
     if not np.shares_memory(out, columns): columns[...] = out
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #03d4cf62
-def mirror_lower(matrix: "Tensor", # (d, d) with a valid lower triangle
-                 tile: int = 256,    # rows and columns that are copied together
-                ) -> None:
+def mirror_lower(matrix: "Tensor") -> None: # (d, d) with a valid lower triangle
     "Copy the lower triangle to the upper one in place, tile by tile."
-    for i in range(0, len(matrix), tile):
-        j = i + tile
+    for i in range(0, len(matrix), 256):
+        j = i + 256
         square = matrix[i:j, i:j]
         square.copy_(square.tril() + square.tril(-1).T)
         matrix[i:j, j:] = matrix[j:, i:j].T

@@ -1655,14 +1655,13 @@ def frechet(folder):
         frechet_estimate,
         frechet_infinite,
         frechet_influence,
-        frechet_line,
     )
     from invariant_metrics.metrics.gaussian import GaussianStats
 
     x, y = map(torch.from_numpy, arrays())
     stats = GaussianStats.of(x[:50], parts=4, seed=1)
     both = [GaussianStats.of(part, parts=4, seed=1) for part in (x, y)]
-    line, estimate = frechet_line(x, y), frechet_estimate(x, y, seed=2)
+    estimate = frechet_estimate(x, y, seed=2)
     weights = (
         torch.from_numpy(np.random.default_rng(1).multinomial(len(x), [1 / len(x)] * len(x), 6)).double(),
         torch.from_numpy(np.random.default_rng(2).multinomial(len(y), [1 / len(y)] * len(y), 6)).double(),
@@ -1677,7 +1676,6 @@ def frechet(folder):
         "replicates": frechet_replicates(x, y, *weights),
         "influence": frechet_influence(x, y),
         "estimate": {k: v for k, v in vars(estimate).items() if not callable(v)},
-        "line": [line.infinite, line.slope, line.distances],
         "infinite": frechet_infinite(x, y),
     }
 
@@ -1687,19 +1685,19 @@ def kernels_neighbors(folder):
     "MMD in all forms, KID by subsets, precision and coverage, precision and recall of distributions."
     import torch
     from invariant_metrics.metrics.kernel import RBF, Polynomial
-    from invariant_metrics.metrics.mmd import kid_subsets, mmd2, mmd_estimate, mmd_interval, mmd_replicates
-    from invariant_metrics.metrics.neighbors import expected_coverage, neighbor_estimate, neighbor_scores
+    from invariant_metrics.metrics.mmd import kid_subsets, mmd2, mmd_estimate, mmd_replicates
+    from invariant_metrics.metrics.neighbors import neighbor_estimate, neighbor_scores
     from invariant_metrics.metrics.prd import prd, prd_score
 
     x, y = map(torch.from_numpy, arrays())
     kid = kid_subsets(x, y, 6, 40)
-    interval = mmd_interval(x, y)
     weights = [
         torch.from_numpy(np.random.default_rng(i).multinomial(n, [1 / n] * n, 5)).double()
         for i, n in enumerate((len(x), len(y)))
     ]
     curve = prd(x, y, clusters=8, runs=3, angles=101)
     estimate = mmd_estimate(x, y)
+    interval = estimate.interval(0.95)
     return {
         "mmd": [mmd2(x, y), mmd2(x, y, kernel=Polynomial()), mmd2(x, y, kernel=RBF(2.0), unbiased=False)],
         "estimate": {k: v for k, v in vars(estimate).items() if not callable(v)},
@@ -1707,7 +1705,6 @@ def kernels_neighbors(folder):
         "replicates": mmd_replicates(x, y, *weights),
         "kid": [kid.mean, kid.std, kid.values],
         "neighbors": {k: neighbor_scores(x, y, k) for k in (3, 5)},
-        "coverage": expected_coverage(120, 150),
         "coverage parts": {
             k: v
             for k, v in vars(
@@ -1724,14 +1721,14 @@ def kernels_neighbors(folder):
 @call(quick=True)
 def captions_mathematics(folder):
     "CIDEr by item, its document frequencies merged, BLEU's sums, ROUGE and METEOR by item, the sentence statistics."
-    from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, merge_frequencies
+    from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies
     from invariant_metrics.metrics.meteor import meteor_nltk
     from invariant_metrics.metrics.ngram import coco_bleu, corpus_bleu
     from invariant_metrics.metrics.rouge import rouge, rouge_l
 
     held = texts_here()
     refs = list(zip(held["ref0"], held["ref1"], held["ref2"]))
-    df = merge_frequencies(document_frequencies(refs[:8]), document_frequencies(refs[8:]))
+    df = document_frequencies(refs)
     found = {"df": df.digest() if callable(df.digest) else df.digest, "documents": df.documents}
     for name in ("sysA", "sysB"):
         found[name] = {
@@ -1756,8 +1753,7 @@ def training_colors(folder):
     import torch
     from invariant_metrics.worlds.scenes import make_scenes
     from invariant_metrics.invariants.base import get_invariant
-    from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer
-    from invariant_metrics.training.adversarial import adversarial_turns
+    from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
     from invariant_metrics.training.loop import Turn, fit
 
@@ -1769,11 +1765,6 @@ def training_colors(folder):
     )
     found["weights"] = torch.cat([p.detach().flatten() for p in model.parameters()])
     found["colors"] = model.colorize(rgb[:2].mean(1, keepdim=True) * 100, chroma=1.2)
-    turns = adversarial_turns(
-        UNetColorizer(8), PatchCritic(8), invariants={"edges": (get_invariant("edges"), 0.5)}
-    )
-    found["adversarial"] = fit(turns, color_batches(rgb, 8), 4)
-    found["critic"] = torch.cat([p.detach().flatten() for p in turns[1].model.parameters()])
     return found
 
 
