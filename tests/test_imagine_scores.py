@@ -129,7 +129,7 @@ def test_gains_are_found_where_they_are_and_rarely_where_they_are_not():
         useful = quality + 1.5*draw.standard_normal(300)
         found = combination_gains(people, {"m": metric}, {("m", "idle"): metric + idle, ("m", "useful"): metric + useful}, reps=200, seed=k)
         verdict = dict(zip(found.added, found.verdict))
-        wrong, right = wrong + (verdict["idle"] == "a gain"), right + (verdict["useful"] == "a gain")
+        wrong, right = wrong + (verdict["idle"] == "better"), right + (verdict["useful"] == "better")
     assert wrong <= 3 and right >= 28, (wrong, right)
 
 

@@ -250,7 +250,7 @@ def hostile_study() -> str:
     probe = replace(probe, **frames, signatures={EVIL[0]: EVIL[7]})
     gains = training.improvements.replace({"metric": {"fd": EVIL[8]}, "system": {"segmentation-random": f"{EVIL[1]}-random"}})
     results = training.results.replace({"metric": {"fd": EVIL[8]}}).assign(signature=EVIL[9])
-    training = replace(training, improvements=gains, results=results)
+    training = training.with_tables(improvements=gains, results=results)
     training.meta["chosen"] = {EVIL[2]: 0.1}
     settings = {**of_study.RUN["settings"], "data": EVIL[3], "metrics": [EVIL[6]], "out": EVIL[1]}
     return render_study({**of_study.RUN, "settings": settings, "notes": EVIL, "digest": EVIL[0], "versions": {EVIL[0]: EVIL[1]}}, probe, training, out=EVIL[1])

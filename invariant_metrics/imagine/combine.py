@@ -15,6 +15,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from ..core import InputError, check_range, few, rng, unknown
+from ..experiments.contrast import verdict_by_p
 from ..metrics.base import Metric, declared_range, metric_card, metrics as METRICS
 from ..people.agreement import AgreementDesign, compare_metrics
 from ..people.score_table import score_table
@@ -136,10 +137,6 @@ def correlation_over_seeds(human: np.ndarray,    # (N,)
     return SeedCorrelation(np.array([statistic.function(human, column) for column in scores.T]), ddof)
 
 # %% ../../nbs/imagine/00_combine.ipynb #9a54e683
-def _verdict(row, alpha: float) -> str: # of one difference, after Holm
-    if row.p_holm >= alpha: return "no difference shown"
-    return "a gain" if row.difference > 0 else "a loss"
-
 def _check_lengths(human: np.ndarray, columns: Mapping[str, np.ndarray]) -> None: # raises InputError
     wrong = next((name for name, x in columns.items() if np.shape(x) != (len(human),)), None)
     if wrong is None: return
@@ -177,7 +174,7 @@ def combination_gains(human: np.ndarray,                          # (N,)
     for ((m, what), label), row in zip(labels.items(), found.frame.itertuples()):
         of_sum = dict(value=value[label], low=ends[label].low, high=ends[label].high)
         gained = dict(gain=row.difference, gain_low=row.low, gain_high=row.high, p=row.p, p_holm=row.p_holm)
-        verdict = _verdict(row, 1 - confidence)
+        verdict = verdict_by_p(row.difference, row.p_holm, confidence)
         rows.append(dict(metric=m, added=what, **of_sum, original=value[m], **gained, verdict=verdict))
     return pd.DataFrame(rows, columns=GAIN_COLUMNS)
 

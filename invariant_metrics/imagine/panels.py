@@ -191,7 +191,7 @@ def published_backends(paper: pd.DataFrame, # table, metric, generator, added, m
     return frame.assign(verdict="published").reindex(columns=_BACKEND_COLUMNS)
 
 # %% ../../nbs/imagine/40_panels.ipynb #2097cb58
-_MARKS = {"a gain": "*", "a loss": "!"}
+_MARKS = {"better": "*", "worse": "!"}
 
 def _correlation_text(mean: float, deviation: float = np.nan, verdict: str = "") -> str: # of one correlation
     if np.isnan(mean): return "–"

@@ -4,14 +4,12 @@
 
 # %% auto #0
 __all__ = ['STUDY_FAMILIES', 'STUDY_LESS', 'STUDY_VIEWS', 'STUDY_METRICS', 'TEXT_ONLY', 'STUDY_CONTROLS', 'ALL_VIOLATIONS',
-           'STUDY_REPS', 'IMAGINE_SIZES', 'STUDY_TABLES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions',
-           'StudyScores', 'word_scores', 'text_only_scores', 'StudyGenerator', 'draw_captions', 'picture_scores',
-           'StudyVerdicts', 'verdicts_of', 'auc_table', 'sign_flip_test', 'added_scores', 'gain_table', 'dose_table',
-           'ImagineSize', 'imagine_names', 'ImagineStudy', 'study_examples', 'compared_pairs', 'write_study',
-           'study_imagination']
+           'IMAGINE_SIZES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions', 'StudyScores', 'word_scores',
+           'text_only_scores', 'StudyGenerator', 'draw_captions', 'picture_scores', 'StudyVerdicts', 'verdicts_of',
+           'auc_table', 'added_scores', 'gain_table', 'dose_table', 'ImagineSize', 'imagine_names', 'ImagineStudy',
+           'study_examples', 'compared_pairs', 'write_study', 'study_imagination']
 
 # %% ../../nbs/imagine/50_study.ipynb #6bf680ab
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +27,8 @@ from ..edits.captions import caption_items, claims
 from ..edits.colors import perturbations
 from ..encoders.image_text import image_text
 from ..encoders.weights import MissingWeights
-from ..files import atomic_write, load_results, save_results
+from ..experiments.contrast import contrast_items, holm_verdicts
+from ..experiments.frames import Frames
 from ..generators.base import derived_seeds, get_generator
 from ..generators.pictures import PictureStore, imagined
 from .combine import unit_scale
@@ -39,7 +38,7 @@ from ..metrics.imagine import ImagineModel, imagine_vectors
 from ..probe.contrast import trend, wins
 from ..probe.tables import mean_where_known, share_of_items
 from ..runs import per_scale, share_out
-from ..stats import bootstrap_weights, cluster_interval, holm
+from ..stats import bootstrap_weights, cluster_interval
 
 # %% ../../nbs/imagine/50_study.ipynb #5b9e7d0b
 STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,),
@@ -259,21 +258,6 @@ def auc_table(captions: StudyCaptions,
                 if any(at): rows.append(row(metric, family, view, found.win[at], [v.win[at] for v in each]))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/imagine/50_study.ipynb #6bbd9539
-STUDY_REPS = 9999
-
-def sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missing
-                   generator: np.random.Generator,
-                   reps: int = STUDY_REPS,
-                  ) -> float:              # p of two sides
-    """p-value in (0, 1]: how often swapping the sides of items at random moves the mean as far from zero, the
-    observed sides counted as one swap."""
-    known = difference[np.isfinite(difference)]
-    if not known.any(): return 1.0
-    signs = generator.integers(0, 2, (reps, len(known)))*2 - 1
-    moved = np.abs(signs @ known) >= np.abs(known.sum())*(1 - 1e-12)
-    return float((1 + moved.sum())/(1 + reps))
-
 # %% ../../nbs/imagine/50_study.ipynb #dd87d5d3
 def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales that end at 1
                  metrics: Sequence[str],
@@ -286,24 +270,20 @@ def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales 
 def gain_table(captions: StudyCaptions,
                values: Mapping[str, np.ndarray],             # name -> (P,)
                pairs: Sequence[tuple[str, str]],             # names: what is compared, and with what
-               seed: int = 0, reps: int = STUDY_REPS,
+               seed: int = 0,
               ) -> pd.DataFrame: # a, b, view, gain, ci_low, ci_high, p, p_holm, verdict
     "By how much the first of each pair is right more often than the second, over all violations."
     right = {name: verdicts_of(captions, values[name]) for name in {n for pair in pairs for n in pair}}
     weights = bootstrap_weights(len(captions), 1000, rng(seed, "gains"))
-    rows = []
-    for a, b in pairs:
-        for view in STUDY_VIEWS:
-            of_a = mean_where_known(_violations(right[a], view)) # (N,)
-            of_b = mean_where_known(_violations(right[b], view)) # (N,)
-            difference = of_a - of_b
-            value, low, high = cluster_interval(difference, weights)
-            rows.append(dict(a=a, b=b, view=view, gain=value, ci_low=low, ci_high=high,
-                             p=sign_flip_test(difference, rng(seed, a, b, view), reps)))
-    frame = pd.DataFrame(rows)
-    frame["p_holm"] = holm(frame["p"])
-    sure = np.where(frame["gain"] > 0, "a gain", "a loss")
-    return frame.assign(verdict=np.where(frame["p_holm"] < .05, sure, "no difference shown"))
+    compared = [(a, b, view) for a, b in pairs for view in STUDY_VIEWS]
+    found = []
+    for a, b, view in compared:
+        of_a, of_b = (mean_where_known(_violations(right[name], view)) for name in (a, b)) # (N,) each
+        found.append(contrast_items(of_a - of_b, weights, rng(seed, a, b, view)))
+    rows = [dict(a=a, b=b, view=view, gain=one.value, ci_low=one.low, ci_high=one.high, p=one.p,
+                 p_holm=adjusted.p, verdict=adjusted.verdict)
+            for (a, b, view), one, adjusted in zip(compared, found, holm_verdicts(found))]
+    return pd.DataFrame(rows)
 
 # %% ../../nbs/imagine/50_study.ipynb #4bb89124
 # (R,) Spearman's correlation of x and y (n,) under each row of weights (R, n)
@@ -378,31 +358,16 @@ def imagine_names(generator: str) -> tuple[str, str]:
     return f"imagine-image ({generator})", f"imagine-text-image ({generator})"
 
 # %% ../../nbs/imagine/50_study.ipynb #2101135c
-STUDY_TABLES = ("scores", "auc", "gains", "dose")
+class ImagineStudy(Frames):
+    """The tables `scores` (item, side, family, level, text, target, and a column for each metric), `auc`, `gains`
+    and `dose`, and as arrays the examples that `study_examples` makes."""
+    what = "study of imagination"
+    record = "imagine.json"
+    packed = "examples.npz"
+    needed = ("scores", "auc", "gains", "dose")
 
-@dataclass(frozen=True, eq=False)
-class ImagineStudy:
-    "The tables and examples of a finished study, read from its folder."
-    folder: Path
-    scores: pd.DataFrame   # item, side, family, level, text, target, and a column for each metric
-    auc: pd.DataFrame      # of `auc_table`
-    gains: pd.DataFrame    # of `gain_table`
-    dose: pd.DataFrame     # of `dose_table`
-    examples: dict         # name -> arrays, as `study_examples` makes them
-    meta: dict             # size, generator, judge, notes, signatures, deviation, items, captions
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "ImagineStudy":
-        "Read a finished study; raises InputError if there is none."
-        folder = Path(folder)
-        about = folder/"imagine.json"
-        if not about.exists():
-            raise InputError(f"no finished study of imagination in {folder}; "
-                             "run `invariant-metrics imagine study`")
-        frames = [load_results(folder/f"{name}.parquet") for name in STUDY_TABLES]
-        with np.load(folder/"examples.npz", allow_pickle=False) as file:
-            examples = {k: file[k] for k in file.files}
-        return cls(folder, *frames, examples, json.loads(about.read_text(encoding="utf-8")))
+    @property
+    def examples(self) -> dict[str, np.ndarray]: return self.arrays
 
 # %% ../../nbs/imagine/50_study.ipynb #2205d44e
 EXAMPLE_FAMILIES = ("color-replaced", "object-replaced", "relation-reversed")
@@ -474,13 +439,10 @@ def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores,
               "auc": auc_table(captions, with_sums, scores.seeds),
               "gains": gain_table(captions, with_sums, pairs, seed),
               "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
-    for name, frame in frames.items(): save_results(frame, folder/f"{name}.parquet")
-    with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, **examples)
     of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items() if x.shape[1] > 1}
     about = {**meta, "notes": [*scores.notes], "signatures": scores.signatures, "deviation": of_seeds,
              "items": len(captions), "captions": len(captions.rows)}
-    with atomic_write(folder/"imagine.json") as path:
-        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    ImagineStudy(frames, dict(examples), about).save(folder)
     return ImagineStudy.load(folder)
 
 def study_imagination(folder: str | Path,                   # made if absent
@@ -499,7 +461,7 @@ def study_imagination(folder: str | Path,                   # made if absent
     if scale not in IMAGINE_SIZES: raise unknown("scale", scale, IMAGINE_SIZES)
     folder = Path(folder)
     size = size or IMAGINE_SIZES[scale]
-    if (folder/"imagine.json").exists(): return ImagineStudy.load(folder)
+    if ImagineStudy.finished(folder): return ImagineStudy.load(folder)
     learned = StudyGenerator("learned", generator, weights=generator_weights, device=device)
     own = [StudyGenerator("exact", "exact"), learned]
     opened = learned.open() # refused here if it is unknown

@@ -28,7 +28,7 @@ from ..scoring.sides import listed_metrics, options_of
 
 # %% ../../nbs/imagine/10_tables.ipynb #d7940467
 ADDITIONS = ("image", "text-image", "both")
-_MARKS = {"a gain": "*", "a loss": "!"}
+_MARKS = {"better": "*", "worse": "!"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImagineTable:

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['CLIP_MEASURES', 'STUDENT_ROWS', 'TEACHER', 'BEGINNING', 'SR_CONTRASTS', 'CONTRASTS', 'COMPRESSION_SIZES',
-           'TRAINING_WORLD', 'PART', 'STAGE_ONE', 'STAGE_TWO', 'Measured', 'COMPRESSION_TABLES', 'GradedCaptions',
-           'graded_captions', 'Bench', 'make_bench', 'ask', 'scene_draws', 'measure', 'StudentRow', 'study_lclip',
-           'CompressionSize', 'caption_of', 'CompressionWork', 'bench_of', 'teacher_of', 'make_part', 'training_pairs',
-           'new_student', 'tower_file', 'train_tower', 'file_word', 'student_folder', 'row_folder', 'begin_student',
-           'train_row', 'ask_teacher', 'count_parameters', 'pair_times', 'size_table', 'summary_rows', 'summary_table',
-           'difference_verdict', 'difference_table', 'CompressionStudy', 'read_answers', 'conclude_compression',
-           'do_quietly', 'do_pieces', 'pieces_of', 'training_steps', 'compression_study']
+           'TRAINING_WORLD', 'PART', 'STAGE_ONE', 'STAGE_TWO', 'Measured', 'GradedCaptions', 'graded_captions', 'Bench',
+           'make_bench', 'ask', 'scene_draws', 'measure', 'StudentRow', 'study_lclip', 'CompressionSize', 'caption_of',
+           'CompressionWork', 'bench_of', 'teacher_of', 'make_part', 'training_pairs', 'new_student', 'tower_file',
+           'train_tower', 'file_word', 'student_folder', 'row_folder', 'begin_student', 'train_row', 'ask_teacher',
+           'count_parameters', 'pair_times', 'size_table', 'summary_table', 'difference_table', 'CompressionStudy',
+           'read_answers', 'conclude_compression', 'do_quietly', 'do_pieces', 'pieces_of', 'training_steps',
+           'compression_study']
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #64d264fc
 import json
@@ -36,6 +36,8 @@ from ..edits.captions import caption_items, false_facts
 from ..encoders.base import get_encoder
 from ..encoders.image_text import ImageText, image_text
 from ..encoders.lclip import read_lclip, save_lclip
+from ..experiments.contrast import difference_verdict, seed_summary
+from ..experiments.frames import Frames
 from ..files import atomic_write, digest, load_results, results_table, save_results
 from ..files import save_tensors
 from ..models.colorizer import seeded
@@ -460,41 +462,24 @@ def size_table(work: CompressionWork) -> pd.DataFrame: # system, parameters, meg
 # %% ../../nbs/lclip/40_compression_study.ipynb #67ec5c73
 Measured = Mapping[tuple[str, int], Mapping[str, np.ndarray]] # (row, seed) -> measure -> (1 + R,)
 
-def summary_rows(stats: Mapping[int, np.ndarray]) -> dict: # seed -> (1 + R,): the value, then draws
-    "Mean over seeds with its interval over scenes, and the range of the seeds."
-    each = np.stack([*stats.values()])
-    whole = each.mean(0)
-    ci = interval(whole[0], whole[1:])
-    of_seeds = {"seed_low": each[:, 0].min(), "seed_high": each[:, 0].max(), "seeds": len(each)}
-    return {"value": whole[0], "ci_low": ci.low, "ci_high": ci.high, **of_seeds}
-
-# %% ../../nbs/lclip/40_compression_study.ipynb #6b634ba8
-def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and what `summary_rows` gives
+def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and what `seed_summary` gives
     "Every measure of every row."
     rows = []
     for system in dict.fromkeys(name for name, _ in measured):
-        seeds = {seed: stats for (name, seed), stats in measured.items() if name == system}
-        for m in CLIP_MEASURES:
-            rows.append({"system": system, "measure": m,
-                         **summary_rows({seed: stats[m] for seed, stats in seeds.items()})})
+        seeds = [stats for (name, _), stats in measured.items() if name == system]
+        rows += [{"system": system, "measure": m, **seed_summary(np.stack([stats[m] for stats in seeds]))}
+                 for m in CLIP_MEASURES]
     return pd.DataFrame(rows)
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #8f864402
-def difference_verdict(row: Mapping) -> str: # of a difference with ci_low, ci_high, seed_low, seed_high
-    "'more' or 'less' if the interval excludes zero and all seeds have that sign, else 'open'."
-    if row["ci_low"] > 0 and row["seed_low"] > 0: return "more"
-    return "less" if row["ci_high"] < 0 and row["seed_high"] < 0 else "open"
-
 # %% ../../nbs/lclip/40_compression_study.ipynb #cb7cf072
-def _difference(measured: Measured, system: str, against: str, m: str,
-               ) -> dict[int, np.ndarray]: # seed -> (1 + R,)
+def _difference(measured: Measured, system: str, against: str, m: str) -> np.ndarray: # (S, 1 + R)
     def other(seed: int) -> np.ndarray: # one teacher for all
         return measured[against, 0 if against == TEACHER else seed][m]
-    return {seed: stats[m] - other(seed) for (name, seed), stats in measured.items() if name == system}
+    return np.stack([stats[m] - other(seed) for (name, seed), stats in measured.items() if name == system])
 
 def difference_table(measured: Measured,
                      contrasts: Sequence[tuple[str, str]] = CONTRASTS,
-                    ) -> pd.DataFrame: # system, against, measure, what `summary_rows` gives, verdict
+                    ) -> pd.DataFrame: # system, against, measure, what `seed_summary` gives, verdict
     "The first row of each contrast minus the second, scene by scene and seed by seed."
     rows = []
     systems = {name for name, _ in measured}
@@ -502,35 +487,18 @@ def difference_table(measured: Measured,
         if not {system, against} <= systems: continue
         for m in CLIP_MEASURES:
             if against == TEACHER and m.startswith("teacher"): continue
-            found = summary_rows(_difference(measured, system, against, m))
+            found = seed_summary(_difference(measured, system, against, m))
             rows.append({"system": system, "against": against, "measure": m, **found,
                          "verdict": difference_verdict(found)})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #f029f0c7
-COMPRESSION_TABLES = ("results", "summary", "differences", "sizes", "losses")
-
-@dataclass(frozen=True, eq=False)
-class CompressionStudy:
-    "The tables of a finished study, read from its folder."
-    folder: Path
-    results: pd.DataFrame     # columns of files.RESULT_COLUMNS: each row and seed by itself
-    summary: pd.DataFrame     # of `summary_table`
-    differences: pd.DataFrame # of `difference_table`
-    sizes: pd.DataFrame       # of `size_table`
-    losses: pd.DataFrame      # system, seed, step, turn, term, weight, value
-    meta: dict                # settings, seconds, teacher
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "CompressionStudy":
-        "Read a finished study; raises InputError if there is none."
-        folder = Path(folder)
-        about = folder/"compression.json"
-        if not about.exists():
-            raise InputError(f"no finished study of compression in {folder}; "
-                             "run `invariant-metrics lclip study`")
-        frames = [load_results(folder/f"{name}.parquet") for name in COMPRESSION_TABLES]
-        return cls(folder, *frames, json.loads(about.read_text(encoding="utf-8")))
+class CompressionStudy(Frames):
+    """The tables of a finished study: `results` (columns of files.RESULT_COLUMNS, each row and seed by itself),
+    `summary`, `differences`, `sizes`, and `losses` (system, seed, step, turn, term, weight, value)."""
+    what = "study of compression"
+    record = "compression.json"
+    needed = ("results", "summary", "differences", "sizes", "losses")
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #d6916ad7
 def read_answers(work: CompressionWork, seeds: int,
@@ -570,9 +538,7 @@ def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> Co
     tables = {"results": results_table(rows), "summary": summary_table(measured),
               "differences": difference_table(measured), "sizes": size_table(work),
               "losses": pd.concat(logs, ignore_index=True)}
-    for name in COMPRESSION_TABLES: save_results(tables[name], work.folder/f"{name}.parquet")
-    with atomic_write(work.folder/"compression.json") as path:
-        path.write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    CompressionStudy(tables, meta=dict(meta)).save(work.folder)
     return CompressionStudy.load(work.folder)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #147f6648

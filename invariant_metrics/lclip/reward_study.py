@@ -25,16 +25,17 @@ from ..core import (InputError, Signature, announce, check_range, few_threads, p
                                     unknown)
 from ..encoders.base import get_encoder
 from ..encoders.image_text import ImageText, image_text
-from ..files import (atomic_write, digest, load_results, results_table, save_results,
-                                     save_tensors)
 from ..encoders.lclip import read_lclip
+from ..experiments.contrast import seed_summary
+from ..experiments.frames import Frames
+from ..files import atomic_write, digest, results_table, save_results, save_tensors
 from .distill import STUDY_SEEDS, distill
 from .supervise import RECIPES, WORD_METRICS, CaptionerRecipe, CaptionPart, CaptionTask
 from .supervise import caption_rows, likelihood_stage, load_captioner, measure_captions
 from .supervise import picture_vectors, reward_stage, save_captioner, scene_parts
 from ..metrics.base import ItemMetric, Rows, SingleMetric, get_metric
 from ..runs import per_scale, share_out
-from ..stats import bootstrap_weights, interval
+from ..stats import bootstrap_weights
 from ..training.rewards import ClipReward
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #4f739f32
@@ -196,12 +197,9 @@ class Measurements:
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #e236ef85
 def _compared(of: np.ndarray, base: np.ndarray, n: int) -> dict: # both (seeds, 1 + R)
-    difference = of - base
-    mean = difference.mean(0) # (1 + R,)
-    ci = interval(mean[0], mean[1:])
-    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": mean[0], "ci_low": ci.low,
-            "ci_high": ci.high, "seed_low": difference[:, 0].min(),
-            "seed_high": difference[:, 0].max(), "n": n}
+    found = seed_summary(of - base)
+    ends = {name: found[name] for name in ("ci_low", "ci_high", "seed_low", "seed_high")}
+    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": found["value"], **ends, "n": n}
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #7a3c6a08
 # gains that judges see in their own captioner, and in the other's; means over both judges, (seeds, 1 + R)
@@ -265,59 +263,46 @@ def own_student(teacher: str | Path) -> str | None: # a card
             else None)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #b3b37ee5
-@dataclass(frozen=True, eq=False)
-class RewardStudy:
-    "Tables, answers and examples of a reward study."
-    folder: Path
-    results: pd.DataFrame   # results table, a row per system, seed and metric
-    answers: pd.DataFrame   # a row per contrast
-    cross: pd.DataFrame     # gains by reward and judge
-    about: dict             # settings, seconds, alarms, notes
-    examples: list[dict]    # picture (3, H, W) uint8, captions by system
+class RewardStudy(Frames):
+    "The tables `results` (a row per system, seed and metric), `answers` (per contrast) and `cross` (gains)."
+    what = "study of rewards"
+    record = "rewards.json"
+    packed = "examples.npz"
+    needed = ("results", "answers", "cross")
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "RewardStudy":
-        "The study of a folder; raises InputError if it is not finished."
-        folder = Path(folder)
-        if not (folder/"rewards.json").exists():
-            raise InputError(f"{folder} holds no finished study of rewards; run: "
-                             "invariant-metrics lclip study --parts rewards")
-        frames = [load_results(folder/f"{name}.parquet") for name in ("results", "answers", "cross")]
-        captions = json.loads((folder/"examples.json").read_text(encoding="utf-8"))
-        pictures = np.load(folder/"examples.npz")["pictures"]
-        about = json.loads((folder/"rewards.json").read_text(encoding="utf-8"))
-        examples = [{"picture": p, "captions": c} for p, c in zip(pictures, captions)]
-        return cls(folder, *frames, about, examples)
+    @property
+    def examples(self) -> list[dict]: # picture (3, H, W) uint8, captions by system
+        "A few pictures with what every captioner says of them."
+        captions = json.loads((self.folder/"examples.json").read_text(encoding="utf-8"))
+        return [{"picture": p, "captions": c} for p, c in zip(self.arrays["pictures"], captions)]
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #6e36969a
 SHOWN_EXAMPLES = 6
 
-def _write_examples(folder: Path, work: RewardWork, m: Measurements) -> None:
+# pictures (n, 3, H, W) uint8, and a caption of each by every system and a person
+def _examples(work: RewardWork, m: Measurements) -> tuple[np.ndarray, list[dict]]:
     part = study_parts(work.recipe, work.device)["test"]
     pictures = np.stack([(255*rgb).round().byte().numpy()
                          for rgb, _ in zip(part.pictures(), range(SHOWN_EXAMPLES))])
     people = [refs[0] for refs in part.corpus.references]
     captions = [{"people": people[i], **{s: m.pieces[s, 0][1]["texts"][i] for s in m.systems}}
                 for i in range(len(pictures))]
-    with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, pictures=pictures)
-    with atomic_write(folder/"examples.json") as path: path.write_text(json.dumps(captions), encoding="utf-8")
+    return pictures, captions
 
 def _conclude(work: RewardWork, m: Measurements, about: Mapping) -> None:
-    folder = work.folder
     rows = []
     for (system, k), (measured, _) in m.pieces.items():
         alpha = REWARD_ARMS[system].clip_weight if system in REWARD_ARMS else float("nan")
         rows += caption_rows(system, alpha, k, measured, m.weights, "scenes", work.recipe.model)
-    save_results(results_table(rows), folder/"results.parquet")
-    save_results(reward_answers(m), folder/"answers.parquet")
-    save_results(cross_gains(m), folder/"cross.parquet")
-    _write_examples(folder, work, m)
+    pictures, captions = _examples(work, m)
+    with atomic_write(work.folder/"examples.json") as path:
+        path.write_text(json.dumps(captions), encoding="utf-8")
     pieces = {f"{system}-s{k}": piece for (system, k), (_, piece) in m.pieces.items()}
     alarms = {name: piece["alarm"] for name, piece in pieces.items() if "alarm" in piece}
     seconds = {name: piece["seconds"] for name, piece in pieces.items()}
-    with atomic_write(folder/"rewards.json") as path:
-        path.write_text(json.dumps({**about, "alarms": alarms, "piece seconds": seconds}, indent=1),
-                        encoding="utf-8")
+    tables = {"results": results_table(rows), "answers": reward_answers(m), "cross": cross_gains(m)}
+    about = {**about, "alarms": alarms, "piece seconds": seconds}
+    RewardStudy(tables, {"pictures": pictures}, about).save(work.folder)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #3453fcdc
 def _same_study(folder: Path, settings: Mapping) -> None:
@@ -387,7 +372,7 @@ def reward_study(
                 "recipe": digest(repr(work.recipe)), "judges": origin,
                 "exact": "relations of things so named"}
     _same_study(folder, settings)
-    if (folder/"rewards.json").exists(): return RewardStudy.load(folder)
+    if RewardStudy.finished(folder): return RewardStudy.load(folder)
     begun = time.perf_counter()
     train = work.recipe.scenes[0]
     seed_steps = work.recipe.likelihood.length(5*train) + len(systems)*work.recipe.reward.length(train) + 1

@@ -59,8 +59,8 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
 
 # %% ../../nbs/pages/50_imagine.ipynb #c234ad2f
 def _count_sure(rows: Sequence[pd.Series]) -> str: # of gains
-    better = sum(row["verdict"] == "a gain" for row in rows)
-    worse = sum(row["verdict"] == "a loss" for row in rows)
+    better = sum(row["verdict"] == "better" for row in rows)
+    worse = sum(row["verdict"] == "worse" for row in rows)
     return f"surely better in {better} and surely worse in {worse} of {len(rows)}"
 
 def gain_answers(study: ImagineStudy) -> list[tuple[str, str]]:
@@ -162,7 +162,7 @@ def auc_heat(study: ImagineStudy, view: str) -> dict: # for the macro `heat`
     return {"title": title, "columns": families, "counts": counts, "rows": rows}
 
 # %% ../../nbs/pages/50_imagine.ipynb #e9cbef5e
-_MARKS = {"a gain": " ▲", "a loss": " ▼", "no difference shown": ""}
+_MARKS = {"better": " ▲", "worse": " ▼", "not shown": ""}
 
 def _gain_cell(row: pd.Series) -> dict:
     text = f"{100*row['gain']:+.0f}{_MARKS[row['verdict']]}".replace("-", "−")
@@ -240,7 +240,7 @@ def gain_panel(study: ImagineStudy) -> dict: # for the macro `bars`
     controls = {imagine_names(c.name)[0] for c in STUDY_CONTROLS}
     for x in additions:
         found = [_gain(study, f"{m} + {x}", m, view)["verdict"] for m in metrics for view in STUDY_VIEWS]
-        rows.append((x, found.count("a gain"), found.count("a loss"), x in controls))
+        rows.append((x, found.count("better"), found.count("worse"), x in controls))
     return count_panel("Sums that tell violations from paraphrases surely better or worse than their "
                        f"metric, of {2*len(metrics)}", "what is added", ("better →", "← worse"), rows,
                        2*len(metrics))

@@ -22,9 +22,10 @@ import pandas as pd
 
 from .. import plots
 from ..core import InputError
+from ..experiments.contrast import difference_verdict
 from ..files import atomic_write
 from ..lclip.compression_study import (BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS,
-                                                       TEACHER, CompressionStudy, difference_verdict)
+                                                       TEACHER, CompressionStudy)
 from .page import count_panel, page_frame, render_page, run_facts
 from ..probe.tables import join_names
 from ..runs import read_run
@@ -51,17 +52,17 @@ def in_points(measure: str) -> bool:
 def count_verdicts(differences: pd.DataFrame, # of a study
                    system: str,
                    against: str,
-                  ) -> dict[str, int]:        # more, less, open -> how many
+                  ) -> dict[str, int]:        # better, worse, not shown -> how many
     "In how many of the judging measures a system is surely better or worse than another, or neither."
     part = differences[(differences["system"] == system) & (differences["against"] == against)
                        & differences["measure"].isin(JUDGING)]
-    return {name: int((part["verdict"] == name).sum()) for name in ("more", "less", "open")}
+    return {name: int((part["verdict"] == name).sum()) for name in ("better", "worse", "not shown")}
 
 # %% ../../nbs/pages/40_lclip.ipynb #a863ac87
 def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
     "Helps or hurts by the measures that are sure; neither if they are as many on both sides."
-    if counts["more"] == counts["less"]: return "does not surely help or hurt"
-    return "helps" if counts["more"] > counts["less"] else "hurts"
+    if counts["better"] == counts["worse"]: return "does not surely help or hurt"
+    return "helps" if counts["better"] > counts["worse"] else "hurts"
 
 # %% ../../nbs/pages/40_lclip.ipynb #def41569
 def _row(frame: pd.DataFrame, **where) -> pd.Series: # the only one
@@ -76,8 +77,8 @@ def regulator_answers(study: CompressionStudy) -> list[tuple[str, str]]: # what,
         told = [difference_text(_row(frame, system=system, against=against, measure=m), in_points(m))
                 for m in ("image-to-text@1", "foils", "tau-b")]
         lines.append((f"The similarity regulator ({system} against {against})",
-                      f"{regulator_verdict(counts)}: surely better in {counts['more']} and surely worse in "
-                      f"{counts['less']} of {sum(counts.values())} measures. "
+                      f"{regulator_verdict(counts)}: surely better in {counts['better']} and surely worse in "
+                      f"{counts['worse']} of {sum(counts.values())} measures. "
                       f"Picture finds caption {told[0]}; foils {told[1]}; τb with exact quality {told[2]}."))
     return lines
 
@@ -113,8 +114,8 @@ def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
     for name in (row.name for row in STUDENT_ROWS if row.loss == "contrastive"):
         row = _row(study.differences, system=name, against=BEGINNING, measure="image-to-text@1")
         loss = "loss {:.2f} → {:.2f}".format(*first_and_last(study, name))
-        what = {"more": "retrieval rises", "less": "retrieval falls",
-                "open": "retrieval does not surely move"}[difference_verdict(row)]
+        what = {"better": "retrieval rises", "worse": "retrieval falls",
+                "not shown": "retrieval does not surely move"}[difference_verdict(row)]
         told.append(f"{name.removeprefix('contrastive').strip(' ,')}: {loss}, {what}, {difference_text(row)}")
     return "The contrastive loss in stage 2", "against its beginning: " + "; ".join(told) + "."
 
@@ -134,9 +135,9 @@ COLLAPSE = 0.1 # share of pairs of words: the margin of RepetitionAlarm
 
 def collapse_verdict(row: Mapping) -> str: # of a contrast in repetition
     "Whether captions collapse, in how many seeds, or only repeat themselves more."
-    side = difference_verdict(row)
-    if side == "less": return "no, it repeats less"
-    if side == "open": return "not surely"
+    side = difference_verdict(row, higher_is_better=False)
+    if side == "better": return "no, it repeats less"
+    if side == "not shown": return "not surely"
     if row["seed_high"] < COLLAPSE: return "no, but it surely repeats more"
     return "yes, in all seeds" if row["seed_low"] >= COLLAPSE else "yes, but not in all seeds"
 
@@ -186,9 +187,9 @@ def relation_answer(answers: pd.DataFrame,
     rows = [row for row in _contrasts(answers, "relations", metric) if row["system"].startswith("mix")]
     if not rows: return []
     best = max(rows, key=lambda row: row["value"])
-    sure = [reward_name(row["system"]) for row in rows if difference_verdict(row) == "more"]
-    verdict = {"more": "surely more", "less": "surely less",
-               "open": "not surely another number"}[difference_verdict(best)]
+    sure = [reward_name(row["system"]) for row in rows if difference_verdict(row) == "better"]
+    verdict = {"better": "surely more", "worse": "surely less",
+               "not shown": "not surely another number"}[difference_verdict(best)]
     told = (f"{reward_name(best['system'])}: {plots.short(best['value'])} true relations a caption, "
             f"{verdict} than {reward_name(best['against'])}, {_change(best)}")
     alone = next((row for row in _contrasts(answers, "relations", metric) if row["system"] == "l-clipscore"),
@@ -203,8 +204,8 @@ def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
     lines = []
     for row in _contrasts(answers, "self-preference", "own-judge-advantage"):
         one, other = reward_name(row["system"]), reward_name(row["against"])
-        verdict = {"more": "yes, each finds more gain in its own captioner", "less": "no, the contrary",
-                   "open": "not surely"}[difference_verdict(row)]
+        verdict = {"better": "yes, each finds more gain in its own captioner", "worse": "no, the contrary",
+                   "not shown": "not surely"}[difference_verdict(row)]
         lines.append((f"Do {one} and {other} favor their own?", f"{verdict}: {_change(row)} by the judge a "
                       "captioner was trained on against the other."))
     exact = {(row["system"], row["against"]): row
@@ -214,8 +215,8 @@ def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
         judge = reward_name(row["system"])
         rival = reward_name(row["against"])
         true = exact.get((row["system"], row["against"]))
-        verdict = {"more": "better", "less": "worse",
-                   "open": "not surely better or worse"}[difference_verdict(row)]
+        verdict = {"better": "better", "worse": "worse",
+                   "not shown": "not surely better or worse"}[difference_verdict(row)]
         also = f"; of what both say, the true share differs by {_change(true)}" if true else ""
         lines.append((f"{judge} finds its own captioner",
                       f"{verdict} than that of {rival}: {_change(row)}{also}."))
@@ -293,7 +294,7 @@ def contrast_table(study) -> dict:
         held = part.set_index("measure").loc[list(measures)]
         texts = [difference_text(row, in_points(m)).replace(" points", "").split(" [")
                  for m, row in held.iterrows()]
-        cells = [plots.cell(value, "[" + ci, row["verdict"] != "open")
+        cells = [plots.cell(value, "[" + ci, row["verdict"] != "not shown")
                  for (value, ci), (_, row) in zip(texts, held.iterrows())]
         rows.append([plots.cell(f"{system} − {against}"), *cells])
     return {"title": "Differences scene by scene; bold: sure",
@@ -387,7 +388,7 @@ def verdict_panel(study) -> dict: # for the macro `bars`
     contrasts = [*SR_CONTRASTS, *((row.name, BEGINNING) for row in STUDENT_ROWS if row.loss == "contrastive")]
     counts = [(system, against, count_verdicts(study.differences, system, against))
               for system, against in contrasts]
-    rows = [(f"{system} against {against}", c["more"], c["less"], against == BEGINNING)
+    rows = [(f"{system} against {against}", c["better"], c["worse"], against == BEGINNING)
             for system, against, c in counts]
     return count_panel("Judging measures surely better or worse", "students", ("better →", "← worse"), rows,
                        len(JUDGING))
@@ -438,7 +439,7 @@ def lclip_message(compression, rewards) -> tuple[str, dict | None]: # sentence; 
         large = _row(compression.sizes, system=TEACHER)["parameters"]
         parts.append(f"L-CLIP has {100*small/large:.0f} % of its teacher's parameters, "
                      f"and the similarity regulator {regulator_verdict(counts)} it "
-                     f"(surely better in {counts['more']} and surely worse in {counts['less']} of "
+                     f"(surely better in {counts['better']} and surely worse in {counts['worse']} of "
                      f"{sum(counts.values())} measures)")
         panels.append(verdict_panel(compression))
     if rewards is not None:

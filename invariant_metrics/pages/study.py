@@ -12,7 +12,6 @@ __all__ = ['NOT_JUDGED', 'VIEWS', 'PLAIN', 'SET_METRICS', 'MATCHED_IN', 'family_
 
 # %% ../../nbs/pages/20_study.ipynb #02bbf04e
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -478,8 +477,8 @@ def render_study(run: Mapping,                        # content of run.json: set
         names += [*probe.auc["metric"]]
         parts.append("probe")
     if training is not None:
-        training = replace(training, results=fig.without_draws(training.results),
-                           improvements=fig.without_draws(training.improvements))
+        training = training.with_tables(results=fig.without_draws(training.results),
+                                        improvements=fig.without_draws(training.improvements))
         headline += [*control_lines(training.meta), *training_headline(training.improvements)]
         signatures |= dict(zip(training.results["metric"], training.results["signature"]))
         names += [*training.results["metric"], *training.results["system"]]

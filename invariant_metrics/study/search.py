@@ -31,7 +31,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from ..core import InputError, package_version, progress, unknown
-from ..files import atomic_write, load_results, results_table, save_results
+from ..experiments.frames import Frames
+from ..files import atomic_write, load_results, results_table
 from ..runs import share_out
 from ..stats import interval
 from .improvement import (BASE, CHANCE_COLUMNS, SAFE_COLUMNS, Bank, alpha_place,
@@ -288,34 +289,28 @@ def result_rows(bank: Bank, plan: StudyPlan,
     return results_table(rows)
 
 # %% ../../nbs/study/060_search.ipynb #470adeee
-@dataclass(frozen=True)
-class StudyResult:
-    "The training part of a study, as its folder holds it."
-    folder: Path
-    results: pd.DataFrame       # columns of files.RESULT_COLUMNS, on test items
-    validation: pd.DataFrame    # the same on validation items
-    # reading, system, metric, alpha, improvement, ci_low, ci_high, base, value, seeds, …
-    improvements: pd.DataFrame
-    panels: dict[str, np.ndarray] # "<row>/gray|rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
-    meta: dict
-    # of improvement.safe_columns
-    safe: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(SAFE_COLUMNS)))
-    # of improvement.chance_table
-    chance: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=list(CHANCE_COLUMNS)))
+class StudyResult(Frames):
+    """The training part of a study: the tables `results` on test items (columns of files.RESULT_COLUMNS),
+    `validation` likewise, and `improvements` (of improvement.improvement_table)."""
+    what = "training part"
+    record = "study.json"
+    packed = "panels.npz"
+    needed = ("results", "validation", "improvements")
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "StudyResult":
-        "Read a finished study; raises InputError if there is none."
-        folder = Path(folder)
-        if not (folder/"study.json").exists(): raise InputError(f"no finished training part in {folder}")
-        with np.load(folder/"panels.npz") as file: panels = dict(file)
-        frames = (load_results(folder/f"{name}.parquet")
-                  for name in ("results", "validation", "improvements"))
-        later = {key: load_results(folder/f"{name}.parquet")
-                 for key, name in (("safe", "safe_columns"), ("chance", "chance"))
-                 if (folder/f"{name}.parquet").exists()}
-        return cls(folder, *frames, panels, json.loads((folder/"study.json").read_text(encoding="utf-8")),
-                   **later)
+    @property
+    def panels(self) -> dict[str, np.ndarray]: # "<row>/gray|rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
+        "What is shown of a few test items."
+        return self.arrays
+
+    @property
+    def safe(self) -> pd.DataFrame: # of improvement.safe_columns
+        "Which columns can be trusted; empty for older studies."
+        return self.tables.get("safe_columns", pd.DataFrame(columns=list(SAFE_COLUMNS)))
+
+    @property
+    def chance(self) -> pd.DataFrame: # of improvement.chance_table
+        "What random networks reach; empty without several of them."
+        return self.tables.get("chance", pd.DataFrame(columns=list(CHANCE_COLUMNS)))
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -371,15 +366,12 @@ def conclude(task: StudyTask, higher: Mapping[str, bool], controls: Controls,
               "safe_columns": safe_columns(test, validation, higher, own, shares, ignorant)}
     chance = chance_table(test, validation, higher, select, draws, shares)
     if len(chance): tables["chance"] = chance
-    for name, table in tables.items(): save_results(table, folder/f"{name}.parquet")
     panels, examples = task.gather({s: alpha for s, alpha in chosen.items() if not is_later_draw(s)})
-    with atomic_write(folder/"panels.npz") as path: np.savez_compressed(path, **panels)
-    with atomic_write(folder/"study.json") as path:
-        found = {**meta, "chosen": chosen, "examples": examples, "step_cost": step_costs(folder, units),
-                 "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems},
-                 "pulls": mean_pulls(folder, control_units(plan, controls)),
-                 "safe": safe_sentences(tables["safe_columns"])}
-        path.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    found = {**meta, "chosen": chosen, "examples": examples, "step_cost": step_costs(folder, units),
+             "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems},
+             "pulls": mean_pulls(folder, control_units(plan, controls)),
+             "safe": safe_sentences(tables["safe_columns"])}
+    StudyResult(tables, panels, found).save(folder)
     return StudyResult.load(folder)
 
 # %% ../../nbs/study/060_search.ipynb #81b01f8d

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'DESCRIPTIONS', 'pair_map', 'pair_shares', 'class_areas', 'picture_pool', 'jitter_hue', 'random_views',
-           'Contrast', 'contrast_loss', 'varied_batches', 'train_image_encoder', 'recall_at_1', 'image_encoder_scores',
-           'make_image_encoder']
+           'ContrastNet', 'contrast_loss', 'varied_batches', 'train_image_encoder', 'recall_at_1',
+           'image_encoder_scores', 'make_image_encoder']
 
 # %% ../../nbs/training/060_image_encoder.ipynb #66b8c8d5
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def random_views(rgb: Tensor,   # (N, 3, H, W) uint8
     return image, pairs
 
 # %% ../../nbs/training/060_image_encoder.ipynb #cb7c35bd
-class Contrast(nn.Module):
+class ContrastNet(nn.Module):
     "The image encoder beside a reader of descriptions, and the temperature of their comparison."
     def __init__(self, net: VisionNet,
                  targets: str = "pairs", # of DESCRIPTIONS
@@ -150,14 +150,14 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
                         device: str = "cpu",
                         *, hue: float = 0,      # degrees, see `jitter_hue`; 0 for the packaged weights
                         targets: str = "pairs", # or "classes": descriptions without colors
-                       ) -> tuple[Contrast, pd.DataFrame]: # in evaluation mode, and the log of the loss
+                       ) -> tuple[ContrastNet, pd.DataFrame]: # in evaluation mode, and the log of the loss
     "Train the image encoder on scenes; InputError on an angle beyond 180° or an unknown description."
     if not 0 <= hue <= 180:
         raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
     few_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Contrast(VisionNet(), targets=targets).to(device)
+        model = ContrastNet(VisionNet(), targets=targets).to(device)
     rgb, pairs = picture_pool(scenes, 64, seed=1000 + seed)
     batches = varied_batches(rgb, pairs, batch, seed, hue, model.describe)
     settings = {"hue": hue, "targets": targets} if hue or targets != "pairs" else None
@@ -168,7 +168,7 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
 
 # %% ../../nbs/training/060_image_encoder.ipynb #0b0aebc4
 @torch.no_grad()
-def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
+def recall_at_1(model: ContrastNet, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
     "The share of pictures whose own description, of the kind used in training, is the nearest of all."
     rgb = scenes.rgb
     if gray:
@@ -180,7 +180,7 @@ def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: #
     return (best == torch.arange(len(best))).float().mean().item()
 
 # %% ../../nbs/training/060_image_encoder.ipynb #c8dfa34e
-def image_encoder_scores(model: Contrast, n: int = 500) -> dict[str, float]: # measure -> recall in [0, 1]
+def image_encoder_scores(model: ContrastNet, n: int = 500) -> dict[str, float]: # measure -> recall in [0, 1]
     "Recall at one on held-out scenes: at 64 and 32 pixels, and on gray pictures."
     seed = 77
     big = make_scenes(n, 64, seed)
