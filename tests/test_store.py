@@ -14,7 +14,7 @@ from commands import HUNG, elsewhere, started
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
-from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
+from invariant_metrics.encoders.base import Encoder, FasterEncoder, Preprocess, get_encoder
 from invariant_metrics.files import digest
 from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
@@ -476,3 +476,18 @@ def test_stacks_sent_ahead_as_bytes_give_the_same_rows(size, tmp_path):
     assert all(torch.equal(x, _from_bytes(y, net.prepare) if y.dtype == torch.uint8 else y) for x, y in zip(whole, bytes_, strict=True))
 
 
+def test_faster_ways_are_in_keys_and_signatures_and_the_encoder_stays_as_it_is(folder, monkeypatch):
+    from invariant_metrics.scoring.sides import check_origin
+    net, compiled = get_encoder("embedded", size=16), []
+    before, exact = encoder_settings(net), extract_features(folder, net)
+    monkeypatch.setattr(torch, "compile", lambda f: (compiled.append(f), f)[1])
+    ways = [FasterEncoder(net, "bfloat16"), FasterEncoder(net, channels_last=True), FasterEncoder(net, compiled=True)]
+    keys = [digest(encoder_settings(x)) for x in ways]
+    assert len({*keys, digest(before)}) == 4 and len(compiled) == 1 and encoder_settings(net) == before
+    for way, far in zip(ways, (.05, 1e-5, 0)):
+        assert (extract_features(folder, way) - exact).abs().max() <= far*exact.abs().max()
+        with pytest.raises(InputError, match="another encoder"): check_origin(get_metric("fd", encoder=net), way.signature, "rows.safetensors")
+    trained = get_encoder("embedded", size=16)
+    with torch.no_grad(): next(trained.parameters()).view(-1)[0] += 1e-4
+    assert digest(encoder_settings(FasterEncoder(trained, "bfloat16"))) != keys[0]
+    with pytest.raises(InputError, match="unknown precision"): FasterEncoder(net, "int8")
