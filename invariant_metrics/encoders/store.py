@@ -130,7 +130,7 @@ CHECKED = 128 # rows that are checked together
 def _sent_ahead(stacks: Iterable, device: "torch.device", ahead: int) -> "Iterator[tuple[list[int], Tensor]]":
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     def send(stack):
-        if stream is None: return stack.to(device), None
+        if stream is None or stack.device.type != "cpu": return stack.to(device), None
         with torch.cuda.stream(stream):
             return stack.pin_memory().to(device, non_blocking=True), stream.record_event()
     def receive(at, stack, sent):
