@@ -374,6 +374,7 @@ def test_numpy_arrays_are_features_too():
     assert frechet_distance(a.numpy(), b.numpy()) == frechet_distance(a, b)
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("n, d", [(300, 64), (40, 64), (900, 1000)])
 def test_a_gpu_agrees_and_keeps_the_work(n, d):

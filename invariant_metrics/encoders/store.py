@@ -133,7 +133,7 @@ def _stacks(
 def _sent_ahead(stacks: Iterable, device: "torch.device", ahead: int) -> "Iterator[tuple[list[int], Tensor]]":
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     def send(stack):
-        if stream is None: return stack.to(device), None
+        if stream is None or stack.device.type != "cpu": return stack.to(device), None
         with torch.cuda.stream(stream):
             return stack.pin_memory().to(device, non_blocking=True), stream.record_event()
     def receive(at, stack, sent):
@@ -281,7 +281,7 @@ def encoder_settings(encoder: "Encoder",
                     ) -> dict[str, str]:
     """Everything in the encoder that shapes a feature, as text by name; modules that its file imports and
     attributes that are objects are not included."""
-    from invariant_metrics.encoders.base import Encoder
+    from invariant_metrics.encoders.base import Encoder, FasterEncoder
     prepare = encoder.prepare
     description = encoder.describe(layer_of(encoder, layer))
     settings = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in description.items()}
@@ -292,6 +292,7 @@ def encoder_settings(encoder: "Encoder",
                  "state": digest(_state(encoder)), "tensors": tensors_sha256(encoder.state_dict()),
                  "recipe": f"{RECIPE}-{package_version()}",
                  "torch": torch.__version__.split("+")[0], "device": _device_words(device_of(encoder))}
+    if isinstance(encoder, FasterEncoder): settings["inner"] = digest(encoder_settings(encoder.inner, layer))
     return settings
 
 # %% ../../nbs/encoders/070_store.ipynb #c2b4fc4a

@@ -26,6 +26,7 @@ from .plan import MetricValues, StudyDesign, StudyPlan, StudySize, Unit
 from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory,
                                           save_unit, unit_file)
 from ..training.augmented import fork
+from ..training.batches import to_device
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, fit, weighted
 
@@ -182,9 +183,10 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
     try:
         loss, batches = task.training(invariants, 1.0, seed)
         parameters = [p for p in network.parameters() if p.requires_grad]
+        device = parameters[0].device
         lengths = []
         for i in range(PULL_BATCHES):
-            terms = weighted(loss(network, batches(i)))
+            terms = weighted(loss(network, to_device(batches(i), device)))
             value = sum(w*t for name, (w, t) in terms.items()
                         if (name == "task") != bool(invariants) and w != 0)
             found = torch.autograd.grad(value, parameters, allow_unused=True)
