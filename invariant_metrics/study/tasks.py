@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Registry
+from ..files import save_results
 from ..invariants.base import Invariant, chosen_weights, get_invariant, invariant_names
 from ..invariants.base import invariant_weight_names
 from ..metrics.base import weight_names
@@ -167,7 +168,8 @@ def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     network = task.network(seed)
     loss, batches = task.training((), 0.0, seed)
     folder = task.folder/"pretrained"/f"s{seed}"
-    train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
+    log = train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
+    save_results(log, folder/"log.parquet") # marks the end
     return network
 
 # %% ../../nbs/study/020_tasks.ipynb #93ef4c1b
