@@ -28,7 +28,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Literal, NamedTuple, get_args, get_origin
 
 # %% ../nbs/00_core.ipynb #3811c608
 def one_line(text: str,          # names of files, words of other libraries
@@ -422,7 +422,8 @@ def _is_a(value, kind) -> bool:
     return isinstance(value, Real) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
 def _kinds(annotation) -> tuple:
-    return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return tuple(type(get_args(kind)[0]) if get_origin(kind) is Literal else kind for kind in kinds)
 
 def _is_one(value, annotation) -> bool: return any(_is_a(value, kind) for kind in _kinds(annotation))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from commands import cli
 
-from invariant_metrics.commands.shell import parse_options
+from invariant_metrics.experiments.command import parse_options
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.data.judgment_tables import metric_table
 from invariant_metrics.encoders.cache import cached_rows, list_cache

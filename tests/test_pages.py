@@ -218,7 +218,8 @@ def test_the_printed_command_is_one_that_the_program_takes(name):
     "Parsed by the program's own parser, it gives back the settings."
     import typer
     import invariant_metrics.commands.judge, invariant_metrics.commands.score  # noqa: F401
-    from invariant_metrics.commands.shell import app, parse_names
+    from invariant_metrics.commands.shell import app
+    from invariant_metrics.experiments.command import parse_names
     words = shlex.split(run_command(SETTINGS[name], "runs/here"))
     assert words[:2] == ["invariant-metrics", name]
     command = typer.main.get_command(app).commands[name]

@@ -11,6 +11,7 @@ __all__ = ['LEAST', 'DIFFER', 'PICTURE_LEVEL', 'ADVICE_COLUMNS', 'MIX', 'ADVISE_
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -465,28 +466,33 @@ def _systems(pred) -> dict: # system -> file, folder or texts
 
 @checked_arguments
 def advise(
-    task: str,                                                  # of ADVISE_TASKS
-    target=None, # references, as of `own_probe`, or a folder of true pictures; None: the package's own world
+    task: str,                                                  # translation, captioning, summarization or images
+    target=None, # your references or true pictures; default the package's own world
     pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
     metrics: Sequence | None = None,
     *, source=None,                                             # what texts were made from
     families: Sequence[str] | None = None,                      # edits to make; None for all of the task
-    mix=None, # counts of your systems' errors, as `read_mix` takes them; None: all families alike
-    items: int = 500,                                           # of the comparison that is planned
-    more: float = 0.05,                                         # share of items with an error in one system only
-    cases: int = 400,                                           # comparisons that are simulated
-    # the folder of a probe that you have run, instead of target, predictions and edits
+    # what your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with columns family and
+    # count; default all families alike
+    mix=None,
+    items: int = 500,                                           # number of items in the comparison that you plan
+    more: float = 0.05,                                         # share of items that only one system gets wrong
+    cases: int = 400,                                           # number of simulated comparisons
+    # run folder of an earlier probe: use what it measured, instead of texts, pictures and edits
     probe: str | Path | None = None,
     power: float = 0.8,                                         # for which the items needed are counted
-    differ: str = "auto", # of DIFFER: what systems differ in besides errors
-    base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
-    level: int | None = None,                                   # severity; None: 1 for texts, 3 for pictures
+    # how two systems differ besides errors: as your systems do (the first two), as two references do, or in
+    # nothing; auto: the first that your data allow
+    differ: Literal["auto", "systems", "references", "nothing"] = "auto",
+    # texts that are edited: references, predictions, or what the data allow
+    base: Literal["auto", "references", "predictions"] = "auto",
+    level: int | None = None,     # severity of an error, 1 to 5; default 1 for texts, 3 for pictures
     regions: str | Path | None = None, recursive: bool = False, # of pictures
     scale: str = "default",                                     # how many items are edited
     confidence: float = 0.95, seed: int = 0, device: str | None = None,
-    weights=None,                                               # what `WeightChoice.of` takes
-    out: str | Path | None = None,                              # a folder for advice.csv and advice.txt
+    weights: Mapping | None = None,                             # {name: weights}: see `WeightChoice`
+    out: str | Path | None = None, # also write advice.csv and advice.txt into this folder
     progress: bool = True,                                      # bars on standard error
 ) -> Advice:
     "In how many of 100 comparisons each metric would show each kind of error; InputError on wrong input."

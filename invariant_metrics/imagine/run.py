@@ -48,7 +48,8 @@ def _do_study(out: Path, s: dict, meta: dict, workers: int) -> dict: # the conte
 @checked_arguments
 def imagine_study(
     *, out: str | Path | None = None,     # run folder; default runs/imagine-study
-    generator: str = "diffusion",         # the learned imagination: a registered generator
+    # the learned generator that is compared with the exact one: a registered name
+    generator: str = "diffusion",
     generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
     judge: str = "embedded-clip",         # the CLIP that looks at pictures: a card or folder
     scale: str = "default",               # "quick", "default" or "full": how much work
@@ -56,7 +57,7 @@ def imagine_study(
     overwrite: bool = False,              # replace another run in the folder
     device: str | None = None,            # "cpu", "cuda", "cuda:N"
     seed: int = 0,                        # of scenes, edits and pictures
-    workers: int = 2,                     # processes that draw, one thread each; 0 draws in this one
+    workers: int = 2, # number of processes that draw, with one thread each; 0 draws in this one
 ) -> ImagineRun:
     """Test which metrics tell a false caption from a paraphrase, into a run folder; raises InputError on
     unknown options."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..core import InputError, announce, check_device, check_range, checked_arguments
 from ..core import package_version, unknown
@@ -81,16 +82,17 @@ def _do_parts(out: Path, s: dict, meta: dict, parts: Sequence[str], workers: int
     return meta
 
 @checked_arguments
-def lclip_study(parts: Sequence[str] = LCLIP_PARTS, # of LCLIP_PARTS
+def lclip_study(parts: Sequence[Literal["compression", "rewards"]] = LCLIP_PARTS, # one or both, with a comma
                 *, out: str | Path | None = None,   # run folder; default runs/lclip-study
-                teacher: str = "embedded-clip",     # whom all students imitate: a card or folder
-                seeds: int | None = None,           # trainings of everything; None: STUDY_SEEDS of the scale
+                # the CLIP that all students imitate: a name from `weights list`, or a folder
+                teacher: str = "embedded-clip",
+                seeds: int | None = None, # number of training seeds; default 2, and 5 with scale full
                 scale: str = "default",             # "quick", "default" or "full": how much work
                 resume: bool = False,               # insist on going on with an interrupted run
                 overwrite: bool = False,            # replace another run in the folder
                 device: str | None = None,          # "cpu", "cuda", "cuda:N"
                 seed: int = 0,                      # of scenes and draws
-                workers: int = 2,                   # processes, one thread each; 0 works in this one
+                workers: int = 2, # number of processes, with one thread each; 0 works in this one
                ) -> LClipRun:
     "Compress a CLIP and train captioners on it, into a run folder; raises InputError on unknown options."
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -180,15 +181,21 @@ def _all_rows(
 def agree(
     judgments,                             # what `load_judgments` takes, Judgments, or Choices
     metrics=None, # a table (file or frame), names of metrics; None: scores that came with the data
-    unit: str = "item", # all outputs together; "system": systems after averaging; "within-item": averaged
-    statistics: Sequence[str] = (),        # of AGREEMENTS; empty: the usual ones of the unit
-    generalize: str = "items",             # intervals and tests are for new "items", "systems", or "both"
-    *, ratings: str = "mean", # a row is an output with its mean rating; "each": a row is a rating
-    # over systems, "corpus": the value of all items, e.g. BLEU; "mean"; None: corpus if there is one
-    pool: str | None = None,
+    # what is correlated: all outputs together (item), the systems within each item (within-item), whole
+    # systems (system), or pairs that were compared (choice)
+    unit: Literal["item", "within-item", "system", "choice"] = "item",
+    statistics: Sequence[str] = (),        # pearson, spearman, tau-b, tau-c, accuracy, …; default by unit
+    # what intervals and tests are about: new items, new systems, or both
+    generalize: Literal["items", "systems", "both"] = "items",
+    # what a row is: an output with its mean rating (mean), or a single rating (each)
+    *, ratings: Literal["mean", "each"] = "mean",
+    # for systems: the metric's value of all items together (corpus, e.g. BLEU), or the mean of its items;
+    # default corpus if the metric has one
+    pool: Literal["corpus", "mean"] | None = None,
     lower: Sequence[str] = (),             # metrics of which less is better, whatever a card says
     higher: Sequence[str] = (),            # metrics of which more is better, whatever a card says
-    intersect: bool = False,               # use the outputs that both sides have
+    # use only the outputs that people and all metrics have, and say how many are left out
+    intersect: bool = False,
     reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
     weights=None,                          # of metrics that are run: {name: weights}, see `WeightChoice`
     encoder=None, layer: str | None = None, # of metrics that are run, for those that take them, as in `score`

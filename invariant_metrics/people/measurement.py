@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -526,13 +527,17 @@ def _with_metrics(people: pd.DataFrame, scores, again) -> tuple[pd.DataFrame, li
 def measurement(
     judgments, # what `load_criteria` takes: Judgments, a file, several, or {name: one of these}
     metrics=None, # a table (file or frame), names; None: scores that came with the data, if any did
-    again=None,                             # a table of the same metrics run a second time
-    methods=None, # table of score, trait, method; None: raters under several criteria
-    statistic: str = "tau_b",               # of systems: tau_b, pearson, spearman
-    generalize: str = "items",              # intervals are for new "items", "systems", or "both"
+    again=None,                             # table of the same metrics, run a second time, to measure stability
+    # table with columns score, trait and method: what each metric or CRITERION/RATER is meant to measure, and
+    # how; default the raters who judged all outputs under several aspects
+    methods=None,
+    statistic: Literal["tau-b", "pearson", "spearman"] = "tau-b", # correlation of systems
+    # what intervals and tests are about: new items, new systems, or both
+    generalize: Literal["items", "systems", "both"] = "items",
     *, lower: Sequence[str] = (),           # metrics of which less is better, whatever a card says
     higher: Sequence[str] = (),             # metrics of which more is better, whatever a card says
-    intersect: bool = False,                # leave out items that lack a score
+    # use only the items that have every score, and say how many are left out
+    intersect: bool = False,
     reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
     weights=None,                           # of metrics that are run: {name: weights}, see `WeightChoice`
     encoder=None, layer: str | None = None, # of metrics that are run, for those that take them

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -456,16 +457,23 @@ def _judged_ratings(data: Judgments, lower, higher, intersect: bool,
 
 # %% ../../nbs/people/170_protocols.ipynb #16efc223
 @checked_arguments
-def protocol(name: str,              # of PROTOCOLS
-             path,                   # what the authors give out, a file or a folder; or Judgments, Choices
+def protocol(name: str,              # flickr8k-expert, flickr8k-cf, composite, pascal50s or foil
+             # the data as the authors publish them: a file, or the folder
+             path,
              metrics=None,           # names, or a table; None: scores of the data, or DEFAULT_METRICS
-             *, images: str | Path | None = None, # folder of the pictures, for metrics that look at them
-             captions=None,          # of Composite and FOIL: files of captions, or a folder of them
+             # folder of the pictures, for metrics that look at them; folders in it are searched
+             *, images: str | Path | None = None,
+             # composite, foil: captions of the images (a file, or a folder of files)
+             captions=None,
              lower: Sequence[str] = (),  # metrics of which less is better, whatever a card says
              higher: Sequence[str] = (), # metrics of which more is better, whatever a card says
-             intersect: bool = False,    # use the captions that all metrics have
-             references: int = 5, draws: int = 5, # of Pascal-50S: how many are drawn, how often
-             vote_ties: str = "second",  # of Pascal-50S, one of VOTE_TIES
+             # use only the outputs that people and all metrics have, and say how many are left out
+             intersect: bool = False,
+             references: int = 5,    # pascal50s: number of references that are drawn of its 48
+             draws: int = 5,         # pascal50s: how often they are drawn; accuracies are averaged
+             # pascal50s: equal votes count for the second caption, as in the authors' program, or give either
+             # choice half a point
+             vote_ties: Literal["second", "half"] = "second",
              reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
              weights=None,               # of metrics that are run: {name: weights}, see `WeightChoice`
              encoder=None, layer: str | None = None, # of metrics that are run, for those that take them

@@ -13,6 +13,7 @@ __all__ = ['INCEPTION_LAYERS', 'COPIES', 'KERNEL', 'DISTANCES', 'FORMS', 'style_
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -493,11 +494,11 @@ def style_agreement(
     *, metrics: Sequence[str] = ("FID", "KID"),
     values: Mapping[str, tuple] | None = None, # metric -> ((S, N) values per picture, higher_is_better)
     reps: int = 1000,                          # 25 as published
-    fixed_real: bool = False,                  # do not draw the real pictures again
-    kind: str = "pearson",                     # or "spearman"
+    fixed_real: bool = False,                  # keep the real pictures fixed in the bootstrap
+    kind: Literal["pearson", "spearman"] = "pearson", # which correlation with people
     how: str = "mean",                         # of HYPE-Style, or "sum"
     copies: str = "drop",                      # pairs of copies in KID, or "keep"
-    new_styles: bool = False,                  # draw the styles too
+    new_styles: bool = False,                  # intervals that also hold for new styles
     confidence: float = 0.95,
     seed: int = 0,
 ) -> StyleAgreement:
@@ -589,11 +590,11 @@ def layer_differences(found: StyleAgreement,
 
 # %% ../../nbs/people/160_styles.ipynb #643c040d
 @checked_arguments
-def style_study(folder: str | Path,        # holds a folder per style with style/input.png
+def style_study(folder: str | Path,        # folder with a folder for each style, with style/input.png
                 real: str | Path,          # folder of real pictures
                 labels,                    # whatever `style_labels` takes
                 *, encoder: str | None = None, # by name; None: Inception, as published
-                layers: Sequence[str] | None = None,
+                layers: Sequence[str] | None = None, # layers of the encoder; default all
                 weights=None,              # of the encoder; or {name: weights}: see `WeightChoice`
                 device: str | None = None,
                 **options,                 # of `style_agreement`

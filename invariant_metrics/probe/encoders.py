@@ -308,7 +308,7 @@ class EncoderProbe:
 # %% ../../nbs/probe/100_encoders.ipynb #479cca76
 @checked_arguments
 def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
-                  target: str | Path | None = None, # folder of photographs; None for the packaged ones
+                  target: str | Path | None = None, # folder of your photographs; default those of the package
                   *, weights=None,                  # for the encoder: see `WeightChoice`
                   layer: str | None = None,         # of the vector; None for the last
                   recursive: bool = False,          # also the folders beneath

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -392,19 +393,25 @@ def rank(
     # tfidf, embedded, minilm, a card, a folder, organization/model@commit; None: `default_models`
     models: Sequence[str] | None = None,
     *, queries: str = "first-caption",    # of QUERY_SPLITS: which caption is the query
-    corpus: str = "auto",                 # of CORPUS_SPLITS: what is searched
-    reverse: bool = False,                # the corpus asks, and the queries are ranked
-    keywords: int = 0, # queries that share fewer words with their own corpus are left out
+    # what is searched
+    corpus: Literal["auto", "captions", "regions", "all", "pictures"] = "auto",
+    reverse: bool = False, # exchange the sides: entries of the corpus ask, and the queries are ranked
+    keywords: int = 0,     # leave out queries that share fewer words than this with their own entry
     # one vector of several sentences: their mean, or that of a summary: "t5", "pegasus"
     summaries: Sequence[str] = ("mean",),
-    images: str | Path | None = None,     # folder of the pictures' files
-    synsets: str | Path | None = None,    # JSON that says which category is which synset
-    captions: str | Path | None = None,   # file with captions of these pictures
-    reader: Mapping | None = None,        # further options of `load_annotations`
-    choice: Mapping | None = None,        # fields of `ConceptChoice`
-    steps: Sequence[str] = RANK_STEPS,    # beside ranks and reasons
-    attacks: Sequence[str] | None = None, # kinds of changes to queries; None: all
-    ties: str = "pessimistic",            # of TIES
+    images: str | Path | None = None,     # folder of the pictures
+    synsets: str | Path | None = None,    # JSON file that gives the synset of WordNet for each category
+    captions: str | Path | None = None,   # file with captions of the pictures
+    # NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE
+    reader: Mapping | None = None,
+    # NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum,
+    # threshold=0.5
+    choice: Mapping | None = None,
+    # what to do besides ranks and reasons, with commas; default all
+    steps: Sequence[Literal["rules", "attack", "cleaning"]] = RANK_STEPS,
+    attacks: Sequence[str] | None = None, # kinds of changes to queries, with commas; default all
+    # how equal scores are ranked
+    ties: Literal["pessimistic", "optimistic", "stable"] = "pessimistic",
     ks: Sequence[int] | None = None,      # of recall@k, and 1 with them; None: 1, 5 and 10
     confidence: float = 0.95,             # of intervals
     out: str | Path | None = None,        # run folder; default runs/ranking

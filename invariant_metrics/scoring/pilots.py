@@ -82,10 +82,13 @@ def plan_pilots(pilots: Sequence[Pilot], **settings) -> list[Power]: # settings 
 # %% ../../nbs/scoring/40_pilots.ipynb #f3f1bee3
 @checked_arguments
 def plan_systems(pred,                           # as for `score`: one system, or a dict of two
+                 # the reference, of the same kinds; several text files, or JSON, for several references
                  target=None,
                  metrics: Sequence[str] = ("psnr", "ssim"),
-                 *, wished: float | None = None, # the difference that should be noticed
-                 power: float = 0.8, alpha: float = 0.05, comparisons: int = 1,
+                 # a difference you would like to notice: how many items does it take?
+                 *, wished: float | None = None,
+                 power: float = 0.8, alpha: float = 0.05,
+                 comparisons: int = 1, # number of tests made together; they share the false alarms
                  **options # of `score`: source, encoder, layer, weights, options, clusters, seed, device, …
                 ) -> list[Power]: # one per metric
     "Plans of the difference of two systems, or of one system against the reference; InputError as `score`."

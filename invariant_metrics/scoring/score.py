@@ -211,14 +211,16 @@ class ScoreOptions:
     metric_options: Mapping | None = None # for the metrics that take them, e.g. {"tokenizer": "intl"}
     ci: bool | str | None = True          # False for values alone; "influence", "bootstrap", "jackknife"
     reps: int = 1000                      # bootstrap replicates, if the bootstrap is used; 0 for values alone
-    permutations: int = 0                 # of a test that the two sets have one distribution
+    # also test whether both sets may have one distribution, with this number of relabelings
+    permutations: int = 0
     paired: bool = False                  # two systems: the interval of their difference, first − second
     # (N,) labels of items that are not independent, in the order of the sorted names
     clusters: Sequence | None = None
-    query: object = None    # text file or list, line by line, for metrics of (query, text) pairs
+    query: object = None    # text file with a query on each line, for metrics of pairs
     skip_bad: bool = False  # leave out images that do not decode, and say how many
     recursive: bool = False # also the folders within a folder
-    intersect: bool = False # if sides do not have the same names: score what all of them have, and say so
+    # if the sides do not have the same names: score the items that all have, and say how many
+    intersect: bool = False
     cache: bool = True      # keep features of files for the next time
     batch: int = 64         # items at a time, at most
     workers: int = 0        # threads that read and prepare images; 0: one for each core, eight at most

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from ..core import (InputError, announce, check_device, checked_arguments, package_version,
                                     unknown)
@@ -145,32 +146,40 @@ def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], devi
 @checked_arguments
 def study(
     task: str = "colorization",
-    *, parts: Sequence[str] = STUDY_PARTS, # "probe", "training"
-    out: str | Path | None = None,         # run folder; default runs/<task>
-    data: str | Path | None = None,        # the user's own: photographs, parallel text, captions
+    # one part, or both with a comma; default both
+    *, parts: Sequence[Literal["probe", "training"]] = STUDY_PARTS,
+    out: str | Path | None = None,         # run folder; default runs/TASK
+    # your own data: a folder of photographs, parallel text, or captions with images
+    data: str | Path | None = None,
     recursive: bool = False,               # look into its subfolders
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
     overwrite: bool = False,               # replace another run in the folder
     scale: str = "default",                # "quick", "default" or "full": size only
-    grid: str = "default",                 # "default" or "full": which systems, alphas and seeds
-    alphas: Sequence[float] | None = None, # weights of the invariants; default by grid
-    seeds: int | None = None,              # training seeds; default by grid
-    # behind each random control; from 2 on trained at all alphas; default by grid
+    # what is trained; full has more alphas, seeds and invariants
+    grid: Literal["default", "full"] = "default",
+    # weights of the invariants in the loss, e.g. 0.3,1; default by grid
+    alphas: Sequence[float] | None = None,
+    seeds: int | None = None,              # number of training seeds; default by grid
+    # number of networks for each random control; 2 or more are trained at all alphas and give p-values;
+    # default by grid: 1, 10
     random_networks: int | None = None,
-    model: str | None = None,              # network; default by task
-    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
+    # network to train; default by task: unet for pictures, small for texts
+    model: str | None = None,
+    # systems to train, e.g. segmentation,segmentation+depth; default by grid; the baseline is always trained
     systems: Sequence[str] | None = None,
     weights=None,                          # {name: weights}: see `WeightChoice`
     # captioning: through which pictures are seen; colorization: of the metrics that take one
     encoder: str | None = None,
     metrics: Sequence[str] = (),           # further metrics, names or "package.module:object"
     invariants: Sequence[str] = (),        # further invariants, likewise
-    select: str | None = None,             # metric that chooses alpha on validation; default by task
-    long: str = "cut",                     # texts longer than the network writes: "cut" or "drop"
+    # metric that chooses alpha on validation; default by task: fd, fbd, fbd-4
+    select: str | None = None,
+    # texts longer than the network can write: cut them, or drop them
+    long: Literal["cut", "drop"] = "cut",
     device: str | None = None,             # "cpu", "cuda", "cuda:N"
     seed: int = 0,
-    workers: int = 2,                      # processes, one thread each
+    workers: int = 2,                      # number of processes, with one thread each
 ) -> StudyRun:
     """Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong
     choices."""
