@@ -491,7 +491,7 @@ def advise(
     regions: str | Path | None = None, recursive: bool = False, # of pictures
     scale: str = "default",                                     # how many items are edited
     confidence: float = 0.95, seed: int = 0, device: str | None = None,
-    weights: Mapping | None = None,                             # {name: weights}: see `WeightChoice`
+    weights=None,                                               # {name: weights}: see `WeightChoice`
     out: str | Path | None = None, # also write advice.csv and advice.txt into this folder
     progress: bool = True,                                      # bars on standard error
 ) -> Advice:
