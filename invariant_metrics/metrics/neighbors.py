@@ -8,7 +8,7 @@ __all__ = ['TILE', 'SMALL', 'PAPER_K', 'CLOSED', 'CUTS', 'distance_tiles', 'boun
            'neighbor_influences', 'neighbor_estimate']
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #a4afa091
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -204,12 +204,13 @@ def ball_hits(
     radii: Tensor,                 # (M,) squared
     closed: bool,                  # the rim belongs to the ball
     weights: Tensor | None = None, # (M,) multiplicities of the centers
+    pairs: Iterable | None = None, # `near_pairs` of these, if already searched
 ) -> tuple[Tensor, Tensor]: # (N,) float64 weight of the balls that hold each point; (M,) bool
     "How many balls hold each point, and which balls hold one."
     w = torch.ones(len(y), dtype=torch.float64, device=y.device) if weights is None else weights
     count = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     used = torch.zeros(len(y), dtype=torch.bool, device=y.device)
-    for near in near_pairs(x, y, radii): _add_hits(count, used, near, radii, closed, w)
+    for near in pairs or near_pairs(x, y, radii): _add_hits(count, used, near, radii, closed, w)
     return count, used
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #ee4db79b
@@ -464,12 +465,8 @@ def _half_se(name: str, around: Surroundings, k: int, matched: bool, clusters, s
 
 def _from_pairs(name: str, around: Surroundings, k: int) -> float: # the statistic, items of weight 1
     radii = around.fellows(k + 1)[0][:, k].contiguous()
-    u = torch.ones(len(around.x), dtype=torch.float64, device=around.x.device)
-    v = torch.ones(len(around.y), dtype=torch.float64, device=around.y.device)
-    count = torch.zeros_like(u)
-    used = torch.zeros(len(v), dtype=torch.bool, device=v.device)
-    for near in around.pairs(radii): _add_hits(count, used, near, radii, name in CLOSED, v)
-    return _statistic(name, count, used, u, v, k)
+    count, used = ball_hits(around.x, around.y, radii, name in CLOSED, pairs=around.pairs(radii))
+    return _statistic(name, count, used, torch.ones_like(count), torch.ones_like(radii), k)
 
 def neighbor_estimate(pred: Tensor,   # (N, d) features of the predictions
                       target: Tensor, # (M, d) features of the targets
@@ -514,7 +511,8 @@ def _neighbor_metric(name: str, encoder, layer: str | None, device: str | None, 
 _NEIGHBORS = { # name -> higher is better, range, what it measures
     "precision": (True, "[0, 1]", "share of predictions among the targets"),
     "recall": (True, "[0, 1]", "share of targets among the predictions"),
-    "density": (None, "[0, ∞)", "how many targets' balls hold a prediction, over k; 1 for equal distributions"),
+    "density": (None, "[0, ∞)",
+                "how many targets' balls hold a prediction, over k; 1 for equal distributions"),
     "coverage": (True, "[0, 1]", "share of targets with a prediction nearby")}
 
 def _register_neighbors(name: str) -> None:

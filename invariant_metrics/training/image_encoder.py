@@ -21,6 +21,7 @@ from ..color import join_lab, split_lab, turn_hue
 from ..worlds.classes import ALLOWED, CLASSES, COLORS
 from ..worlds.scenes import Scenes, make_scenes
 from ..encoders.weights import Card, save_embedded
+from ..models.colorizer import fixed_seed
 from ..models.vision import VisionNet
 from .batches import batch_indices
 from .loop import Optim, Turn, fit
@@ -155,9 +156,7 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
     if not 0 <= hue <= 180:
         raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
     few_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = ContrastNet(VisionNet(), targets=targets).to(device)
+    with fixed_seed(seed): model = ContrastNet(VisionNet(), targets=targets).to(device)
     rgb, pairs = picture_pool(scenes, 64, seed=1000 + seed)
     batches = varied_batches(rgb, pairs, batch, seed, hue, model.describe)
     settings = {"hue": hue, "targets": targets} if hue or targets != "pairs" else None

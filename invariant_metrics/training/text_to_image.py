@@ -29,6 +29,7 @@ from ..color import rgb_to_lab
 from ..core import few_threads, progress, torch_rng, unknown
 from ..encoders.weights import Card, load_pretrained, loading, resolve, save_embedded_folder
 from ..invariants.segmentation import segmentation_invariant
+from ..models.colorizer import fixed_seed
 from ..stats import student_interval
 from .batches import batch_indices
 from .checkpoint import load_weights, read_state
@@ -95,9 +96,7 @@ def train_autoencoder(steps: int = 1800,
                      ) -> tuple[nn.Module, pd.DataFrame]: # in evaluation mode, log
     "Train an autoencoder for painted scenes; resumes from the checkpoints in the folder."
     few_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = small_autoencoder(width)
+    with fixed_seed(seed): model = small_autoencoder(width)
     pixels = scene_pixels(scenes, TRAINING_PICTURES + seed)
     items = batch_indices(scenes, batch, seed)
     optim = Optim(lr=2e-3, weight_decay=0., betas=(.9, .98), warmup=50, final=.02)
@@ -246,9 +245,7 @@ def new_painter(tower: nn.Module,  # of `text_tower`
                 widths: tuple[int, int] = (48, 96), # as in small_unet
                ) -> Painter:
     "A painter with random weights."
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        unet = small_unet(tower.config.hidden_size, widths)
+    with fixed_seed(seed): unet = small_unet(tower.config.hidden_size, widths)
     return Painter(unet, tower, small_scheduler().alphas_cumprod)
 
 # %% ../../nbs/training/160_text_to_image.ipynb #8d1ddcaa
