@@ -17,12 +17,14 @@ from typing import Literal
 import pandas as pd
 
 from ..core import InputError, Signature, check_range, checked_arguments, few, package_version
-from ..stats import check_level
+from ..data.judgment_tables import Choices
 from ..data.judgments import load_judgments
 from ..files import atomic_write, digest, load_results, save_results
 from .agreement import AgreementDesign, MetricAgreement, compare_metrics
-from .judged_scores import JudgedScores, judge_scores, judged_unit
-from .raters import CEILING, choice_ceilings, panel_ceilings
+from .judged_scores import JudgedScores, choice_outputs, judge_choices, judge_scores
+from .judged_scores import judged_unit
+from .metric_scores import MetricChoice, metric_scores
+from .raters import CEILING, choice_ceilings, panel_ceilings, rating_panel
 from .statistics import Agreement, agreement_named
 
 # %% ../../nbs/people/110_human.ipynb #0d8f5359
@@ -203,20 +205,26 @@ def agree(
 ) -> AgreeResult:
     "How well metrics agree with people; raises InputError on data that do not fit or are too few."
     check_range("reps", reps, 2, 10**6)
-    check_level(confidence)
     judgments = load_judgments(judgments)
     unit = judged_unit(judgments, unit)
-    statistics = named_statistics(statistics, unit)
-    for_metrics = {**(metric_options or {}), "encoder": encoder, "layer": layer}
-    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device, weights,
-                          for_metrics)
     options = dict(reps=reps, seed=seed, confidence=confidence)
-    signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit,
-                             ratings=None if judged.votes is not None else ratings, pool=judged.pool,
-                             generalize=generalize, **options)
-    designs = [AgreementDesign(statistic, judged.unit, generalize, **options) for statistic in statistics]
+    designs = [AgreementDesign(statistic, unit, generalize, **options)
+               for statistic in named_statistics(statistics, unit)]
+    chosen = MetricChoice(metrics, lower, higher, intersect, device, weights,
+                          {**(metric_options or {}), "encoder": encoder, "layer": layer})
+    choices = isinstance(judgments, Choices)
+    scores = metric_scores(choice_outputs(judgments) if choices else judgments, chosen)
+    if choices: judged = judge_choices(judgments, scores, intersect)
+    else: judged = judge_scores(judgments, scores, unit, ratings, pool, intersect)
+    signature = Signature.of(data=judged.name, rows=judged.digest, unit=unit,
+                             ratings=None if choices else ratings, pool=judged.pool, generalize=generalize,
+                             **options)
     ceiling, reasons = [], []
-    if judged.panel is not None: ceiling, reasons = panel_ceilings(judged.panel, statistics, ratings, options)
+    panel = None
+    if unit == "item":
+        panel = rating_panel(judgments.scores, judgments.higher_is_better, judged.people, judged.values)
+    if panel is not None:
+        ceiling, reasons = panel_ceilings(panel, [d.statistic for d in designs], ratings, options)
     if judged.votes is not None: ceiling = choice_ceilings(judged.votes, options)
     parts, skipped = _all_rows(judged, designs, signature)
     def rows(key): return [row for part in parts for row in getattr(part, key)]

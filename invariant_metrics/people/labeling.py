@@ -32,7 +32,7 @@ from ..core import unknown
 from ..data.items import as_images
 from ..data.judgment_tables import load_table, reference_texts
 from ..data.photos import image_paths, read_photo
-from .assign import assign, check_assignment
+from .assign import assign
 
 # %% ../../nbs/people/140_labeling.ipynb #aaa6aa42
 SCHEMA = 1
@@ -267,7 +267,6 @@ def deal_questions(entries: Sequence[dict],   # with codes
         code = {(e["input"], style_of(e)): e["code"] for e in made}
         plan = assign(inputs, styles, evaluators, each, seed, real=[e["code"] for e in real] or 0,
                       real_each=reals)
-        check_assignment(plan)
         plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style]
                         for r in plan.itertuples()]
         return {str(e): list(group["code"]) for e, group in plan.groupby("evaluator", sort=False)}

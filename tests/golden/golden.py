@@ -881,7 +881,6 @@ def statistics(folder):
     "Resampling, intervals, AUC, Holm and Benjamini-Hochberg, the signed-rank trend, Wilson, generators of chance."
     from invariant_metrics.core import rng, torch_rng
     from invariant_metrics.stats import auc, bootstrap_weights, interval, normal_interval
-    from invariant_metrics.people.exchange import williams
     from invariant_metrics.stats import benjamini_hochberg, holm
     from invariant_metrics.probe.contrast import draw_sets, verdict_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
@@ -911,7 +910,6 @@ def statistics(folder):
         ],
         "holm": holm(p),
         "fdr": benjamini_hochberg(p),
-        "williams": williams(0.6, 0.5, 0.4, 40),
         "wilson": wilson(0.3, 20),
         "cluster": cluster_interval(x[:10], w[:, ::4]),
         "items": verdict_interval((x > 0).astype(float)),
@@ -937,9 +935,7 @@ def correlations(folder):
         tau23,
         wmt_like,
     )
-    from invariant_metrics.people.exchange import swap_test
     from invariant_metrics.people.raters import held_out_agreement, krippendorff, noise_ceiling
-    from invariant_metrics.people.score_table import score_table
 
     draw = rng(4, "golden", "correlations")
     x = draw.integers(0, 5, 60).astype(float)
@@ -960,8 +956,6 @@ def correlations(folder):
     found["compare"] = compare(
         x, Y, "pearson", "items", "within-item", item=groups, system=systems, names=("y", "z", "chance"), reps=60
     ).frame
-    table = score_table(x, Y, item=groups, system=systems, names=("y", "z", "chance"))
-    found["swap"] = swap_test(table, "y", "z", reps=50)
     found["soft"] = soft_pairwise_accuracy(x.reshape(10, 6), y.reshape(10, 6), permutations=50)
     ratings = x[:30, None] + draw.integers(-1, 2, (30, 4))
     found["raters"] = {
@@ -1126,11 +1120,9 @@ def styles(folder):
     "Distances of styles beside simulated people: correlations, intervals in three forms, layer differences."
     import torch
     from invariant_metrics.core import rng
-    from invariant_metrics.people.assign import assign, check_assignment, evaluators_needed, spread_items
+    from invariant_metrics.people.assign import assign
     from invariant_metrics.people.styles import (
-        hype_style,
         layer_differences,
-        simulate_labels,
         style_agreement,
         table_one,
     )
@@ -1138,7 +1130,9 @@ def styles(folder):
     names, inputs, g = [f"s{k}" for k in range(6)], [f"i{k:02d}" for k in range(15)], rng(0, "study")
     x = g.standard_normal((15, 5)) + 0.2 * g.standard_normal((6, 15, 5)) + np.linspace(0, 2, 6)[:, None, None]
     plan = assign(inputs, names, 12, 15, seed=0)
-    check_assignment(plan)
+    sys.path.insert(0, str(HERE.parents[1] / "benchmarks"))
+    from styles import simulate_labels
+
     labels = simulate_labels(plan, dict(zip(names, 1 / (1 + np.exp(-np.linspace(2, -2, 6))))), seed=0)
     features = {
         "a": (torch.from_numpy(x), torch.from_numpy(g.standard_normal((30, 5)))),
@@ -1148,13 +1142,10 @@ def styles(folder):
     return {
         "plan": plan,
         "labels": labels["label"].tolist(),
-        "hype": hype_style(labels).to_dict(),
         "table": found.table,
         "signature": str(found.signature),
         "one": {form: table_one(found, form).reset_index() for form in ("percentile", "normal", "corrected")},
         "layers": layer_differences(found),
-        "needed": evaluators_needed(15, 6, 15),
-        "spread": spread_items(10, 4, 2, seed=1),
     }
 
 
