@@ -466,7 +466,7 @@ def _systems(pred) -> dict: # system -> file, folder or texts
 
 @checked_arguments
 def advise(
-    task: str,                                                  # translation, captioning, summarization or images
+    task: str,         # translation, captioning, summarization or images
     target=None, # your references or true pictures; default the package's own world
     pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
@@ -476,9 +476,9 @@ def advise(
     # what your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with columns family and
     # count; default all families alike
     mix=None,
-    items: int = 500,                                           # number of items in the comparison that you plan
-    more: float = 0.05,                                         # share of items that only one system gets wrong
-    cases: int = 400,                                           # number of simulated comparisons
+    items: int = 500,    # number of items in the comparison that you plan
+    more: float = 0.05,  # share of items that one system gets wrong and the other does not
+    cases: int = 400,    # number of simulated comparisons
     # run folder of an earlier probe: use what it measured, instead of texts, pictures and edits
     probe: str | Path | None = None,
     power: float = 0.8,                                         # for which the items needed are counted
