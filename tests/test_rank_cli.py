@@ -285,8 +285,8 @@ def test_what_a_path_holds_stays_in_one_line(tmp_path):
 # ---- one surface
 
 def test_the_command_and_the_function_take_the_same_words():
-    from invariant_metrics.commands.shell import app
-    command = typer.main.get_command(app).commands["rank"].commands["explain"]
+    from invariant_metrics.commands.rank import rank
+    command = typer.main.get_command(rank).commands["explain"]
     of_page = {"words", "pictures", "form", "quiet", "debug"}
     assert {p.name for p in command.params} - of_page == set(inspect.signature(inspect.unwrap(ranking_run.rank)).parameters)
 

@@ -54,11 +54,15 @@ app.add_typer(probe, name="probe")
          "bleu,cider-d",
          "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd",
          argument="task", hide="progress")
-def probe_command(call, task):
+def probe_command(
+    call, task,
+    # your predictions, one --pred for each system; pictures are damaged, for texts see --base
+    pred: list[Path] = (),
+):
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
     from invariant_metrics.probe.tables import summarize_probe
     from invariant_metrics.pages.study import write_report
-    folder, found = call()
+    folder, found = call(pred=pred)
     page = write_report(folder)
     summary = summarize_probe(found, task)
     payload = {"folder": folder, "page": page, **_probe_payload(summary, found)}
@@ -78,7 +82,11 @@ def probe_contested(call, out):
     title = f"{len(table)} pairs in {out}, not yet answered by people"
     return Result("contested", payload, [ResultTable(rows, title)], ["the labeling page:", labeling])
 
-# %% ../../nbs/commands/20_judge.ipynb #4ac17b8b
+# %% ../../nbs/commands/20_judge.ipynb #d5e3a6ce
+def _payload(found, *frames: str, **more) -> dict: # what was found, for programs
+    tables = {name: records(getattr(found, name)) for name in frames}
+    return {**more, **tables, "signature": found.signature, "notes": list(found.notes)}
+
 @command(probe, "encoder", "probe.encoders:probe_encoder",
          "invariant-metrics probe encoder embedded --scale quick",
          "invariant-metrics probe encoder untrained --target photographs/",
@@ -93,14 +101,11 @@ def probe_encoder_command(
     if isinstance(target, list):
         raise InputError(f"--target is one folder of photographs, and there are {len(target)}")
     found = call(name)
-    responses = records(found.responses)
-    predictions = records(found.predictions)
-    tables = [ResultTable(responses, "responses, 1 being the way to another photograph; ratio: "
+    payload = _payload(found, "responses", "predictions", encoder=found.encoder)
+    tables = [ResultTable(payload["responses"], "responses, 1 being the way to another photograph; ratio: "
                           "position over hue", found.signature, confidence),
-              ResultTable(predictions, "chance that misplaced color is found worse than another color, "
-                          "as the rule predicts it", "", confidence)]
-    payload = {"encoder": found.encoder, "responses": responses, "predictions": predictions,
-               "signature": found.signature, "notes": list(found.notes)}
+              ResultTable(payload["predictions"], "chance that misplaced color is found worse than another "
+                          "color, as the rule predicts it", "", confidence)]
     return Result("encoder", payload, tables, [found.sentence, found.signature], found.notes)
 
 # %% ../../nbs/commands/20_judge.ipynb #10455b65
@@ -235,7 +240,8 @@ def _check_figure(figure: Path | None) -> None:
          argument="judgments")
 def agree_people(
     call, statistics, confidence,
-    judgments: Path,             # judgments of people: a known collection, a table, or answers from a labeling page
+    # judgments of people: a known collection, a table, or answers from a labeling page
+    judgments: Path,
     kind: str | None = None,
     aspect: str | None = None,   # which aspect, if several were rated
     page: Path | None = None,
@@ -261,9 +267,7 @@ def agree_people(
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
-    frames = {name: records(getattr(found, name))
-              for name in ("table", "comparisons", "ranks", "ceiling", "ledger")}
-    payload = {**frames, "signature": found.signature, "notes": list(found.notes)}
+    payload = _payload(found, "table", "comparisons", "ranks", "ceiling", "ledger")
     return Result("agree", payload, _agreement_tables(found, pairs, confidence),
                   _agreement_lines(found, pairs, confidence), found.notes,
                   _whole_agreement(found, confidence))
@@ -344,10 +348,9 @@ def agree_protocol(
     protocol_named(name)
     found = call(metrics=_scores_or_names(metrics))
     if out is not None: found.save(out)
-    frames = {what: records(getattr(found, what)) for what in ("table", "comparisons")}
-    payload = {"protocol": found.name, **frames, "signature": found.signature, "notes": list(found.notes)}
+    payload = _payload(found, "table", "comparisons", protocol=found.name)
     return Result("protocol", payload, _protocol_tables(found, pairs, confidence), [found.signature],
-                  found.notes, ResultTable(frames["table"], confidence=confidence))
+                  found.notes, ResultTable(payload["table"], confidence=confidence))
 
 # %% ../../nbs/commands/20_judge.ipynb #a0832f73
 def _measurement_tables(found, confidence: float) -> list[ResultTable]:
@@ -391,10 +394,9 @@ def agree_measurement(
     from invariant_metrics.people.measurement import load_criteria
     found = call(load_criteria(judgments, aspect, kind, **reader), _scores_or_names(metrics))
     if out is not None: found.save(out)
-    frames = {what: records(getattr(found, what)) for what in ("table", "pairs")}
-    payload = {**frames, "signature": found.signature, "notes": list(found.notes)}
+    payload = _payload(found, "table", "pairs")
     return Result("measurement", payload, _measurement_tables(found, confidence), [found.signature],
-                  found.notes, ResultTable(frames["table"], confidence=confidence))
+                  found.notes, ResultTable(payload["table"], confidence=confidence))
 
 # %% ../../nbs/commands/20_judge.ipynb #f9f427b9
 def _plan_rows(plans) -> list[dict]:
@@ -413,8 +415,9 @@ def _plan_rows(plans) -> list[dict]:
                              "scoring.score:ScoreOptions": "metric_options recursive"})
 def power_command(
     call, target, wished, power, comparisons,
-    names: list[str] = (),      # metrics, with commas or spaces between them
+    names: list[str] = (),      # Metrics, with commas or spaces between them
     metrics: Sequence[str] = (),
+    # predictions of the pilot: one system, or two whose difference you want to measure
     pred: list[Path] = (),
     values: list[Path] = (),    # instead of --pred: one or two files written by `score --per-item`
     system: list[str] = (),     # the two systems to compare, if a file holds more; give the option twice
@@ -466,8 +469,8 @@ def styles_command(
     "Which distance, at which layer, ranks styles of generated pictures as people do?"
     from invariant_metrics.people.labels import is_answers, read_labels
     from invariant_metrics.people.styles import table_one
-    answers = read_labels(labels[0] if len(labels) == 1 else labels, page) if is_answers(labels[0]) else labels[0]
-    found = call(labels=answers)
+    first = labels[0]
+    found = call(labels=read_labels(labels if labels[1:] else first, page) if is_answers(first) else first)
     hype = dict(zip(found.styles, map(float, found.hype)))
     people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]
     title = f"correlation with HYPE-Style ({ci} intervals; positive: the smaller distance is the more real)"
@@ -502,10 +505,14 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]:
          "--metrics chrf,cider-d --items 500 --more 0.05",
          "invariant-metrics advise captioning --probe runs/probe-captioning --items 1000",
          argument="task", hide="progress")
-def advise_command(call, confidence):
+def advise_command(
+    call, confidence,
+    # your predictions, one --pred for each system; the first two show how systems differ besides errors
+    pred: list[Path] = (),
+):
     "Which metric would show it? In how many of 100 comparisons the worse system is seen to be worse."
     import numpy as np
-    found = call()
+    found = call(pred=pred)
     rows = records(found.table.replace(np.inf, np.nan))
     payload = {"table": rows, "best": found.best, "sentences": list(found.sentences),
                "notes": list(found.notes), "signature": found.signature}

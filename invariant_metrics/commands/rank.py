@@ -87,7 +87,7 @@ def _data(words: list[Path], data: Path | None) -> str | list[str]: # as `rank` 
          "runs/colors", argument="words", metavar="[DATA]...")
 def rank_explain(
     call, confidence,
-    # annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; default the package's scenes
+    # Annotations: Visual Genome, COCO, LVIS, Flickr, Karpathy, plain captions; default the package's scenes
     words: list[Path] = (),
     data: Path | None = None,  # annotations again, as an option
     # pictures in the page: links to where they lie, small copies inside the page, or none
@@ -108,14 +108,16 @@ def rank_grid(
     data: list[str] = (),       # data sets, a file or folder each; default the package's scenes
     queries: str = "first-caption",
     corpus: Literal["auto", "captions", "regions", "all", "pictures"] = "auto",
-    reader: Mapping = {},       # NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de
+    # NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE
+    reader: Mapping = {},
     models: Sequence[str] = (),
     summaries: Sequence[str] = ("mean",),
     ties: Literal["pessimistic", "optimistic", "stable"] = "pessimistic",
     ks: Sequence[int] = (),
     confidence: float = 0.95,
     out: Path = Path("runs")/"ranking-grid", # folder for the cells and their table
-    missing: bool = False,      # go on without models whose weights are not on this machine, and say so in their rows
+    # go on without models whose weights are not on this machine, and say so in their rows
+    missing: bool = False,
     scale: str = "default",
     device: str | None = None,
     seed: int = 0,
@@ -130,8 +132,9 @@ def rank_grid(
         if name in tasks: raise InputError(f"two data sets have the name {name}; rename one of them")
         pictures = ranking_data(place, reader=reader, scale=scale, seed=seed)
         tasks[name] = ranking_task(pictures, queries, corpus)
-    frame = representation_grid(tasks, models or default_models(), summaries, out, device=device, ks=ks or (1, 5, 10),
-                                confidence=confidence, ties=ties, missing="row" if missing else "raise")
+    frame = representation_grid(tasks, models or default_models(), summaries, out, device=device,
+                                ks=ks or (1, 5, 10), confidence=confidence, ties=ties,
+                                missing="row" if missing else "raise")
     rows = records(frame)
     return Result("grid", {"rows": rows}, [ResultTable(records(paper_grid(frame).reset_index()),
                                                        "fails in percent, all others as fractions")],

@@ -191,7 +191,8 @@ def score_command(
     # statistics written by `invariant-metrics stats`, or shards of them, merged into one system
     stats: list[Path] = (),
     ci: Literal["auto", "influence", "bootstrap", "jackknife", "none"] = "auto",
-    paired: bool = False,          # for two --pred: print the difference, first minus second, with its interval
+    # for two --pred: print the difference, first minus second, with its interval
+    paired: bool = False,
     # the --json output of an earlier call: say whether the numbers may be compared
     against: Path | None = None,
     per_item: Path | None = None,  # also write the value of each item to this parquet file

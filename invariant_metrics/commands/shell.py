@@ -159,7 +159,7 @@ def print_result(form: str,                     # of FORMATS
         if form == "md" and lines: typer.echo("\n" + "\n\n".join(lines))
     print_notes(notes)
 
-# %% ../../nbs/commands/00_shell.ipynb #221608f0
+# %% ../../nbs/commands/00_shell.ipynb #ab7214de
 @dataclass(frozen=True)
 class Result:
     "What a command found, for programs and for people."
@@ -168,7 +168,8 @@ class Result:
     tables: Sequence[ResultTable] = ()  # the main one first
     lines: Sequence[str] = ()           # sentences after the tables
     notes: Iterable[str] = ()           # what a reader should know; the payload has it too
-    sheet: ResultTable | None = None    # for csv, if not the first table; for md and latex if there is no table
+    # for csv, if not the first table; for md and latex if there is no table
+    sheet: ResultTable | None = None
 
     def show(self, form: str) -> None:
         "Print it in one of the forms."

@@ -138,7 +138,8 @@ _SEVERAL = {**dict.fromkeys(("Sequence[str | Path]", "list[Path]", "paths", "one
 _NUMBERS = {"Sequence[int]": int, "Sequence[float]": float}
 
 def _sentence(text: str) -> str: # a comment as help
-    if re.match(r"[a-z-]+ ", text): text = text[0].upper() + text[1:] # not a list of values: a, b or c
+    if re.fullmatch(r"[\w-]+(, [\w-]+)* or [\w-]+", text): return text # values
+    if re.match(r"[a-z-]+ ", text): text = text[0].upper() + text[1:]
     return f"{text}." if re.search(r"[\w)`]$", text) else text
 
 class CommandWord(Word):
@@ -225,7 +226,10 @@ _EVERY = [Word("quiet", "bool", False), Word("debug", "bool", False)] # options 
 _FORM = Word("form", f"Literal{list(FORMATS)}", "table")              # of those that print a result
 
 def _source(function: Callable | str) -> tuple[str, str]: # the text that holds it, and its name
-    if callable(function): return inspect.getsource(function), function.__name__
+    if callable(function):
+        function = inspect.unwrap(function)
+        file = Path(function.__code__.co_filename) # of a notebook there is none
+        return file.read_text("utf-8") if file.is_file() else inspect.getsource(function), function.__name__
     module, _, name = function.partition(":")
     file = Path(__file__).parent.parent.joinpath(*module.split(".")).with_suffix(".py")
     return file.read_text(encoding="utf-8"), name
@@ -270,7 +274,8 @@ class CommandEntry:
     def words(self) -> dict[str, CommandWord]:
         "All words, in the order of the help: the argument first, then group after group."
         words = [*(self.called.values() if self.of else ()), *self.own.values()]
-        if self.body.__annotations__.get("return", "a result") not in (str, None): words.append(command_word(_FORM))
+        shows = self.body.__annotations__.get("return", "a result") not in (str, None)
+        if shows: words.append(command_word(_FORM))
         words.sort(key=lambda word: (word.name != self.argument, _GROUPS.index(word.facts.group)))
         return {word.name: word for word in [*words, *map(command_word, _EVERY)]}
 

@@ -383,8 +383,8 @@ def distill(data="scenes",        # folder of pictures, file of captions, or sce
             prefix: str = "A photo depicts ",
             long: str = "refuse",                   # or "cut": captions over the context
             skip_bad: bool = False,                 # leave out pictures that are missing or damaged
-            # number of fixed variations of each picture in the stage of pairs; the first is the picture itself;
-            # default 1, in the paper 8
+            # number of fixed variations of each picture in the stage of pairs; the first is the picture
+            # itself; default 1, in the paper 8
             views: int | None = None,
             variation: Variation = Variation(),     # how views differ
             copy: bool = True,                      # the teacher's patch layers, if sizes agree
