@@ -11,18 +11,25 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
+from scipy.optimize import minimize_scalar
+from torch import Tensor
 
-from invariant_metrics.core import few_threads, rng
+from invariant_metrics.core import InputError, Signature, few_threads, rng
 from invariant_metrics.data.photos import Photo, folder_photos, packaged_photos, split_photos
 from invariant_metrics.encoders.base import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import assets_folder, atomic_write
-from invariant_metrics.probe.encoders import encoder_responses, fit_steepness, metrics_on, moved_colors, predicted_auc
+from invariant_metrics.metrics.base import Metric, PairedMetric, get_metric
+from invariant_metrics.metrics.image import map_distance, unit_maps
+from invariant_metrics.probe.encoders import encoder_responses, moved_colors, predicted_auc
 from invariant_metrics.probe.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.training.image_encoder import train_image_encoder, train_photo_encoder
 
@@ -38,6 +45,31 @@ FEATURES_OF = {"fd": "vector", "cmmd": "vector", "lpips": "maps"}
 WIDE, MODERATE = "wide-recoloring", "recoloring" # the valid partner: any hue, or a hue that stays within the photograph's colors
 FIT, TESTS = "photographs A", ("photographs B", "bsds", "scenes")
 PHOTOGRAPHS = TESTS[:2] # what the rule is for; on scenes, where a valid recoloring stays inside the world's distribution, it does not hold
+
+
+def metrics_on(encoder: Encoder,
+               label: str,  # after the metric's name
+              ) -> list[Metric]:
+    "Fréchet distance, CMMD and, where there are feature maps, LPIPS's formula on one encoder."
+    found = [replace(get_metric(name, encoder=encoder), name=f"{name}@{label}") for name in ("fd", "cmmd")]
+    parts = encoder.describe() | {"layer": "maps"}
+    place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
+    try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
+    except InputError: return found
+    def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
+    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
+                                 Signature.of(metric="lpips", **parts, heads="unit"),
+                                 "|".join(parts.values()))]
+
+
+def fit_steepness(ratio: np.ndarray, # (n,)
+                  auc: np.ndarray,   # (n,)
+                 ) -> float:
+    "The steepness with the smallest squared error, between 0 and 30."
+    error = lambda k: np.square(predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
+    grid = np.linspace(0, 30, 301)
+    best = grid[np.argmin([error(k) for k in grid])]
+    return float(minimize_scalar(error, bounds=(max(best - 0.1, 0), best + 0.1), method="bounded").x)
 
 
 def train(name: str) -> None:
