@@ -11,22 +11,26 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
-from torch import nn
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invariant_metrics.core import few_threads, rng, torch_rng
+from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
 from invariant_metrics.data.photos import TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
 from invariant_metrics.encoders.base import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import assets_folder, atomic_write
-from invariant_metrics.probe.encoders import encoder_responses, fit_steepness, metrics_on, moved_colors, predicted_auc
+from invariant_metrics.metrics.base import Metric, PairedMetric, get_metric
+from invariant_metrics.metrics.image import map_distance, unit_maps
+from invariant_metrics.probe.encoders import encoder_responses, moved_colors, predicted_auc
 from invariant_metrics.probe.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.models.vision import VisionNet
 from invariant_metrics.training.batches import batch_indices
@@ -83,6 +87,31 @@ def train_photo_encoder(photos: list[Photo], steps: int, folder: Path, hue: floa
     turn = Turn(model, contrast_loss, Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1)))
     log = fit(turn, views, steps, folder=folder, seed=seed, precision="fp32", desc="photo encoder", settings={"hue": hue, "patches": patches})
     return model.eval(), log
+
+
+def metrics_on(encoder: Encoder,
+               label: str,  # after the metric's name
+              ) -> list[Metric]:
+    "Fréchet distance, CMMD and, where there are feature maps, LPIPS's formula on one encoder."
+    found = [replace(get_metric(name, encoder=encoder), name=f"{name}@{label}") for name in ("fd", "cmmd")]
+    parts = encoder.describe() | {"layer": "maps"}
+    place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
+    try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
+    except InputError: return found
+    def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
+    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
+                                 Signature.of(metric="lpips", **parts, heads="unit"),
+                                 "|".join(parts.values()))]
+
+
+def fit_steepness(ratio: np.ndarray, # (n,)
+                  auc: np.ndarray,   # (n,)
+                 ) -> float:
+    "The steepness with the smallest squared error, between 0 and 30."
+    error = lambda k: np.square(predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
+    grid = np.linspace(0, 30, 301)
+    best = grid[np.argmin([error(k) for k in grid])]
+    return float(minimize_scalar(error, bounds=(max(best - 0.1, 0), best + 0.1), method="bounded").x)
 
 
 def train(name: str) -> None:

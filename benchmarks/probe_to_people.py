@@ -36,7 +36,7 @@ from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricScores, score_outputs
 from invariant_metrics.probe.own_texts import OwnItem, deal_references, edit_items
 from invariant_metrics.probe.tables import MATCHED
-from invariant_metrics.probe.worlds import EditedTexts, as_references, score_texts, text_sentinels
+from invariant_metrics.probe.worlds import EditedTexts, as_references, text_sentinels
 from invariant_metrics.stats import auc, student_interval
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
@@ -386,9 +386,8 @@ def agreements(judged: Judgments, table: pd.DataFrame) -> pd.DataFrame: # metric
 
 def profiles(items: list[OwnItem], bank, task: str, names: list[str]) -> pd.DataFrame: # as of `edit_profile`
     texts = edit_items(items, names, LEVELS, 0, task)
-    texts.groups = {key: group for key, group in texts.groups.items() if key[0] != "valid"} # those of the probe itself are not needed
-    texts.scores = score_texts(bank, texts)
-    return edit_profile(texts, bank)
+    groups = {key: group for key, group in texts.groups.items() if key[0] != "valid"} # those of the probe itself are not needed
+    return edit_profile(replace(texts, groups=groups, source=None).scored(bank), bank)
 
 
 def measure_parts(name: str, data: Path, again: bool, only_agreement: bool) -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 import invariant_metrics as im
 from commands import cli
-from invariant_metrics.advice.practice import Reactions, broken_pool, counted_power, item_difference, paired_t, power_of, practice, simulate_cases
+from invariant_metrics.advice.practice import ComparisonPlan, Reactions, broken_pool, item_difference, paired_t, power_of, practice, simulate_cases
 from invariant_metrics.advice.run import advise, read_mix, world_texts
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics.base import PairedMetric, Rows, get_metric
@@ -36,6 +36,16 @@ def reactions(reaction: float, waver: float, n: int = 500, sign: float = 1.0, se
     return Reactions(number(), sign*base, {"f": (np.arange(n), sign*(base - reaction))}, sign*rival if waver else None, sign=sign)
 
 
+def counted_power(items: int, more: float, alpha: float = 0.05) -> float:
+    "The power of a metric that counts the errors exactly, if two systems differ in nothing else."
+    k = np.arange(items + 1)
+    share = k/items
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_value = share/np.sqrt(share*(1 - share)/(items - 1))
+    seen = np.where(k == items, True, t_value > stats.t.ppf(1 - alpha/2, items - 1))
+    return float(stats.binom.pmf(k, items, more)[seen].sum())
+
+
 def test_the_power_of_counting_is_that_of_all_cases_enumerated():
     n, more, total = 8, .4, 0.0
     for broken in product((0, 1), repeat=n):
@@ -56,7 +66,7 @@ def test_simulation_formula_and_normal_power_agree(sign):
     r, items, more = reactions(1.0, 1.0, sign=sign), 300, .12
     mean, sd = .12, np.sqrt(1 + .12 - .12**2)                                     # d = 1, the coin's difference has variance 1
     by_hand = stats.norm.sf(1.96 - np.sqrt(items)*mean/sd)
-    found = practice(r, "f", items, more, cases=2000)
+    found = practice(r, "f", ComparisonPlan(items, more, 2000))
     assert found.formula == pytest.approx(by_hand, abs=.06) and found.cases == pytest.approx(found.formula, abs=.04)
     assert found.low < found.formula < found.high and found.difference == pytest.approx(mean, abs=1e-9)
 
@@ -64,7 +74,7 @@ def test_simulation_formula_and_normal_power_agree(sign):
 def test_without_a_reaction_only_chance_is_seen_and_no_number_of_items_helps():
     r = reactions(0.0, 1.0)
     assert simulate_cases(r, "f", 100, .2, 4000).mean() == pytest.approx(.025, abs=.01)
-    assert practice(r, "f", 100, .2).needed == np.inf
+    assert practice(r, "f", ComparisonPlan(100, .2)).needed == np.inf
 
 
 def test_the_paired_test_is_scipys_and_the_packages():
@@ -90,7 +100,7 @@ def test_a_corpus_metric_moves_as_its_influences_say():
     step = 1e-4
     value = lambda rows: float(bleu.pool(rows.sum(0)[None])[0])
     assert item_difference(r, "noun", step).mean[0] == pytest.approx(value(own) - value(own + step*(broken - own)), rel=1e-2)
-    found = practice(r, "noun", 60, .3, cases=300)
+    found = practice(r, "noun", ComparisonPlan(60, .3, 300))
     assert found.cases == pytest.approx(found.formula, abs=.15)
 
 
@@ -106,7 +116,7 @@ def test_intervals_of_cases_cover_the_power_of_another_probe():
     truth = power_of(item_difference(reactions(1.0, 1.0, 200_000), "f", .1), 250)[0]
     inside = 0
     for seed in range(40):
-        found = practice(reactions(1.0, 1.0, 60, seed=seed), "f", 250, .1, cases=200, reps=100, seed=seed)
+        found = practice(reactions(1.0, 1.0, 60, seed=seed), "f", ComparisonPlan(250, .1, 200, seed=seed), reps=100)
         inside += found.low <= truth <= found.high
     assert inside >= 33 # of 40, at 95 %
 

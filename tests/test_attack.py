@@ -15,7 +15,7 @@ from invariant_metrics.edits.attributes import colors_of_text, colors_seen, dist
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.words import TextCase, flat, marked, numbers_of_text, word_edits
 from invariant_metrics.invariants.caption_words import noun_lemma
-from invariant_metrics.ranking.attack import ATTACKS, Attack, attack_queries, mean_difference
+from invariant_metrics.ranking.attack import Attack, attack_queries, mean_difference
 from invariant_metrics.ranking.attack import rerank, words_replaced
 from invariant_metrics.ranking.ranks import rank_truth, ranking_scores
 from invariant_metrics.ranking.represent import represent

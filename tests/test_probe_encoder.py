@@ -1,5 +1,7 @@
 "What an encoder responds to: training variants, the two numbers, the rule, encoders by name and folder, and the command's refusals."
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +16,14 @@ from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.models.vision import VisionNet
-from invariant_metrics.probe.encoders import MovedColors, encoder_responses, metrics_on, moved_colors, named_encoder, predict_verdicts
+from invariant_metrics.probe.encoders import MovedColors, encoder_responses, moved_colors, named_encoder, predict_verdicts
 from invariant_metrics.probe.encoders import probe_encoder, stored_rule, strangers
 from invariant_metrics.probe.images import color_probe
 from invariant_metrics.training.image_encoder import picture_pool, train_image_encoder, random_views
 from invariant_metrics.worlds.scenes import make_scenes
+
+sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
+from encoders import metrics_on  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def agree(
     generalize: Literal["items", "systems", "both"] = "items",
     # what a row is: an output with its mean rating (mean), or a single rating (each)
     *, ratings: Literal["mean", "each"] = "mean",
-    # for systems: the metric's value of all items together (corpus, e.g. BLEU), or the mean of its items;
+    # for unit system: the metric's value of all items together (corpus, e.g. BLEU), or the mean of its items;
     # default corpus if the metric has one
     pool: Literal["corpus", "mean"] | None = None,
     lower: Sequence[str] = (),             # metrics of which less is better, whatever a card says

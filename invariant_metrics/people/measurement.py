@@ -554,7 +554,7 @@ def _checked_design(statistic: str, generalize: str, reps: int, seed: int,
 def measurement(
     judgments, # what `load_criteria` takes: Judgments, a file, several, or {name: one of these}
     metrics=None, # a table (file or frame), names; None: scores that came with the data, if any did
-    again=None,                             # table of the same metrics, run a second time, to measure stability
+    again=None, # table of the same metrics, run a second time, to measure stability
     # table with columns score, trait and method: what each metric or CRITERION/RATER is meant to measure, and
     # how; default the raters who judged all outputs under several aspects
     methods=None,

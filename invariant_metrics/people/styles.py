@@ -529,7 +529,7 @@ def layer_differences(found: StyleAgreement,
 
 # %% ../../nbs/people/160_styles.ipynb #643c040d
 @checked_arguments
-def style_study(folder: str | Path,        # folder with a folder for each style, with style/input.png
+def style_study(folder: str | Path,        # folder that holds a folder for each style, with style/input.png
                 real: str | Path,          # folder of real pictures
                 labels,                    # whatever `style_labels` takes
                 *, encoder: str | None = None, # by name; None: Inception, as published

@@ -146,7 +146,6 @@ def attack_queries(task: RankingTask,
                    kinds: Sequence[str] | str | None = None, # of ATTACKS, CONTROLS, or registered edits
                    seed: int = 0,
                    words: str = "every",                     # of the kind in a sentence, or "one"
-                   choice: AttributeChoice = AttributeChoice(),
                   ) -> dict[str, Attack]:                    # by kind
     """Queries with one kind of words changed (Lymperaiou et al. 2022, section 5.1).
 
@@ -155,8 +154,7 @@ def attack_queries(task: RankingTask,
     if words not in WORDS: raise unknown("number of words", words, WORDS)
     if task.shows == "queries": raise InputError("the queries are pictures; there are no words to replace")
     texts = (text for query in task.queries for text in query)
-    if choice.seen is None: choice = replace(choice, seen=colors_seen(texts))
-    table = attribute_edits(choice)
+    table = attribute_edits(AttributeChoice(seen=colors_seen(texts)))
     most = _MOST if words == "every" else 1
     making = [_OtherCaptions(task, seed) if kind == "caption" else
               _Attacked(kind, _edits_of_kind(kind, table), seed, most) for kind in kinds]

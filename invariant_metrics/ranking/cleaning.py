@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, check_range, few, progress, spans
+from ..core import InputError, few, progress, spans
 from ..data.annotations import Annotations
 from ..data.wordnet import WordNet, sense_numbers, synset_number, wordnet
 from ..invariants.caption_words import COLOR, NUM
@@ -76,9 +76,11 @@ def _known_words(task: RankingTask, i: int) -> set[str]:
     names = [name for name, _ in _marked(held, picture)]
     return telling_words([*said, *names]) | {plain_noun(name) for name in names}
 
-def _strangers(task: RankingTask, ranks: Ranks, worst: float) -> Iterator[Finding]:
+_WORST = .25 # a rank beyond this share of the corpus is very bad
+
+def _strangers(task: RankingTask, ranks: Ranks) -> Iterator[Finding]:
     ids = task.annotations.ids
-    for i in np.flatnonzero(ranks.rank > max(10, worst*ranks.size)):
+    for i in np.flatnonzero(ranks.rank > max(10, _WORST*ranks.size)):
         words = telling_words(task.queries[i]) - NUM - COLOR
         known = _known_words(task, i) - NUM - COLOR
         if not words or not known or words & known: continue
@@ -156,10 +158,10 @@ def _disjoint(one: tuple, other: tuple, net: WordNet) -> bool: # neither thing i
     b = _sense(net, *other)
     return a is None or b is None or not (a in net.above(b) or b in net.above(a))
 
-def _contradicting_boxes(held: Annotations, overlap: float) -> Iterator[Finding]:
+def _contradicting_boxes(held: Annotations) -> Iterator[Finding]:
     net = wordnet()
     o = held.objects
-    for one, other, share in zip(*overlapping_boxes(held, overlap)):
+    for one, other, share in zip(*overlapping_boxes(held)):
         a = _thing(held, one)
         b = _thing(held, other)
         name = held.ids[o.image[one]]
@@ -229,22 +231,26 @@ def _covered(sentences: Sequence[str], others: Sequence[str]) -> bool:
     there = [telling_words([text]) for text in others]
     return all(any(telling_words([text]) <= words for words in there) for text in sentences)
 
-def _supersets(task: RankingTask, least: int) -> Iterator[Finding]:
+_LEAST_WORDS = 4 # of an entry that others may contain
+
+def _supersets(task: RankingTask) -> Iterator[Finding]:
     ids, image = task.annotations.ids, task.corpus_image
     words = [telling_words(texts) for texts in task.corpora]
     posted = _Postings(words)
     for entry in progress(np.unique(task.truth), desc="looking for supersets"):
-        if len(words[entry]) < least: continue
+        if len(words[entry]) < _LEAST_WORDS: continue
         near = [k for k in posted.containing(entry) if image[k] != image[entry]]
         others = dict.fromkeys(image[k] for k in near if _covered(task.corpora[entry], task.corpora[k]))
         if others:
             why = f"each of its {len(task.corpora[entry])} sentences is part of one there"
             yield "superset", ids[image[entry]], _others(ids, others), task.corpora[entry][0], why
 
-def _same_concepts(task: RankingTask, explanations: Explanations, least: int) -> Iterator[Finding]:
+_LEAST_CONCEPTS = 5 # of a picture that is told by its concepts
+
+def _same_concepts(task: RankingTask, explanations: Explanations) -> Iterator[Finding]:
     ids, frame = task.annotations.ids, explanations.frame
     same = (frame["ca"] == 1) & (frame["only_retrieved"] == 0) & (frame["ce"] == 0)
-    for row in frame[same & (frame["common"] >= least)].itertuples():
+    for row in frame[same & (frame["common"] >= _LEAST_CONCEPTS)].itertuples():
         why = f"all {row.common:.0f} concepts are equal and equally often; rank {row.rank:.0f}"
         yield "same concepts", ids[row.truth], ids[row.retrieved], " ".join(task.queries[int(row.query)]), why
 
@@ -252,24 +258,17 @@ def _same_concepts(task: RankingTask, explanations: Explanations, least: int) ->
 def cleaning_report(task: RankingTask,
                     ranks: Ranks | None = None, # of any model; None: no captions that fit no picture
                     explanations: Explanations | None = None, # of its failures; None: no `same concepts`
-                    worst: float = .25,         # a rank beyond this share of the corpus is very bad
-                    overlap: float = .9,        # intersection over union of boxes that count as one
-                    least_words: int = 4,       # of an entry, for `superset`
-                    least_concepts: int = 5,    # of a picture, for `same concepts`
                    ) -> pd.DataFrame:           # CLEANING_COLUMNS, all texts; rows by kind
     "Suspected errors in the data of a ranking, a row each; raises InputError on ranks of another task."
-    for name, share in (("worst", worst), ("overlap", overlap)): check_range(name, share, 0, 1)
-    check_range("least_words", least_words, 1)
-    check_range("least_concepts", least_concepts, 1)
     if ranks is not None and len(ranks.rank) != len(task):
         raise InputError(f"{len(ranks.rank)} ranks for {len(task)} queries; give the ranks of this task")
     held = task.annotations
     texts = any(task.corpora)
-    found = {CLEANING_KINDS[0]: [_strangers(task, ranks, worst)] if ranks is not None else [],
+    found = {CLEANING_KINDS[0]: [_strangers(task, ranks)] if ranks is not None else [],
              CLEANING_KINDS[1]: [_same_captions(held), _same_pictures(held)],
-             CLEANING_KINDS[2]: [_contradicting_counts(held), _contradicting_boxes(held, overlap)],
-             CLEANING_KINDS[3]: [_same_queries(task), _supersets(task, least_words) if texts else []]}
+             CLEANING_KINDS[2]: [_contradicting_counts(held), _contradicting_boxes(held)],
+             CLEANING_KINDS[3]: [_same_queries(task), _supersets(task) if texts else []]}
     if explanations is not None:
-        found[CLEANING_KINDS[3]].append(_same_concepts(task, explanations, least_concepts))
+        found[CLEANING_KINDS[3]].append(_same_concepts(task, explanations))
     rows = [(kind, *finding) for kind, findings in found.items() for finding in chain(*findings)]
     return pd.DataFrame(rows, columns=CLEANING_COLUMNS, dtype=str)

@@ -9,13 +9,12 @@ __all__ = ['CONCEPT_CHOICES', 'ConceptChoice', 'Concepts', 'known_synsets', 'box
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from ..core import InputError, Signature, few, spans, unknown
 from ..data.annotations import Annotations, Objects
-from ..data.wordnet import WordNet, synset_name, synset_number, wordnet as open_wordnet
+from ..data.wordnet import WordNet, synset_name, synset_number, wordnet
 
 # %% ../../nbs/ranking/040_concepts.ipynb #14378a96
 CONCEPT_CHOICES = {"concepts": ("synsets", "names"), "senses": ("first", "every"),
@@ -164,10 +163,9 @@ def _left_out(annotations, choice, net, rows, lost, dropped, unmeasured) -> tupl
 
 def concepts_of(annotations: Annotations,
                 choice: ConceptChoice = ConceptChoice(),
-                wordnet: WordNet | str | Path | None = None, # as `data.wordnet.wordnet` takes it
                ) -> Concepts:
     "Concepts, counts and areas of all pictures (Lymperaiou et al. 2022); `notes` says what was left out."
-    net = wordnet if isinstance(wordnet, WordNet) else open_wordnet(wordnet)
+    net = wordnet()
     objects = annotations.objects
     area = box_areas(annotations, choice.area_unit)
     member, synset = _members(objects, choice.senses)

@@ -96,7 +96,6 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
                         models: Sequence = ("tfidf", "embedded"),  # as `represent` takes them
                         corpora: Sequence = ("mean",),             # likewise: "mean", summarizers
                         out: str | Path | None = None,             # folder for cells and grid.parquet
-                        store=None,                                # of vectors; None: `out`, if there is one
                         device: str | None = None,                 # None: CPU
                         ks: Sequence[int] = (1, 5, 10),            # of recall@k and mrr@k
                         confidence: float = 0.95,                  # of the intervals
@@ -109,7 +108,7 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
     corpora = [*dict.fromkeys(corpora)]
     scoring = dict(ks=[*ks], confidence=confidence, ties=ties)
     _checked_cells(tasks, models, corpora, scoring, missing)
-    if store is None and out is not None: store = Path(out)/"vectors"
+    store = None if out is None else Path(out)/"vectors"
     frame = pd.concat([*_grid_cells(tasks, models, corpora, scoring, out, store, device)], ignore_index=True)
     if out is not None: save_results(frame, Path(out)/"grid.parquet")
     return frame
