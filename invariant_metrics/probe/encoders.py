@@ -28,8 +28,6 @@ from ..encoders.weights import Place, chosen_encoder, resolve
 from ..files import assets_folder
 from ..metrics.image import map_distance, unit_maps
 from .images import COLOR_SIZES, TOLERANCE, color_items
-from .tables import interval_verdict
-from .task import ProbeSize
 from ..stats import cluster_means, student_interval
 
 # %% ../../nbs/probe/100_encoders.ipynb #d9743572
