@@ -319,4 +319,4 @@ def versions() -> dict[str, str]: # package -> version
     "The versions of Python, of this package and of the packages that can change a number."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image",
-                                                "torchmetrics", "sacrebleu", "optuna")}}
+                                                "torchmetrics", "sacrebleu")}}

@@ -16,20 +16,45 @@ from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, recall_s
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders.image_text import TextTokens
 from invariant_metrics.generators.base import derived_seeds, get_generator
-from invariant_metrics.imagine.entities import (NamedThing, clip_beaten, clustered_share, entity_answers, entity_recall, judge_reliability,
-                                                other_phrases, read_marked_entities, scene_foils, scene_questions, scene_things, text_questions)
-from invariant_metrics.imagine.panels import (backend_table, cosines_and_scores, count_scores, draw_backends, draw_frequent_words, draw_histograms,
-                                              format_backends, frequent_words, published_backends)
 from invariant_metrics.imagine.tables import table_of_scores
-from invariant_metrics.imagine.words import (draw_word_importance, mask_texts, mask_word, picture_similarity, tag_texts, tagged_words,
-                                             word_importance)
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
 from invariant_metrics.worlds.scene_captions import read_claims
 from invariant_metrics.worlds.scene_text import captions
 from invariant_metrics.worlds.scenes import make_scenes
 
+from open_cells import open_cells
+
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
+analyses = open_cells("papers/60_imagine_analyses")
+NamedThing = analyses.NamedThing
+clip_beaten = analyses.clip_beaten
+clustered_share = analyses.clustered_share
+entity_answers = analyses.entity_answers
+entity_recall = analyses.entity_recall
+judge_reliability = analyses.judge_reliability
+other_phrases = analyses.other_phrases
+read_marked_entities = analyses.read_marked_entities
+scene_foils = analyses.scene_foils
+scene_questions = analyses.scene_questions
+scene_things = analyses.scene_things
+text_questions = analyses.text_questions
+backend_table = analyses.backend_table
+cosines_and_scores = analyses.cosines_and_scores
+count_scores = analyses.count_scores
+draw_backends = analyses.draw_backends
+draw_frequent_words = analyses.draw_frequent_words
+draw_histograms = analyses.draw_histograms
+format_backends = analyses.format_backends
+frequent_words = analyses.frequent_words
+published_backends = analyses.published_backends
+draw_word_importance = analyses.draw_word_importance
+mask_texts = analyses.mask_texts
+mask_word = analyses.mask_word
+picture_similarity = analyses.picture_similarity
+tag_texts = analyses.tag_texts
+tagged_words = analyses.tagged_words
+word_importance = analyses.word_importance
 DEGREES = {"red": 30, "ball": 60, "boat": 45, "car": 20, "green": 10}
 
 

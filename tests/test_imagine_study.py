@@ -8,14 +8,15 @@ import pytest
 from scipy.stats import permutation_test, spearmanr
 
 from commands import cli
-from invariant_metrics.core import InputError, rng
+from invariant_metrics.core import InputError, progress, rng
 from invariant_metrics.edits.captions import claims
 from invariant_metrics.experiments.contrast import sign_flip_test
+from invariant_metrics.experiments.work import do_pieces
 from invariant_metrics.imagine import study as room
 from invariant_metrics.imagine.draw import imagine_draw
 from invariant_metrics.imagine.run import imagine_study, save_study_csv
 from invariant_metrics.imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, StudyCaptions, StudyGenerator
-from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, draw_captions, gain_table, study_captions, study_imagination
+from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, drawing_pieces, gain_table, study_captions, study_imagination
 from invariant_metrics.imagine.study import verdicts_of
 from invariant_metrics.pages.imagine import imagine_answers, read_imagine, render_imagine, write_imagine_page
 
@@ -108,7 +109,9 @@ def test_places_and_slopes_are_those_of_plain_means(captions, scores):
 def test_two_processes_draw_what_one_draws(captions, tmp_path):
     few = StudyCaptions(captions.rows[captions.rows["item"] < 2], captions.target[:2], captions.pictures[:2])
     generator = [StudyGenerator("exact", "exact", (("size", 16),))]
-    for name, workers in (("one", 0), ("two", 2)): draw_captions(few, generator, 1, folder=tmp_path/name, workers=workers)
+    for name, workers in (("one", 0), ("two", 2)):
+        pieces, ticks = drawing_pieces(few, generator, 1, folder=tmp_path/name)
+        with progress(total=ticks) as bar: do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.study"])
     for name in ("one", "two"): assert {p.suffix for p in (tmp_path/name).iterdir()} == {".safetensors"}
     seeds = room.derived_seeds(0, 1, "pred")
     pictures = {name: room.imagined(generator[0].open(), list(few.rows["text"]), seeds, tmp_path/name) for name in ("one", "two")}

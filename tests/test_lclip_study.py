@@ -139,8 +139,7 @@ def test_a_finished_part_is_read_and_a_lost_piece_is_made_again(ran):
     assert again.meta["parts"] == meta["parts"]
     for lost in ("compression.json", "students/l-clip-s0/answers.safetensors", "students/l-clip-s0/training/checkpoint.safetensors"):
         (ran.out/"compression"/lost).unlink()
-    work = study.CompressionWork(ran.out/"compression", ran.teacher, TINY)
-    steps, done = study.training_steps(work, 1)
+    steps, done = study.CompressionWork(ran.out/"compression", ran.teacher, TINY).steps()
     assert steps - done == TINY.pair_steps
     made = study.compression_study(ran.out/"compression", teacher=ran.teacher, size=TINY, seeds=1, workers=0)
     pd.testing.assert_frame_equal(made.summary, before.summary)
@@ -223,14 +222,8 @@ def test_the_headline_says_in_how_many_measures_the_regulator_helps(ran):
 def test_a_twin_is_distilled_as_the_package_s_own_student_was(monkeypatch):
     "At the full scale too: two students may differ in nothing but their seed."
     asked = []
-    def noted(*parts):
-        asked.append(parts[3])
-        return SimpleNamespace(recipe=0, judge=lambda name: SimpleNamespace(describe=dict))
-    def stop(*_): raise InputError("far enough")
-    monkeypatch.setattr(reward_study, "RewardWork", noted)
-    monkeypatch.setattr(reward_study, "_same_study", stop)
-    for scale in ("quick", "default", "full"):
-        with pytest.raises(InputError, match="far enough"): reward_study.reward_study("x", scale)
+    monkeypatch.setattr(reward_study, "run_study", lambda work, workers: asked.append(work.like))
+    for scale in ("quick", "default", "full"): reward_study.reward_study("x", scale)
     assert asked == ["quick", "default", "default"]
 
 

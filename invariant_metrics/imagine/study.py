@@ -5,22 +5,19 @@
 # %% auto #0
 __all__ = ['STUDY_FAMILIES', 'STUDY_LESS', 'STUDY_VIEWS', 'STUDY_METRICS', 'TEXT_ONLY', 'STUDY_CONTROLS', 'ALL_VIOLATIONS',
            'IMAGINE_SIZES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions', 'StudyScores', 'word_scores',
-           'text_only_scores', 'StudyGenerator', 'draw_captions', 'picture_scores', 'StudyVerdicts', 'verdicts_of',
+           'text_only_scores', 'StudyGenerator', 'drawing_pieces', 'picture_scores', 'StudyVerdicts', 'verdicts_of',
            'auc_table', 'added_scores', 'gain_table', 'dose_table', 'ImagineSize', 'imagine_names', 'ImagineStudy',
-           'study_examples', 'compared_pairs', 'write_study', 'study_imagination']
+           'study_examples', 'compared_pairs', 'imagination_tables', 'ImaginationWork', 'study_imagination']
 
 # %% ../../nbs/imagine/50_study.ipynb #6bf680ab
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from multiprocessing import parent_process
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ..core import InputError, Signature, progress, rng, unknown
 from ..edits.captions import caption_items, claims
@@ -29,6 +26,8 @@ from ..encoders.image_text import image_text
 from ..encoders.weights import MissingWeights
 from ..experiments.contrast import contrast_items, holm_verdicts
 from ..experiments.frames import Frames
+from ..experiments.study import Piece, Study
+from ..experiments.work import run_study
 from ..generators.base import derived_seeds, get_generator
 from ..generators.pictures import PictureStore, imagined
 from .combine import unit_scale
@@ -37,7 +36,7 @@ from ..metrics.cider import document_frequencies
 from ..metrics.imagine import ImagineModel, imagine_vectors
 from ..probe.contrast import trend, wins
 from ..probe.tables import mean_where_known, share_of_items
-from ..runs import per_scale, share_out
+from ..runs import per_scale
 from ..stats import bootstrap_weights, cluster_interval
 
 # %% ../../nbs/imagine/50_study.ipynb #5b9e7d0b
@@ -152,39 +151,29 @@ STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)),
 
 # %% ../../nbs/imagine/50_study.ipynb #5265dca6
 _AT_ONCE = 16 # texts between two ticks of the bar
+_SHARES = 4   # of the texts of one generator and side
 
-# in another process, or here if there are no workers
 def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int],
                 folder: str | None, tick) -> None:
-    if parent_process() is not None: # one thread of its own, and the bar is the parent's
-        torch.set_num_threads(1)
-        os.environ["INVARIANT_METRICS_QUIET"] = "1"
     store = PictureStore(generator.open(), folder)
     for start in range(0, len(texts), _AT_ONCE):
         imagined(None, texts[start:start + _AT_ONCE], seeds, language="ignore", long="cut", store=store)
         tick()
 
-def draw_captions(captions: StudyCaptions,
-                  generators: Sequence[StudyGenerator],
-                  seeds: int, seed: int = 0,   # pictures of each text, and where their numbers begin
-                  folder: str | Path | None = None, # where pictures are kept; None: the user's cache
-                  workers: int = 2,            # processes, one thread each; 0 draws in this one
-                 ) -> None:
-    "Draw pictures of all captions and references, and keep them."
+def drawing_pieces(captions: StudyCaptions,
+                   generators: Sequence[StudyGenerator],
+                   seeds: int, seed: int = 0, # pictures of each text, and where their numbers begin
+                   folder: str | Path | None = None, # where pictures are kept; None: the user's cache
+                  ) -> tuple[list[Piece], int]: # what draws all captions and references; ticks in all
+    "Shares of the drawing that know nothing of each other; what is kept already is not drawn again."
     sides = {"pred": list(dict.fromkeys(captions.rows["text"])),
              "target": list(dict.fromkeys(captions.target))}
-    calls = []
-    for generator in generators:
-        for side, texts in sides.items():
-            numbers = derived_seeds(seed, seeds, side)
-            many = max(1, 2*workers)
-            calls += [partial(_draw_share, generator, texts[k::many], numbers, folder) for k in range(many)
-                      if texts[k::many]]
-    total = sum(-(-len(call.args[1])//_AT_ONCE) for call in calls)
-    with progress(total=total, desc="pictures", delay=2) as bar:
-        if workers: share_out(calls, workers, bar, [__name__, "diffusers"])
-        else:
-            for call in calls: call(tick=bar.update)
+    shares = [(generator, side, k, texts[k::_SHARES]) for generator in generators
+              for side, texts in sides.items() for k in range(_SHARES) if texts[k::_SHARES]]
+    pieces = [Piece(f"{generator.name}-{side}-{k}",
+                    partial(_draw_share, generator, texts, derived_seeds(seed, seeds, side), folder))
+              for generator, side, k, texts in shares]
+    return pieces, sum(-(-len(texts)//_AT_ONCE) for *_, texts in shares)
 
 # %% ../../nbs/imagine/50_study.ipynb #618b289c
 def picture_scores(captions: StudyCaptions, model: ImagineModel,
@@ -270,7 +259,7 @@ def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales 
 def gain_table(captions: StudyCaptions,
                values: Mapping[str, np.ndarray],             # name -> (P,)
                pairs: Sequence[tuple[str, str]],             # names: what is compared, and with what
-               seed: int = 0,
+               seed: int = 0, reps: int = 9999, # swaps
               ) -> pd.DataFrame: # a, b, view, gain, ci_low, ci_high, p, p_holm, verdict
     "By how much the first of each pair is right more often than the second, over all violations."
     right = {name: verdicts_of(captions, values[name]) for name in {n for pair in pairs for n in pair}}
@@ -279,7 +268,7 @@ def gain_table(captions: StudyCaptions,
     found = []
     for a, b, view in compared:
         of_a, of_b = (mean_where_known(_violations(right[name], view)) for name in (a, b)) # (N,) each
-        found.append(contrast_items(of_a - of_b, weights, rng(seed, a, b, view)))
+        found.append(contrast_items(of_a - of_b, weights, rng(seed, a, b, view), reps))
     rows = [dict(a=a, b=b, view=view, gain=one.value, ci_low=one.low, ci_high=one.high, p=one.p,
                  p_holm=adjusted.p, verdict=adjusted.verdict)
             for (a, b, view), one, adjusted in zip(compared, found, holm_verdicts(found))]
@@ -359,7 +348,7 @@ def imagine_names(generator: str) -> tuple[str, str]:
 
 # %% ../../nbs/imagine/50_study.ipynb #2101135c
 class ImagineStudy(Frames):
-    """The tables `scores` (item, side, family, level, text, target, and a column for each metric), `auc`, `gains`
+    """The tables `scores` (item, side, family, level, text, target, a column for each metric), `auc`, `gains`
     and `dose`, and as arrays the examples that `study_examples` makes."""
     what = "study of imagination"
     record = "imagine.json"
@@ -429,22 +418,72 @@ def _all_scores(captions: StudyCaptions, words: StudyScores, generators: Sequenc
     values["random"] = rng(seed, "random").random(len(captions.rows))
     return StudyScores(values, seeds, words.notes, signatures)
 
-def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores,
-                generators: Sequence[str], examples: Mapping, meta: Mapping, seed: int) -> ImagineStudy:
-    "Turn scores into tables and write them; imagine.json is written last and marks the study as finished."
+def imagination_tables(captions: StudyCaptions, scores: StudyScores, generators: Sequence[str], seed: int,
+                      ) -> dict[str, pd.DataFrame]: # scores, auc, gains, dose
+    "Turn scores into tables."
     metrics = [m for m in scores.values if m in STUDY_METRICS]
     additions, pairs = compared_pairs(metrics, generators)
     with_sums = scores.values | added_scores(scores.values, metrics, additions)
-    frames = {"scores": captions.rows.assign(target=captions.targets, **scores.values),
-              "auc": auc_table(captions, with_sums, scores.seeds),
-              "gains": gain_table(captions, with_sums, pairs, seed),
-              "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
-    of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items() if x.shape[1] > 1}
-    about = {**meta, "notes": [*scores.notes], "signatures": scores.signatures, "deviation": of_seeds,
-             "items": len(captions), "captions": len(captions.rows)}
-    ImagineStudy(frames, dict(examples), about).save(folder)
-    return ImagineStudy.load(folder)
+    return {"scores": captions.rows.assign(target=captions.targets, **scores.values),
+            "auc": auc_table(captions, with_sums, scores.seeds),
+            "gains": gain_table(captions, with_sums, pairs, seed),
+            "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
 
+# %% ../../nbs/imagine/50_study.ipynb #8d2af78a
+@dataclass
+class ImaginationWork(Study):
+    "What shapes the numbers of the study."
+    folder: Path
+    learned: StudyGenerator
+    judge: str                            # a card or folder of a CLIP
+    size: ImagineSize
+    seed: int = 0
+    device: str = "cpu"
+    pictures: str | Path | None = None    # where they are kept; None: the user's cache
+
+    title = "pictures"
+    kind = ImagineStudy
+    preload = ("diffusers",)
+
+    @property
+    def own(self) -> list[StudyGenerator]: return [StudyGenerator("exact", "exact"), self.learned]
+
+    @property
+    def generators(self) -> list[StudyGenerator]: return [*self.own, *STUDY_CONTROLS]
+
+    @cached_property
+    def captions(self) -> StudyCaptions: return study_captions(self.size.scenes, self.seed)
+
+    def drawing(self) -> tuple[list[Piece], int]:
+        return drawing_pieces(self.captions, self.generators, self.size.seeds, self.seed, self.pictures)
+
+    def design(self) -> dict:
+        return {"size": self.size._asdict(), "generator": self.learned.spec, "weights": self.learned.weights,
+                "judge": self.judge, "seed": self.seed, "device": self.device}
+
+    def check(self) -> None:
+        self.learned.open()
+        image_text(self.judge, self.device)
+
+    def steps(self) -> tuple[int, int]: return self.drawing()[1], 0
+
+    def pieces(self) -> Iterator[list[Piece]]: yield self.drawing()[0]
+
+    def conclude(self, pieces: Sequence[Piece]) -> ImagineStudy:
+        judge = image_text(self.judge, self.device)
+        words = word_scores(self.captions, device=self.device)
+        scores = _all_scores(self.captions, words, self.generators, judge, self.size, self.seed,
+                             self.pictures)
+        tables = imagination_tables(self.captions, scores, [g.name for g in self.own], self.seed)
+        of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items()
+                    if x.shape[1] > 1}
+        about = {"size": self.size._asdict(), "generator": self.learned.open().describe(),
+                 "judge": judge.describe(), "notes": [*scores.notes], "signatures": scores.signatures,
+                 "deviation": of_seeds, "items": len(self.captions), "captions": len(self.captions.rows)}
+        examples = study_examples(self.captions, self.own, self.seed, self.pictures)
+        return ImagineStudy(tables, examples, about)
+
+# %% ../../nbs/imagine/50_study.ipynb #2bdd5b9e
 def study_imagination(folder: str | Path,                   # made if absent
                       *, generator: str = "diffusion",      # the learned one: a registered name
                       generator_weights: str | None = None, # None: those that it comes with
@@ -459,17 +498,7 @@ def study_imagination(folder: str | Path,                   # made if absent
     """Draw, score and compare, or go on with an interrupted study; raises InputError on an unknown scale,
     generator or judge."""
     if scale not in IMAGINE_SIZES: raise unknown("scale", scale, IMAGINE_SIZES)
-    folder = Path(folder)
-    size = size or IMAGINE_SIZES[scale]
-    if ImagineStudy.finished(folder): return ImagineStudy.load(folder)
     learned = StudyGenerator("learned", generator, weights=generator_weights, device=device)
-    own = [StudyGenerator("exact", "exact"), learned]
-    opened = learned.open() # refused here if it is unknown
-    seer = image_text(judge, device)
-    captions = study_captions(size.scenes, seed)
-    words = word_scores(captions, device=device)
-    draw_captions(captions, [*own, *STUDY_CONTROLS], size.seeds, seed, pictures, workers)
-    scores = _all_scores(captions, words, [*own, *STUDY_CONTROLS], seer, size, seed, pictures)
-    examples = study_examples(captions, own, seed, pictures)
-    about = {"size": size._asdict(), "generator": opened.describe(), "judge": seer.describe()}
-    return write_study(folder, captions, scores, [g.name for g in own], examples, about, seed)
+    size = size or IMAGINE_SIZES[scale]
+    work = ImaginationWork(Path(folder), learned, str(judge), size, seed, device, pictures)
+    return run_study(work, workers)

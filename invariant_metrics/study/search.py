@@ -94,8 +94,9 @@ class StudyResult(Frames):
     needed = ("results", "validation", "improvements")
 
     @property
-    def panels(self) -> dict[str, np.ndarray]: # "<row>/gray|rgb" (n, 3, h, w) uint8, "<row>/<invariant>" (n, h, w)
-        "What is shown of a few test items."
+    def panels(self) -> dict[str, np.ndarray]:
+        """What is shown of a few test items: "<row>/gray" and "<row>/rgb" (n, 3, h, w) uint8, and
+        "<row>/<invariant>" (n, h, w)."""
         return self.arrays
 
     @property
@@ -258,8 +259,8 @@ class TrainingStudy(Study):
         def of(units: Sequence[Unit]) -> list[Piece]:
             return [Piece(u.name, partial(self.train, u), unit_file(self.folder, u), u.seed) for u in units]
         starts = self.folder/"pretrained"
-        yield [Piece(f"pretrained-s{seed}", partial(self.pretrain, seed), starts/f"s{seed}"/"log.parquet", seed)
-               for seed in range(plan.seeds)]
+        yield [Piece(f"pretrained-s{k}", partial(self.pretrain, k), starts/f"s{k}"/"log.parquet", k)
+               for k in range(plan.seeds)]
         yield of(plan.units(list(plan.systems)))
         self.controls = chosen_controls(self.task_kind(plan, self.folder), self.higher)
         yield of(control_units(plan, self.controls))
